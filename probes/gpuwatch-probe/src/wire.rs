@@ -1,0 +1,328 @@
+//! The wire, version 1: one JSON object a line, `type` first; every word a probe can say.
+//!
+//! Integers only; bytes, microseconds of `CLOCK_MONOTONIC`. A missing field means unknown, an unknown
+//! field or type is ignored. Counters are current or cumulative, never deltas, so that a lost line
+//! costs resolution and not truth.
+
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// The major version of the wire that this crate speaks.
+pub const PROTOCOL: u32 = 1;
+
+/// The longest line either side accepts, in bytes, its newline included.
+pub const LINE_MAX: usize = 1 << 20;
+
+/// One line from a probe.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "type", rename_all = "snake_case"))]
+pub enum Line {
+    /// Who speaks: the first line of every connection.
+    Hello(Hello),
+    /// The counters of one device at one instant.
+    Sample(Sample),
+    /// Something the job named: an epoch, a phase.
+    Mark(Mark),
+    /// An allocation failed for good.
+    Oom(Oom),
+    /// Samples that the probe had to drop before they reached its history.
+    Lost(Lost),
+    /// What the backlog that follows covers.
+    History(History),
+    /// The backlog is over; what follows is as it happens.
+    Live(Live),
+    /// The probe ends in good order.
+    Bye(Bye),
+    /// A request that the probe does not know or does not allow.
+    Refused(Refused),
+    /// A type this release does not know: ignored, as the wire asks.
+    #[cfg_attr(feature = "serde", serde(other))]
+    Unknown,
+}
+
+/// Who speaks, and for which devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Hello {
+    /// The last sequence number given out when this was sent.
+    pub seq: u64,
+    /// Major version of the wire.
+    pub protocol: u32,
+    /// Name and version of the probe, as in `gpuwatch-probe/0.1.0`.
+    pub probe: String,
+    /// The process, as it sees itself (a container's own number).
+    pub pid: u32,
+    /// Start of the process, µs of the wall clock (Unix time).
+    pub start_us: Option<u64>,
+    /// Host name.
+    pub host: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// Working directory.
+    pub cwd: Option<String>,
+    /// `torch`, `jax`, `cudarc`, …
+    pub framework: Option<String>,
+    /// The framework's own version text.
+    pub framework_version: Option<String>,
+    /// `native`, `cudaMallocAsync`, …
+    pub backend: Option<String>,
+    /// `PYTORCH_CUDA_ALLOC_CONF` or its like, as the framework read it.
+    pub allocator_conf: Option<String>,
+    /// The run: 128 bits in hexadecimal, inherited by environment.
+    pub run: Option<String>,
+    /// How often the launcher has restarted this run.
+    pub restart: Option<u64>,
+    /// Global rank.
+    pub rank: Option<u64>,
+    /// Rank on this host.
+    pub local_rank: Option<u64>,
+    /// Number of ranks of the run.
+    pub world_size: Option<u64>,
+    /// The scheduler's word for this job.
+    pub job: Option<Job>,
+    /// The devices this process can use, by its own ordinals.
+    pub devices: Vec<Device>,
+    /// `CLOCK_MONOTONIC` when this line was made, µs.
+    pub monotonic_us: u64,
+    /// Wall clock at the same instant, µs of Unix time.
+    pub unix_us: u64,
+}
+
+/// A scheduler's job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Job {
+    /// `slurm`, `pbs`, `lsf`, `kubernetes`, …
+    pub scheduler: String,
+    /// The job's id there.
+    pub id: String,
+}
+
+/// A device as the probed process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Device {
+    /// The process's own number for it.
+    pub ordinal: u32,
+    /// The driver's UUID (`GPU-…`, `MIG-…`): the only name that devices are joined by.
+    pub uuid: Option<String>,
+    /// Product name.
+    pub name: Option<String>,
+    /// Total bytes as CUDA reports them.
+    pub total: Option<u64>,
+}
+
+/// Where in the job's life a sample was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Edge {
+    /// After an optimizer step.
+    Step,
+    /// Between steps, about once a second.
+    #[default]
+    Tick,
+    /// The job called `step()` itself.
+    Call,
+}
+
+/// The counters of one device at one instant. Bytes unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Sample {
+    /// Sequence number, rising by one with every line of this probe.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// Ordinal, as in [`Hello::devices`].
+    pub device: u32,
+    /// Where in the job's life it was taken.
+    pub edge: Edge,
+    /// Steps completed, from 1; `None` before the first one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub step: Option<u64>,
+    /// The counters.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub counters: Counters,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $index:literal,)*) => {
+        /// What an allocator counts. Absent means that the backend does not have it.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+        #[cfg_attr(feature = "serde", serde(default))]
+        pub struct Counters {
+            $($(#[$doc])*
+            #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+            pub $name: Option<u64>,)*
+        }
+
+        impl Counters {
+            /// Names on the wire; a counter's place here is its place in the C ABI's array.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Values in the order of [`Self::NAMES`].
+            pub fn values(&self) -> [Option<u64>; Self::NAMES.len()] {
+                [$(self.$name),*]
+            }
+
+            /// The counters with these values, in the order of [`Self::NAMES`].
+            pub fn from_values(values: &[Option<u64>; Self::NAMES.len()]) -> Self {
+                Self { $($name: values[$index],)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Bytes the job asked for, before rounding; falls only when a block's last stream is done.
+    requested = 0,
+    /// Bytes of live allocations, rounded.
+    allocated = 1,
+    /// Allocated, and freed but still awaited by a stream.
+    active = 2,
+    /// Free parts of split segments: cannot be given back.
+    inactive_split = 3,
+    /// Bytes the allocator holds from the driver.
+    reserved = 4,
+    /// Highest `allocated` since the job last reset it.
+    allocated_peak = 5,
+    /// Highest `reserved` since the job last reset it.
+    reserved_peak = 6,
+    /// Live allocations, a count.
+    blocks = 7,
+    /// Segments from the driver, a count.
+    segments = 8,
+    /// Times that the cache was flushed to satisfy a request.
+    retries = 9,
+    /// Out-of-memory errors thrown.
+    ooms = 10,
+    /// Calls that took memory from the driver.
+    device_allocs = 11,
+    /// Calls that gave memory back to the driver.
+    device_frees = 12,
+    /// Bytes reserved by private pools (CUDA graphs).
+    private_pools = 13,
+    /// Pinned host memory in use.
+    pinned_active = 14,
+    /// Pinned host memory held, in use or cached.
+    pinned_reserved = 15,
+    /// Free bytes of the device, as CUDA says in this process.
+    device_free = 16,
+    /// Total bytes of the device, as CUDA says in this process.
+    device_total = 17,
+    /// Resident host memory of the process.
+    rss = 18,
+}
+
+/// Something the job named.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Mark {
+    /// Sequence number.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// What it is called.
+    pub name: String,
+    /// Its number, if it has one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub value: Option<i64>,
+}
+
+/// An allocation failed for good.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Oom {
+    /// Sequence number.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// Ordinal of the device.
+    pub device: u32,
+    /// Steps completed.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub step: Option<u64>,
+    /// Bytes that were wanted.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub tried: Option<u64>,
+    /// Bytes the device had free.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub device_free: Option<u64>,
+    /// The capacity, or the smaller limit that the job set itself.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub limit: Option<u64>,
+    /// The framework's message, where there is one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub message: Option<String>,
+}
+
+/// Samples dropped: the queue was full, or the viewer lagged out of the history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Lost {
+    /// Sequence number, absent when the loss is this connection's alone.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// How many.
+    pub samples: u64,
+}
+
+/// What the backlog that follows covers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct History {
+    /// First stamp, µs of `CLOCK_MONOTONIC`.
+    pub from_us: u64,
+    /// Last stamp.
+    pub to_us: u64,
+    /// One sample in so many is kept; 1 is all of them.
+    pub stride: u64,
+}
+
+/// The backlog is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Live {
+    /// The last sequence number sent or skipped.
+    pub seq: u64,
+}
+
+/// The probe ends in good order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Bye {
+    /// Sequence number.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// `exit`, `stop`, …
+    pub reason: String,
+}
+
+/// A request refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Refused {
+    /// Why.
+    pub reason: String,
+}

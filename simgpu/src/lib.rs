@@ -1,0 +1,1 @@
+//! A simulated GPU for tests: real PyTorch trains on it, and NVML programs see it.

@@ -1,0 +1,1 @@
+//! What figures mean: the ladder, fragmentation, growth.

@@ -1,0 +1,1 @@
+//! `gpuwatch demo`: a seeded job through the real probe.

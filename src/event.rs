@@ -1,0 +1,221 @@
+//! Everything that can happen, with the time as a field: the only words a source may say.
+//!
+//! A recording is this vocabulary written down, and the probes' part of it is the wire itself.
+
+use crate::{
+    text::Foreign,
+    units::{Bytes, Stamp},
+};
+pub use gpuwatch_probe::wire::{self, Line};
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// When, on the clock that all processes of a boot share.
+    pub at: Stamp,
+    /// What.
+    pub fact: Fact,
+}
+
+/// A device by the driver's UUID (`GPU-…`, `MIG-…`): what NVML and probes are joined by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceId(pub String);
+
+/// A probe, numbered by the source at first sight; the same process keeps its number when it reconnects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProbeId(pub u32);
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// A second of time went by: what goes stale, goes stale on this and on nothing else.
+    Second,
+    /// How NVML itself is.
+    Driver(DriverState),
+    /// A device was seen, or what is known of it changed.
+    Device(DeviceInfo),
+    /// A device is gone from the driver's list.
+    DeviceGone {
+        /// Which.
+        device: DeviceId,
+    },
+    /// A device's memory, or why it could not be read.
+    Memory {
+        /// Which.
+        device: DeviceId,
+        /// The figures.
+        reading: Result<DeviceMemory, Trouble>,
+    },
+    /// How busy and how warm a device is.
+    Load {
+        /// Which.
+        device: DeviceId,
+        /// The figures, each absent where the driver does not say.
+        load: Load,
+    },
+    /// The processes on a device, or why they could not be read. The list is whole.
+    Processes {
+        /// Which.
+        device: DeviceId,
+        /// Who, and how much.
+        reading: Result<Vec<ProcessUse>, Trouble>,
+    },
+    /// Who a process on a device is, as this host's /proc says.
+    Process(ProcessInfo),
+    /// A process is no more.
+    ProcessGone {
+        /// Its number here.
+        pid: u32,
+    },
+    /// A probe was found and answered.
+    ProbeFound {
+        /// Its number.
+        probe: ProbeId,
+        /// Its process as the kernel translates it for us (`SO_PEERCRED`); `None` from another pid namespace.
+        pid: Option<u32>,
+        /// The socket's path.
+        socket: Foreign,
+    },
+    /// A line of a probe.
+    Probe {
+        /// Its number.
+        probe: ProbeId,
+        /// What it said.
+        line: Line,
+    },
+    /// A probe's connection ended without a bye, or never became one.
+    ProbeGone {
+        /// Its number.
+        probe: ProbeId,
+        /// In words for the user: the reason and the next step.
+        why: Foreign,
+    },
+    /// Something a user should know, in our own words: a squatted directory, a refused socket.
+    Notice(Foreign),
+    /// The command that `gpuwatch run` started has ended.
+    JobEnded {
+        /// Exit code, if it exited.
+        code: Option<i32>,
+        /// Signal number, if it died by one.
+        signal: Option<i32>,
+    },
+}
+
+/// How NVML itself is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum DriverState {
+    /// It answers.
+    Up {
+        /// Driver version, as NVML says it.
+        version: Option<Foreign>,
+    },
+    /// A call has not come back since.
+    Stalled {
+        /// When the call began.
+        since: Stamp,
+    },
+    /// There is none, or it refused; the words name the reason and the next step.
+    Absent {
+        /// Why.
+        why: Foreign,
+    },
+    /// Switched off by the user.
+    Off,
+}
+
+/// Why the driver gave no figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    /// This user may not ask.
+    NoPermission,
+    /// This device or driver does not have it.
+    NotSupported,
+    /// The device fell off the bus.
+    Lost,
+    /// Any other answer of the driver, in its own words.
+    Other(Foreign),
+}
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// Its UUID.
+    pub id: DeviceId,
+    /// NVML's index: the number users know it by.
+    pub index: u32,
+    /// Product name.
+    pub name: Foreign,
+    /// For a MIG device, the one it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<DeviceId>,
+}
+
+/// A device's memory. With the driver's own reserve apart, `used + free + reserved = total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMemory {
+    /// All of it.
+    pub total: Bytes,
+    /// In use by processes; with an old driver (`reserved` unknown) the driver's reserve is in it.
+    pub used: Bytes,
+    /// Free.
+    pub free: Bytes,
+    /// The driver's own; `None` where only the old call exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Bytes>,
+}
+
+/// How busy and how warm a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Load {
+    /// Percent of time that a kernel ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_percent: Option<u32>,
+    /// Percent of time that memory was read or written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_percent: Option<u32>,
+    /// Degrees Celsius.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub celsius: Option<u32>,
+    /// Milliwatts drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_mw: Option<u32>,
+    /// Milliwatts allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit_mw: Option<u32>,
+    /// Percent of the fan's full speed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fan_percent: Option<u32>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_errors: Option<u64>,
+}
+
+/// One process on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessUse {
+    /// NVML's number for it (the host's, also when asked inside a container).
+    pub pid: u32,
+    /// Its memory; `None` where the driver does not say (WSL, MIG without permission).
+    pub used: Option<Bytes>,
+}
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// Its number here.
+    pub pid: u32,
+    /// Start, in the kernel's clock ticks since boot: with the pid, its identity.
+    pub start_ticks: u64,
+    /// The command line.
+    pub argv: Vec<Foreign>,
+    /// The user's name, or number.
+    pub user: Foreign,
+    /// Whether it lives in another pid namespace than we do (a container, seen from the host).
+    pub contained: bool,
+}

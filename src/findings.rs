@@ -1,0 +1,1 @@
+//! Every analysis of one session, at its own now.

@@ -1,0 +1,1 @@
+//! `gpuwatch run` and `gpuwatch env`: a job with its probe.

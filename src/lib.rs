@@ -1,0 +1,71 @@
+//! gpuwatch shows, live and per training step, where a GPU's memory goes.
+//!
+//! The rooms stand in layer order: a room may use only rooms above it in this list (`tests/it/tidy.rs`
+//! reads the list from here). The way of the data: a source says [`event::Event`]s, [`session::Session`]
+//! folds them, [`findings`] derives what they mean, a view draws it and a sink keeps it.
+//!
+//! - **Everything that happens is an `Event`**, and time is a field of it: nothing but sources asks a clock.
+//! - **`Session` is a fold**: same events, same session, bit for bit; bounded memory whatever the run's length.
+//! - **Analysis is pure**: values in, values out; unknown is `None`, drawn `–`, never 0.
+//! - **Views draw, they do not decide**: pure functions into a buffer, total for every size down to 0×0.
+//! - **The watched process is never blocked, slowed beyond its budget, or changed.**
+
+/// Units: bytes and stamps, and how they are written.
+pub mod units;
+
+/// Text from outside, escaped wherever it is written.
+pub mod text;
+
+/// Everything that can happen.
+pub mod event;
+
+/// What figures mean: the ladder, fragmentation, growth.
+pub mod analysis;
+
+/// What is known: the fold over all events.
+pub mod session;
+
+/// Every analysis of one session, at its own now.
+pub mod findings;
+
+/// The recording's format: events as lines, lines in frames.
+pub mod recording;
+
+/// Where events come from.
+pub mod source;
+
+/// Where events go.
+pub mod sink;
+
+/// Colours by role.
+pub mod theme;
+
+/// What the user looks at: selection, screen, freeze.
+pub mod ui;
+
+/// The table of keys.
+pub mod keys;
+
+/// What is seen.
+pub mod view;
+
+/// Options from flags, environment and defaults.
+pub mod config;
+
+/// The terminal: taken, given back.
+pub mod term;
+
+/// `gpuwatch`: the live view's loop.
+pub mod live;
+
+/// `gpuwatch once`: the same facts without a terminal.
+pub mod once;
+
+/// `gpuwatch run` and `gpuwatch env`: a job with its probe.
+pub mod launch;
+
+/// `gpuwatch demo`: a seeded job through the real probe.
+pub mod demo;
+
+/// The command line.
+pub mod cli;

@@ -1,0 +1,1 @@
+//! `gpuwatch`: the live view's loop.

@@ -1,0 +1,1 @@
+//! `gpuwatch once`: the same facts without a terminal.

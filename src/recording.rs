@@ -1,0 +1,1 @@
+//! The recording's format: events as lines, lines in frames.

@@ -1,0 +1,1 @@
+//! What is known: the fold over all events.

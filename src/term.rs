@@ -1,0 +1,1 @@
+//! The terminal: taken, given back.

@@ -1,0 +1,67 @@
+//! Text from outside (names, arguments, marks, messages, paths): it reaches an output only as [`Foreign`].
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Text that somebody else wrote. Printing it escapes control and bidirectional characters, so that it
+/// can move no cursor, forge no line and hide no word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Foreign(String);
+
+impl Foreign {
+    /// Takes the text as it is; escaping happens when it is written.
+    pub fn new(raw: impl Into<String>) -> Self {
+        Self(raw.into())
+    }
+
+    /// The text as it came: for comparing and storing, never for printing.
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&str> for Foreign {
+    fn from(raw: &str) -> Self {
+        Self::new(raw)
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut clean = String::with_capacity(self.0.len());
+        for c in self.0.chars() {
+            if is_unsafe(c) {
+                clean.extend(c.escape_unicode());
+            } else {
+                clean.push(c);
+            }
+        }
+        f.pad(&clean)
+    }
+}
+
+/// C0, DEL, C1, line and paragraph separators, bidirectional controls and invisible marks.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_moves_a_cursor_is_printed() {
+        let nasty = Foreign::from("a\x1b]0;x\x07\u{9b}2J\r\n\u{202e}b\u{2066}c");
+        let shown = nasty.to_string();
+        assert!(shown.chars().all(|c| !is_unsafe(c)), "{shown:?}");
+        assert!(shown.starts_with("a\\u{1b}]0;x"));
+        assert_eq!(Foreign::from("träin µ 训练").to_string(), "träin µ 训练");
+    }
+}

@@ -1,0 +1,1 @@
+//! What the user looks at: selection, screen, freeze.

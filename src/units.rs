@@ -1,0 +1,101 @@
+//! Units: bytes and stamps as types, and the one place that knows how they are written.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A byte count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+/// An instant: µs of `CLOCK_MONOTONIC`, one clock for all processes of a boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// µs from `earlier` to here, 0 when it lies ahead.
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Bytes {
+    /// The difference, or `None` when it would be negative.
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
+    /// The sum, capped at the largest count.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl fmt::Display for Bytes {
+    /// Three significant digits at least and the binary unit that keeps the number under 1,024: `1.50 GiB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&scaled(self.0, ""))
+    }
+}
+
+/// A signed rate such as `+4.00 MiB/step`.
+pub fn per_step(bytes: f64) -> String {
+    if !bytes.is_finite() {
+        return "–".to_owned();
+    }
+    let sign = if bytes < 0.0 { "-" } else { "+" };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "finite and positive; the cast saturates"
+    )]
+    let size = bytes.abs().round() as u64;
+    format!("{sign}{}", scaled(size, "/step"))
+}
+
+fn scaled(bytes: u64, suffix: &str) -> String {
+    // A number that would round up to 1024 belongs to the next unit.
+    let unit = UNITS.iter().find(|(_, size)| bytes as f64 / *size as f64 >= if *size == 1 { 0.0 } else { 0.999_5 });
+    let (name, size) = unit.copied().unwrap_or(("B", 1));
+    let value = bytes as f64 / size as f64;
+    let digits = if size == 1 || value >= 999.5 {
+        0
+    } else if value >= 99.95 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {name}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_the_unit_that_fits() {
+        let cases = [
+            (0, "0 B"),
+            (512, "512 B"),
+            (1023, "1023 B"),
+            (1 << 20, "1.00 MiB"),
+            (1536 << 20, "1.50 GiB"),
+            (150_754_820_096, "140.4 GiB"),
+            (u64::MAX, "16777216 TiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn rates_carry_their_sign() {
+        assert_eq!(per_step(4_194_304.0), "+4.00 MiB/step");
+        assert_eq!(per_step(-512.0), "-512 B/step");
+        assert_eq!(per_step(f64::NAN), "–");
+    }
+}
