@@ -84,7 +84,7 @@ pub enum Fact {
         /// Its number.
         probe: ProbeId,
         /// What it said.
-        line: Line,
+        line: Box<Line>,
     },
     /// A probe's connection ended without a bye, or never became one.
     ProbeGone {
