@@ -1,1 +1,163 @@
-//! Every analysis of one session, at its own now.
+//! Every analysis of one session, at its own now: one ladder per device, fragmentation and growth per process.
+
+use crate::{
+    analysis::{
+        fragmentation::{self, Fragmentation},
+        growth::Trend,
+        ladder::{self, DeviceFigures, Ladder, OwnFigures},
+    },
+    event::{DeviceId, ProbeId},
+    session::{
+        Session,
+        device::Device,
+        process::{OnDevice, Process},
+    },
+    units::{Bytes, Stamp},
+};
+
+/// What a session means.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// Per device, in the session's order.
+    pub devices: Vec<DeviceFindings>,
+}
+
+/// What is found for one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceFindings {
+    /// The device.
+    pub device: DeviceId,
+    /// Where its memory is.
+    pub ladder: Ladder,
+    /// Its probed processes, in the order of the ladder's owners.
+    pub processes: Vec<ProcessFindings>,
+    /// Processes that the driver lists and that no probe speaks for; `None` where there is no list.
+    pub unprobed: Option<usize>,
+    /// Whether the driver's process list speaks of another pid namespace than ours, so that its figures
+    /// cannot be given to anyone.
+    pub foreign_pids: bool,
+}
+
+/// What is found for one process on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessFindings {
+    /// The probe.
+    pub probe: ProbeId,
+    /// The process's own number for the device.
+    pub ordinal: u32,
+    /// The driver's figure for it.
+    pub driver_used: Option<Bytes>,
+    /// How much of what it holds is not in use.
+    pub fragmentation: Fragmentation,
+    /// Whether `allocated` grows from step to step.
+    pub trend: Trend,
+    /// Whether samples are missing in what this rests on.
+    pub approximate: bool,
+}
+
+/// Every analysis of one session.
+pub fn findings(session: &Session) -> Findings {
+    Findings { devices: session.devices.iter().map(|it| device_findings(session, it)).collect() }
+}
+
+impl Findings {
+    /// The findings of one device.
+    pub fn device(&self, id: &DeviceId) -> Option<&DeviceFindings> {
+        self.devices.iter().find(|it| it.device == *id)
+    }
+}
+
+fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
+    // What ended holds nothing any more: it leaves the ladder, and stays in the table.
+    let own: Vec<_> = session.on_device(&device.id).filter(|(process, _)| process.is_alive()).collect();
+    let list = device.process_list();
+    let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
+    let strangers: Vec<_> = list
+        .unwrap_or_default()
+        .iter()
+        .filter(|it| !own.iter().any(|(process, _)| process.pid == Some(it.pid)))
+        .collect();
+    let unmatched = own.iter().any(|(process, it)| it.counters.reserved.is_some() && used_by(process.pid).is_none());
+    let foreign_pids = unmatched && !strangers.is_empty();
+    let others = if foreign_pids || list.is_none() {
+        None
+    } else {
+        strangers.iter().map(|it| it.used).try_fold(Bytes(0), |sum, used| Some(sum.plus(used?)))
+    };
+    let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
+    let figures: Vec<_> = own
+        .iter()
+        .map(|(process, it)| own_figures(process, it, used_by(process.pid).and_then(|it| it.used), list_at))
+        .collect();
+    DeviceFindings {
+        device: device.id.clone(),
+        ladder: ladder::ladder(&device_figures(device, &own, others), &figures),
+        processes: own
+            .iter()
+            .map(|(process, it)| process_findings(process, it, used_by(process.pid).and_then(|it| it.used)))
+            .collect(),
+        unprobed: list.map(|_| strangers.len()),
+        foreign_pids,
+    }
+}
+
+/// The driver's figures; without them, what CUDA says inside a probed process.
+fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option<Bytes>) -> DeviceFigures {
+    if let (Some(memory), Some(reading)) = (device.figures(), device.memory.as_ref()) {
+        return DeviceFigures {
+            at: reading.at,
+            total: Some(memory.total),
+            free: Some(memory.free),
+            driver: memory.reserved,
+            others,
+        };
+    }
+    let latest = own
+        .iter()
+        .filter(|(_, it)| it.counters.device_total.is_some())
+        .max_by_key(|(_, it)| it.device_at)
+        .map(|(_, it)| *it);
+    DeviceFigures {
+        at: latest.map_or(Stamp(0), |it| it.device_at),
+        total: latest.and_then(|it| it.counters.device_total).map(Bytes),
+        free: latest.and_then(|it| it.counters.device_free).map(Bytes),
+        driver: None,
+        others,
+    }
+}
+
+fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, driver_at: Stamp) -> OwnFigures {
+    OwnFigures {
+        at: it.at,
+        requested: it.counters.requested,
+        allocated: it.counters.allocated,
+        active: it.counters.active,
+        inactive_split: it.counters.inactive_split,
+        reserved: it.counters.reserved,
+        private_pools: it.counters.private_pools,
+        expandable: is_expandable(process),
+        driver_used,
+        driver_at,
+    }
+}
+
+fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>) -> ProcessFindings {
+    let counters = &it.counters;
+    ProcessFindings {
+        probe: process.probe,
+        ordinal: it.ordinal,
+        driver_used,
+        fragmentation: fragmentation::fragmentation(
+            counters.reserved,
+            counters.active,
+            counters.inactive_split,
+            is_expandable(process),
+        ),
+        trend: it.growth.trend(),
+        approximate: process.stride > 1 || process.lost > 0,
+    }
+}
+
+fn is_expandable(process: &Process) -> bool {
+    fragmentation::is_expandable(process.hello.as_ref().and_then(|it| it.allocator_conf.as_deref()))
+}

@@ -1,1 +1,220 @@
-//! What is known: the fold over all events.
+//! What is known: the fold over all events. Same events, same session; bounded whatever the run's length.
+
+/// One device.
+pub mod device;
+
+/// One probed process.
+pub mod process;
+
+/// The latest of something, bounded.
+pub mod history;
+
+use crate::{
+    event::{
+        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo,
+        wire::{self, Hello},
+    },
+    text::Foreign,
+    units::Stamp,
+};
+use device::{Device, Reading};
+use history::Latest;
+use process::{Life, OnDevice, Process};
+use std::collections::BTreeMap;
+
+/// Devices kept at most.
+pub const DEVICES: usize = 256;
+
+/// Probes kept at most; the one that ended first makes room.
+pub const PROBES: usize = 256;
+
+/// Processes whose names are kept at most.
+pub const PEOPLE: usize = 4096;
+
+/// Notices kept.
+pub const NOTICES: usize = 32;
+
+/// Everything that is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Session {
+    /// The time of the latest event.
+    pub now: Stamp,
+    /// How NVML is; `None` before it was asked.
+    pub driver: Option<DriverState>,
+    /// The devices, those of NVML first, by its index.
+    pub devices: Vec<Device>,
+    /// The probed processes, in the order they were found.
+    pub processes: Vec<Process>,
+    /// Who the processes on the devices are, by pid.
+    pub people: BTreeMap<u32, ProcessInfo>,
+    /// What a user should know.
+    pub notices: Latest<Reading<Foreign>, NOTICES>,
+    /// How the command that `gpuwatch run` started has ended.
+    pub job: Option<JobEnd>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobEnd {
+    /// When.
+    pub at: Stamp,
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Signal number, if it died by one.
+    pub signal: Option<i32>,
+}
+
+impl Session {
+    /// Takes one event.
+    pub fn apply(&mut self, event: &Event) {
+        self.now = self.now.max(event.at);
+        let at = event.at;
+        match &event.fact {
+            Fact::Second => {}
+            Fact::Driver(state) => self.driver = Some(state.clone()),
+            Fact::Device(info) => self.device_seen(info),
+            Fact::DeviceGone { device } => self.with_device(device, |it| it.gone = Some(at)),
+            Fact::Memory { device, reading } => self.with_device(device, |it| {
+                if let Ok(memory) = reading {
+                    it.history.push(at.0, memory.used.0);
+                }
+                it.memory = Some(Reading { at, value: reading.clone() });
+            }),
+            Fact::Load { device, load } => {
+                self.with_device(device, |it| it.load = Some(Reading { at, value: *load }));
+            }
+            Fact::Processes { device, reading } => {
+                self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
+            }
+            Fact::Process(info) => {
+                if self.people.len() < PEOPLE || self.people.contains_key(&info.pid) {
+                    self.people.insert(info.pid, info.clone());
+                }
+            }
+            Fact::ProcessGone { pid } => {
+                self.people.remove(pid);
+            }
+            Fact::ProbeFound { probe, pid, socket } => self.probe_found(*probe, *pid, socket, at),
+            Fact::Probe { probe, line } => self.line(*probe, line, at),
+            Fact::ProbeGone { probe, why } => {
+                if let Some(it) = self.process_mut(*probe)
+                    && it.is_alive()
+                {
+                    it.life = Life::Gone { at, why: why.clone() };
+                }
+            }
+            Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
+            Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
+        }
+    }
+
+    /// The device with this UUID.
+    pub fn device(&self, id: &DeviceId) -> Option<&Device> {
+        self.devices.iter().find(|it| it.id == *id)
+    }
+
+    /// The probed process with this number.
+    pub fn process(&self, probe: ProbeId) -> Option<&Process> {
+        self.processes.iter().find(|it| it.probe == probe)
+    }
+
+    /// The probed processes on a device.
+    pub fn on_device<'a>(&'a self, id: &'a DeviceId) -> impl Iterator<Item = (&'a Process, &'a OnDevice)> {
+        self.processes
+            .iter()
+            .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
+            .filter(move |(_, it)| it.device == *id)
+    }
+
+    fn process_mut(&mut self, probe: ProbeId) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|it| it.probe == probe)
+    }
+
+    fn with_device(&mut self, id: &DeviceId, change: impl FnOnce(&mut Device)) {
+        if let Some(device) = self.devices.iter_mut().find(|it| it.id == *id) {
+            change(device);
+            return;
+        }
+        if self.devices.len() < DEVICES {
+            let mut device = Device::new(id.clone());
+            change(&mut device);
+            self.devices.push(device);
+            self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+        }
+    }
+
+    fn device_seen(&mut self, info: &DeviceInfo) {
+        self.with_device(&info.id, |it| {
+            it.index = Some(info.index);
+            it.name = info.name.clone();
+            it.parent.clone_from(&info.parent);
+            it.gone = None;
+        });
+        self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+    }
+
+    fn probe_found(&mut self, probe: ProbeId, pid: Option<u32>, socket: &Foreign, at: Stamp) {
+        if let Some(known) = self.process_mut(probe) {
+            known.pid = pid;
+            known.socket = socket.clone();
+            known.life = Life::Found;
+            return;
+        }
+        if self.processes.len() >= PROBES {
+            let Some(oldest) = self.processes.iter().position(|it| !it.is_alive()) else { return };
+            self.processes.remove(oldest);
+        }
+        self.processes.push(Process::new(probe, pid, socket.clone(), at));
+    }
+
+    fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
+        let Some(process) = self.processes.iter_mut().find(|it| it.probe == probe) else { return };
+        process.heard = process.heard.max(at);
+        if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
+            return;
+        }
+        match line {
+            Line::Hello(hello) => self.hello(probe, hello),
+            Line::Sample(sample) => process.sample(sample, || unnamed(probe, sample.device)),
+            Line::Mark(mark) => process.marks.push(mark.clone()),
+            Line::Oom(oom) => process.ooms.push(oom.clone()),
+            Line::Lost(lost) => process.lost = process.lost.saturating_add(lost.samples),
+            Line::History(history) => process.stride = process.stride.max(history.stride),
+            Line::Live(_) => process.life = Life::Live,
+            Line::Bye(bye) => {
+                process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
+            }
+            Line::Refused(_) | Line::Unknown => {}
+        }
+    }
+
+    fn hello(&mut self, probe: ProbeId, hello: &Hello) {
+        let Some(process) = self.process_mut(probe) else { return };
+        process.life = if hello.protocol == wire::PROTOCOL {
+            Life::CatchingUp
+        } else {
+            Life::Incompatible { protocol: hello.protocol }
+        };
+        process.hello = Some(Box::new(hello.clone()));
+        let mut named = Vec::new();
+        for device in hello.devices.iter().take(process::DEVICES) {
+            let id = device.uuid.clone().map_or_else(|| unnamed(probe, device.ordinal), DeviceId);
+            process.name_device(device.ordinal, &id);
+            named.push((id, device.name.clone()));
+        }
+        for (id, name) in named {
+            self.with_device(&id, |it| {
+                if let Some(name) = name
+                    && it.name.is_empty()
+                {
+                    it.name = Foreign::new(name);
+                }
+            });
+        }
+    }
+}
+
+/// The name of a device that its probe could not name: no other source can mean the same one.
+fn unnamed(probe: ProbeId, ordinal: u32) -> DeviceId {
+    DeviceId(format!("probe-{}-device-{ordinal}", probe.0))
+}

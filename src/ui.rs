@@ -1,1 +1,152 @@
-//! What the user looks at: selection, screen, freeze.
+//! What the user looks at: selection, screen, freeze. No facts, no clock.
+
+use crate::{event::DeviceId, session::Session};
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// End the program.
+    Quit,
+    /// Show the help, or hide it.
+    Help,
+    /// Leave what was opened last.
+    Back,
+    /// The row above.
+    Up,
+    /// The row below.
+    Down,
+    /// The device before.
+    Left,
+    /// The device after.
+    Right,
+    /// The box after.
+    NextBox,
+    /// The box before.
+    PreviousBox,
+    /// The first row.
+    First,
+    /// The last row.
+    Last,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+    /// Open what is selected.
+    Open,
+    /// Stop the picture, or let it go on.
+    Freeze,
+    /// The device with this place in the list, from 0.
+    Device(u8),
+}
+
+/// The screens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Screen {
+    /// Devices, the selected one's ladder, its processes.
+    #[default]
+    Overview,
+    /// The ladder of the selected device with every gap explained.
+    Detail,
+}
+
+/// The boxes that the arrows can move in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Focus {
+    /// The device list.
+    #[default]
+    Devices,
+    /// The processes of the selected device.
+    Processes,
+}
+
+/// Rows that a page key moves by.
+const PAGE: usize = 10;
+
+/// What the user looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ui {
+    /// Which screen.
+    pub screen: Screen,
+    /// Whether the help lies over it.
+    pub help: bool,
+    /// Which box has the arrows.
+    pub focus: Focus,
+    /// The selected device; `None` is the first.
+    pub device: Option<DeviceId>,
+    /// The selected row of the processes.
+    pub row: usize,
+    /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
+    /// them, while events go on being folded into the live one.
+    pub frozen: bool,
+    /// Whether the user asked to leave.
+    pub quit: bool,
+}
+
+impl Ui {
+    /// Takes a command.
+    pub fn update(&mut self, command: Command, session: &Session) {
+        match command {
+            Command::Quit => self.quit = true,
+            Command::Help => self.help = !self.help,
+            Command::Back if self.help => self.help = false,
+            Command::Back => self.screen = Screen::Overview,
+            Command::Freeze => self.frozen = !self.frozen,
+            Command::Open => self.screen = Screen::Detail,
+            Command::NextBox | Command::PreviousBox => {
+                self.focus = match self.focus {
+                    Focus::Devices => Focus::Processes,
+                    Focus::Processes => Focus::Devices,
+                };
+            }
+            Command::Device(place) => self.select_device(usize::from(place), session),
+            Command::Left => self.select_device(self.selected(session).saturating_sub(1), session),
+            Command::Right => self.select_device(self.selected(session) + 1, session),
+            Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
+                self.travel(command, session);
+            }
+        }
+    }
+
+    /// The place of the selected device in the session's list.
+    pub fn selected(&self, session: &Session) -> usize {
+        let wanted = self.device.as_ref();
+        wanted.and_then(|id| session.devices.iter().position(|it| it.id == *id)).unwrap_or(0)
+    }
+
+    fn travel(&mut self, command: Command, session: &Session) {
+        let here = match self.focus {
+            Focus::Devices => self.selected(session),
+            Focus::Processes => self.row,
+        };
+        let there = match command {
+            Command::Up => here.saturating_sub(1),
+            Command::Down => here.saturating_add(1),
+            Command::PageUp => here.saturating_sub(PAGE),
+            Command::PageDown => here.saturating_add(PAGE),
+            Command::Last => usize::MAX,
+            _ => 0,
+        };
+        match self.focus {
+            Focus::Devices => self.select_device(there, session),
+            Focus::Processes => self.row = there.min(rows(session, self.selected(session)).saturating_sub(1)),
+        }
+    }
+
+    fn select_device(&mut self, place: usize, session: &Session) {
+        let last = session.devices.len().saturating_sub(1);
+        if let Some(device) = session.devices.get(place.min(last))
+            && self.device.as_ref() != Some(&device.id)
+        {
+            self.device = Some(device.id.clone());
+            self.row = 0;
+        }
+    }
+}
+
+/// How many processes a device's table has: the probed ones, and those that only the driver knows.
+pub fn rows(session: &Session, place: usize) -> usize {
+    let Some(device) = session.devices.get(place) else { return 0 };
+    let probed = session.on_device(&device.id).count();
+    let known = |pid: u32| session.on_device(&device.id).any(|(it, _)| it.pid == Some(pid));
+    probed + device.process_list().unwrap_or_default().iter().filter(|it| !known(it.pid)).count()
+}

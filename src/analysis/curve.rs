@@ -1,0 +1,138 @@
+//! A value over a rising axis (steps, µs), kept whole in bounded memory at a growing stride.
+
+/// Buckets kept at most; when they run out, neighbours are merged and the stride doubles.
+pub const BUCKETS: usize = 256;
+
+/// The lowest and highest value of one stretch of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Last place on the axis that a value came from.
+    pub x: u64,
+    /// Lowest value.
+    pub low: u64,
+    /// Highest value.
+    pub high: u64,
+    /// The value at `x`.
+    pub last: u64,
+}
+
+/// A bounded curve. Bucket `i` covers the places with equal `x / stride`; a stretch without values has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Curve {
+    buckets: Vec<Bucket>,
+    stride: u64,
+}
+
+impl Default for Curve {
+    fn default() -> Self {
+        Self { buckets: Vec::new(), stride: 1 }
+    }
+}
+
+impl Curve {
+    /// An empty curve that never keeps more than one bucket per `stride` of the axis.
+    pub fn with_stride(stride: u64) -> Self {
+        Self { buckets: Vec::new(), stride: stride.max(1) }
+    }
+
+    /// Adds a value. One for the newest place replaces it; one for a place further back is ignored, since
+    /// a curve that was merged cannot be rewritten.
+    pub fn push(&mut self, x: u64, value: u64) {
+        let fresh = Bucket { x, low: value, high: value, last: value };
+        if let Some(newest) = self.buckets.last_mut() {
+            if x < newest.x {
+                return;
+            }
+            if x == newest.x && newest.low == newest.high {
+                *newest = fresh;
+                return;
+            }
+            if x / self.stride == newest.x / self.stride {
+                *newest = merged(*newest, fresh);
+                return;
+            }
+        }
+        self.buckets.push(fresh);
+        while self.buckets.len() > BUCKETS {
+            self.coarsen();
+        }
+    }
+
+    /// What is kept, oldest first.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
+    }
+
+    /// How much of the axis one bucket covers.
+    pub fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// The highest value of each of `columns` equal stretches of the kept axis; `None` where there is none.
+    pub fn highs(&self, columns: usize) -> Vec<Option<u64>> {
+        let mut out = vec![None; columns];
+        let (Some(first), Some(last)) = (self.buckets.first(), self.buckets.last()) else { return out };
+        let span = u128::from(last.x - first.x) + 1;
+        for bucket in &self.buckets {
+            let place = u128::from(bucket.x - first.x) * columns as u128 / span;
+            if let Some(cell) = usize::try_from(place).ok().and_then(|it| out.get_mut(it)) {
+                *cell = (*cell).max(Some(bucket.high));
+            }
+        }
+        out
+    }
+
+    fn coarsen(&mut self) {
+        self.stride = self.stride.saturating_mul(2);
+        let mut kept: Vec<Bucket> = Vec::with_capacity(BUCKETS + 1);
+        for bucket in self.buckets.drain(..) {
+            match kept.last_mut() {
+                Some(newest) if newest.x / self.stride == bucket.x / self.stride => *newest = merged(*newest, bucket),
+                _ => kept.push(bucket),
+            }
+        }
+        self.buckets = kept;
+    }
+}
+
+fn merged(old: Bucket, new: Bucket) -> Bucket {
+    Bucket { x: new.x, low: old.low.min(new.low), high: old.high.max(new.high), last: new.last }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_is_kept_whole_in_bounded_memory() {
+        let mut curve = Curve::default();
+        for step in 1..=100_000 {
+            curve.push(step, step * 10);
+        }
+        assert!(curve.buckets().len() <= BUCKETS);
+        assert_eq!(curve.buckets().first().unwrap().low, 10);
+        assert_eq!(curve.buckets().last().unwrap().last, 1_000_000);
+        assert_eq!(curve.highs(4).len(), 4);
+        assert!(curve.highs(4).windows(2).all(|it| it[0] < it[1]));
+    }
+
+    #[test]
+    fn a_repeated_place_replaces_and_an_earlier_one_is_ignored() {
+        let mut curve = Curve::default();
+        curve.push(1, 5);
+        curve.push(2, 7);
+        curve.push(2, 6);
+        curve.push(1, 99);
+        assert_eq!(curve.highs(2), [Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn a_far_jump_costs_no_memory_and_no_time() {
+        let mut curve = Curve::default();
+        for x in [0, 1, u64::MAX - 1, u64::MAX] {
+            curve.push(x, x);
+        }
+        assert_eq!(curve.highs(3), [Some(1), None, Some(u64::MAX)]);
+        assert!(curve.highs(0).is_empty());
+    }
+}

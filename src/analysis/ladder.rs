@@ -1,0 +1,308 @@
+//! Where a device's memory is, rung by rung: every gap named, the sum always the device's total.
+
+use crate::units::{Bytes, Stamp};
+
+/// One stretch of a device's memory between two rungs, from the inside out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gap {
+    /// What the job asked for: `allocated - rounding`.
+    Wanted,
+    /// Live allocations whose rounding is unknown.
+    Allocated,
+    /// Rounding up of requests.
+    Rounding,
+    /// Freed, but another stream still uses it.
+    Pending,
+    /// Free parts of split segments.
+    Stuck,
+    /// Free in pools of CUDA graphs, as far as known.
+    Pools,
+    /// Whole free segments.
+    Releasable,
+    /// Cached, its split unknown.
+    Cached,
+    /// Held from the driver, what of it is in use unknown.
+    Reserved,
+    /// This process outside the allocator.
+    NonTorch,
+    /// Other processes.
+    Others,
+    /// The driver's own reserve.
+    Driver,
+    /// In use, by whom is not known.
+    Unattributed,
+    /// Free.
+    Free,
+}
+
+/// What a gap is called, where it comes from, what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// The gap.
+    pub gap: Gap,
+    /// Its name, at most 12 letters.
+    pub name: &'static str,
+    /// What it is.
+    pub cause: &'static str,
+    /// What makes it smaller; empty where nothing does or should.
+    pub remedy: &'static str,
+}
+
+/// Every gap's meaning, from the inside out.
+pub const MEANINGS: [Meaning; 14] = [
+    meaning(Gap::Wanted, "wanted", "what the job asked for", ""),
+    meaning(Gap::Allocated, "allocated", "live allocations; the allocator does not say how much is rounding", ""),
+    meaning(Gap::Rounding, "rounding", "requests rounded up to 512 B or to a power of two", ""),
+    meaning(
+        Gap::Pending,
+        "pending",
+        "freed, but another stream still uses it",
+        "avoid record_stream, or synchronise the streams",
+    ),
+    meaning(
+        Gap::Stuck,
+        "stuck",
+        "free parts of split segments: cannot be given back",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or fewer different sizes",
+    ),
+    meaning(
+        Gap::Pools,
+        "graph pools",
+        "free at most in private pools of CUDA graphs",
+        "drop graphs that are not replayed",
+    ),
+    meaning(Gap::Releasable, "releasable", "whole free segments, cached", "torch.cuda.empty_cache() gives it back"),
+    meaning(Gap::Cached, "cached", "held and not in use; what could be given back is not measurable", ""),
+    meaning(Gap::Reserved, "reserved", "held from the driver; how much is in use is not known", ""),
+    meaning(
+        Gap::NonTorch,
+        "non-torch",
+        "CUDA context, NCCL, cuBLAS and cuDNN outside the allocator",
+        "destroy unused process groups; CUDA_MODULE_LOADING=LAZY",
+    ),
+    meaning(
+        Gap::Others,
+        "others",
+        "other processes: tenants, leftovers, extra contexts of our own ranks",
+        "end them; torch.cuda.set_device() before the first CUDA call",
+    ),
+    meaning(Gap::Driver, "driver", "the driver's own reserve", ""),
+    meaning(Gap::Unattributed, "unattributed", "in use, but no figure at hand says by whom", ""),
+    meaning(Gap::Free, "free", "free on the device", ""),
+];
+
+const fn meaning(gap: Gap, name: &'static str, cause: &'static str, remedy: &'static str) -> Meaning {
+    Meaning { gap, name, cause, remedy }
+}
+
+impl Gap {
+    /// Its row in [`MEANINGS`].
+    pub fn meaning(self) -> &'static Meaning {
+        &MEANINGS[self as usize]
+    }
+}
+
+/// A device's own figures, as far as known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFigures {
+    /// When they were read.
+    pub at: Stamp,
+    /// All of it.
+    pub total: Option<Bytes>,
+    /// Free.
+    pub free: Option<Bytes>,
+    /// The driver's own reserve.
+    pub driver: Option<Bytes>,
+    /// What all processes but the own ones use together; `None` where that cannot be told.
+    pub others: Option<Bytes>,
+}
+
+/// An own (probed) process's figures on the device, as far as known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnFigures {
+    /// When the allocator's counters were read.
+    pub at: Stamp,
+    /// Asked for, before rounding.
+    pub requested: Option<u64>,
+    /// Live allocations.
+    pub allocated: Option<u64>,
+    /// Allocated, and freed but still awaited.
+    pub active: Option<u64>,
+    /// Free parts of split segments.
+    pub inactive_split: Option<u64>,
+    /// Held from the driver.
+    pub reserved: Option<u64>,
+    /// Reserved by private pools.
+    pub private_pools: Option<u64>,
+    /// Whether expandable segments are on, so that `inactive_split` says nothing.
+    pub expandable: bool,
+    /// The driver's figure for the process.
+    pub driver_used: Option<Bytes>,
+    /// When the driver's figure was read.
+    pub driver_at: Stamp,
+}
+
+/// A gap and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Which gap.
+    pub gap: Gap,
+    /// The own process it belongs to, by its place in the input; `None` for the device's own gaps.
+    pub owner: Option<usize>,
+    /// Its size; `None` where unknown or where the figures contradict each other.
+    pub bytes: Option<Bytes>,
+    /// The stamps of the two readings that contradict each other.
+    pub inconsistent: Option<(Stamp, Stamp)>,
+}
+
+/// A device's ladder, from the inside out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ladder {
+    /// The device's total; `None` where nobody says, and then the rungs sum to what is known.
+    pub total: Option<Bytes>,
+    /// The rungs.
+    pub rungs: Vec<Rung>,
+}
+
+impl Ladder {
+    /// The sum of all rungs that are known.
+    pub fn sum(&self) -> Bytes {
+        self.rungs.iter().filter_map(|it| it.bytes).fold(Bytes(0), Bytes::plus)
+    }
+
+    /// One rung per gap, all owners together, from the inside out.
+    pub fn by_gap(&self) -> Vec<Rung> {
+        let mut out: Vec<Rung> = Vec::new();
+        for rung in &self.rungs {
+            match out.iter_mut().find(|it| it.gap == rung.gap) {
+                Some(sum) => {
+                    sum.owner = None;
+                    sum.bytes = match (sum.bytes, rung.bytes) {
+                        (Some(a), Some(b)) => Some(a.plus(b)),
+                        (a, b) => a.or(b),
+                    };
+                    sum.inconsistent = sum.inconsistent.or(rung.inconsistent);
+                }
+                None => out.push(*rung),
+            }
+        }
+        out.sort_by_key(|it| it.gap);
+        out
+    }
+}
+
+/// The ladder of one device with its own processes.
+pub fn ladder(device: &DeviceFigures, own: &[OwnFigures]) -> Ladder {
+    let mut stack = Stack::new(device);
+    for (owner, figures) in own.iter().enumerate() {
+        stack.own_process(owner, figures);
+    }
+    stack.close(device)
+}
+
+/// Rungs piled up under a roof: what would stick out is cut off and marked, so that the sum can never
+/// pass the total.
+struct Stack {
+    rungs: Vec<Rung>,
+    room: Option<u64>,
+    free: Rung,
+    driver: Rung,
+}
+
+impl Stack {
+    fn new(device: &DeviceFigures) -> Self {
+        let mut room = device.total.map(|it| it.0);
+        let mut outer = |gap, bytes: Option<Bytes>| {
+            let rung = Rung { gap, owner: None, bytes, inconsistent: None };
+            let Some(bytes) = bytes else { return rung };
+            match room.map(|left| left.checked_sub(bytes.0)) {
+                None => rung,
+                Some(Some(left)) => {
+                    room = Some(left);
+                    rung
+                }
+                Some(None) => Rung { bytes: None, inconsistent: Some((device.at, device.at)), ..rung },
+            }
+        };
+        let free = outer(Gap::Free, device.free);
+        let driver = outer(Gap::Driver, device.driver);
+        Self { rungs: Vec::new(), room, free, driver }
+    }
+
+    fn push(&mut self, gap: Gap, owner: Option<usize>, bytes: Option<u64>, stamps: (Stamp, Stamp), clash: bool) {
+        let mut rung = Rung { gap, owner, bytes: bytes.map(Bytes), inconsistent: clash.then_some(stamps) };
+        if let (Some(bytes), Some(room)) = (bytes, self.room) {
+            if bytes > room {
+                rung.inconsistent = Some(stamps);
+            }
+            let taken = bytes.min(room);
+            rung.bytes = Some(Bytes(taken));
+            self.room = Some(room - taken);
+        }
+        self.rungs.push(rung);
+    }
+
+    fn own_process(&mut self, owner: usize, it: &OwnFigures) {
+        let same = (it.at, it.at);
+        let mut push = |gap, bytes, clash| self.push(gap, Some(owner), bytes, same, clash);
+        let Some(allocated) = it.allocated else {
+            push(Gap::Reserved, it.reserved.or(it.active), false);
+            self.non_torch(owner, it, it.reserved);
+            return;
+        };
+        match it.active.zip(it.requested).map(|(active, requested)| active.checked_sub(requested)) {
+            Some(Some(rounding)) if rounding <= allocated => {
+                push(Gap::Wanted, Some(allocated - rounding), false);
+                push(Gap::Rounding, Some(rounding), false);
+            }
+            rounding => {
+                push(Gap::Allocated, Some(allocated), false);
+                push(Gap::Rounding, None, rounding.is_some());
+            }
+        }
+        let pending = it.active.map(|active| active.checked_sub(allocated));
+        push(Gap::Pending, pending.flatten(), pending == Some(None));
+        let used = allocated.max(it.active.unwrap_or(0));
+        match it.reserved.map(|reserved| reserved.checked_sub(used)) {
+            Some(Some(cached)) => self.cached(owner, it, cached),
+            clash => push(Gap::Cached, None, clash.is_some()),
+        }
+        self.non_torch(owner, it, it.reserved.map(|reserved| reserved.max(used)));
+    }
+
+    /// Splits what is cached in what cannot be given back, what CUDA graphs may keep, and the rest.
+    fn cached(&mut self, owner: usize, it: &OwnFigures, cached: u64) {
+        let same = (it.at, it.at);
+        let mut push = |gap, bytes, clash| self.push(gap, Some(owner), bytes, same, clash);
+        // Without `active` the difference holds pending blocks too, and splitting it would be a guess.
+        let split = it.inactive_split.filter(|_| !it.expandable && it.active.is_some());
+        let Some(rest) = split.and_then(|split| cached.checked_sub(split)) else {
+            push(Gap::Stuck, None, split.is_some());
+            push(Gap::Cached, Some(cached), false);
+            return;
+        };
+        push(Gap::Stuck, split, false);
+        // How much of the pools is in use is not counted: what is certain to be releasable is the rest.
+        let pools = it.private_pools.unwrap_or(0).min(rest);
+        if pools > 0 {
+            push(Gap::Pools, Some(pools), false);
+        }
+        push(Gap::Releasable, Some(rest - pools), false);
+    }
+
+    fn non_torch(&mut self, owner: usize, it: &OwnFigures, inside: Option<u64>) {
+        let outside = it.driver_used.zip(inside).map(|(used, inside)| used.0.checked_sub(inside));
+        self.push(Gap::NonTorch, Some(owner), outside.flatten(), (it.at, it.driver_at), outside == Some(None));
+    }
+
+    fn close(mut self, device: &DeviceFigures) -> Ladder {
+        let at = (device.at, device.at);
+        self.push(Gap::Others, None, device.others.map(|it| it.0), at, false);
+        if let Some(room) = self.room {
+            self.push(Gap::Unattributed, None, Some(room), at, false);
+        }
+        self.rungs.push(self.driver);
+        self.rungs.push(self.free);
+        Ladder { total: device.total, rungs: self.rungs }
+    }
+}

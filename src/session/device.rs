@@ -1,0 +1,70 @@
+//! One device: what the driver and the probes say of it.
+
+use crate::{
+    analysis::curve::Curve,
+    event::{DeviceId, DeviceMemory, Load, ProcessUse, Trouble},
+    text::Foreign,
+    units::Stamp,
+};
+
+/// One bucket of a device's history, in µs.
+const HISTORY_STRIDE_US: u64 = 1_000_000;
+
+/// A reading and when it was taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading<T> {
+    /// When.
+    pub at: Stamp,
+    /// What.
+    pub value: T,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Its UUID, or a made-up name where a probe gave none.
+    pub id: DeviceId,
+    /// NVML's index; `None` for a device that only probes name.
+    pub index: Option<u32>,
+    /// Product name.
+    pub name: Foreign,
+    /// For a MIG device, the one it is a part of.
+    pub parent: Option<DeviceId>,
+    /// The driver's memory figures, or why there are none.
+    pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
+    /// How busy and how warm.
+    pub load: Option<Reading<Load>>,
+    /// The processes on it, or why they are unknown.
+    pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
+    /// When the driver stopped listing it.
+    pub gone: Option<Stamp>,
+    /// Bytes used over time, µs.
+    pub history: Curve,
+}
+
+impl Device {
+    /// A device of which only the name is known.
+    pub fn new(id: DeviceId) -> Self {
+        Self {
+            id,
+            index: None,
+            name: Foreign::default(),
+            parent: None,
+            memory: None,
+            load: None,
+            processes: None,
+            gone: None,
+            history: Curve::with_stride(HISTORY_STRIDE_US),
+        }
+    }
+
+    /// The driver's memory figures, where it gave them.
+    pub fn figures(&self) -> Option<&DeviceMemory> {
+        self.memory.as_ref()?.value.as_ref().ok()
+    }
+
+    /// The driver's process list, where it gave one.
+    pub fn process_list(&self) -> Option<&[ProcessUse]> {
+        Some(self.processes.as_ref()?.value.as_ref().ok()?)
+    }
+}

@@ -1,0 +1,62 @@
+//! The latest of something, bounded, with a count of what had to go.
+
+use std::collections::VecDeque;
+
+/// The latest `N` of something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latest<T, const N: usize> {
+    kept: VecDeque<T>,
+    gone: u64,
+}
+
+impl<T, const N: usize> Default for Latest<T, N> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), gone: 0 }
+    }
+}
+
+impl<T, const N: usize> Latest<T, N> {
+    /// Adds one; the oldest goes when there is no room.
+    pub fn push(&mut self, item: T) {
+        self.kept.push_back(item);
+        if self.kept.len() > N {
+            self.kept.pop_front();
+            self.gone += 1;
+        }
+    }
+
+    /// What is kept, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.kept.iter()
+    }
+
+    /// The newest.
+    pub fn last(&self) -> Option<&T> {
+        self.kept.back()
+    }
+
+    /// How many had to go.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_goes_and_is_counted() {
+        let mut latest = Latest::<u32, 2>::default();
+        for it in 0..5 {
+            latest.push(it);
+        }
+        assert_eq!(latest.iter().copied().collect::<Vec<_>>(), [3, 4]);
+        assert_eq!((latest.last(), latest.gone()), (Some(&4), 3));
+    }
+}

@@ -1,0 +1,225 @@
+//! One probed process: its life, its counters per device, what it said.
+
+use super::history::Latest;
+use crate::{
+    analysis::growth::{self, Growth, StepValue},
+    event::{
+        DeviceId, ProbeId,
+        wire::{Counters, Edge, Hello, Mark, Oom, Sample},
+    },
+    text::Foreign,
+    units::Stamp,
+};
+
+/// Marks kept per probe.
+pub const MARKS: usize = 64;
+
+/// Out-of-memory errors kept per probe.
+pub const OOMS: usize = 16;
+
+/// Devices kept per probe.
+pub const DEVICES: usize = 64;
+
+/// A probed process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// The probe's number.
+    pub probe: ProbeId,
+    /// The process as the kernel translates it for us; `None` from another pid namespace.
+    pub pid: Option<u32>,
+    /// The socket's path.
+    pub socket: Foreign,
+    /// Who speaks, once it said so.
+    pub hello: Option<Box<Hello>>,
+    /// Where it is in its life.
+    pub life: Life,
+    /// When its last line came.
+    pub heard: Stamp,
+    /// Samples that were dropped before anybody saw them.
+    pub lost: u64,
+    /// One sample in so many of the backlog was kept; above 1, findings that rest on it are approximate.
+    pub stride: u64,
+    /// Its devices, by its own ordinal.
+    pub devices: Vec<OnDevice>,
+    /// What the job named.
+    pub marks: Latest<Mark, MARKS>,
+    /// Allocations that failed for good.
+    pub ooms: Latest<Oom, OOMS>,
+}
+
+/// Where a probe is in its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Found; it has not said hello yet.
+    Found,
+    /// It speaks another version of the wire, so that only its name is understood.
+    Incompatible {
+        /// The version it speaks.
+        protocol: u32,
+    },
+    /// Its backlog is coming.
+    CatchingUp,
+    /// It speaks as things happen.
+    Live,
+    /// It ended in good order.
+    Ended {
+        /// When.
+        at: Stamp,
+        /// `exit`, `stop`, ….
+        reason: Foreign,
+    },
+    /// The connection broke.
+    Gone {
+        /// When.
+        at: Stamp,
+        /// The reason and the next step.
+        why: Foreign,
+    },
+}
+
+/// A process on one of its devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OnDevice {
+    /// The process's own number for the device.
+    pub ordinal: u32,
+    /// The device.
+    pub device: DeviceId,
+    /// When the allocator's counters were read.
+    pub at: Stamp,
+    /// Steps completed; `None` before the first.
+    pub step: Option<u64>,
+    /// The latest counters. The allocator's own five come from one sample; the others, which not every
+    /// sample carries, are the latest known.
+    pub counters: Counters,
+    /// When `device_free` and `device_total` were read.
+    pub device_at: Stamp,
+    /// Bytes allocated at the ends of steps.
+    pub growth: Growth,
+    /// The latest distance between two steps, µs.
+    pub step_us: Option<u64>,
+    last_step: Option<(u64, Stamp)>,
+}
+
+impl Process {
+    /// A probe that was found.
+    pub fn new(probe: ProbeId, pid: Option<u32>, socket: Foreign, at: Stamp) -> Self {
+        Self {
+            probe,
+            pid,
+            socket,
+            hello: None,
+            life: Life::Found,
+            heard: at,
+            lost: 0,
+            stride: 1,
+            devices: Vec::new(),
+            marks: Latest::default(),
+            ooms: Latest::default(),
+        }
+    }
+
+    /// Whether more is to be expected of it.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.life, Life::Ended { .. } | Life::Gone { .. })
+    }
+
+    /// Its number here, or as it sees itself.
+    pub fn any_pid(&self) -> Option<u32> {
+        self.pid.or_else(|| self.hello.as_ref().map(|it| it.pid))
+    }
+
+    /// Its global rank, if it is one of several.
+    pub fn rank(&self) -> Option<u64> {
+        self.hello.as_ref()?.rank
+    }
+
+    /// Says which device an ordinal is.
+    pub(super) fn name_device(&mut self, ordinal: u32, id: &DeviceId) {
+        match self.devices.binary_search_by_key(&ordinal, |it| it.ordinal) {
+            Ok(place) => {
+                if let Some(entry) = self.devices.get_mut(place) {
+                    entry.device = id.clone();
+                }
+            }
+            Err(place) if self.devices.len() < DEVICES => {
+                self.devices.insert(place, OnDevice::new(ordinal, id.clone()));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Takes a sample. Samples come in the order they were made, save after a reconnection.
+    pub(super) fn sample(&mut self, sample: &Sample, device: impl FnOnce() -> DeviceId) {
+        let place = match self.devices.binary_search_by_key(&sample.device, |it| it.ordinal) {
+            Ok(place) => place,
+            Err(_) if self.devices.len() >= DEVICES => return,
+            Err(place) => {
+                self.devices.insert(place, OnDevice::new(sample.device, device()));
+                place
+            }
+        };
+        if let Some(entry) = self.devices.get_mut(place) {
+            entry.sample(sample);
+        }
+    }
+}
+
+impl OnDevice {
+    /// A device of which the process has said nothing yet.
+    pub fn new(ordinal: u32, device: DeviceId) -> Self {
+        Self {
+            ordinal,
+            device,
+            at: Stamp(0),
+            step: None,
+            counters: Counters::default(),
+            device_at: Stamp(0),
+            growth: Growth::default(),
+            step_us: None,
+            last_step: None,
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let at = Stamp(sample.at_us);
+        if let (Edge::Step | Edge::Call, Some(step)) = (sample.edge, sample.step) {
+            if let Some(bytes) = sample.counters.allocated {
+                self.growth = growth::step(std::mem::take(&mut self.growth), StepValue { step, bytes });
+            }
+            match self.last_step {
+                Some((last, _)) if step <= last => {}
+                last => {
+                    if let Some((last, then)) = last {
+                        self.step_us = Some(at.since(then) / (step - last));
+                    }
+                    self.last_step = Some((step, at));
+                }
+            }
+        }
+        if at < self.at {
+            return;
+        }
+        self.step = sample.step.or(self.step);
+        self.merge(&sample.counters, at);
+    }
+
+    fn merge(&mut self, new: &Counters, at: Stamp) {
+        let old = self.counters;
+        let mut values = new.values();
+        for (value, old) in values.iter_mut().zip(old.values()) {
+            *value = value.or(old);
+        }
+        self.counters = Counters::from_values(&values);
+        if new.allocated.is_some() || new.reserved.is_some() {
+            self.at = at;
+            self.counters.requested = new.requested;
+            self.counters.allocated = new.allocated;
+            self.counters.active = new.active;
+            self.counters.inactive_split = new.inactive_split;
+            self.counters.reserved = new.reserved;
+        }
+        if new.device_free.is_some() || new.device_total.is_some() {
+            self.device_at = at;
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The way down to fewer colours, done here because nothing below us does it.
+
+use super::ColorDepth;
+use ratatui::style::Color;
+
+/// The sixteen colours as xterm shows them, in the order of their numbers.
+const ANSI: [(Color, [u8; 3]); 16] = [
+    (Color::Black, [0, 0, 0]),
+    (Color::Red, [205, 0, 0]),
+    (Color::Green, [0, 205, 0]),
+    (Color::Yellow, [205, 205, 0]),
+    (Color::Blue, [0, 0, 238]),
+    (Color::Magenta, [205, 0, 205]),
+    (Color::Cyan, [0, 205, 205]),
+    (Color::Gray, [229, 229, 229]),
+    (Color::DarkGray, [127, 127, 127]),
+    (Color::LightRed, [255, 0, 0]),
+    (Color::LightGreen, [0, 255, 0]),
+    (Color::LightYellow, [255, 255, 0]),
+    (Color::LightBlue, [92, 92, 255]),
+    (Color::LightMagenta, [255, 0, 255]),
+    (Color::LightCyan, [0, 255, 255]),
+    (Color::White, [255, 255, 255]),
+];
+
+/// Levels of each channel in xterm's 6 × 6 × 6 cube.
+const CUBE: [u8; 6] = [0, 95, 135, 175, 215, 255];
+
+/// The nearest colour that the terminal shows.
+pub(super) fn at(colour: Color, depth: ColorDepth) -> Color {
+    match (depth, colour) {
+        (ColorDepth::None, _) => Color::Reset,
+        (ColorDepth::Ansi256, Color::Rgb(r, g, b)) => Color::Indexed(indexed([r, g, b])),
+        (ColorDepth::Ansi16, Color::Rgb(r, g, b)) => ansi([r, g, b]),
+        (ColorDepth::Ansi16, Color::Indexed(index)) => ansi(rgb(index)),
+        _ => colour,
+    }
+}
+
+fn ansi(rgb: [u8; 3]) -> Color {
+    ANSI.iter().min_by_key(|(_, it)| distance(*it, rgb)).map_or(Color::Reset, |(colour, _)| *colour)
+}
+
+/// The nearest of the cube and of the grey ramp; the first sixteen vary from terminal to terminal.
+fn indexed(wanted: [u8; 3]) -> u8 {
+    (16..=255).min_by_key(|it| distance(rgb(*it), wanted)).unwrap_or(16)
+}
+
+fn rgb(index: u8) -> [u8; 3] {
+    match index {
+        0..=15 => ANSI.get(usize::from(index)).map_or([0; 3], |(_, rgb)| *rgb),
+        16..=231 => {
+            let it = usize::from(index - 16);
+            [CUBE[it / 36], CUBE[it / 6 % 6], CUBE[it % 6]]
+        }
+        232..=255 => [8 + (index - 232) * 10; 3],
+    }
+}
+
+fn distance(a: [u8; 3], b: [u8; 3]) -> u32 {
+    // The eye sees green best and blue least.
+    [2, 4, 3].iter().zip(a.iter().zip(b)).map(|(weight, (a, b))| weight * u32::from(a.abs_diff(b)).pow(2)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_colour_is_taken() {
+        assert_eq!(at(Color::Rgb(255, 0, 0), ColorDepth::Ansi256), Color::Indexed(196));
+        assert_eq!(at(Color::Rgb(128, 128, 128), ColorDepth::Ansi256), Color::Indexed(244));
+        assert_eq!(at(Color::Rgb(250, 20, 20), ColorDepth::Ansi16), Color::LightRed);
+        assert_eq!(at(Color::Indexed(196), ColorDepth::Ansi16), Color::LightRed);
+        assert_eq!(at(Color::Red, ColorDepth::Ansi256), Color::Red);
+        assert_eq!(at(Color::Red, ColorDepth::None), Color::Reset);
+    }
+}
