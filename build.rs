@@ -1,0 +1,110 @@
+//! Builds the probe as a shared library and embeds it, with its Python side, into the program.
+//!
+//! One direct `rustc` call: the probe needs nothing but the standard library, and a nested cargo would wait for
+//! the lock that this build holds. `GPUWATCH_PROBE_SO` hands in a library that is built already.
+
+use std::{
+    env,
+    error::Error,
+    ffi::OsString,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    for it in ["probes/gpuwatch-probe/src", "probes/python", "build.rs"] {
+        println!("cargo::rerun-if-changed={}", root.join(it).display());
+    }
+    println!("cargo::rerun-if-env-changed=GPUWATCH_PROBE_SO");
+    let library = match env::var_os("GPUWATCH_PROBE_SO").filter(|it| !it.is_empty()) {
+        Some(it) => PathBuf::from(it),
+        None => compile(&root, &out)?,
+    };
+    println!("cargo::rerun-if-changed={}", library.display());
+    let mut files = vec![("gpuwatch_probe/libgpuwatch_probe.so".to_owned(), library)];
+    let python = root.join("probes/python");
+    files.push(("sitecustomize.py".to_owned(), python.join("gpuwatch_boot/sitecustomize.py")));
+    for path in sorted(&python.join("gpuwatch_probe"))? {
+        if path.extension().is_some_and(|it| it == "py") {
+            let name = path.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
+            files.push((format!("gpuwatch_probe/{name}"), path));
+        }
+    }
+    fs::write(out.join("assets.rs"), embedded(&files)?)?;
+    Ok(())
+}
+
+fn compile(root: &Path, out: &Path) -> Outcome<PathBuf> {
+    let target = env::var("TARGET")?;
+    let library = out.join("libgpuwatch_probe.so");
+    let mut rustc = Command::new(variable("RUSTC")?);
+    rustc.arg(root.join("probes/gpuwatch-probe/src/lib.rs")).arg("-o").arg(&library);
+    rustc.args([
+        "--crate-name",
+        "gpuwatch_probe",
+        "--crate-type",
+        "cdylib",
+        "--edition",
+        "2024",
+        "--cap-lints",
+        "allow",
+    ]);
+    rustc.args(["-Copt-level=3", "-Clto=fat", "-Ccodegen-units=1", "-Cstrip=symbols", "-Cpanic=unwind"]);
+    rustc.args(["--target", &target]);
+    if target.contains("musl") {
+        rustc.arg("-Ctarget-feature=-crt-static");
+    }
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        let mut flag = OsString::from("-Clinker=");
+        flag.push(linker);
+        rustc.arg(flag);
+    }
+    rustc.env("CARGO_PKG_VERSION", env!("CARGO_PKG_VERSION"));
+    let done = rustc.status().map_err(|error| format!("cannot start rustc for the probe: {error}"))?;
+    if done.success() { Ok(library) } else { Err(format!("rustc could not build the probe: {done}").into()) }
+}
+
+/// Rust source: the files' names and contents, and a name for this set of contents.
+fn embedded(files: &[(String, PathBuf)]) -> Outcome<String> {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut text = String::from("pub(super) const FILES: &[(&str, &[u8])] = &[\n");
+    for (name, path) in files {
+        let content = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        hash.take(name.as_bytes());
+        hash.take(&[0]);
+        hash.take(&content);
+        let path = path.canonicalize()?;
+        let path = path.to_str().ok_or("the sources lie under a path that is no UTF-8")?;
+        writeln!(text, "    ({name:?}, include_bytes!({path:?})),")?;
+    }
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH")?;
+    writeln!(text, "];\npub(super) const NAME: &str = \"{architecture}-{:016x}\";", hash.0)?;
+    Ok(text)
+}
+
+fn sorted(folder: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(folder)?.map(|it| it.map(|it| it.path())).collect::<Result<Vec<_>, _>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn variable(name: &str) -> Outcome<OsString> {
+    env::var_os(name).ok_or_else(|| format!("cargo did not set {name}").into())
+}
+
+/// FNV-1a: names a directory; the contents themselves are compared at each start.
+struct Fnv(u64);
+
+impl Fnv {
+    fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+"""Waits for `torch` to be imported, then hands over to `gpuwatch_probe`.
+
+Every Python that inherits the environment of `gpuwatch run` executes this file at its start, so it must cost next to
+nothing, import nothing, and never fail. Only one `sitecustomize` wins in Python: the one it hides is run afterwards.
+"""
+
+import os
+import sys
+
+
+class _OnTorch:
+    """A finder that finds nothing itself: it lets the others find `torch` and asks to be told when it is there."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                try:
+                    self._tell(spec)
+                except Exception:
+                    pass
+                return spec
+        return None
+
+    def _tell(self, spec):
+        loader = spec.loader
+        execute = loader.exec_module
+
+        def exec_module(module):
+            try:
+                del loader.exec_module
+            except AttributeError:
+                pass
+            execute(module)
+            try:
+                sys.meta_path.remove(self)
+            except ValueError:
+                pass
+            try:
+                from gpuwatch_probe import _attach
+
+                _attach(module)
+            except Exception:
+                pass
+
+        loader.exec_module = exec_module
+
+
+def _run_the_hidden_one():
+    """Runs the `sitecustomize` that would have run without us; whatever it raises is its own affair."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    ours = sys.modules.pop("sitecustomize", None)
+    away = [(at, it) for at, it in enumerate(sys.path) if os.path.abspath(it) == here]
+    for _, it in away:
+        sys.path.remove(it)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        for at, it in away:
+            sys.path.insert(at, it)
+        if ours is not None:
+            sys.modules.setdefault("sitecustomize", ours)
+
+
+if os.environ.get("GPUWATCH") != "off":
+    sys.meta_path.insert(0, _OnTorch())
+_run_the_hidden_one()

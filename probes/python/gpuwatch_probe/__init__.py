@@ -1,0 +1,64 @@
+"""gpuwatch's probe in a PyTorch process: streams the allocator's counters of every training step.
+
+Under `gpuwatch run` nothing of this needs to be called. For those who prefer code:
+
+    import gpuwatch_probe
+    gpuwatch_probe.start()           # probes this process as soon as it initialises CUDA
+    gpuwatch_probe.step()            # ends a step, in loops without a torch.optim optimizer
+    gpuwatch_probe.mark("epoch", 3)  # names an instant, with a whole number if it has one
+    gpuwatch_probe.stop()            # ends the probe for good
+
+No call raises, prints, synchronises, or initialises CUDA. `GPUWATCH=off` in the environment turns them all into nothing.
+"""
+
+import os as _os
+import sys as _sys
+
+__all__ = ["start", "step", "mark", "stop"]
+
+_probe = None
+
+
+def start():
+    """Probes this process once CUDA is initialised in it; does nothing where that has been asked for already."""
+    torch = _sys.modules.get("torch")
+    if torch is None:
+        try:
+            import torch
+        except Exception:
+            return
+    _attach(torch)
+
+
+def step():
+    """Ends a step. From the first call on, steps are counted by these calls and no longer by optimizers."""
+    if _probe is not None:
+        _probe.call()
+
+
+def mark(name, value=None):
+    """Names this instant, as in `mark("epoch", 3)`; nothing before CUDA is initialised."""
+    if _probe is not None:
+        _probe.mark(name, value)
+
+
+def stop():
+    """Ends the probe of this process for good."""
+    if _probe is not None:
+        _probe.stop("stop")
+
+
+def _attach(torch):
+    global _probe
+    if _probe is not None or _os.environ.get("GPUWATCH") == "off":
+        return
+    try:
+        from ._torch import Probe
+
+        probe = Probe(torch)
+        _probe = probe
+        probe.wait_for_cuda()
+    except Exception as error:
+        from ._native import log
+
+        log("the probe is off: %r" % (error,))

@@ -1,0 +1,103 @@
+"""The compiled probe: loads it, hands it samples; where it cannot be loaded, one line in a log file says the cure."""
+
+import ctypes
+import os
+import stat
+import struct
+
+# The order of values in `struct gpuwatch_sample` (gpuwatch_probe.h), as far as Python fills them.
+FIELDS = (
+    "requested allocated active inactive_split reserved allocated_peak reserved_peak blocks segments retries ooms "
+    "device_allocs device_frees private_pools pinned_active pinned_reserved"
+).split()
+VALUES = 24
+SIZE = 8 + 8 + 4 + 4 + 8 * VALUES
+
+STEP, TICK, CALL = 0, 1, 2
+
+# step, present, device, edge, values.
+ROW = struct.Struct("=QQII%dQ" % len(FIELDS))
+
+
+def bits(*names):
+    """The `present` mask of these fields."""
+    return sum(1 << FIELDS.index(it) for it in names)
+
+
+class Native:
+    """The loaded library. Its functions keep the GIL: releasing it would cost milliseconds to get it back."""
+
+    def __init__(self):
+        self.lib = lib = ctypes.PyDLL(path())
+        text, number = ctypes.c_char_p, ctypes.c_uint64
+        for name, arguments in (
+            ("describe", (text, text)),
+            ("device", (ctypes.c_uint32, text, text, number)),
+            ("start", ()),
+            ("push", (ctypes.c_void_p,)),
+            ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
+            ("oom", (ctypes.c_uint32, number, number, number, number, text)),
+            ("stop", (text,)),
+            ("log", (text,)),
+        ):
+            function = getattr(lib, "gpuwatch_" + name)
+            function.argtypes = arguments
+            function.restype = ctypes.c_int32
+            setattr(self, name, function)
+
+    def row(self):
+        """A buffer for one sample, and the function that pushes it."""
+        buffer = ctypes.create_string_buffer(SIZE)
+        address = ctypes.c_void_p(ctypes.addressof(buffer))
+        # A function object of its own, without declared arguments: checking them would double the call's cost.
+        push = ctypes.PyDLL(None, handle=self.lib._handle).gpuwatch_push
+        return buffer, address, push
+
+
+def path():
+    """Where the library lies: where the environment says, or beside this file."""
+    named = os.environ.get("GPUWATCH_PROBE_SO")
+    return named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgpuwatch_probe.so")
+
+
+def utf8(text):
+    """Text as the library takes it: UTF-8 without NUL."""
+    return str(text).encode("utf-8", "replace").replace(b"\0", b"")
+
+
+def log(line):
+    """One line in the probe's log file, for when the library, which keeps that file otherwise, is not there."""
+    try:
+        name = os.environ.get("GPUWATCH_LOG")
+        if not name:
+            folder = os.environ.get("GPUWATCH_SOCKET_DIR") or "/tmp/gpuwatch-%d" % os.geteuid()
+            try:
+                os.mkdir(folder, 0o700)
+            except FileExistsError:
+                pass
+            found = os.lstat(folder)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                return
+            name = os.path.join(folder, "%d.log" % os.getpid())
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(name, flags, 0o600)
+        try:
+            os.write(file, utf8(line).replace(b"\n", b" ") + b"\n")
+        finally:
+            os.close(file)
+    except Exception:
+        pass
+
+
+def cure(error):
+    """What to do about a library that does not load."""
+    text = str(error)
+    if "GLIBC_" in text:
+        return "this system's C library is older than the probe needs (glibc 2.28): use a newer image"
+    if "wrong ELF class" in text or "invalid ELF header" in text:
+        return "it is built for another architecture: run the gpuwatch of this machine's architecture"
+    if "failed to map" in text or "not permitted" in text:
+        return "its file system forbids execution: set XDG_CACHE_HOME to a directory that allows it"
+    if "No such file" in text or "cannot open" in text:
+        return "it is not there: set GPUWATCH_PROBE_SO to it, or start the job with `gpuwatch run`"
+    return "start the job with `gpuwatch run` of the same release"

@@ -1,0 +1,288 @@
+"""PyTorch's side of the probe: reads the caching allocator's counters at the end of every training step.
+
+Nothing happens before the job itself initialises CUDA. From then on the training thread reads one dictionary a step
+and device and hands it over; a timer thread keeps the picture alive between steps. Nothing here may synchronise,
+create a context, change the current device, reset a peak, print, or raise.
+"""
+
+import _thread
+import atexit
+import os
+import signal
+import struct
+import sys
+
+from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
+from ._rows import Rows
+from ._steps import Steps
+
+# Steps at which devices are looked for before the timer does it once a second.
+_FIRST = 4
+_MOST_DEVICES = 64
+
+
+class Probe:
+    """The probe of this process: waiting for CUDA, running, or off for good."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.steps = Steps()
+        self.native = None
+        self.off = False
+        # The job calls `step()` itself.
+        self.explicit = False
+        self.devices = ()
+        self._handles = []
+        self._wake = _thread.allocate_lock()
+        self._due = True
+
+    def wait_for_cuda(self):
+        """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
+        if not hasattr(self.torch._C, "_cuda_memoryStats"):
+            return
+        os.register_at_fork(after_in_child=self._forked)
+        # Registered this early, it runs after everything that the job registers later.
+        atexit.register(self.stop, "exit")
+        if self.torch.cuda.is_initialized():
+            self._on_cuda()
+        else:
+            self.torch.cuda._lazy_call(self._on_cuda)
+
+    def call(self):
+        """Ends a step on the job's own word."""
+        if not self.explicit:
+            self.explicit = True
+            if self.steps.number:
+                # An optimizer ended this very step just before.
+                return
+        if self.native is None or self.off:
+            return
+        self.steps.number += 1
+        self._guarded(self._take, CALL)
+
+    def mark(self, name, value):
+        """Names an instant."""
+        if self.native is None or self.off:
+            return
+        try:
+            given = value is not None
+            self.native.mark(utf8(name), int(value) if given else 0, int(given))
+        except Exception as error:
+            self._note("a mark was refused: %r" % (error,))
+
+    def stop(self, reason):
+        """Says goodbye and ends the probe for good."""
+        if self.off:
+            return
+        self._turn_off()
+        try:
+            if self.native is not None:
+                self.native.stop(utf8(reason))
+        except Exception:
+            pass
+
+    def _forked(self):
+        # CUDA is of no use in a child forked after its initialisation; a child forked earlier may still begin.
+        if self.native is not None:
+            self.off = True
+            self._handles = []
+
+    def _turn_off(self):
+        self.off = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        try:
+            self._wake.release()
+        except RuntimeError:
+            pass
+
+    def _fail(self, error):
+        self._turn_off()
+        self._note("the probe is off: %r" % (error,))
+
+    def _note(self, line):
+        try:
+            if self.native is None or self.native.log(utf8(line)) < 0:
+                log(line)
+        except Exception:
+            pass
+
+    def _on_cuda(self):
+        """CUDA is initialised (or is about to be: this may run inside `torch.cuda._lazy_init`)."""
+        if self.off or self.native is not None:
+            return
+        try:
+            if self.torch.cuda._is_in_bad_fork() or _is_data_worker():
+                self.off = True
+                return
+            try:
+                native = Native()
+            except (OSError, AttributeError) as error:
+                self.off = True
+                log("the probe is off: %s does not load (%s); %s" % (path(), error, cure(error)))
+                return
+            self._start(native)
+        except Exception as error:
+            self._fail(error)
+
+    def _start(self, native):
+        torch = self.torch
+        backend = torch.cuda.get_allocator_backend()
+        conf = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+        described = {
+            "framework": "torch",
+            "framework_version": torch.__version__,
+            "backend": backend,
+            "allocator_conf": conf,
+        }
+        described.update(_ranks())
+        for key, value in described.items():
+            if value is not None:
+                native.describe(utf8(key), utf8(value))
+        self._visible = range(min(torch._C._cuda_getDeviceCount(), _MOST_DEVICES))
+        for device in self._visible:
+            native.device(device, None, None, 0)
+        if native.start() < 0:
+            self.off = True
+            return
+        self.native = native
+        stats = torch._C._cuda_memoryStats
+        host = getattr(torch._C, "_cuda_hostMemoryStats", None)
+        self._rows = Rows(native, stats, host, backend)
+        self._tick_rows = Rows(native, stats, host, backend)
+        self._oom_rows = Rows(native, stats, host, backend)
+        self._hook()
+        if backend == "native":
+            torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
+        self._start_timer()
+        _at_end_of_multiprocessing_child(self.stop)
+
+    def _hook(self):
+        from torch.optim.optimizer import (
+            Optimizer,
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        steps, take, guarded = self.steps, self._take, self._guarded
+        enter, leave, event = steps.enter, steps.leave, steps.event
+        wrapper = Optimizer.profile_hook_step(lambda: None).__code__
+
+        def true_depth():
+            depth, frame = 0, sys._getframe(2)
+            while frame is not None:
+                depth += frame.f_code is wrapper
+                frame = frame.f_back
+            return depth
+
+        def pre(optimizer, args, kwargs):
+            if steps.depth:
+                enter(true_depth)
+            else:
+                steps.depth = 1
+
+        def post(optimizer, args, kwargs):
+            if not leave(true_depth) or self.off or self.explicit:
+                return
+            try:
+                key = (id(optimizer), id(optimizer.param_groups[0]["params"][0]))
+            except (LookupError, TypeError):
+                key = _key(optimizer)
+            if event(key):
+                guarded(take, STEP)
+
+        # Dynamo must call these, not look into them: it would compile what must not be compiled.
+        pre._torchdynamo_disable = post._torchdynamo_disable = True
+        self._handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
+
+    def _take(self, edge):
+        if self._due:
+            self._look_for_devices()
+            self._due = self.steps.number < _FIRST
+            self._rows.take_all(self.devices, self.steps.number, edge)
+        else:
+            self._rows.take(self.devices, self.steps.number, edge)
+
+    def _guarded(self, function, *arguments):
+        """Calls what must not raise. What a signal handler of the job raises in the middle of it is not ours."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            trace = error.__traceback__
+            while trace.tb_next is not None:
+                trace = trace.tb_next
+            if os.path.dirname(trace.tb_frame.f_code.co_filename) != os.path.dirname(__file__):
+                raise
+            if not isinstance(error, struct.error):
+                self._fail(error)
+
+    def _look_for_devices(self):
+        in_use = self.torch._C._cuda_hasPrimaryContext
+        self.devices = tuple(it for it in self._visible if in_use(it))
+
+    def _on_oom(self, device, tried, limit, free):
+        """Called by the allocator before it raises; what is raised here would replace its error."""
+        try:
+            if self.native is None or self.off:
+                return
+            self._oom_rows.take((device,), self.steps.number, TICK)
+            self.native.oom(device, self.steps.number, tried, free, limit, None)
+        except Exception as error:
+            self._note("an out-of-memory error could not be told: %r" % (error,))
+
+    def _start_timer(self):
+        """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
+        self._wake.acquire()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            _thread.start_new_thread(self._run_timer, ())
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _run_timer(self):
+        seen = 0
+        while not self._wake.acquire(True, 1.0):
+            if self.off:
+                return
+            try:
+                rows = self._rows.taken
+                if rows == seen:
+                    self._look_for_devices()
+                    self._tick_rows.take_all(self.devices, self.steps.number, TICK)
+                seen = rows
+                self._due = True
+            except Exception as error:
+                self._fail(error)
+                return
+
+
+def _key(optimizer):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            return (id(optimizer), id(parameter))
+    return (id(optimizer), 0)
+
+
+def _is_data_worker():
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and worker.get_worker_info() is not None
+
+
+def _ranks():
+    """Ranks as torch.distributed knows them, for launchers that do not say so in the environment."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_initialized():
+            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    except Exception:
+        pass
+    return {}
+
+
+def _at_end_of_multiprocessing_child(stop):
+    """Children of `multiprocessing` leave by `os._exit`, which runs no `atexit`, but they do run finalizers."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, stop, args=("exit",), exitpriority=-1000)

@@ -1,0 +1,240 @@
+//! The probe's files, unpacked where Python can import and load them.
+//!
+//! They lie in the user's cache, in a directory named after their contents, and are compared byte by byte at each
+//! start: what somebody else could have written is never handed to a job.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use etcetera::BaseStrategy;
+use rustix::fs::{MemfdFlags, StatVfsMountFlags, memfd_create, statvfs};
+use thiserror::Error;
+
+include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+
+/// The library's name among [`FILES`].
+const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
+
+/// Why no place would do.
+#[derive(Debug, Error)]
+#[error("its files can be put nowhere ({}); set XDG_CACHE_HOME to a directory of your own", reasons.join("; "))]
+pub struct Trouble {
+    reasons: Vec<String>,
+}
+
+/// Where the probe's files lie.
+#[derive(Debug)]
+pub struct Assets {
+    python: PathBuf,
+    library: PathBuf,
+    /// Keeps a library that lies in memory only.
+    _memory: Option<OwnedFd>,
+}
+
+impl Assets {
+    /// Unpacks for a job of this process; where no directory allows execution, the library lies in memory.
+    pub fn unpack() -> Result<Self, Trouble> {
+        Self::unpack_in(&candidates(), true)
+    }
+
+    /// Unpacks for jobs that outlive this process.
+    pub fn unpack_to_stay() -> Result<Self, Trouble> {
+        Self::unpack_in(&candidates(), false)
+    }
+
+    /// The directory that goes first on `PYTHONPATH`.
+    pub fn python(&self) -> &Path {
+        &self.python
+    }
+
+    /// The shared library.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    fn unpack_in(candidates: &[PathBuf], may_lie_in_memory: bool) -> Result<Self, Trouble> {
+        let mut reasons = Vec::new();
+        let mut python = None;
+        for candidate in candidates {
+            match place(candidate) {
+                Ok(folder) => {
+                    let library = folder.join(LIBRARY);
+                    let python = python.get_or_insert_with(|| folder.clone());
+                    if is_executable_there(&folder) {
+                        return Ok(Self { python: python.clone(), library, _memory: None });
+                    }
+                    reasons.push(format!("{} forbids execution", candidate.display()));
+                }
+                Err(error) => reasons.push(format!("{}: {error}", candidate.display())),
+            }
+        }
+        if let (Some(python), true) = (python, may_lie_in_memory) {
+            match in_memory() {
+                Ok((library, memory)) => return Ok(Self { python, library, _memory: Some(memory) }),
+                Err(error) => reasons.push(format!("memory: {error}")),
+            }
+        }
+        Err(Trouble { reasons })
+    }
+}
+
+/// The user's cache, then places that exist where there is no home.
+fn candidates() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut places = Vec::new();
+    if let Ok(base) = etcetera::choose_base_strategy() {
+        places.push(base.cache_dir().join("gpuwatch"));
+    }
+    if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty()) {
+        places.push(PathBuf::from(runtime).join("gpuwatch-cache"));
+    }
+    places.push(env::temp_dir().join(format!("gpuwatch-cache-{uid}")));
+    places.push(PathBuf::from(format!("/dev/shm/gpuwatch-cache-{uid}")));
+    places
+}
+
+/// Makes sure that the files lie under `base`, ours and unaltered.
+fn place(base: &Path) -> io::Result<PathBuf> {
+    if let Some(above) = base.parent() {
+        fs::create_dir_all(above)?;
+    }
+    make_own(base)?;
+    let folder = base.join(NAME);
+    if fs::symlink_metadata(&folder).is_err() {
+        unpack_beside(base, &folder)?;
+    }
+    check_own(&folder)?;
+    make_own(&folder.join("gpuwatch_probe"))?;
+    for (name, content) in FILES {
+        let path = folder.join(name);
+        if !is_intact(&path, content) {
+            write_renamed(&path, content)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// A half-written directory is never seen under its name.
+fn unpack_beside(base: &Path, folder: &Path) -> io::Result<()> {
+    let beside = base.join(format!(".{NAME}.{}", std::process::id()));
+    let _ = fs::remove_dir_all(&beside);
+    make_own(&beside)?;
+    make_own(&beside.join("gpuwatch_probe"))?;
+    for (name, content) in FILES {
+        write_renamed(&beside.join(name), content)?;
+    }
+    match fs::rename(&beside, folder) {
+        Ok(()) => Ok(()),
+        // Another start was faster; its files are checked like any others.
+        Err(_) if folder.is_dir() => fs::remove_dir_all(&beside),
+        Err(error) => Err(error),
+    }
+}
+
+fn make_own(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => check_own(folder),
+    }
+}
+
+fn check_own(folder: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() {
+        return Err(io::Error::other("it is no directory"));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("it belongs to somebody else"));
+    }
+    if found.mode() & 0o022 != 0 {
+        // Whoever may write here may have put modules beside ours.
+        return Err(io::Error::other("others may write there"));
+    }
+    Ok(())
+}
+
+fn is_intact(path: &Path, content: &[u8]) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    found.is_file()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & 0o022 == 0
+        && found.len() == content.len() as u64
+        && fs::read(path).is_ok_and(|it| it == content)
+}
+
+fn write_renamed(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let _ = fs::remove_file(&beside);
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    file.write_all(content)?;
+    fs::rename(&beside, path)
+}
+
+fn is_executable_there(folder: &Path) -> bool {
+    statvfs(folder).is_ok_and(|it| !it.f_flag.contains(StatVfsMountFlags::NOEXEC))
+}
+
+/// The library under a path that lives as long as this process.
+fn in_memory() -> io::Result<(PathBuf, OwnedFd)> {
+    let content = FILES.iter().find(|(name, _)| *name == LIBRARY).map(|(_, content)| *content).unwrap_or_default();
+    let mut file = File::from(memfd_create("gpuwatch_probe", MemfdFlags::CLOEXEC)?);
+    file.write_all(content)?;
+    let memory = OwnedFd::from(file);
+    let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
+    Ok((PathBuf::from(path), memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_altered_is_put_right() {
+        let home = tempfile::tempdir().unwrap();
+        let base = home.path().join("cache/gpuwatch");
+        let assets = Assets::unpack_in(std::slice::from_ref(&base), false).unwrap();
+        let file = assets.python().join("sitecustomize.py");
+        let told = fs::read(&file).unwrap();
+        fs::write(&file, "import evil").unwrap();
+        fs::remove_file(assets.library()).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", assets.library()).unwrap();
+        let again = Assets::unpack_in(&[base], false).unwrap();
+        assert_eq!(again.python(), assets.python());
+        assert_eq!(fs::read(&file).unwrap(), told);
+        assert!(is_intact(again.library(), &fs::read(again.library()).unwrap()));
+        assert!(fs::read_dir(assets.python()).unwrap().count() == 2, "nothing half-written stays");
+    }
+
+    #[test]
+    fn a_squatter_is_passed_over_and_named() {
+        let home = tempfile::tempdir().unwrap();
+        let squatted = home.path().join("squatted");
+        std::os::unix::fs::symlink("/tmp", &squatted).unwrap();
+        let file = home.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Assets::unpack_in(&[squatted.clone(), file.clone()], true).unwrap_err().to_string();
+        assert!(error.contains("it is no directory") && error.contains("XDG_CACHE_HOME"), "{error}");
+        let assets = Assets::unpack_in(&[squatted, file, home.path().join("good")], true).unwrap();
+        assert!(assets.library().starts_with(home.path().join("good")));
+    }
+
+    #[test]
+    fn where_nothing_may_be_executed_the_library_lies_in_memory() {
+        let (path, memory) = in_memory().unwrap();
+        assert_eq!(
+            fs::read(&path).unwrap().len(),
+            fs::read(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap().len()
+        );
+        assert!(fs::read(&path).unwrap().starts_with(b"\x7fELF"));
+    }
+}
