@@ -2,5 +2,20 @@
 //!
 //! Std only, so that it can live in anyone's process and be compiled by one `rustc` call. It never
 //! blocks the thread that hands it a sample, never panics into its host, drops and counts instead.
+//!
+//! The way of a sample: [`Probe::push`] stamps it and puts it into a bounded queue; the one thread takes it
+//! into the history; each viewer has a place in the history and is sent what comes after it.
 
+pub mod reading;
+pub mod socket;
 pub mod wire;
+
+pub mod abi;
+mod history;
+mod identity;
+mod log;
+mod probe;
+mod server;
+mod sys;
+
+pub use probe::{Description, Probe, Refusal};

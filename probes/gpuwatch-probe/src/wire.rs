@@ -4,6 +4,10 @@
 //! field or type is ignored. Counters are current or cumulative, never deltas, so that a lost line
 //! costs resolution and not truth.
 
+mod encode;
+
+pub use encode::encode;
+pub(crate) use encode::encode_reading;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +22,7 @@ pub const LINE_MAX: usize = 1 << 20;
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "type", rename_all = "snake_case"))]
 pub enum Line {
-    /// Who speaks: the first line of every connection.
+    /// Who speaks: the first line of every connection, said again when it changed (a device more).
     Hello(Hello),
     /// The counters of one device at one instant.
     Sample(Sample),
@@ -128,6 +132,17 @@ pub enum Edge {
     Tick,
     /// The job called `step()` itself.
     Call,
+}
+
+impl Edge {
+    /// Its word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Tick => "tick",
+            Self::Call => "call",
+        }
+    }
 }
 
 /// The counters of one device at one instant. Bytes unless said otherwise.

@@ -1,0 +1,108 @@
+/* gpuwatch_probe.h - the C ABI of gpuwatch's probe.
+ *
+ * Loaded into a training process, it takes an allocator's counters and serves them on a Unix socket to any
+ * number of viewers. One thread, no dependency; it never blocks the caller, never prints, never throws.
+ *
+ *     gpuwatch_describe("framework", "mine");
+ *     gpuwatch_device(0, NULL, NULL, 0);
+ *     if (gpuwatch_start() == GPUWATCH_OK) {
+ *         struct gpuwatch_sample sample = {.step = 1, .device = 0, .edge = GPUWATCH_STEP};
+ *         sample.values[GPUWATCH_ALLOCATED] = bytes;
+ *         sample.present |= 1ull << GPUWATCH_ALLOCATED;
+ *         gpuwatch_push(&sample);                        // once per device and step
+ *     }
+ *     gpuwatch_stop("exit");
+ *
+ * Every call may come from any thread. In a forked child everything counts as never called: the child may
+ * describe and start a probe of its own. Texts are UTF-8 that ends in a zero; other bytes are replaced. */
+#ifndef GPUWATCH_PROBE_H
+#define GPUWATCH_PROBE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What every call returns. */
+enum {
+    GPUWATCH_OK = 0,
+    GPUWATCH_OFF = -1,     /* GPUWATCH=off, not started, stopped, or started by the process forked from */
+    GPUWATCH_INVALID = -2, /* a null or impossible argument */
+    GPUWATCH_FAULT = -3,   /* the probe is off after a fault; its log file says which */
+    GPUWATCH_FULL = -4     /* the queue is full; the loss is counted and viewers are told */
+};
+
+/* gpuwatch_sample.edge: where in the job's life the sample was taken. */
+enum {
+    GPUWATCH_STEP = 0, /* after an optimizer step */
+    GPUWATCH_TICK = 1, /* between steps, about once a second */
+    GPUWATCH_CALL = 2  /* the job said "step" itself */
+};
+
+/* Places in gpuwatch_sample.values. Bytes unless said otherwise; current or cumulative, never differences. */
+enum {
+    GPUWATCH_REQUESTED = 0,       /* asked for by the job, before rounding */
+    GPUWATCH_ALLOCATED = 1,       /* live allocations, rounded */
+    GPUWATCH_ACTIVE = 2,          /* allocated, and freed but awaited by a stream */
+    GPUWATCH_INACTIVE_SPLIT = 3,  /* free parts of split segments */
+    GPUWATCH_RESERVED = 4,        /* held from the driver */
+    GPUWATCH_ALLOCATED_PEAK = 5,  /* highest allocated since the job's last reset */
+    GPUWATCH_RESERVED_PEAK = 6,   /* highest reserved since the job's last reset */
+    GPUWATCH_BLOCKS = 7,          /* live allocations, a count */
+    GPUWATCH_SEGMENTS = 8,        /* segments from the driver, a count */
+    GPUWATCH_RETRIES = 9,         /* flushes of the cache to satisfy a request, a count */
+    GPUWATCH_OOMS = 10,           /* out-of-memory errors thrown, a count */
+    GPUWATCH_DEVICE_ALLOCS = 11,  /* calls that took memory from the driver, a count */
+    GPUWATCH_DEVICE_FREES = 12,   /* calls that gave memory back, a count */
+    GPUWATCH_PRIVATE_POOLS = 13,  /* reserved by private pools (CUDA graphs) */
+    GPUWATCH_PINNED_ACTIVE = 14,  /* pinned host memory in use */
+    GPUWATCH_PINNED_RESERVED = 15,/* pinned host memory held */
+    GPUWATCH_DEVICE_FREE = 16,    /* free on the device; the probe adds it once a second by itself */
+    GPUWATCH_DEVICE_TOTAL = 17,   /* total of the device; likewise */
+    GPUWATCH_RSS = 18,            /* resident host memory; the probe adds it by itself */
+    GPUWATCH_SLOTS = 24           /* places in the array; the rest is ignored */
+};
+
+struct gpuwatch_sample {
+    uint64_t step;    /* optimizer steps completed, from 1; 0 before the first */
+    uint64_t present; /* bit i: values[i] is known */
+    uint32_t device;  /* the process's own number of the device, 0 to 63 */
+    uint32_t edge;    /* GPUWATCH_STEP, GPUWATCH_TICK or GPUWATCH_CALL */
+    uint64_t values[GPUWATCH_SLOTS];
+};
+
+/* Says something of the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
+ * world_size, run, restart, probe, log (a path, before the start only). Unknown keys are ignored. What is
+ * not said is read from the process and its environment where it stands there. */
+int32_t gpuwatch_describe(const char *key, const char *value);
+
+/* Adds a device, or what is known of one. NULL and 0 are filled from a libcuda that the process has loaded
+ * and initialised itself; none is ever loaded, no context is created. May be called after the start. */
+int32_t gpuwatch_device(uint32_t ordinal, const char *uuid, const char *name, uint64_t total);
+
+/* Binds the socket and starts the one thread, in which all signals are blocked. */
+int32_t gpuwatch_start(void);
+
+/* Hands over the counters of one device; the stamp is taken here. Allocates nothing, waits for nothing. */
+int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
+
+/* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
+int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
+
+/* Says that an allocation failed for good. Zeros and NULL are unknown; limit is the capacity, or the smaller
+ * limit that the job set itself. */
+int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
+                     const char *message);
+
+/* Says bye to the viewers and removes the socket; waits half a second at most. Final for this process. */
+int32_t gpuwatch_stop(const char *reason);
+
+/* One line to the probe's log file, which comes into being with it. */
+int32_t gpuwatch_log(const char *line);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,286 @@
+//! The C ABI, as `gpuwatch_probe.h` declares it: for ctypes and for jobs that are not Rust.
+//!
+//! Every call answers 0 or a refusal, catches panics, and counts as never made where the process was forked
+//! from the one that made earlier calls.
+#![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
+
+use crate::{
+    log::Log,
+    probe::{Description, Probe, Refusal, log_path},
+    reading::{Reading, SLOTS},
+    socket,
+    wire::{Device, Edge, Oom},
+};
+use std::{
+    ffi::{CStr, c_char},
+    panic::{AssertUnwindSafe, catch_unwind},
+    process, ptr,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicPtr, Ordering},
+    },
+};
+
+const OK: i32 = 0;
+const OFF: i32 = -1;
+const INVALID: i32 = -2;
+const FAULT: i32 = -3;
+const FULL: i32 = -4;
+
+/// `struct gpuwatch_sample`.
+#[repr(C)]
+pub struct GpuwatchSample {
+    step: u64,
+    present: u64,
+    device: u32,
+    edge: u32,
+    values: [u64; SLOTS],
+}
+
+/// What belongs to one process. A forked child makes its own and leaves the parent's where it is.
+struct Local {
+    pid: u32,
+    description: Mutex<Description>,
+    probe: OnceLock<Probe>,
+}
+
+static LOCAL: AtomicPtr<Local> = AtomicPtr::new(ptr::null_mut());
+
+fn local() -> &'static Local {
+    let pid = process::id();
+    let found = LOCAL.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or was leaked below, and is never freed.
+    if let Some(local) = unsafe { found.as_ref() }
+        && local.pid == pid
+    {
+        return local;
+    }
+    let made = Box::leak(Box::new(Local { pid, description: Mutex::default(), probe: OnceLock::new() }));
+    match LOCAL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        // SAFETY: another thread of this process was faster, and what it put here is never freed.
+        Err(other) => unsafe { &*other },
+    }
+}
+
+impl Local {
+    fn described(&self) -> MutexGuard<'_, Description> {
+        self.description.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_probe(&self, act: impl FnOnce(&Probe) -> Result<(), Refusal>) -> i32 {
+        match self.probe.get().map_or(Err(Refusal::Off), act) {
+            Ok(()) => OK,
+            Err(Refusal::Off) => OFF,
+            Err(Refusal::Full) => FULL,
+            Err(Refusal::Device) => INVALID,
+        }
+    }
+}
+
+fn guarded(act: impl FnOnce() -> i32) -> i32 {
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(FAULT)
+}
+
+/// Text from C: any bytes, until the zero.
+///
+/// # Safety
+/// `text` is null or a string that ends in a zero.
+unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// Says something of the job; most useful before the start.
+///
+/// # Safety
+/// Both are null or strings that end in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_describe(key: *const c_char, value: *const c_char) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let (Some(key), Some(value)) = (unsafe { text(key) }, unsafe { text(value) }) else { return INVALID };
+        let local = local();
+        if local.probe.get().is_none() {
+            describe(&mut local.described(), &key, value);
+            return OK;
+        }
+        local.with_probe(|probe| {
+            probe.describe(|hello| {
+                let mut changed = Description { hello: hello.clone(), ..Description::default() };
+                describe(&mut changed, &key, value);
+                *hello = changed.hello;
+                Ok(())
+            })
+        })
+    })
+}
+
+fn describe(description: &mut Description, key: &str, value: String) {
+    let hello = &mut description.hello;
+    let number = || value.trim().parse::<u64>().ok();
+    match key {
+        "rank" => hello.rank = number(),
+        "local_rank" => hello.local_rank = number(),
+        "world_size" => hello.world_size = number(),
+        "restart" => hello.restart = number(),
+        "probe" => hello.probe = value,
+        "framework" => hello.framework = Some(value),
+        "framework_version" => hello.framework_version = Some(value),
+        "backend" => hello.backend = Some(value),
+        "allocator_conf" => hello.allocator_conf = Some(value),
+        "run" => hello.run = Some(value),
+        "log" => description.log = Some(value.into()),
+        _ => {}
+    }
+}
+
+/// Adds a device, or what is known of one.
+///
+/// # Safety
+/// Both texts are null or strings that end in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_device(ordinal: u32, uuid: *const c_char, name: *const c_char, total: u64) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let (uuid, name) = unsafe { (text(uuid), text(name)) };
+        let device = Device { ordinal, uuid, name, total: Some(total).filter(|it| *it > 0) };
+        let local = local();
+        if local.probe.get().is_none() {
+            local.described().device(device);
+            return OK;
+        }
+        local.with_probe(|probe| probe.device(device))
+    })
+}
+
+/// Starts the thread and binds the socket.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_start() -> i32 {
+    guarded(|| {
+        let local = local();
+        // Held so that two threads do not start two.
+        let description = local.described();
+        if let Some(probe) = local.probe.get() {
+            return if probe.is_here() { OK } else { OFF };
+        }
+        match Probe::start(description.clone()) {
+            Ok(probe) => {
+                let _ = local.probe.set(probe);
+                OK
+            }
+            Err(_) if std::env::var_os("GPUWATCH").is_some_and(|it| it == "off") => OFF,
+            Err(fault) => {
+                early_log(&description).line(&fault.to_string());
+                FAULT
+            }
+        }
+    })
+}
+
+/// Hands over a sample.
+///
+/// # Safety
+/// `sample` is null or points to one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_push(sample: *const GpuwatchSample) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let Some(sample) = (unsafe { sample.as_ref() }) else { return INVALID };
+        let edge = match sample.edge {
+            0 => Edge::Step,
+            1 => Edge::Tick,
+            2 => Edge::Call,
+            _ => return INVALID,
+        };
+        let (device, steps, present, values) = (sample.device, sample.step, sample.present, sample.values);
+        let reading = Reading { at_us: 0, device, edge, steps, present, values };
+        local().with_probe(|probe| probe.push(&reading))
+    })
+}
+
+/// Names what the job does from here.
+///
+/// # Safety
+/// `name` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_value: i32) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let Some(name) = (unsafe { text(name) }) else { return INVALID };
+        local().with_probe(|probe| probe.mark(&name, (has_value != 0).then_some(value)))
+    })
+}
+
+/// Says that an allocation failed for good; zeros are unknown.
+///
+/// # Safety
+/// `message` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_oom(
+    device: u32,
+    step: u64,
+    tried: u64,
+    device_free: u64,
+    limit: u64,
+    message: *const c_char,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let message = unsafe { text(message) };
+        let known = |value: u64| Some(value).filter(|it| *it > 0);
+        let (step, tried, limit) = (known(step), known(tried), known(limit));
+        let oom = Oom { seq: None, at_us: 0, device, step, tried, device_free: known(device_free), limit, message };
+        local().with_probe(|probe| probe.oom(oom))
+    })
+}
+
+/// Says bye and removes the socket.
+///
+/// # Safety
+/// `reason` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let reason = unsafe { text(reason) }.unwrap_or_else(|| "exit".to_owned());
+        local().with_probe(|probe| {
+            if !probe.is_here() {
+                return Err(Refusal::Off);
+            }
+            probe.stop(&reason);
+            Ok(())
+        })
+    })
+}
+
+/// One line to the probe's log file.
+///
+/// # Safety
+/// `line` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let Some(line) = (unsafe { text(line) }) else { return INVALID };
+        let local = local();
+        match local.probe.get() {
+            Some(probe) => probe.log(&line),
+            None => early_log(&local.described()).line(&line),
+        }
+        OK
+    })
+}
+
+/// The log of a probe that has not started, or could not.
+fn early_log(description: &Description) -> Log {
+    let dir = socket::take(&socket::directories()).ok();
+    let path = match dir {
+        Some(dir) => log_path(description.log.clone(), &dir, process::id()),
+        None => description.log.clone().or_else(|| std::env::var_os("GPUWATCH_LOG").map(Into::into)),
+    };
+    Log::new(path)
+}

@@ -1,0 +1,93 @@
+//! What a late viewer is told: the latest samples whole, the run before them at a growing stride, and every
+//! mark, failure and loss apart from both.
+//!
+//! A [`Cursor`] is one viewer's place in it. Lines come out by rising sequence number, each at most once.
+//!
+//! ```text
+//! seq      1 ················· raw's first ································ last
+//! strided  x   x   x   x   x   |   (kept on, shown no more)
+//! raw                          |xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+//! notes         m          m   |        m               o              m
+//! ```
+
+mod cursor;
+mod raw;
+mod stride;
+
+pub(crate) use cursor::Cursor;
+
+use crate::{reading::Reading, wire::Line};
+use raw::Raw;
+use std::collections::VecDeque;
+use stride::Strided;
+
+/// Memory of a history, in bytes: three fifths raw, a quarter strided, the rest notes.
+pub(crate) const BUDGET: usize = 4 << 20;
+
+const NOTES_MAX: usize = 1024;
+
+pub(crate) struct History {
+    seq: u64,
+    at_us: u64,
+    raw: Raw,
+    strided: Strided,
+    notes: VecDeque<(u64, Line)>,
+}
+
+impl History {
+    pub(crate) fn new(budget: usize) -> Self {
+        Self {
+            seq: 0,
+            at_us: 0,
+            raw: Raw::new(budget / 5 * 3),
+            strided: Strided::new(budget / 4 / size_of::<(u64, Reading)>()),
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// The last sequence number given out; 0 before the first.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Takes a sample. Threads may race into the queue by microseconds; stamps rise nevertheless.
+    pub(crate) fn sample(&mut self, mut reading: Reading) {
+        reading.at_us = self.advance(reading.at_us);
+        self.raw.push(self.seq, &reading);
+        self.strided.push(self.seq, reading);
+    }
+
+    /// Takes a mark, a failure, a loss or the end.
+    pub(crate) fn note(&mut self, mut line: Line) {
+        let next = self.seq + 1;
+        let (seq, at_us) = match &mut line {
+            Line::Mark(it) => (&mut it.seq, &mut it.at_us),
+            Line::Oom(it) => (&mut it.seq, &mut it.at_us),
+            Line::Lost(it) => (&mut it.seq, &mut it.at_us),
+            Line::Bye(it) => (&mut it.seq, &mut it.at_us),
+            _ => return,
+        };
+        *seq = Some(next);
+        *at_us = self.advance(*at_us);
+        if self.notes.len() >= NOTES_MAX {
+            self.forget_a_note();
+        }
+        self.notes.push_back((self.seq, line));
+    }
+
+    fn advance(&mut self, at_us: u64) -> u64 {
+        self.seq += 1;
+        self.at_us = self.at_us.max(at_us);
+        self.at_us
+    }
+
+    /// Failures outlive marks: a run has few of them, and they are what it is looked at for.
+    fn forget_a_note(&mut self) {
+        let oldest = self.notes.iter().position(|(_, line)| !matches!(line, Line::Oom(_))).unwrap_or(0);
+        self.notes.remove(oldest);
+    }
+
+    fn note_from(&self, seq: u64) -> Option<&(u64, Line)> {
+        self.notes.get(self.notes.partition_point(|(it, _)| *it < seq))
+    }
+}

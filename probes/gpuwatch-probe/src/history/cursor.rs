@@ -1,0 +1,119 @@
+//! One viewer's place in the history: what it gets next.
+
+use super::{
+    History,
+    raw::{Next, Position},
+};
+use crate::{
+    reading::Reading,
+    wire::{self, Line, encode, encode_reading},
+};
+
+pub(crate) struct Cursor {
+    /// The lowest sequence number not yet said.
+    next: u64,
+    /// The backlog ends here.
+    until: u64,
+    at_us: u64,
+    live: bool,
+    announced: bool,
+    /// Absent while the thinned part is being said.
+    raw: Option<Position>,
+    pending: Option<(u64, Reading)>,
+}
+
+impl Cursor {
+    /// A viewer that has seen everything up to `since`; 0, or a number never given out, is nothing.
+    pub(crate) fn new(since: u64, history: &History) -> Self {
+        let until = history.seq();
+        let next = if since > until { 1 } else { since + 1 };
+        Self { next, until, at_us: 0, live: false, announced: false, raw: None, pending: None }
+    }
+
+    /// Writes the next line; false where there is none yet.
+    pub(crate) fn write_next(&mut self, history: &History, out: &mut String) -> bool {
+        if self.raw.is_none() {
+            if self.write_thinned(history, out) {
+                return true;
+            }
+            self.raw = Some(history.raw.position(self.next));
+            self.announced = false;
+        }
+        if !self.live && self.next > self.until {
+            self.live = true;
+            encode(&Line::Live(wire::Live { seq: self.until }), out);
+            return true;
+        }
+        self.write_whole(history, out)
+    }
+
+    /// Every so many-th sample, where the whole ones are gone.
+    fn write_thinned(&mut self, history: &History, out: &mut String) -> bool {
+        let Some((below, to_us)) = history.raw.first() else { return false };
+        let sample = history.strided.next(self.next, below);
+        let note = history.note_from(self.next).filter(|it| it.0 < below);
+        if let Some((_, first)) = sample
+            && !self.announced
+        {
+            self.announced = true;
+            let stride = history.strided.stride();
+            encode(&Line::History(wire::History { from_us: first.at_us, to_us, stride }), out);
+            return true;
+        }
+        match (sample, note) {
+            (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > *seq) => self.say_sample(*seq, reading, out),
+            (_, Some((seq, line))) => self.say_note(*seq, line, out),
+            _ => return false,
+        }
+        true
+    }
+
+    fn write_whole(&mut self, history: &History, out: &mut String) -> bool {
+        while self.pending.is_none() {
+            let Some(position) = &mut self.raw else { return false };
+            match history.raw.next(position) {
+                Next::Sample(seq, reading) => self.pending = Some((seq, reading)).filter(|it| it.0 >= self.next),
+                Next::Lost(samples) => {
+                    let at_us = self.at_us;
+                    encode(&Line::Lost(wire::Lost { seq: None, at_us, samples }), out);
+                    return true;
+                }
+                Next::UpToDate => break,
+            }
+        }
+        let note = history.note_from(self.next);
+        match (self.pending, note) {
+            (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > seq) => {
+                if !self.live && !self.announced {
+                    self.announced = true;
+                    let (from_us, to_us) = (reading.at_us, history.at_us);
+                    encode(&Line::History(wire::History { from_us, to_us, stride: 1 }), out);
+                    return true;
+                }
+                self.pending = None;
+                self.say_sample(seq, &reading, out);
+            }
+            (_, Some((seq, line))) => self.say_note(*seq, line, out),
+            _ => return false,
+        }
+        true
+    }
+
+    fn say_sample(&mut self, seq: u64, reading: &Reading, out: &mut String) {
+        self.next = seq + 1;
+        self.at_us = reading.at_us;
+        encode_reading(seq, reading, out);
+    }
+
+    fn say_note(&mut self, seq: u64, line: &Line, out: &mut String) {
+        self.next = seq + 1;
+        if let Line::Mark(wire::Mark { at_us, .. })
+        | Line::Oom(wire::Oom { at_us, .. })
+        | Line::Lost(wire::Lost { at_us, .. })
+        | Line::Bye(wire::Bye { at_us, .. }) = line
+        {
+            self.at_us = *at_us;
+        }
+        encode(line, out);
+    }
+}

@@ -1,0 +1,74 @@
+//! The whole run, thinned: per device one sample in so many, twice as many whenever it is full.
+
+use crate::reading::Reading;
+
+pub(super) struct Strided {
+    room: usize,
+    lanes: Vec<Lane>,
+}
+
+/// One device's samples. The first stays for ever, the last is kept beside.
+struct Lane {
+    device: u32,
+    stride: u64,
+    seen: u64,
+    kept: Vec<(u64, Reading)>,
+    last: (u64, Reading),
+}
+
+impl Strided {
+    pub(super) fn new(room: usize) -> Self {
+        Self { room, lanes: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, seq: u64, reading: Reading) {
+        let known = self.lanes.iter().any(|it| it.device == reading.device);
+        if !known {
+            let (device, last) = (reading.device, (seq, reading));
+            self.lanes.push(Lane { device, stride: 1, seen: 0, kept: Vec::new(), last });
+        }
+        let share = (self.room / self.lanes.len()).max(2);
+        for lane in &mut self.lanes {
+            if lane.device == reading.device {
+                lane.push(seq, reading);
+            }
+            while lane.kept.len() > share {
+                lane.thin();
+            }
+        }
+    }
+
+    /// The first sample at or after `from` and before `below`, of any device.
+    pub(super) fn next(&self, from: u64, below: u64) -> Option<&(u64, Reading)> {
+        self.lanes.iter().filter_map(|it| it.next(from)).filter(|it| it.0 < below).min_by_key(|it| it.0)
+    }
+
+    /// The coarsest device's stride.
+    pub(super) fn stride(&self) -> u64 {
+        self.lanes.iter().map(|it| it.stride).max().unwrap_or(1)
+    }
+}
+
+impl Lane {
+    fn push(&mut self, seq: u64, reading: Reading) {
+        if self.seen.is_multiple_of(self.stride) {
+            self.kept.push((seq, reading));
+        }
+        self.seen += 1;
+        self.last = (seq, reading);
+    }
+
+    fn thin(&mut self) {
+        let mut even = false;
+        self.kept.retain(|_| {
+            even = !even;
+            even
+        });
+        self.stride *= 2;
+    }
+
+    fn next(&self, from: u64) -> Option<&(u64, Reading)> {
+        let kept = self.kept.get(self.kept.partition_point(|it| it.0 < from));
+        kept.or_else(|| Some(&self.last).filter(|it| it.0 >= from))
+    }
+}

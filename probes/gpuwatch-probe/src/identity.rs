@@ -1,0 +1,114 @@
+//! Who this process is, as the kernel and the environment say it.
+
+use crate::{
+    sys,
+    wire::{Hello, Job, PROTOCOL},
+};
+use std::{
+    env, fs, process,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Words at the end of an option's name that mean that its value is nobody's business.
+const SECRETS: [&str; 6] = ["token", "key", "password", "passwd", "secret", "credentials"];
+
+const REDACTED: &str = "…";
+
+/// Adds what the process can say of itself to what it was described with.
+pub(crate) fn complete(hello: &mut Hello) {
+    hello.protocol = PROTOCOL;
+    if hello.probe.is_empty() {
+        hello.probe = format!("gpuwatch-probe/{}", option_env!("CARGO_PKG_VERSION").unwrap_or("0"));
+    }
+    hello.pid = process::id();
+    hello.start_us = hello.start_us.or_else(start_us);
+    if hello.host.is_empty() {
+        hello.host = host();
+    }
+    if hello.argv.is_empty() {
+        hello.argv = redact(command_line());
+    }
+    let cwd = || Some(env::current_dir().ok()?.to_string_lossy().into_owned());
+    hello.cwd = hello.cwd.take().or_else(cwd);
+    hello.run = hello.run.take().or_else(|| text("GPUWATCH_RUN"));
+    hello.restart = hello.restart.or_else(|| number(&["TORCHELASTIC_RESTART_COUNT"]));
+    hello.rank = hello.rank.or_else(|| number(&["RANK", "OMPI_COMM_WORLD_RANK"]));
+    hello.local_rank = hello.local_rank.or_else(|| number(&["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]));
+    hello.world_size = hello.world_size.or_else(|| number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"]));
+    hello.job = hello.job.take().or_else(job);
+}
+
+/// The wall clock, µs of Unix time.
+pub(crate) fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(0)
+}
+
+/// The host's name.
+pub(crate) fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").map(|it| it.trim_end().to_owned()).unwrap_or_default()
+}
+
+/// Resident bytes of this process.
+pub(crate) fn resident() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    statm.split(' ').nth(1)?.parse::<u64>().ok()?.checked_mul(sys::page_size())
+}
+
+/// A command line in which the values of `--*token`, `key`, `password`, `secret` are an ellipsis.
+pub(crate) fn redact(argv: Vec<String>) -> Vec<String> {
+    let mut next_is_secret = false;
+    argv.into_iter()
+        .map(|argument| {
+            let value_of_secret = next_is_secret && !argument.starts_with("--");
+            next_is_secret = false;
+            if value_of_secret {
+                return REDACTED.to_owned();
+            }
+            match argument.split_once('=') {
+                Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
+                None if argument.starts_with('-') && is_secret(&argument) => {
+                    next_is_secret = true;
+                    argument
+                }
+                _ => argument,
+            }
+        })
+        .collect()
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    SECRETS.iter().any(|it| name.ends_with(it))
+}
+
+fn command_line() -> Vec<String> {
+    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    bytes.split(|&it| it == 0).map(|it| String::from_utf8_lossy(it).into_owned()).collect()
+}
+
+fn start_us() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the command stands in parentheses and may hold any of them.
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let boot = fs::read_to_string("/proc/stat").ok()?;
+    let boot: u64 = boot.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()?;
+    let since_boot = ticks.checked_mul(1_000_000)?.checked_div(sys::ticks_per_second())?;
+    boot.checked_mul(1_000_000)?.checked_add(since_boot)
+}
+
+fn job() -> Option<Job> {
+    let known = [("slurm", "SLURM_JOB_ID"), ("pbs", "PBS_JOBID"), ("lsf", "LSB_JOBID")];
+    let named = |scheduler: &str, id: String| Job { scheduler: scheduler.to_owned(), id };
+    let found = known.iter().find_map(|(scheduler, name)| Some(named(scheduler, text(name)?)));
+    found.or_else(|| text("KUBERNETES_SERVICE_HOST").and(Some(named("kubernetes", host()))))
+}
+
+fn text(name: &str) -> Option<String> {
+    env::var_os(name).filter(|it| !it.is_empty()).map(|it| it.to_string_lossy().into_owned())
+}
+
+fn number(names: &[&str]) -> Option<u64> {
+    names.iter().find_map(|name| text(name)?.parse().ok())
+}

@@ -1,0 +1,340 @@
+//! A probe: what the job calls. Nothing here waits for the server, and a full queue drops and counts.
+
+use crate::{
+    identity,
+    log::Log,
+    reading::Reading,
+    server::{Endpoint, Server, hello_line},
+    socket, sys,
+    sys::{Cuda, Private},
+    wire::{self, Device, Edge, Hello, Line},
+};
+use std::{
+    env, io, mem,
+    os::unix::net::UnixStream,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Entries the queue holds: 40,000 samples a second between two looks of an unwatched probe.
+pub(crate) const QUEUE: usize = 4096;
+
+/// Devices of one process.
+pub(crate) const DEVICES_MAX: usize = 64;
+
+/// Places of counters that the probe itself fills.
+const DEVICE_FREE: usize = 16;
+const DEVICE_TOTAL: usize = 17;
+pub(crate) const RSS: usize = 18;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// How long `stop` waits for the viewers to get the end.
+const STOP_WAIT: Duration = Duration::from_millis(500);
+
+/// What a probe is told before it starts. What is empty here is read from the process and its environment.
+#[derive(Clone, Debug, Default)]
+pub struct Description {
+    /// What it says of itself.
+    pub hello: Hello,
+    /// The log file; `$GPUWATCH_LOG` or `<pid>.log` beside the socket where there is none.
+    pub log: Option<PathBuf>,
+    /// Directories for the socket, the first fitting one is taken; [`socket::directories`] where empty.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Description {
+    /// Adds a device, or what is known of one; more than a probe keeps apart are left out.
+    pub fn device(&mut self, device: Device) {
+        let _ = add_device(&mut self.hello, device);
+    }
+}
+
+/// Why something was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The probe is off, stopped, or belongs to the process that this one was forked from.
+    Off,
+    /// The queue is full; the loss is counted and said on the wire.
+    Full,
+    /// More devices than a probe keeps apart.
+    Device,
+}
+
+/// A running probe. Dropping it stops it.
+pub struct Probe {
+    shared: Arc<Shared>,
+    ended: Mutex<Receiver<()>>,
+}
+
+pub(crate) enum Entry {
+    Sample(Reading),
+    Note(Box<Line>),
+}
+
+pub(crate) struct Shared {
+    pub(crate) pid: u32,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) version: AtomicU64,
+    pub(crate) reason: Mutex<Option<String>>,
+    pub(crate) directories: Vec<PathBuf>,
+    queue: SyncSender<Entry>,
+    hello: Mutex<Hello>,
+    path: Mutex<PathBuf>,
+    stopping: AtomicBool,
+    off: AtomicBool,
+    complained: AtomicBool,
+    cuda: OnceLock<Cuda>,
+    /// When each device's figures were last asked for, µs.
+    asked: [AtomicU64; DEVICES_MAX],
+    bell: Private<UnixStream>,
+    log: Log,
+}
+
+impl Probe {
+    /// Binds the socket and starts the thread, with all signals blocked in it.
+    pub fn start(description: Description) -> io::Result<Self> {
+        if env::var_os("GPUWATCH").is_some_and(|it| it == "off") {
+            return Err(io::Error::other("GPUWATCH=off"));
+        }
+        let pid = process::id();
+        let chosen = description.directories;
+        let directories = if chosen.is_empty() { socket::directories() } else { chosen };
+        let dir = socket::take(&directories)?;
+        socket::sweep(&dir);
+        let endpoint = Endpoint::bind(&dir, pid)?;
+        let (bell, rung) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        rung.set_nonblocking(true)?;
+        let mut hello = description.hello;
+        identity::complete(&mut hello);
+        let (queue, entries) = sync_channel(QUEUE);
+        let shared = Arc::new(Shared {
+            pid,
+            dropped: AtomicU64::new(0),
+            version: AtomicU64::new(1),
+            reason: Mutex::new(None),
+            directories,
+            queue,
+            hello: Mutex::new(hello),
+            path: Mutex::new(endpoint.path().to_owned()),
+            stopping: AtomicBool::new(false),
+            off: AtomicBool::new(false),
+            complained: AtomicBool::new(false),
+            cuda: OnceLock::new(),
+            asked: [const { AtomicU64::new(0) }; DEVICES_MAX],
+            bell: Private::new(bell),
+            log: Log::new(log_path(description.log, &dir, pid)),
+        });
+        shared.look_for_cuda();
+        let server = Server::new(Arc::clone(&shared), entries, endpoint, Private::new(rung));
+        let ended = start_thread(server)?;
+        Ok(Self { shared, ended: Mutex::new(ended) })
+    }
+
+    /// Whether this is the process that started it, and it runs.
+    pub fn is_here(&self) -> bool {
+        self.shared.is_here()
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        locked(&self.shared.path).clone()
+    }
+
+    /// Hands over a sample: stamps it, takes no lock, never waits.
+    ///
+    /// Once a second, at a step of the device whose context is current, the device's free and total bytes
+    /// are added.
+    pub fn push(&self, reading: &Reading) -> Result<(), Refusal> {
+        let mut reading = *reading;
+        if !self.shared.is_here() {
+            return Err(Refusal::Off);
+        }
+        reading.at_us = sys::monotonic_us();
+        reading.present &= Reading::NAMED;
+        self.shared.add_device_figures(&mut reading)?;
+        self.shared.hand_over(Entry::Sample(reading))
+    }
+
+    /// Names what the job does from here: an epoch, a phase.
+    pub fn mark(&self, name: &str, value: Option<i64>) -> Result<(), Refusal> {
+        let name = name.to_owned();
+        self.note(Line::Mark(wire::Mark { seq: None, at_us: sys::monotonic_us(), name, value }))
+    }
+
+    /// Says that an allocation failed for good. Sequence number and stamp are the probe's.
+    pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
+        oom.at_us = sys::monotonic_us();
+        self.note(Line::Oom(oom))
+    }
+
+    /// Adds a device, or what is known of one. What is not given is asked of a loaded libcuda.
+    pub fn device(&self, device: Device) -> Result<(), Refusal> {
+        self.describe(|hello| add_device(hello, device))
+    }
+
+    /// Changes what the probe says of itself; viewers are told.
+    pub fn describe(&self, change: impl FnOnce(&mut Hello) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        if !self.shared.is_here() {
+            return Err(Refusal::Off);
+        }
+        let result = change(&mut locked(&self.shared.hello));
+        self.shared.look_for_cuda();
+        self.shared.version.fetch_add(1, Ordering::AcqRel);
+        result
+    }
+
+    /// One line to the probe's log.
+    pub fn log(&self, line: &str) {
+        if self.shared.is_here() {
+            self.shared.log.line(line);
+        }
+    }
+
+    /// Says bye, with the reason, and removes the socket; waits half a second at most.
+    pub fn stop(&self, reason: &str) {
+        if !self.shared.is_here() {
+            return;
+        }
+        *locked(&self.shared.reason) = Some(reason.to_owned());
+        if !self.shared.stopping.swap(true, Ordering::AcqRel) {
+            // A full bell rings already.
+            let _ = sys::send_now(&*self.shared.bell, b"!");
+            let _ = locked(&self.ended).recv_timeout(STOP_WAIT);
+        }
+    }
+
+    fn note(&self, line: Line) -> Result<(), Refusal> {
+        if self.shared.is_here() { self.shared.hand_over(Entry::Note(Box::new(line))) } else { Err(Refusal::Off) }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if self.shared.pid == process::id() {
+            self.stop("exit");
+        } else {
+            // In a forked child nothing of the parent's may be closed or removed.
+            mem::forget(Arc::clone(&self.shared));
+        }
+    }
+}
+
+impl Shared {
+    fn is_here(&self) -> bool {
+        self.pid == process::id() && !self.stopping() && !self.off.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn hand_over(&self, entry: Entry) -> Result<(), Refusal> {
+        match self.queue.try_send(entry) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                Err(Refusal::Full)
+            }
+            Err(TrySendError::Disconnected(_)) => Err(Refusal::Off),
+        }
+    }
+
+    /// A call into the driver, so only once a second, and only where the job's own context is current.
+    fn add_device_figures(&self, reading: &mut Reading) -> Result<(), Refusal> {
+        let slot = usize::try_from(reading.device).ok().and_then(|it| self.asked.get(it));
+        let asked = slot.ok_or(Refusal::Device)?;
+        let (Edge::Step | Edge::Call, Some(cuda)) = (reading.edge, self.cuda.get()) else { return Ok(()) };
+        let before = asked.load(Ordering::Relaxed);
+        if before != 0 && reading.at_us.saturating_sub(before) < SECOND_US {
+            return Ok(());
+        }
+        asked.store(reading.at_us, Ordering::Relaxed);
+        if let Some((free, total)) = cuda.free_and_total(reading.device) {
+            reading.put(DEVICE_FREE, free);
+            reading.put(DEVICE_TOTAL, total);
+        }
+        Ok(())
+    }
+
+    /// Uses a libcuda that the job has loaded meanwhile, and asks it for what devices lack.
+    pub(crate) fn look_for_cuda(&self) {
+        if self.cuda.get().is_none()
+            && let Some(found) = Cuda::loaded()
+        {
+            let _ = self.cuda.set(found);
+        }
+        let Some(cuda) = self.cuda.get() else { return };
+        let mut changed = false;
+        for device in &mut locked(&self.hello).devices {
+            let before = device.clone();
+            device.uuid = device.uuid.take().or_else(|| cuda.uuid(device.ordinal));
+            device.name = device.name.take().or_else(|| cuda.name(device.ordinal));
+            device.total = device.total.or_else(|| cuda.total(device.ordinal));
+            changed |= *device != before;
+        }
+        if changed {
+            self.version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn hello_line(&self, seq: u64) -> String {
+        hello_line(&locked(&self.hello), seq)
+    }
+
+    pub(crate) fn moved(&self, path: &Path) {
+        path.clone_into(&mut locked(&self.path));
+    }
+
+    pub(crate) fn say_once(&self, line: &str) {
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            self.log.line(line);
+        }
+    }
+}
+
+fn add_device(hello: &mut Hello, device: Device) -> Result<(), Refusal> {
+    if let Some(known) = hello.devices.iter_mut().find(|it| it.ordinal == device.ordinal) {
+        *known = device;
+    } else if hello.devices.len() < DEVICES_MAX {
+        hello.devices.push(device);
+    } else {
+        return Err(Refusal::Device);
+    }
+    Ok(())
+}
+
+/// The log file's path: as described, as the environment says, or beside the socket.
+pub(crate) fn log_path(described: Option<PathBuf>, dir: &Path, pid: u32) -> Option<PathBuf> {
+    let set = || env::var_os("GPUWATCH_LOG").filter(|it| !it.is_empty()).map(PathBuf::from);
+    described.or_else(set).or_else(|| Some(dir.join(format!("{pid}.log"))))
+}
+
+fn start_thread(mut server: Server) -> io::Result<Receiver<()>> {
+    let (end, ended) = channel();
+    let body = move || {
+        let shared = Arc::clone(&server.shared);
+        if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
+            shared.off.store(true, Ordering::Relaxed);
+            shared.log.line("a fault inside the probe turned it off");
+            server.endpoint.remove();
+        }
+        drop(server);
+        let _ = end.send(());
+    };
+    let builder = thread::Builder::new().name("gpuwatch".to_owned()).stack_size(256 * 1024);
+    sys::with_signals_blocked(|| builder.spawn(body)).map(|_| ended)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

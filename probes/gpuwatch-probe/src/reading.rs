@@ -1,0 +1,70 @@
+//! A sample as it goes through the queue and lies in the history: one value of fixed size, copied.
+
+use crate::wire::{Counters, Edge, Sample};
+
+/// Places for counters; those past [`Counters::NAMES`] are kept free for later ones.
+pub const SLOTS: usize = 24;
+
+/// The counters of one device at one instant, without heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// µs of `CLOCK_MONOTONIC`; the probe stamps it.
+    pub at_us: u64,
+    /// The process's own number of the device.
+    pub device: u32,
+    /// Where in the job's life it was taken.
+    pub edge: Edge,
+    /// Steps completed, from 1; 0 before the first one.
+    pub steps: u64,
+    /// Bit `i` says that `values[i]` is known.
+    pub present: u64,
+    /// In the order of [`Counters::NAMES`].
+    pub values: [u64; SLOTS],
+}
+
+impl Reading {
+    /// The bits of counters that have a name.
+    pub const NAMED: u64 = (1 << Counters::NAMES.len()) - 1;
+
+    /// Steps completed, if there was one.
+    pub fn step(&self) -> Option<u64> {
+        (self.steps > 0).then_some(self.steps)
+    }
+
+    /// One counter, by its place in [`Counters::NAMES`].
+    pub fn value(&self, place: usize) -> Option<u64> {
+        let known = place < SLOTS && self.present & (1 << place) != 0;
+        if known { self.values.get(place).copied() } else { None }
+    }
+
+    /// Sets one counter, by its place in [`Counters::NAMES`].
+    pub fn put(&mut self, place: usize, value: u64) {
+        if let Some(slot) = self.values.get_mut(place) {
+            *slot = value;
+            self.present |= 1 << place;
+        }
+    }
+
+    /// The known counters with their names.
+    pub(crate) fn named_values(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        Counters::NAMES.iter().enumerate().filter_map(|(place, name)| Some((*name, self.value(place)?)))
+    }
+}
+
+impl From<&Sample> for Reading {
+    fn from(sample: &Sample) -> Self {
+        let mut reading = Self {
+            at_us: sample.at_us,
+            device: sample.device,
+            edge: sample.edge,
+            steps: sample.step.unwrap_or(0),
+            ..Self::default()
+        };
+        for (place, value) in sample.counters.values().into_iter().enumerate() {
+            if let Some(value) = value {
+                reading.put(place, value);
+            }
+        }
+        reading
+    }
+}

@@ -1,0 +1,227 @@
+//! The one thread: takes what the queue holds into the history and serves it.
+//!
+//! It looks at the queue at fixed times instead of being woken, because waking costs the waker. Sends never
+//! wait, so that the slowest viewer is as cheap as none.
+
+mod endpoint;
+mod viewer;
+
+pub(crate) use endpoint::Endpoint;
+
+use crate::{
+    history::{BUDGET, History},
+    identity,
+    probe::{Entry, RSS, Shared},
+    sys,
+    sys::Private,
+    wire::{self, Line, encode},
+};
+use std::{
+    io::Read,
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
+    sync::{Arc, PoisonError, atomic::Ordering, mpsc::Receiver},
+};
+use viewer::Viewer;
+
+/// So many at once; the next is told so.
+pub(crate) const VIEWERS_MAX: usize = 32;
+
+/// The refused wait for their reason in places of their own.
+const CONNECTIONS_MAX: usize = VIEWERS_MAX + 8;
+
+const ALONE_MS: i32 = 100;
+const WATCHED_MS: i32 = 15;
+const BEHIND_MS: i32 = 3;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// How long the end may take to reach the viewers.
+const FAREWELL_US: u64 = 200_000;
+
+pub(crate) struct Server {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) entries: Receiver<Entry>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) bell: Private<UnixStream>,
+    pub(crate) user: u32,
+    history: History,
+    viewers: Vec<Viewer>,
+    rss: Option<u64>,
+    second_us: u64,
+    busy: bool,
+}
+
+impl Server {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        entries: Receiver<Entry>,
+        endpoint: Endpoint,
+        bell: Private<UnixStream>,
+    ) -> Self {
+        let history = History::new(BUDGET);
+        let user = sys::user();
+        Self {
+            shared,
+            entries,
+            endpoint,
+            bell,
+            user,
+            history,
+            viewers: Vec::new(),
+            rss: None,
+            second_us: 0,
+            busy: false,
+        }
+    }
+
+    /// Serves until the probe is stopped.
+    pub(crate) fn run(&mut self) {
+        while !self.shared.stopping() {
+            self.wait();
+            self.turn();
+        }
+        self.farewell();
+    }
+
+    fn wait(&mut self) {
+        let behind = self.viewers.iter().any(Viewer::is_behind);
+        let timeout_ms = match () {
+            () if behind || self.busy => BEHIND_MS,
+            () if self.viewers.is_empty() => ALONE_MS,
+            () => WATCHED_MS,
+        };
+        let ready: [RawFd; 2] = [self.bell.as_raw_fd(), self.endpoint.fd()];
+        sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
+        let mut rung = [0_u8; 64];
+        while matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
+    }
+
+    fn turn(&mut self) {
+        let now_us = sys::monotonic_us();
+        if now_us.saturating_sub(self.second_us) >= SECOND_US {
+            self.second_us = now_us;
+            self.second();
+        }
+        self.take_entries(now_us);
+        self.accept(now_us);
+        self.serve(now_us);
+    }
+
+    /// What need not be looked at more often than once a second.
+    fn second(&mut self) {
+        self.rss = identity::resident();
+        self.shared.look_for_cuda();
+        if !self.endpoint.is_there() {
+            self.find_again();
+        }
+    }
+
+    /// The socket's name is gone or another's: cleaners of /tmp do that, and probes with our number.
+    fn find_again(&mut self) {
+        let made = crate::socket::take(&self.shared.directories).and_then(|dir| Endpoint::bind(&dir, self.shared.pid));
+        match made {
+            Ok(endpoint) => {
+                self.endpoint = endpoint;
+                self.shared.moved(self.endpoint.path());
+            }
+            Err(fault) => self.shared.say_once(&format!("the socket is gone and cannot be made again: {fault}")),
+        }
+    }
+
+    fn take_entries(&mut self, now_us: u64) {
+        let mut taken = 0;
+        while taken < crate::probe::QUEUE
+            && let Ok(entry) = self.entries.try_recv()
+        {
+            taken += 1;
+            match entry {
+                Entry::Sample(mut reading) => {
+                    if let Some(rss) = self.rss
+                        && reading.value(RSS).is_none()
+                    {
+                        reading.put(RSS, rss);
+                    }
+                    self.history.sample(reading);
+                }
+                Entry::Note(line) => self.history.note(*line),
+            }
+        }
+        let samples = self.shared.dropped.swap(0, Ordering::Relaxed);
+        if samples > 0 {
+            self.history.note(Line::Lost(wire::Lost { seq: None, at_us: now_us, samples }));
+        }
+        self.busy = taken > crate::probe::QUEUE / 4;
+    }
+
+    fn accept(&mut self, now_us: u64) {
+        while self.viewers.len() < CONNECTIONS_MAX
+            && let Some(stream) = self.endpoint.accept()
+        {
+            let allowed = sys::peer_user(&stream).is_ok_and(|peer| may_watch(peer, self.user));
+            let full = self.viewers.len() >= VIEWERS_MAX;
+            let mut viewer = Viewer::new(stream, now_us);
+            if !allowed {
+                viewer.dismiss("another user's process");
+            } else if full {
+                viewer.dismiss("as many viewers as this probe serves are connected");
+            }
+            self.viewers.push(viewer);
+        }
+    }
+
+    fn serve(&mut self, now_us: u64) {
+        if self.viewers.is_empty() {
+            return;
+        }
+        let version = self.shared.version.load(Ordering::Acquire);
+        let mut hello = String::new();
+        for viewer in &mut self.viewers {
+            if hello.is_empty() {
+                hello = self.shared.hello_line(self.history.seq());
+            }
+            viewer.greet(version, &hello);
+        }
+        let history = &self.history;
+        self.viewers.retain_mut(|it| it.turn(now_us, history));
+    }
+
+    /// The last samples, the bye, and the socket's end.
+    fn farewell(&mut self) {
+        let start_us = sys::monotonic_us();
+        self.take_entries(start_us);
+        let reason = self.shared.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reason = reason.unwrap_or_else(|| "exit".to_owned());
+        self.history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
+        self.endpoint.remove();
+        loop {
+            let now_us = sys::monotonic_us();
+            self.serve(now_us);
+            let served = self.viewers.iter().all(Viewer::is_served);
+            if served || now_us.saturating_sub(start_us) > FAREWELL_US {
+                break;
+            }
+            sys::wait(&[], std::iter::empty(), BEHIND_MS);
+        }
+        self.viewers.clear();
+    }
+}
+
+/// The same user, and root; never the number that stands for users without one here.
+fn may_watch(peer: u32, user: u32) -> bool {
+    const NOBODY: u32 = 65_534;
+    peer != NOBODY && (peer == user || peer == 0)
+}
+
+/// A line that says who speaks.
+pub(crate) fn hello_line(hello: &wire::Hello, seq: u64) -> String {
+    let mut hello = hello.clone();
+    hello.seq = seq;
+    hello.monotonic_us = sys::monotonic_us();
+    hello.unix_us = identity::unix_us();
+    let mut line = String::new();
+    encode(&Line::Hello(hello), &mut line);
+    line
+}

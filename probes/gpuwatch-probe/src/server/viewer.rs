@@ -1,0 +1,171 @@
+//! One connection: a small buffer, a place in the history, and nothing a viewer can do about either.
+
+use crate::{
+    history::{Cursor, History},
+    sys,
+    sys::Private,
+    wire::{self, Line, encode},
+};
+use std::{
+    io::{ErrorKind, Read},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
+};
+
+/// No more lines are made for a viewer that has so many bytes waiting.
+const OUT_ENOUGH: usize = 48 * 1024;
+
+/// The longest request, in bytes.
+const REQUEST_MAX: usize = 4096;
+
+/// A viewer that asks for so many things that do not exist is not one.
+const REFUSALS_MAX: u32 = 32;
+
+/// How long a connection may take to say `since` before it gets everything.
+const GRACE_US: u64 = 100_000;
+
+pub(crate) struct Viewer {
+    stream: Private<UnixStream>,
+    accepted_us: u64,
+    heard: Vec<u8>,
+    /// The other side says no more; it may still listen.
+    mute: bool,
+    out: String,
+    sent: usize,
+    refusals: u32,
+    cursor: Option<Cursor>,
+    /// What it was told about the process.
+    hello: u64,
+    closing: bool,
+}
+
+impl Viewer {
+    pub(crate) fn new(stream: UnixStream, now_us: u64) -> Self {
+        Self {
+            stream: Private::new(stream),
+            accepted_us: now_us,
+            heard: Vec::new(),
+            mute: false,
+            out: String::new(),
+            sent: 0,
+            refusals: 0,
+            cursor: None,
+            hello: 0,
+            closing: false,
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Says who speaks, if this viewer does not know this version of it yet.
+    pub(crate) fn greet(&mut self, version: u64, line: &str) {
+        if self.hello != version && !self.closing {
+            self.hello = version;
+            self.out.push_str(line);
+        }
+    }
+
+    /// Says why, and then no more.
+    pub(crate) fn refuse(&mut self, reason: &str) {
+        encode(&Line::Refused(wire::Refused { reason: reason.to_owned() }), &mut self.out);
+        self.refusals += 1;
+        self.closing |= self.refusals >= REFUSALS_MAX;
+    }
+
+    /// Refuses and closes.
+    pub(crate) fn dismiss(&mut self, reason: &str) {
+        self.refuse(reason);
+        self.closing = true;
+    }
+
+    /// One turn; false when the connection is over.
+    pub(crate) fn turn(&mut self, now_us: u64, history: &History) -> bool {
+        self.listen(history);
+        if self.cursor.is_none() && (self.mute || now_us.saturating_sub(self.accepted_us) > GRACE_US) {
+            self.cursor = Some(Cursor::new(0, history));
+        }
+        self.fill(history);
+        self.flush() && !(self.closing && self.out.is_empty())
+    }
+
+    /// Whether there is more to say than the buffer holds.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.out.len() - self.sent >= OUT_ENOUGH
+    }
+
+    /// Whether all is said.
+    pub(crate) fn is_served(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    fn listen(&mut self, history: &History) {
+        let mut bytes = [0_u8; REQUEST_MAX];
+        if self.mute || self.closing {
+            return;
+        }
+        match (&*self.stream).read(&mut bytes) {
+            Ok(0) => self.mute = true,
+            Ok(length) => self.heard.extend_from_slice(bytes.get(..length).unwrap_or_default()),
+            Err(fault) if matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.mute = true,
+        }
+        while let Some(end) = self.heard.iter().position(|&it| it == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            match str::from_utf8(&line) {
+                Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history),
+                Ok(_) => self.dismiss("a request longer than 4096 bytes"),
+                Err(_) => self.dismiss("a request that is not UTF-8"),
+            }
+            if self.closing {
+                return;
+            }
+        }
+        if self.heard.len() >= REQUEST_MAX {
+            self.dismiss("a request longer than 4096 bytes");
+        }
+    }
+
+    fn answer(&mut self, request: &str, history: &History) {
+        let mut words = request.split_ascii_whitespace();
+        match (words.next(), words.next(), words.next()) {
+            (None, ..) => {}
+            (Some("since"), Some(seq), None) if self.cursor.is_none() => {
+                match seq.strip_prefix("seq=").map(str::parse) {
+                    Some(Ok(seq)) => self.cursor = Some(Cursor::new(seq, history)),
+                    _ => self.refuse("since takes seq=N, a whole number"),
+                }
+            }
+            (Some("since"), ..) => self.refuse("since is one line, `since seq=N`, and comes first"),
+            (Some("sites"), ..) => self.refuse("this probe keeps no sites"),
+            _ => self.refuse("unknown verb"),
+        }
+    }
+
+    fn fill(&mut self, history: &History) {
+        let Some(cursor) = &mut self.cursor else { return };
+        while !self.closing && self.out.len() < OUT_ENOUGH && cursor.write_next(history, &mut self.out) {}
+    }
+
+    fn flush(&mut self) -> bool {
+        while let Some(rest) = self.out.as_bytes().get(self.sent..)
+            && !rest.is_empty()
+        {
+            match sys::send_now(&*self.stream, rest) {
+                Ok(0) => break,
+                Ok(sent) => self.sent += sent,
+                Err(fault) if fault.kind() == ErrorKind::Interrupted => {}
+                Err(fault) if fault.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return false,
+            }
+        }
+        if self.sent >= self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        }
+        !sys::hung_up(&*self.stream)
+    }
+}

@@ -1,0 +1,158 @@
+//! Where sockets are: the directories, who may own them, and paths longer than an address.
+//!
+//! Probes and viewers share these rules, so that neither can be led to a socket that another user made.
+
+use crate::sys;
+use std::{
+    env, fmt,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+            net::{UnixDatagram, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+/// The longest path that fits into a socket's address, in bytes.
+const ADDRESS_MAX: usize = 107;
+
+const O_DIRECTORY: i32 = if cfg!(target_arch = "aarch64") { 0o40_000 } else { 0o200_000 };
+const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 };
+
+/// Why a directory is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There is none.
+    Missing,
+    /// It is a link: whoever made it chooses where it leads.
+    Symlink,
+    /// It is something else.
+    NotADirectory,
+    /// It is another user's; the number says whose.
+    Foreign(u32),
+    /// Others may enter; the number is its mode.
+    Mode(u32),
+    /// The system's own words.
+    Unreadable(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("it does not exist"),
+            Self::Symlink => f.write_str("it is a symbolic link"),
+            Self::NotADirectory => f.write_str("it is not a directory"),
+            Self::Foreign(user) => write!(f, "it belongs to user {user}"),
+            Self::Mode(mode) => write!(f, "its mode is {mode:04o}, and must be 0700"),
+            Self::Unreadable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The directories a socket may be in, in the order that a probe tries them; viewers look into all.
+pub fn directories() -> Vec<PathBuf> {
+    let set = |name: &str| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    if let Some(chosen) = set("GPUWATCH_SOCKET_DIR") {
+        return vec![chosen];
+    }
+    let mut candidates = vec![PathBuf::from(format!("/tmp/gpuwatch-{}", sys::user()))];
+    if let Some(runtime) = set("XDG_RUNTIME_DIR") {
+        candidates.push(runtime.join("gpuwatch"));
+    }
+    if let Some(home) = set("HOME") {
+        candidates.push(home.join(".local/state/gpuwatch").join(format!("sock-{}", crate::identity::host())));
+    }
+    candidates
+}
+
+/// Whether a directory is this user's own, 0700 and no link.
+pub fn check(dir: &Path) -> Result<(), Reason> {
+    check_owner(dir, sys::user())
+}
+
+/// Whether a directory is `user`'s own, 0700 and no link: for viewers that may look at another's.
+pub fn check_owner(dir: &Path, user: u32) -> Result<(), Reason> {
+    let found = match fs::symlink_metadata(dir) {
+        Ok(found) => found,
+        Err(fault) if fault.kind() == io::ErrorKind::NotFound => return Err(Reason::Missing),
+        Err(fault) => return Err(Reason::Unreadable(fault.to_string())),
+    };
+    if found.file_type().is_symlink() {
+        Err(Reason::Symlink)
+    } else if !found.is_dir() {
+        Err(Reason::NotADirectory)
+    } else if found.uid() != user {
+        Err(Reason::Foreign(found.uid()))
+    } else if found.mode() & 0o777 != 0o700 {
+        Err(Reason::Mode(found.mode() & 0o7777))
+    } else {
+        Ok(())
+    }
+}
+
+/// The first directory of `candidates` that is ours, made if need be; the reasons, where none is.
+pub(crate) fn take(candidates: &[PathBuf]) -> io::Result<PathBuf> {
+    let mut reasons = String::new();
+    for dir in candidates {
+        // What cannot be made fails the check, which names the reason.
+        let _ = make(dir);
+        match check(dir) {
+            Ok(()) => return Ok(dir.clone()),
+            Err(why) => reasons.push_str(&format!("{}: {why}; ", dir.display())),
+        }
+    }
+    Err(io::Error::other(format!("no directory for the socket: {reasons}set GPUWATCH_SOCKET_DIR to one of mode 0700")))
+}
+
+fn make(dir: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(dir).is_ok() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    DirBuilder::new().mode(0o700).create(dir)
+}
+
+/// Calls `act` with a path to the same socket that fits into an address, whatever the length of `path`.
+pub fn with_address<T>(path: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if path.as_os_str().len() <= ADDRESS_MAX {
+        return act(path);
+    }
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let dir: File = OpenOptions::new().read(true).custom_flags(O_DIRECTORY | O_NOFOLLOW).open(dir)?;
+    act(&Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))
+}
+
+/// Connects to a probe's socket.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    with_address(path, |it| UnixStream::connect(it))
+}
+
+/// Whether nobody listens at this socket any more.
+///
+/// A datagram socket is refused by a dead one and meets the wrong type at a live one, so that asking
+/// neither waits nor disturbs the probe.
+pub fn is_stale(path: &Path) -> bool {
+    let asked = UnixDatagram::unbound().and_then(|it| with_address(path, |address| it.connect(address)));
+    asked.is_err_and(|fault| fault.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Removes this user's sockets that nobody listens at. The directory has been checked.
+pub fn sweep(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let ours = path.extension().is_some_and(|it| it == "sock" || it == "tmp");
+        if ours && is_stale(&path) {
+            // Another may have removed it meanwhile.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
