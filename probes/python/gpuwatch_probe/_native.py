@@ -15,8 +15,10 @@ SIZE = 8 + 8 + 4 + 4 + 8 * VALUES
 
 STEP, TICK, CALL = 0, 1, 2
 
-# step, present, device, edge, values.
-ROW = struct.Struct("=QQII%dQ" % len(FIELDS))
+# step, present, device, edge, and the values that every row has; pinned memory comes in some rows, behind them.
+ROW = struct.Struct("=QQII%dQ" % FIELDS.index("pinned_active"))
+PINNED = struct.Struct("=2Q")
+FIRST_PINNED = ROW.size
 
 
 def bits(*names):
@@ -46,12 +48,14 @@ class Native:
             setattr(self, name, function)
 
     def row(self):
-        """A buffer for one sample, and the function that pushes it."""
-        buffer = ctypes.create_string_buffer(SIZE)
-        address = ctypes.c_void_p(ctypes.addressof(buffer))
-        # A function object of its own, without declared arguments: checking them would double the call's cost.
+        """A buffer for one sample."""
+        return ctypes.create_string_buffer(SIZE)
+
+    def fast_push(self):
+        """`push` without declared types, whose checks would double the call's cost; it takes a `byref`."""
         push = ctypes.PyDLL(None, handle=self.lib._handle).gpuwatch_push
-        return buffer, address, push
+        push.restype = None
+        return push
 
 
 def path():

@@ -1,8 +1,9 @@
 """Rows of counters: from PyTorch's nested dictionary into one fixed-size struct."""
 
 import _thread
+import ctypes
 
-from ._native import ROW, bits
+from ._native import FIRST_PINNED, PINNED, ROW, bits
 
 _NATIVE = bits(
     "requested", "allocated", "active", "inactive_split", "reserved", "allocated_peak", "reserved_peak",
@@ -15,37 +16,36 @@ _PINNED = bits("pinned_active", "pinned_reserved")
 _ASYNC = bits("allocated", "active", "reserved", "allocated_peak", "reserved_peak")
 
 
-class Rows:
-    """Takes rows, with a buffer of its own; a second caller at the same instant takes none."""
+def taker(native, stats, host, backend):
+    """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
-    def __init__(self, native, stats, host, backend):
-        self.taken = 0
-        self._host = host
-        self._stats = stats
-        self._native_backend = backend == "native"
-        self._present = None
-        self._buffer, self._address, self._push = native.row()
-        self._lock = _thread.allocate_lock()
+    It has a buffer of its own; a second caller at the same instant takes none. This is the hot path: everything it
+    touches is a variable of this call, and every lookup more would be felt in each step of the job.
+    """
+    buffer = native.row()
+    address = ctypes.byref(buffer)
+    push = native.fast_push()
+    lock = _thread.allocate_lock()
+    acquire, release = lock.acquire, lock.release
+    pack = ROW.pack_into
+    fields = None
 
-    def take(self, devices, step, edge, pinned=(0, 0), also=0):
-        """One row for each device: the hot path, one read of the counters each."""
-        lock = self._lock
-        if not lock.acquire(False):
+    def take(devices, step, edge, with_pinned=False):
+        nonlocal fields
+        if not acquire(False):
             return
         try:
             for device in devices:
-                all_of = self._stats(device)
-                present = self._present
-                if present is None:
-                    present = self._present = self._fields(all_of)
+                all_of = stats(device)
+                if fields is None:
+                    fields = present(all_of, backend)
                 allocated = all_of["allocated_bytes"]["all"]
                 reserved = all_of["reserved_bytes"]["all"]
-                pools = all_of.get("reserved_bytes_by_private_pools")
-                ROW.pack_into(
-                    self._buffer,
+                pack(
+                    buffer,
                     0,
                     step,
-                    present | also,
+                    fields | pinned(buffer, host) if with_pinned else fields,
                     device,
                     edge,
                     all_of["requested_bytes"]["all"]["current"],
@@ -59,41 +59,40 @@ class Rows:
                     all_of["segment"]["all"]["current"],
                     all_of["num_alloc_retries"],
                     all_of["num_ooms"],
-                    all_of.get("num_device_alloc", 0),
-                    all_of.get("num_device_free", 0),
-                    sum(it["all"]["current"] for it in pools.values()) if pools else 0,
-                    *pinned,
+                    all_of["num_device_alloc"],
+                    all_of["num_device_free"],
+                    pools(all_of) if fields & _POOLS else 0,
                 )
-                self._push(self._address)
-            self.taken += 1
+                push(address)
         finally:
-            lock.release()
+            release()
 
-    def take_all(self, devices, step, edge):
-        """The same, with pinned host memory, whose reading costs a third more."""
-        pinned = self._pinned()
-        if pinned is None:
-            self.take(devices, step, edge)
-        else:
-            self.take(devices, step, edge, pinned, _PINNED)
+    return take
 
-    def _fields(self, all_of):
-        if not self._native_backend:
-            return _ASYNC
-        present = _NATIVE
-        if "num_device_alloc" in all_of:
-            present |= _DEVICE_CALLS
-        if "reserved_bytes_by_private_pools" in all_of:
-            present |= _POOLS
-        return present
 
-    def _pinned(self):
-        """Bytes in use and bytes held. The keys were renamed in PyTorch 2.10; before 2.7 there is nothing."""
-        if self._host is None:
-            return None
-        host = self._host()
-        if "active_bytes" in host:
-            return host["active_bytes"]["current"], host["allocated_bytes"]["current"]
-        if "reserved_bytes" in host:
-            return host["allocated_bytes"]["current"], host["reserved_bytes"]["current"]
-        return None
+def present(all_of, backend):
+    """Which values of a row are known, from the keys that this PyTorch has."""
+    if backend != "native":
+        return _ASYNC
+    return _NATIVE | _DEVICE_CALLS | (_POOLS if "reserved_bytes_by_private_pools" in all_of else 0)
+
+
+def pools(all_of):
+    """Bytes that private pools hold, all of them together."""
+    each = all_of["reserved_bytes_by_private_pools"]
+    return sum(it["all"]["current"] for it in each.values()) if each else 0
+
+
+def pinned(buffer, host):
+    """Writes pinned bytes in use and held; the keys were renamed in PyTorch 2.10, before 2.7 there is nothing."""
+    if host is None:
+        return 0
+    now = host()
+    if "active_bytes" in now:
+        values = now["active_bytes"]["current"], now["allocated_bytes"]["current"]
+    elif "reserved_bytes" in now:
+        values = now["allocated_bytes"]["current"], now["reserved_bytes"]["current"]
+    else:
+        return 0
+    PINNED.pack_into(buffer, FIRST_PINNED, *values)
+    return _PINNED

@@ -13,7 +13,7 @@ import struct
 import sys
 
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
-from ._rows import Rows
+from ._rows import taker
 from ._steps import Steps
 
 # Steps at which devices are looked for before the timer does it once a second.
@@ -58,7 +58,14 @@ class Probe:
         if self.native is None or self.off:
             return
         self.steps.number += 1
-        self._guarded(self._take, CALL)
+        try:
+            if self._due:
+                self._due_row(CALL)
+            else:
+                self._row(self.devices, self.steps.number, CALL)
+        except Exception as error:
+            if not self._fault(error):
+                raise
 
     def mark(self, name, value):
         """Names an instant."""
@@ -82,10 +89,11 @@ class Probe:
             pass
 
     def _forked(self):
-        # CUDA is of no use in a child forked after its initialisation; a child forked earlier may still begin.
+        # CUDA is of no use in a child forked after its initialisation, where even a read of counters may hang on a
+        # lock that was held; a child forked earlier may still begin.
         if self.native is not None:
-            self.off = True
-            self._handles = []
+            self.devices = ()
+            self._turn_off()
 
     def _turn_off(self):
         self.off = True
@@ -149,9 +157,7 @@ class Probe:
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
-        self._rows = Rows(native, stats, host, backend)
-        self._tick_rows = Rows(native, stats, host, backend)
-        self._oom_rows = Rows(native, stats, host, backend)
+        self._row, self._tick_row, self._oom_row = (taker(native, stats, host, backend) for _ in range(3))
         self._hook()
         if backend == "native":
             torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
@@ -165,7 +171,7 @@ class Probe:
             register_optimizer_step_pre_hook,
         )
 
-        steps, take, guarded = self.steps, self._take, self._guarded
+        probe, steps, row, fault = self, self.steps, self._row, self._fault
         enter, leave, event = steps.enter, steps.leave, steps.event
         wrapper = Optimizer.profile_hook_step(lambda: None).__code__
 
@@ -183,39 +189,46 @@ class Probe:
                 steps.depth = 1
 
         def post(optimizer, args, kwargs):
-            if not leave(true_depth) or self.off or self.explicit:
+            if steps.depth == 1:
+                steps.depth = 0
+            elif not leave(true_depth):
                 return
             try:
                 key = (id(optimizer), id(optimizer.param_groups[0]["params"][0]))
             except (LookupError, TypeError):
                 key = _key(optimizer)
-            if event(key):
-                guarded(take, STEP)
+            if probe.explicit or not event(key):
+                return
+            try:
+                if probe._due:
+                    probe._due_row(STEP)
+                else:
+                    row(probe.devices, steps.number, STEP)
+            except Exception as error:
+                if not fault(error):
+                    raise
 
         # Dynamo must call these, not look into them: it would compile what must not be compiled.
         pre._torchdynamo_disable = post._torchdynamo_disable = True
         self._handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
 
-    def _take(self, edge):
-        if self._due:
-            self._look_for_devices()
-            self._due = self.steps.number < _FIRST
-            self._rows.take_all(self.devices, self.steps.number, edge)
-        else:
-            self._rows.take(self.devices, self.steps.number, edge)
+    def _due_row(self, edge):
+        """About once a second: the same row, with what costs more."""
+        self._look_for_devices()
+        self._due = self.steps.number < _FIRST
+        self._row(self.devices, self.steps.number, edge, True)
 
-    def _guarded(self, function, *arguments):
-        """Calls what must not raise. What a signal handler of the job raises in the middle of it is not ours."""
-        try:
-            function(*arguments)
-        except Exception as error:
-            trace = error.__traceback__
-            while trace.tb_next is not None:
-                trace = trace.tb_next
-            if os.path.dirname(trace.tb_frame.f_code.co_filename) != os.path.dirname(__file__):
-                raise
-            if not isinstance(error, struct.error):
-                self._fail(error)
+    def _fault(self, error):
+        """Whether the error is ours, and dealt with. What the job's signal handler raised meanwhile is the job's."""
+        trace = error.__traceback__
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        if os.path.dirname(trace.tb_frame.f_code.co_filename) != os.path.dirname(__file__):
+            return False
+        # A counter that does not fit costs one row.
+        if not isinstance(error, struct.error):
+            self._fail(error)
+        return True
 
     def _look_for_devices(self):
         in_use = self.torch._C._cuda_hasPrimaryContext
@@ -226,7 +239,7 @@ class Probe:
         try:
             if self.native is None or self.off:
                 return
-            self._oom_rows.take((device,), self.steps.number, TICK)
+            self._oom_row((device,), self.steps.number, TICK)
             self.native.oom(device, self.steps.number, tried, free, limit, None)
         except Exception as error:
             self._note("an out-of-memory error could not be told: %r" % (error,))
@@ -246,11 +259,11 @@ class Probe:
             if self.off:
                 return
             try:
-                rows = self._rows.taken
-                if rows == seen:
+                number = self.steps.number
+                if number == seen:
                     self._look_for_devices()
-                    self._tick_rows.take_all(self.devices, self.steps.number, TICK)
-                seen = rows
+                    self._tick_row(self.devices, number, TICK, True)
+                seen = number
                 self._due = True
             except Exception as error:
                 self._fail(error)

@@ -1,0 +1,78 @@
+"""Measures what the probe costs the training thread, by switching its hooks on and off in turns.
+
+Three kinds of rounds alternate in one process: the hooks on; off, with one bare read of the counters in their
+place; off, with nothing. The last is taken away from the other two, so that the optimizer's own time does not count.
+
+usage: cost.py ROUNDS STEPS_A_ROUND
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+from torch.optim import optimizer as optim
+
+import gpuwatch_probe
+
+rounds, steps = int(sys.argv[1]), int(sys.argv[2])
+parameter = torch.zeros(1, device="cuda", requires_grad=True)
+parameter.grad = torch.zeros(1, device="cuda")
+optimizer = torch.optim.SGD([parameter], lr=1e-3)
+for _ in range(300):
+    optimizer.step()
+probe = gpuwatch_probe._probe
+assert probe is not None and probe.native is not None and not probe.off, "the probe runs"
+assert len(probe.devices) == 1, probe.devices
+hooks = [(table, dict(table)) for table in (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks)]
+assert all(len(kept) == 1 for _, kept in hooks)
+bare = torch._C._cuda_memoryStats
+
+
+def on(is_on):
+    for table, kept in hooks:
+        table.clear()
+        if is_on:
+            table.update(kept)
+
+
+def with_read():
+    optimizer.step()
+    bare(0)
+
+
+def timed(is_on, body):
+    on(is_on)
+    clock = time.perf_counter_ns
+    took = []
+    for _ in range(steps):
+        before = clock()
+        body()
+        took.append(clock() - before)
+    return took
+
+
+kinds = {"hook": (True, optimizer.step), "bare": (False, with_read), "none": (False, optimizer.step)}
+ratios, costs = [], {"hook": [], "bare": []}
+for number in range(rounds):
+    order = list(kinds)[number % 3:] + list(kinds)[: number % 3]
+    took = {kind: timed(*kinds[kind]) for kind in order}
+    base = statistics.median(took["none"])
+    median = {kind: statistics.median(took[kind]) - base for kind in costs}
+    ratios.append(median["hook"] / median["bare"])
+    for kind, all_of in costs.items():
+        all_of.extend(it - base for it in took[kind])
+on(True)
+
+
+def us(kind, percent):
+    return round(sorted(costs[kind])[int((len(costs[kind]) - 1) * percent / 100)] / 1000, 2)
+
+
+print(json.dumps({
+    "steps": len(costs["hook"]), "rounds": rounds, "ratio": round(statistics.median(ratios), 3),
+    "hook_us": {"median": us("hook", 50), "p99": us("hook", 99)},
+    "bare_us": {"median": us("bare", 50), "p99": us("bare", 99)},
+}))
+torch.cuda.synchronize()

@@ -1,0 +1,264 @@
+"""The golden cases of what a training step is: first as bare events, then with PyTorch's own optimizers on the CPU."""
+
+import sys
+
+from gpuwatch_probe._steps import Steps
+
+
+def numbers(events):
+    """The step that each event begins, 0 where it belongs to the one before."""
+    steps = Steps()
+    return [steps.number if steps.event(it) else 0 for it in events]
+
+
+def count(events):
+    return sum(1 for it in numbers(events) if it)
+
+
+def check(what, got, wanted):
+    if got != wanted:
+        sys.exit("%s: got %r, wanted %r" % (what, got, wanted))
+
+
+check("plain", numbers("AAAA"), [1, 2, 3, 4])
+check("GAN 1:1", numbers("DGDGDG"), [1, 0, 2, 0, 3, 0])
+# Before G has come once, nothing says that it exists.
+check("GAN 5:1", numbers("DDDDDG" * 4)[6:], [6, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0])
+check("GAN 1:5, once it has settled", [it for it in numbers("GDDDDD" * 6)[12:] if it], [5, 6, 7, 8])
+check("ZeRO groups", count([("opt", group) for _ in range(10) for group in range(12)]), 10)
+check("optimizer in backward", count([(it, 0) for _ in range(10) for it in range(300)]), 10)
+check("the same, in another order each time", count([(it, 0) for n in range(10) for it in range(0, 300)][::-1]), 10)
+# A discriminator alone, then the two together, then alone again: the pause is waited for, then steps go on.
+got = count("D" * 50 + "DG" * 50 + "D" * 50)
+check("a phase that ends costs a few steps only", 140 <= got <= 150, True)
+check("a new optimizer for each trial", 190 <= count([n // 50 for n in range(200)]) <= 200, True)
+long = Steps()
+for n in range(100_000):
+    long.event((n, n))
+check("memory is bounded", len(long._active) <= 16384, True)
+
+
+class Depth:
+    """What a call stack would say."""
+
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+
+steps, depth = Steps(), Depth()
+
+
+def call(inside=None, fails=False):
+    """An optimizer's step with another inside; whether it was seen to be the outermost one to end."""
+    depth.now += 1
+    steps.enter(depth)
+    if inside:
+        inside()
+    depth.now -= 1
+    if fails:
+        return None
+    depth.now += 1
+    ended = steps.leave(depth)
+    depth.now -= 1
+    return ended
+
+
+inner = []
+check("nested", (call(lambda: inner.append(call())), inner), (True, [False]))
+call(fails=True)
+check("healed after an exception", call(), True)
+call(lambda: call(fails=True), fails=True)
+check("healed after a nested exception", call(), True)
+check("healed below an exception", call(lambda: call(fails=True)), True)
+
+if sys.argv[1:] != ["torch"]:
+    print("steps are right without torch")
+    sys.exit()
+
+import torch  # noqa: E402
+from torch.optim.optimizer import (  # noqa: E402
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+import gpuwatch_probe  # noqa: E402
+from gpuwatch_probe import _torch  # noqa: E402
+
+gpuwatch_probe.start()
+probe = _torch.Probe(torch)
+rows = []
+# CUDA does not exist here: the hooks alone are tried, with a row that only says which step it is of.
+probe._due = False
+probe._row = lambda devices, step, edge: rows.append(step)
+probe._hook()
+
+
+def run(what, body, wanted):
+    probe.steps.__init__()
+    rows.clear()
+    body()
+    check(what, rows, wanted)
+
+
+def parameters(count=2):
+    made = [torch.nn.Parameter(torch.ones(3)) for _ in range(count)]
+    for it in made:
+        it.grad = torch.ones(3)
+    return made
+
+
+def sgd(count=2):
+    return torch.optim.SGD(parameters(count), lr=0.1)
+
+
+def accumulation():
+    it, optimizer = parameters(1), None
+    optimizer = torch.optim.AdamW(it)
+    for n in range(12):
+        (it[0] * n).sum().backward()
+        if n % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+run("accumulation", accumulation, [1, 2, 3])
+
+
+def skipped():
+    it = parameters(1)
+    optimizer = torch.optim.SGD(it, lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for n in range(4):
+        optimizer.zero_grad()
+        scaler.scale((it[0] * (float("inf") if n == 1 else 1.0)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+run("GradScaler skips one of four", skipped, [1, 2, 3])
+
+
+def gan(ratio):
+    def body():
+        d, g = sgd(), sgd()
+        for _ in range(4):
+            for _ in range(ratio):
+                d.step()
+            g.step()
+
+    return body
+
+
+run("GAN 1:1", gan(1), [1, 2, 3, 4])
+run("GAN 5:1", gan(5), [1, 2, 3, 4, 5, 6, 7, 8])
+
+
+def zero():
+    optimizer = torch.optim.AdamW(parameters(6))
+    groups = [[it] for it in optimizer.param_groups[0]["params"]]
+    for _ in range(3):
+        for group in groups:
+            # As DeepSpeed does: one group at a time, the others empty.
+            optimizer.param_groups[0]["params"] = group
+            optimizer.step()
+
+
+run("ZeRO groups", zero, [1, 2, 3])
+
+
+def lbfgs():
+    it = parameters(1)
+    optimizer = torch.optim.LBFGS(it, max_iter=5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (it[0] ** 2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+
+
+run("LBFGS", lbfgs, [1, 2])
+
+
+def in_backward():
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(5)])
+    made = {it: torch.optim.SGD([it], lr=0.01) for it in model.parameters()}
+    for it in made:
+        it.register_post_accumulate_grad_hook(lambda which: made[which].step())
+    for _ in range(4):
+        model(torch.ones(2, 4)).sum().backward()
+
+
+run("optimizer in backward", in_backward, [1, 2, 3, 4])
+
+
+class Inner(torch.optim.SGD):
+    def step(self, closure=None):
+        if closure == "fail":
+            raise ValueError
+        return super().step()
+
+
+class Wrapper(Optimizer):
+    """As accelerate's: an optimizer that calls another."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        super().__init__(inner.param_groups, {})
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+
+
+def wrapped():
+    optimizer = Wrapper(Inner(parameters(), lr=0.1))
+    for closure in (None, None, "fail", None):
+        try:
+            optimizer.step(closure)
+        except ValueError:
+            pass
+
+
+run("nested, and healed after an exception", wrapped, [1, 2, 3])
+
+
+def empty():
+    optimizer = sgd()
+    optimizer.add_param_group({"params": parameters()})
+    optimizer.param_groups[0]["params"] = []
+    optimizer.step()
+    optimizer.step()
+
+
+run("an empty first group", empty, [1, 2])
+
+
+def interrupted():
+    """What a signal handler of the job raises in the middle of a row is the job's."""
+    optimizer = sgd()
+
+    def row(devices, step, edge):
+        raised = compile("raise TimeoutError('the job')", "job.py", "exec")
+        exec(raised)
+
+    kept, probe._row = probe._row, row
+    for handle in probe._handles:
+        handle.remove()
+    probe._hook()
+    try:
+        optimizer.step()
+    except TimeoutError:
+        rows.append("the job's")
+    finally:
+        probe._row = kept
+
+
+run("a handler's exception passes", interrupted, ["the job's"])
+print("steps are right with torch", torch.__version__)
