@@ -62,6 +62,9 @@ pub enum Focus {
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
+/// Lines of the detail screen that one process can take; scrolling ends there.
+const LINES_PER_PROCESS: usize = 16;
+
 /// What the user looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ui {
@@ -75,6 +78,8 @@ pub struct Ui {
     pub device: Option<DeviceId>,
     /// The selected row of the processes.
     pub row: usize,
+    /// Lines that the detail screen is scrolled by.
+    pub scroll: usize,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
     pub frozen: bool,
@@ -91,7 +96,10 @@ impl Ui {
             Command::Back if self.help => self.help = false,
             Command::Back => self.screen = Screen::Overview,
             Command::Freeze => self.frozen = !self.frozen,
-            Command::Open => self.screen = Screen::Detail,
+            Command::Open => {
+                self.screen = Screen::Detail;
+                self.scroll = 0;
+            }
             Command::NextBox | Command::PreviousBox => {
                 self.focus = match self.focus {
                     Focus::Devices => Focus::Processes,
@@ -114,18 +122,16 @@ impl Ui {
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
+        if self.screen == Screen::Detail {
+            let most = LINES_PER_PROCESS * (2 + rows(session, self.selected(session)));
+            self.scroll = moved(command, self.scroll).min(most);
+            return;
+        }
         let here = match self.focus {
             Focus::Devices => self.selected(session),
             Focus::Processes => self.row,
         };
-        let there = match command {
-            Command::Up => here.saturating_sub(1),
-            Command::Down => here.saturating_add(1),
-            Command::PageUp => here.saturating_sub(PAGE),
-            Command::PageDown => here.saturating_add(PAGE),
-            Command::Last => usize::MAX,
-            _ => 0,
-        };
+        let there = moved(command, here);
         match self.focus {
             Focus::Devices => self.select_device(there, session),
             Focus::Processes => self.row = there.min(rows(session, self.selected(session)).saturating_sub(1)),
@@ -140,6 +146,17 @@ impl Ui {
             self.device = Some(device.id.clone());
             self.row = 0;
         }
+    }
+}
+
+fn moved(command: Command, here: usize) -> usize {
+    match command {
+        Command::Up => here.saturating_sub(1),
+        Command::Down => here.saturating_add(1),
+        Command::PageUp => here.saturating_sub(PAGE),
+        Command::PageDown => here.saturating_add(PAGE),
+        Command::Last => usize::MAX,
+        _ => 0,
     }
 }
 

@@ -1,16 +1,186 @@
 //! What is seen: the frame, its boxes arranged. Pure, and total for every size down to 0×0.
 
-use crate::{findings::Findings, session::Session, theme::Theme, ui::Ui};
-use ratatui::{Frame, text::Line};
+/// What is left where only ASCII can be drawn.
+mod ascii;
+/// How figures and foreign text are written in a given width.
+mod cells;
+/// Every gap of one device explained.
+mod detail;
+/// The device list.
+mod devices;
+/// The line of keys.
+mod footer;
+/// How much of what is held is not in use.
+mod gauge;
+/// Whether memory grows.
+mod growth;
+/// The first line.
+mod header;
+/// The keys.
+mod help;
+/// The ladder as a bar and its legend.
+mod ladder;
+/// What a user must know now.
+mod messages;
+/// The processes of a device.
+mod processes;
+/// Columns that fit.
+mod table;
+
+use crate::{
+    findings::{DeviceFindings, Findings},
+    session::{Session, device::Device},
+    theme::{Role, Theme},
+    ui::{Screen, Ui},
+};
+use ratatui::{
+    Frame,
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+    widgets::Widget,
+};
 
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) {
-    let _ = (ui, theme);
-    let lines: Vec<_> = session
-        .devices
-        .iter()
-        .zip(&findings.devices)
-        .map(|(device, found)| Line::raw(format!("{} {}", device.name, found.ladder.sum())))
-        .collect();
-    frame.render_widget(ratatui::text::Text::from(lines), frame.area());
+    let area = frame.area();
+    let look = Look { session, findings, ui, theme };
+    let buffer = frame.buffer_mut();
+    buffer.set_style(area, look.style(Role::Text));
+    arrange(buffer, area, &look);
+    if ui.help {
+        help::draw(buffer, area, &look);
+    }
+    if theme.ascii {
+        ascii::draw(buffer, area);
+    }
+}
+
+/// What every box looks at.
+struct Look<'a> {
+    session: &'a Session,
+    findings: &'a Findings,
+    ui: &'a Ui,
+    theme: &'a Theme,
+}
+
+impl<'a> Look<'a> {
+    fn style(&self, role: Role) -> Style {
+        self.theme.style(role)
+    }
+
+    fn device(&self) -> Option<&'a Device> {
+        self.session.devices.get(self.ui.selected(self.session))
+    }
+
+    fn found(&self) -> Option<&'a DeviceFindings> {
+        self.findings.device(&self.device()?.id)
+    }
+}
+
+/// Arranges the boxes:
+///
+/// ```text
+/// header ───────────────────────────────
+/// messages (only when there are any)
+/// devices      one row each, or a grid
+/// ladder       title, bar, legend
+/// gauge        one row
+/// growth       title, curve
+/// processes    what is left
+/// footer ───────────────────────────────
+/// ```
+///
+/// From 160 columns on, growth stands to the right of ladder and gauge. What does not fit is
+/// left out from the bottom, the footer first; on small screens only the selected device is listed.
+fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let (mut rest, tall) = (area, area.height >= 20);
+    header::draw(buffer, take(&mut rest, 1), look);
+    if area.height >= 8 {
+        let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
+        rest.height = rest.height.saturating_sub(1);
+        footer::draw(buffer, bottom, look);
+    }
+    let said = messages::messages(look);
+    let lines = said.len().min(if tall { 3 } else { 1 });
+    messages::draw(buffer, take(&mut rest, lines), &said, look);
+    if look.session.devices.is_empty() {
+        devices::draw_none(buffer, rest, look);
+        return;
+    }
+    let rows = devices::height(area, look);
+    devices::draw(buffer, take(&mut rest, rows), look);
+    if look.ui.screen == Screen::Detail {
+        detail::draw(buffer, rest, look);
+    } else if area.width >= 160 {
+        let left = Rect { width: rest.width / 2, ..rest };
+        let rows = ladder::height(left, look, true) + 1;
+        let top = take(&mut rest, rows);
+        let left = Rect { width: top.width / 2, ..top };
+        let right = Rect { x: left.right() + 2, width: top.width.saturating_sub(left.width + 2), ..top };
+        inside(buffer, left, look, true);
+        growth::draw(buffer, right, look);
+        processes::draw(buffer, rest, look);
+    } else {
+        rest = inside(buffer, rest, look, area.height >= 34);
+        let rows = growth::height(rest, processes::height(look));
+        growth::draw(buffer, take(&mut rest, rows), look);
+        processes::draw(buffer, rest, look);
+    }
+}
+
+/// Where the memory is now. Gives back the area below, of which a few rows are always left.
+fn inside(buffer: &mut Buffer, mut rest: Rect, look: &Look, explained: bool) -> Rect {
+    let kept = if rest.height >= 16 { 6 } else { 3 };
+    let rows = ladder::height(rest, look, explained).min(usize::from(rest.height).saturating_sub(kept));
+    ladder::draw(buffer, take(&mut rest, rows), look, explained);
+    gauge::draw(buffer, take(&mut rest, 1), look);
+    rest
+}
+
+/// Cuts rows off the top of what is left.
+fn take(rest: &mut Rect, rows: usize) -> Rect {
+    let height = u16::try_from(rows).unwrap_or(u16::MAX).min(rest.height);
+    let top = Rect { height, ..*rest };
+    rest.y = rest.y.saturating_add(height);
+    rest.height -= height;
+    top
+}
+
+/// Writes a line in a row of an area, or nothing where there is no such row.
+fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
+    let Ok(row) = u16::try_from(row) else { return };
+    if row < area.height {
+        let place = Rect { y: area.y + row, height: 1, ..area };
+        line.render(place.intersection(buffer.area), buffer);
+    }
+}
+
+/// A box's first line: its name, a rule, and what is most worth knowing at the right end.
+fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &Look) {
+    let width = usize::from(area.width);
+    let tail: usize = right.iter().map(Span::width).sum();
+    // The right end is a figure or a verdict: it is whole or it is not there.
+    let right = if tail + 12 > width { Vec::new() } else { right };
+    let tail: usize = right.iter().map(Span::width).sum();
+    let name = cells::elide(name, width.saturating_sub(tail + 6));
+    let rule = width.saturating_sub(cells::width(&name) + tail + 3 + if tail > 0 { 3 } else { 0 });
+    let line = look.style(Role::Border);
+    let mut spans = vec![
+        Span::styled("─ ", line),
+        Span::styled(name, look.style(Role::Title)),
+        Span::styled(format!(" {}", "─".repeat(rule)), line),
+    ];
+    if !right.is_empty() {
+        spans.push(Span::raw(" "));
+        spans.extend(right);
+        spans.push(Span::styled(" ─", line));
+    }
+    put(buffer, area, 0, &Line::from(spans));
+}
+
+/// What users call a device: `GPU 0`, or the number its process gave it.
+fn device_name(device: &Device) -> String {
+    device.index.map_or_else(|| cells::raw(&device.id.0), |index| format!("GPU {index}"))
 }

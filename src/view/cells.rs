@@ -1,0 +1,167 @@
+//! How figures and foreign text are written in a given width: right-aligned, never cut inside a number.
+
+use crate::{
+    text::Foreign,
+    units::{self, Bytes},
+};
+use ratatui::text::Span;
+
+/// What unknown looks like.
+pub(super) const UNKNOWN: &str = "–";
+
+/// Foreign text is looked at this far: more never fits a screen.
+const FOREIGN_MAX: usize = 600;
+
+/// Bytes in GiB with two decimals, from 10 MiB on; smaller ones in their own unit.
+pub(super) fn bytes(value: Option<Bytes>) -> String {
+    match value {
+        None => UNKNOWN.to_owned(),
+        Some(Bytes(it)) if (10 << 20..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
+        Some(it) => it.to_string(),
+    }
+}
+
+/// A rate per step without the words, for a column that says them.
+pub(super) fn rate(per_step: f64) -> String {
+    units::per_step(per_step).trim_end_matches("/step").to_owned()
+}
+
+/// A share of a whole in percent; 0 % and 100 % only where it is nothing and all.
+pub(super) fn percent(part: Option<Bytes>, whole: Option<Bytes>) -> String {
+    let Some((part, whole)) = part.zip(whole).filter(|(_, whole)| whole.0 > 0) else { return UNKNOWN.to_owned() };
+    share(Some(part.0 as f64 / whole.0 as f64))
+}
+
+/// A share from 0 to 1 in percent.
+pub(super) fn share(share: Option<f64>) -> String {
+    match share {
+        Some(it) if it.is_finite() && it > 0.0 && it < 0.005 => "<1 %".to_owned(),
+        Some(it) if it.is_finite() && it > 0.995 && it < 1.0 => "99 %".to_owned(),
+        Some(it) if it.is_finite() => format!("{:.0} %", it * 100.0),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// Anything that has a text, or the sign for unknown.
+pub(super) fn known(value: Option<impl ToString>, unit: &str) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string() + unit)
+}
+
+/// A duration in µs, in words: `7 s`, `3 min`.
+pub(super) fn ago(us: u64) -> String {
+    match us / 1_000_000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s => format!("{} h", s / 3600),
+    }
+}
+
+/// Foreign text, escaped, looked at only as far as a screen can show.
+pub(super) fn foreign(text: &Foreign) -> String {
+    raw(text.raw())
+}
+
+/// The same for text that came over the wire.
+pub(super) fn raw(text: &str) -> String {
+    Foreign::new(text.chars().take(FOREIGN_MAX).collect::<String>()).to_string()
+}
+
+/// A command line, escaped, its words in quotes where a shell would need them.
+pub(super) fn command<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
+        let shown = raw(word);
+        if shown == word && !word.is_empty() && word.chars().all(plain) {
+            line.push_str(&shown);
+        } else {
+            line.push('\'');
+            line.push_str(&shown.replace('\'', "'\\''"));
+            line.push('\'');
+        }
+        if line.len() > FOREIGN_MAX {
+            break;
+        }
+    }
+    line
+}
+
+/// The columns a text takes.
+pub(super) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A text that fits, its end replaced by `…` where it is too long.
+pub(super) fn elide(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut taken = 1;
+    for c in text.chars() {
+        taken += width(c.encode_utf8(&mut [0; 4]));
+        if taken > columns {
+            break;
+        }
+        out.push(c);
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// A figure in a column: right-aligned, and where it does not fit, `…` instead of a part of it.
+pub(super) fn right(figure: &str, columns: usize) -> String {
+    let taken = width(figure);
+    if taken > columns {
+        return format!("{:>columns$}", if columns > 0 { "…" } else { "" });
+    }
+    format!("{}{figure}", " ".repeat(columns - taken))
+}
+
+/// A text in a column: left-aligned, elided.
+pub(super) fn left(text: &str, columns: usize) -> String {
+    let mut out = elide(text, columns);
+    out.push_str(&" ".repeat(columns.saturating_sub(width(&out))));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_keep_one_unit_where_it_says_enough() {
+        let cases = [(0, "0 B"), (9 << 20, "9.00 MiB"), (1536 << 20, "1.50 GiB"), (150_754_820_096, "140.40 GiB")];
+        for (value, text) in cases {
+            assert_eq!(bytes(Some(Bytes(value))), text);
+        }
+        assert_eq!(bytes(None), "–");
+    }
+
+    #[test]
+    fn no_number_is_cut_and_no_text_is_too_long() {
+        assert_eq!(right("140.40 GiB", 11), " 140.40 GiB");
+        assert_eq!(right("140.40 GiB", 9), "        …");
+        assert_eq!(elide("训练训练", 5), "训练…");
+        assert_eq!((elide("abc", 0), left("a", 3)), (String::new(), "a  ".to_owned()));
+    }
+
+    #[test]
+    fn a_share_is_zero_only_when_it_is_nothing() {
+        assert_eq!(percent(Some(Bytes(1)), Some(Bytes(10_000))), "<1 %");
+        assert_eq!(percent(Some(Bytes(9_999)), Some(Bytes(10_000))), "99 %");
+        assert_eq!(percent(Some(Bytes(0)), Some(Bytes(0))), "–");
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted_and_does_nothing_else() {
+        assert_eq!(command(["python", "my train.py", "--x=1"].into_iter()), "python 'my train.py' --x=1");
+        assert_eq!(command(["a'b", ""].into_iter()), "'a'\\''b' ''");
+        assert_eq!(command(["x\x1b[2J;rm"].into_iter()), "'x\\u{1b}[2J;rm'");
+    }
+}

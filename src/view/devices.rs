@@ -1,0 +1,176 @@
+//! The device list: one row each, a grid where there are many, the selected one alone where there is no room.
+
+use super::{
+    Look, cells, put,
+    table::{self, Column, Row},
+};
+use crate::{event::DriverState, session::device::Device, theme::Role, ui::Focus, units::Bytes};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+const COLUMNS: [Column; 8] = [
+    Column { title: "#", width: 4, rank: 0 },
+    Column { title: "used", width: 10, rank: 1 },
+    Column { title: "of", width: 10, rank: 3 },
+    Column { title: "full", width: 5, rank: 2 },
+    Column { title: "", width: BAR, rank: 6 },
+    Column { title: "util", width: 5, rank: 4 },
+    Column { title: "temp", width: 5, rank: 5 },
+    Column { title: "power", width: 9, rank: 7 },
+];
+
+const BAR: usize = 10;
+
+/// The width of a cell of the grid.
+const CELL: u16 = 27;
+
+/// The rows that the list wants.
+pub(super) fn height(area: Rect, look: &Look) -> usize {
+    let count = look.session.devices.len();
+    if area.height < 20 {
+        return 1;
+    }
+    let most = usize::from(area.height) / 4;
+    if count < most { count + 1 } else { most.min(count.div_ceil(grid_columns(area)) + 1) }
+}
+
+/// Draws as many devices as fit, the selected one always among them.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let rows = usize::from(area.height);
+    let devices = &look.session.devices;
+    let selected = look.ui.selected(look.session);
+    if rows == 1 {
+        // Without a place for titles the row alone has to do: drawn one higher, its titles fall away.
+        if let Some(device) = look.device() {
+            put(buffer, area, 0, &alone(device, usize::from(area.width), look));
+        }
+    } else if devices.len() < rows {
+        let rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        table::draw(buffer, area, &COLUMNS, "name", &rows, 6, look.style(Role::Dim));
+    } else {
+        grid(buffer, area, selected, look);
+    }
+}
+
+/// What stands there when there is no device at all.
+pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let words = match look.session.driver {
+        None => "waiting for the driver and for probes",
+        Some(DriverState::Up { .. }) => "the driver lists no device",
+        _ => "no device to show; jobs started with a probe appear here",
+    };
+    put(buffer, area, 1, &Line::styled(format!(" {words}"), look.style(Role::Text)));
+    let hint = "gpuwatch run -- python train.py";
+    put(buffer, area, 3, &Line::styled(format!(" start a job:  {hint}"), look.style(Role::Dim)));
+    put(buffer, area, 4, &Line::styled(" or look at:   gpuwatch demo", look.style(Role::Dim)));
+}
+
+fn row(device: &Device, selected: bool, look: &Look) -> Row {
+    let text = look.style(Role::Text);
+    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    let (used, total) = (used(device, look), total(device, look));
+    let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
+    let marker = if selected && look.ui.focus == Focus::Devices { "▸" } else { "" };
+    let power = match (load.power_mw, load.power_limit_mw) {
+        (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
+        (now, _) => cells::known(now.map(|it| it / 1000), " W"),
+    };
+    let figures = vec![
+        (format!("{marker} {}", device.index.map_or_else(|| "?".to_owned(), |it| it.to_string())), text),
+        (cells::bytes(used), text),
+        (cells::bytes(total), text),
+        (cells::share(full), fullness(full, look)),
+        (gauge(full, BAR), fullness(full, look)),
+        (cells::known(load.gpu_percent, " %"), text),
+        (cells::known(load.celsius, " °"), text),
+        (power, text),
+    ];
+    let mut name = cells::foreign(&device.name);
+    if name.is_empty() {
+        name = cells::raw(&device.id.0);
+    }
+    if device.gone.is_some() {
+        name = format!("gone: {name}");
+    }
+    let name_role = if device.gone.is_some() { Role::Bad } else { Role::Dim };
+    Row { figures, text: (name, look.style(name_role)), style: selected.then(|| look.style(Role::Selected)) }
+}
+
+/// The selected device in one line.
+fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
+    let row = row(device, false, look);
+    let mut spans = Vec::new();
+    let mut left = width;
+    let position = format!("{}/{}", look.ui.selected(look.session) + 1, look.session.devices.len());
+    let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
+    let name = (format!("GPU{}", figure(0).0), look.style(Role::Title));
+    let list = (format!("({position})"), look.style(Role::Dim));
+    for (text, style) in [name, figure(1), figure(3), figure(5), figure(4), figure(6), figure(7), list] {
+        let Some(rest) = left.checked_sub(cells::width(&text) + 1) else { break };
+        left = rest;
+        spans.push(Span::styled(format!("{text} "), style));
+    }
+    Line::from(spans)
+}
+
+fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
+    let columns = grid_columns(area);
+    let devices = &look.session.devices;
+    let rows = usize::from(area.height).saturating_sub(1);
+    let first = table::first_row(selected / columns, devices.len().div_ceil(columns), rows) * columns;
+    for (place, (at, device)) in devices.iter().enumerate().skip(first).take(rows * columns).enumerate() {
+        let column = u16::try_from(place % columns).unwrap_or(0);
+        let cell = Rect { x: area.x.saturating_add(column * CELL), width: CELL, ..area }.intersection(area);
+        if place < columns {
+            put(buffer, cell, 0, &Line::styled("   #       full         util", look.style(Role::Dim)));
+        }
+        let full = row(device, at == selected, look);
+        let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
+        let mut line = Line::default();
+        for (place, width) in [(0, 4), (3, 5), (4, BAR), (5, 5)] {
+            let (text, style) = figure(place);
+            let style = full.style.map_or(style, |it| style.patch(it));
+            line.push_span(Span::styled(cells::right(&text, width), style));
+        }
+        put(buffer, cell, 1 + place / columns, &line);
+    }
+}
+
+fn grid_columns(area: Rect) -> usize {
+    usize::from((area.width / CELL).max(1))
+}
+
+/// What is used, as the driver says it; without a driver, what CUDA does not call free.
+pub(super) fn used(device: &Device, look: &Look) -> Option<Bytes> {
+    if let Some(memory) = device.figures() {
+        return Some(memory.used);
+    }
+    let ladder = &look.findings.device(&device.id)?.ladder;
+    let free = ladder.rungs.iter().find(|it| it.gap == crate::analysis::ladder::Gap::Free)?.bytes?;
+    ladder.total?.checked_sub(free)
+}
+
+fn total(device: &Device, look: &Look) -> Option<Bytes> {
+    look.findings.device(&device.id)?.ladder.total
+}
+
+fn fullness(share: Option<f64>, look: &Look) -> Style {
+    look.style(match share {
+        Some(it) if it >= 0.95 => Role::Bad,
+        Some(it) if it >= 0.8 => Role::Warning,
+        Some(_) => Role::Good,
+        None => Role::Dim,
+    })
+}
+
+/// A small bar in eighths.
+fn gauge(share: Option<f64>, width: usize) -> String {
+    let Some(share) = share else { return cells::UNKNOWN.to_owned() };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width of a bar")]
+    let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(filled), "·".repeat(width.saturating_sub(filled)))
+}

@@ -1,0 +1,157 @@
+//! Whether the selected process's memory grows: the whole run as a curve, the verdict in words.
+
+use super::{Look, cells, messages::who, put, title};
+use crate::{
+    analysis::{
+        curve::Curve,
+        growth::{ENOUGH, Trend},
+    },
+    event::DriverState,
+    findings::ProcessFindings,
+    session::process::{OnDevice, Process},
+    theme::Role,
+    units::{self, Bytes},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Rows beyond which a curve says no more.
+const CURVE_MAX: usize = 12;
+
+/// The columns kept for the scale.
+const SCALE: usize = 11;
+
+/// A curve's scale spans at least this part of its top, so that noise does not look like a mountain.
+const FLATTEST: u64 = 20;
+
+/// The rows that the box wants, where the processes below it want `below`.
+pub(super) fn height(area: Rect, below: usize) -> usize {
+    match usize::from(area.height) {
+        0 => 0,
+        rows @ 1..=6 => rows.min(1),
+        rows => rows.saturating_sub(below).clamp(3, (rows / 2).max(3)).min(CURVE_MAX),
+    }
+}
+
+/// Draws title and curve, or how to get one.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    match chosen(look) {
+        Some((process, it, found)) => of_process(buffer, area, look, process, it, found),
+        None => of_device(buffer, area, look),
+    }
+}
+
+/// The process of the selected row, if it is a probed one, else the first one.
+fn chosen<'a>(look: &Look<'a>) -> Option<(&'a Process, &'a OnDevice, Option<&'a ProcessFindings>)> {
+    let id = &look.device()?.id;
+    let found = look.found()?;
+    let (process, it) = look.session.on_device(id).nth(look.ui.row).or_else(|| look.session.on_device(id).next())?;
+    let findings = found.processes.iter().find(|its| its.probe == process.probe && its.ordinal == it.ordinal);
+    Some((process, it, findings))
+}
+
+fn of_process(
+    buffer: &mut Buffer,
+    area: Rect,
+    look: &Look,
+    process: &Process,
+    it: &OnDevice,
+    found: Option<&ProcessFindings>,
+) {
+    let (words, role) = verdict(it.growth.trend());
+    let approximate = found.is_some_and(|it| it.approximate);
+    let words = if approximate { format!("≈ {words}") } else { words };
+    let mut name = format!("allocated · {}", process.rank().map_or_else(|| who(process), |it| format!("rank {it}")));
+    if let Some(mark) = process.marks.last() {
+        name += &format!(" · {} {}", cells::raw(&mark.name), mark.value.map_or_else(String::new, |it| it.to_string()));
+    }
+    title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
+    let curve = it.growth.curve();
+    if curve.buckets().is_empty() {
+        let why = if it.step.is_none() { "no step yet" } else { "no figure yet" };
+        put(buffer, area, 1, &Line::styled(format!(" {why}"), look.style(Role::Dim)));
+        return;
+    }
+    plot(buffer, area, look, curve);
+}
+
+fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let Some(device) = look.device() else { return };
+    title(buffer, area, "used on the device, over time", Vec::new(), look);
+    if look.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
+        && device.history.buckets().is_empty()
+    {
+        return;
+    }
+    plot(buffer, area, look, &device.history);
+}
+
+/// The verdict in words.
+pub(super) fn verdict(trend: Trend) -> (String, Role) {
+    match trend {
+        Trend::TooFew { have } => (format!("growth: {have} of {ENOUGH} steps seen"), Role::Dim),
+        Trend::Flat { steps } => (format!("flat over {steps} steps"), Role::Good),
+        Trend::Growing { per_step, steps } => {
+            (format!("growing {} over {steps} steps", units::per_step(per_step)), Role::Warning)
+        }
+        Trend::Shrinking { per_step, steps } => {
+            (format!("shrinking {} over {steps} steps", units::per_step(per_step)), Role::Good)
+        }
+    }
+}
+
+/// Bars from the axis up, the scale's ends at the left.
+fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve) {
+    let rows = usize::from(area.height).saturating_sub(1);
+    let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
+    let width = usize::from(area.width).saturating_sub(scale + 1);
+    let columns = curve.highs(width);
+    let (Some(high), Some(low)) = (columns.iter().flatten().max(), columns.iter().flatten().min()) else { return };
+    let low = (*low).min(high - high / FLATTEST);
+    let levels = rows * LEVELS.len();
+    // A column between two values has no sample of its own: it is part of the stretch before it.
+    let mut before = None;
+    let heights: Vec<usize> = columns
+        .iter()
+        .map(|it| {
+            before = it.or(before);
+            before.map_or(0, |value| level(value, low, *high, levels))
+        })
+        .collect();
+    for row in 0..rows {
+        let label = if row == 0 {
+            cells::bytes(Some(Bytes(*high)))
+        } else if row + 1 == rows {
+            cells::bytes(Some(Bytes(low)))
+        } else {
+            String::new()
+        };
+        let floor = (rows - 1 - row) * LEVELS.len();
+        let bars: String = heights.iter().map(|it| symbol(it.saturating_sub(floor))).collect();
+        put(buffer, area, row + 1, &labelled(&label, scale, bars, look.style(Role::Spark), look));
+    }
+}
+
+fn labelled(label: &str, scale: usize, bars: String, style: Style, look: &Look) -> Line<'static> {
+    let label = if scale > 0 { cells::right(label, scale) } else { String::new() };
+    Line::from(vec![Span::styled(label, look.style(Role::Dim)), Span::raw(" "), Span::styled(bars, style)])
+}
+
+/// Of `levels`, at least one: what is there is seen.
+fn level(value: u64, low: u64, high: u64, levels: usize) -> usize {
+    let (part, span) = (u128::from(value.saturating_sub(low)), u128::from(high - low));
+    if span == 0 {
+        return levels.div_ceil(2);
+    }
+    usize::try_from(part * (levels.max(1) - 1) as u128 / span).unwrap_or(0) + 1
+}
+
+fn symbol(levels: usize) -> char {
+    levels.checked_sub(1).map_or(' ', |it| LEVELS[it.min(LEVELS.len() - 1)])
+}

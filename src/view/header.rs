@@ -1,0 +1,60 @@
+//! The first line: what is watched, how the driver is, what was lost, whether the picture stands still.
+
+use super::{Look, cells, put};
+use crate::{event::DriverState, theme::Role};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// `gpuwatch  2 devices  4 probes  12 samples lost                     driver 570.86`
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let session = look.session;
+    let alive = session.processes.iter().filter(|it| it.is_alive()).count();
+    let lost = session.processes.iter().fold(0_u64, |sum, it| sum.saturating_add(it.lost));
+    let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
+    if look.ui.frozen {
+        pieces.push(("FROZEN".to_owned(), Role::Warning));
+    }
+    pieces.push((count(session.devices.len(), "device"), Role::Dim));
+    pieces.push((count(alive, "probe"), Role::Dim));
+    if lost > 0 {
+        pieces.push((format!("{lost} samples lost"), Role::Warning));
+    }
+    let (driver, role) = driver(look);
+    let width = usize::from(area.width);
+    let mut spans: Vec<Span> = Vec::new();
+    let mut taken = 0;
+    for (text, role) in pieces {
+        let text = format!("{}{text}", if spans.is_empty() { "" } else { "  " });
+        taken += cells::width(&text);
+        if taken > width {
+            break;
+        }
+        spans.push(Span::styled(text, look.style(role)));
+    }
+    put(buffer, area, 0, &Line::from(spans));
+    if taken + cells::width(&driver) + 2 <= width {
+        put(buffer, area, 0, &Line::styled(driver, look.style(role)).right_aligned());
+    }
+}
+
+fn driver(look: &Look) -> (String, Role) {
+    match &look.session.driver {
+        Some(DriverState::Up { version: Some(version) }) => {
+            (cells::elide(&format!("driver {}", cells::foreign(version)), 30), Role::Dim)
+        }
+        Some(DriverState::Up { version: None }) => ("driver up".to_owned(), Role::Dim),
+        Some(DriverState::Stalled { since }) => {
+            (format!("driver stalled {}", cells::ago(look.session.now.since(*since))), Role::Bad)
+        }
+        Some(DriverState::Absent { .. }) => ("no driver".to_owned(), Role::Warning),
+        Some(DriverState::Off) => ("driver off".to_owned(), Role::Dim),
+        None => (String::new(), Role::Dim),
+    }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,43 @@
+//! The keys, and what the picture means, over everything else.
+
+use super::{Look, cells, put};
+use crate::{keys, theme::Role};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+    widgets::{Clear, Widget},
+};
+
+/// What is not a key and still asks to be explained.
+const NOTES: [&str; 4] = [
+    "–  unknown; it is never drawn as 0",
+    "≈  approximate: samples are missing in what it rests on",
+    "!  two readings contradict each other; the rest is unattributed",
+    "The bar is the whole device, from what the job wanted to what is free.",
+];
+
+/// Draws a box in the middle, as large as needed and as fits.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let mut lines: Vec<Line> = keys::BINDINGS
+        .iter()
+        .map(|it| (it.keys, it.help))
+        .chain([keys::DEVICES])
+        .map(|(keys, help)| {
+            Line::from(vec![
+                Span::styled(cells::left(keys, 14), look.style(Role::Key)),
+                Span::styled(help, look.style(Role::Text)),
+            ])
+        })
+        .collect();
+    lines.extend(NOTES.iter().map(|it| Line::styled(*it, look.style(Role::Dim))));
+    let width = area.width.min(74);
+    let height = area.height.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX));
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    Clear.render(place, buffer);
+    buffer.set_style(place, look.style(Role::Text));
+    super::title(buffer, place, "help", vec![Span::styled("Esc: back", look.style(Role::Dim))], look);
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, place, row + 1, line);
+    }
+}

@@ -1,0 +1,130 @@
+//! What a user must know now: errors first, each with the next step.
+
+use super::{Look, cells, device_name, put};
+use crate::{
+    event::{DriverState, Trouble},
+    session::{
+        device::Device,
+        process::{Life, Process},
+    },
+    theme::Role,
+    units::Bytes,
+};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+/// A broken connection is told this long, then only in the table.
+const GONE_US: u64 = 60_000_000;
+
+/// A line and its weight.
+pub(super) type Message = (Role, String);
+
+/// Everything to be said, the gravest first.
+pub(super) fn messages(look: &Look) -> Vec<Message> {
+    let mut out: Vec<Message> = look.session.processes.iter().filter_map(oom).collect();
+    let session = look.session;
+    if let Some(end) = &session.job {
+        let (role, how) = match (end.code, end.signal) {
+            (Some(0), _) => (Role::Good, "exit code 0".to_owned()),
+            (Some(code), _) => (Role::Bad, format!("exit code {code}")),
+            (None, Some(signal)) => (Role::Bad, format!("killed by signal {signal}")),
+            (None, None) => (Role::Warning, "how is not known".to_owned()),
+        };
+        out.push((role, format!("the command has ended {} ago: {how}", cells::ago(session.now.since(end.at)))));
+    }
+    match &session.driver {
+        Some(DriverState::Stalled { since }) => out.push((
+            Role::Bad,
+            format!(
+                "the driver has not answered for {}: its figures are that old",
+                cells::ago(session.now.since(*since))
+            ),
+        )),
+        Some(DriverState::Absent { why }) => out.push((Role::Warning, cells::foreign(why))),
+        _ => {}
+    }
+    out.extend(look.device().and_then(|it| trouble(it, look)));
+    if look.found().is_some_and(|it| it.foreign_pids) {
+        out.push((
+            Role::Warning,
+            "the driver numbers processes as another pid namespace does: its figures cannot be given to anyone; run \
+             gpuwatch on the host"
+                .to_owned(),
+        ));
+    }
+    out.extend(session.processes.iter().filter_map(|it| life(it, look)));
+    out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
+    out
+}
+
+/// Draws as many as there are rows; the last row says how many are left.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, messages: &[Message], look: &Look) {
+    let rows = usize::from(area.height);
+    let width = usize::from(area.width);
+    for (row, (role, text)) in messages.iter().take(rows).enumerate() {
+        let more = messages.len() - rows.min(messages.len());
+        let tail = if row + 1 == rows && more > 0 { format!(" (+{more}: Enter)") } else { String::new() };
+        let text = cells::elide(text, width.saturating_sub(cells::width(&tail))) + &tail;
+        put(buffer, area, row, &Line::styled(text, look.style(*role)));
+    }
+}
+
+fn oom(process: &Process) -> Option<Message> {
+    let oom = process.ooms.last()?;
+    let ordinal = process.devices.iter().find(|it| it.ordinal == oom.device);
+    let mut text = format!("OUT OF MEMORY  {}", who(process));
+    if let Some(step) = oom.step {
+        text += &format!(" at step {step}");
+    }
+    text += &format!(
+        ": wanted {}, device {} had {} free",
+        cells::bytes(oom.tried.map(Bytes)),
+        oom.device,
+        cells::bytes(oom.device_free.map(Bytes))
+    );
+    if let Some(limit) = oom.limit
+        && ordinal.and_then(|it| it.counters.device_total).is_some_and(|total| limit < total)
+    {
+        text += &format!(", limit {}", cells::bytes(Some(Bytes(limit))));
+    }
+    Some((Role::Bad, text))
+}
+
+fn trouble(device: &Device, look: &Look) -> Option<Message> {
+    let name = device_name(device);
+    if let Some(gone) = device.gone {
+        let ago = cells::ago(look.session.now.since(gone));
+        return Some((Role::Bad, format!("{name} has been gone from the driver's list for {ago}")));
+    }
+    let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());
+    let processes = device.processes.as_ref().and_then(|it| it.value.as_ref().err());
+    let (what, trouble) = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)))?;
+    let why = match trouble {
+        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
+        Trouble::NotSupported => "this device or driver does not have it".to_owned(),
+        Trouble::Lost => "the device fell off the bus; see dmesg for its Xid".to_owned(),
+        Trouble::Other(words) => cells::foreign(words),
+    };
+    Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
+}
+
+fn life(process: &Process, look: &Look) -> Option<Message> {
+    match &process.life {
+        Life::Incompatible { protocol } => Some((
+            Role::Warning,
+            format!(
+                "{} speaks version {protocol} of the wire: use the same release of gpuwatch for both",
+                who(process)
+            ),
+        )),
+        Life::Gone { at, why } if look.session.now.since(*at) < GONE_US => {
+            Some((Role::Warning, format!("{}: {}", who(process), cells::foreign(why))))
+        }
+        _ => None,
+    }
+}
+
+/// `rank 3 (pid 4242)`, or as much of it as is known.
+pub(super) fn who(process: &Process) -> String {
+    let pid = process.any_pid().map_or_else(|| "a probe".to_owned(), |pid| format!("pid {pid}"));
+    process.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
+}

@@ -1,0 +1,197 @@
+//! A fixed session told as events: two devices, a leaking rank, a fragmenting one, a stranger.
+
+use gpuwatch::{
+    event::{
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
+        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
+    },
+    findings::findings,
+    session::Session,
+    text::Foreign,
+    theme::Theme,
+    ui::Ui,
+    units::{Bytes, Stamp},
+    view,
+};
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+
+pub(crate) const GIB: u64 = 1 << 30;
+pub(crate) const MIB: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000;
+
+/// Events being written down, with a clock of their own.
+#[derive(Default)]
+pub(crate) struct Story {
+    pub(crate) events: Vec<Event>,
+    pub(crate) now: u64,
+}
+
+impl Story {
+    pub(crate) fn say(&mut self, fact: Fact) -> &mut Self {
+        self.events.push(Event { at: Stamp(self.now), fact });
+        self
+    }
+
+    pub(crate) fn wait(&mut self, us: u64) -> &mut Self {
+        self.now += us;
+        self
+    }
+
+    pub(crate) fn device(&mut self, index: u32, used: u64, processes: &[(u32, u64)]) -> &mut Self {
+        let id = device(index);
+        let total = 140 * GIB;
+        self.say(Fact::Device(DeviceInfo { id: id.clone(), index, name: "NVIDIA H200".into(), parent: None }));
+        self.say(Fact::Memory {
+            device: id.clone(),
+            reading: Ok(DeviceMemory {
+                total: Bytes(total),
+                used: Bytes(used),
+                free: Bytes(total - used - GIB / 2),
+                reserved: Some(Bytes(GIB / 2)),
+            }),
+        });
+        self.say(Fact::Load {
+            device: id.clone(),
+            load: Load {
+                gpu_percent: Some(if used > GIB { 97 } else { 0 }),
+                celsius: Some(61),
+                power_mw: Some(512_300),
+                power_limit_mw: Some(700_000),
+                ..Load::default()
+            },
+        });
+        let list = processes.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: Some(Bytes(*used)) }).collect();
+        self.say(Fact::Processes { device: id, reading: Ok(list) })
+    }
+
+    pub(crate) fn who(&mut self, pid: u32, argv: &[&str]) -> &mut Self {
+        self.say(Fact::Process(ProcessInfo {
+            pid,
+            start_ticks: 1,
+            argv: argv.iter().map(|it| Foreign::from(*it)).collect(),
+            user: "ada".into(),
+            contained: false,
+        }))
+    }
+
+    pub(crate) fn probe(&mut self, number: u32, pid: u32, index: u32, conf: Option<&str>) -> &mut Self {
+        self.say(Fact::ProbeFound { probe: ProbeId(number), pid: Some(pid), socket: "/tmp/x.sock".into() });
+        self.line(
+            number,
+            Line::Hello(Hello {
+                protocol: PROTOCOL,
+                probe: "gpuwatch-probe/0.1.0".to_owned(),
+                pid,
+                argv: ["python", "train.py", "--rank"].map(str::to_owned).to_vec(),
+                allocator_conf: conf.map(str::to_owned),
+                rank: Some(u64::from(number)),
+                world_size: Some(2),
+                devices: vec![Device { ordinal: 0, uuid: Some(device(index).0), ..Device::default() }],
+                ..Hello::default()
+            }),
+        );
+        self.line(number, Line::Live(Live::default()))
+    }
+
+    pub(crate) fn line(&mut self, number: u32, line: Line) -> &mut Self {
+        self.say(Fact::Probe { probe: ProbeId(number), line: Box::new(line) })
+    }
+
+    pub(crate) fn sample(&mut self, number: u32, step: u64, counters: Counters) -> &mut Self {
+        let at_us = self.now;
+        self.line(
+            number,
+            Line::Sample(Sample { at_us, edge: Edge::Step, step: Some(step), counters, ..Sample::default() }),
+        )
+    }
+
+    pub(crate) fn session(&self) -> Session {
+        let mut session = Session::default();
+        for event in &self.events {
+            session.apply(event);
+        }
+        session
+    }
+}
+
+pub(crate) fn device(index: u32) -> DeviceId {
+    DeviceId(format!("GPU-{index}"))
+}
+
+/// Counters in a plausible relation: some rounding, some pending, the cache half stuck.
+pub(crate) fn counters(allocated: u64, cached: u64) -> Counters {
+    let pending = 64 * MIB;
+    Counters {
+        requested: Some(allocated + pending - 150 * MIB),
+        allocated: Some(allocated),
+        active: Some(allocated + pending),
+        inactive_split: Some(cached / 3),
+        reserved: Some(allocated + pending + cached),
+        device_total: Some(140 * GIB),
+        ..Counters::default()
+    }
+}
+
+/// The fixed session of the snapshots.
+pub(crate) fn usual() -> Story {
+    let mut story = Story::default();
+    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
+    story.device(0, 2 * GIB, &[]).device(1, GIB / 4, &[]);
+    story.probe(0, 4242, 0, None).probe(1, 4243, 1, Some("expandable_segments:True"));
+    story.line(0, Line::Mark(Mark { name: "epoch".to_owned(), value: Some(3), ..Mark::default() }));
+    for step in 1..=700 {
+        story.wait(SECOND / 10);
+        let warm_up = 20 * GIB + step.min(8) * 2 * GIB;
+        story.sample(0, step, counters(warm_up + step * 4 * MIB, 21 * GIB));
+        story.sample(1, step, counters(30 * GIB + step % 3 * 100 * MIB, 2 * GIB));
+    }
+    let held = 36 * GIB + 2800 * MIB + 64 * MIB + 21 * GIB;
+    story.device(0, held + 12 * GIB, &[(4242, held + 3 * GIB), (977, 9 * GIB)]);
+    story.device(1, 34 * GIB, &[(4243, 33 * GIB)]);
+    story.who(977, &["/usr/bin/python3.12", "eval notebook.py", "--model", "large"]);
+    story.line(1, Line::Lost(Lost { samples: 12, ..Lost::default() }));
+    story
+}
+
+/// Everything that can be wrong at once, with names that want to break out.
+pub(crate) fn hostile() -> Story {
+    let nasty = "\x1b[2J\x1b]0;x\x07\u{202e}训练\u{300}\r\n\t\u{9b}31m";
+    let mut story = usual();
+    story.device(2, 139 * GIB, &[(1, u64::MAX), (2, 0)]);
+    story.say(Fact::Device(DeviceInfo { id: device(3), index: 3, name: nasty.into(), parent: None }));
+    story.who(1, &[nasty, nasty]).say(Fact::Notice(nasty.into()));
+    story.say(Fact::Driver(DriverState::Up { version: Some(nasty.into()) }));
+    story.say(Fact::ProbeFound { probe: ProbeId(7), pid: None, socket: nasty.into() });
+    story.line(7, Line::Hello(Hello { protocol: PROTOCOL, argv: vec![nasty.to_owned()], ..Hello::default() }));
+    story.line(7, Line::History(History { stride: 64, ..History::default() }));
+    story.line(7, Line::Mark(Mark { name: nasty.to_owned(), ..Mark::default() }));
+    for step in [u64::MAX, 0, 1] {
+        let all = Counters::from_values(&[Some(u64::MAX); Counters::NAMES.len()]);
+        story.sample(7, step, all).sample(7, step, Counters::default());
+    }
+    story.line(7, Line::Oom(Oom { message: Some(nasty.to_owned()), tried: Some(u64::MAX), ..Oom::default() }));
+    story.line(0, Line::Bye(Bye { reason: nasty.to_owned(), ..Bye::default() }));
+    story.say(Fact::ProbeGone { probe: ProbeId(1), why: nasty.into() });
+    story.say(Fact::JobEnded { code: None, signal: Some(9) });
+    story
+}
+
+/// The picture of a session.
+pub(crate) fn picture(session: &Session, ui: &Ui, theme: &Theme, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let found = findings(session);
+    terminal.draw(|frame| view::draw(frame, session, &found, ui, theme)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+/// Its text.
+pub(crate) fn text(buffer: &Buffer) -> String {
+    let width = usize::from(buffer.area.width);
+    let mut out = String::new();
+    for row in buffer.content.chunks(width.max(1)) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        out += line.trim_end();
+        out.push('\n');
+    }
+    out
+}
