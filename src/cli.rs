@@ -1,1 +1,289 @@
 //! The command line.
+
+use crate::{
+    config::{self, Watching},
+    demo, launch, live, once,
+    recording::{FORMAT, Header},
+    sink::{
+        follow::follow,
+        record::Recorder,
+        store::{Store, Writer, open_new},
+    },
+    source::{self, Sources, probe},
+    term,
+    text::Foreign,
+    theme::Theme,
+};
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+    sync::mpsc::Receiver,
+    thread,
+};
+
+/// Shows, live and per training step, where a GPU's memory goes.
+#[derive(Debug, Parser)]
+#[command(name = "gpuwatch", version, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Example:\n  gpuwatch run -- python train.py    in one terminal\n  gpuwatch                           \
+                        in another, at any time\n\nWithout a command: the live view of all devices and probed jobs."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    live: Live,
+}
+
+#[derive(Debug, clap::Args)]
+struct Live {
+    #[command(flatten)]
+    watching: Watching,
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(Debug, clap::Args)]
+struct Look {
+    /// Colours: dusk, paper (for light terminals) or plain.
+    #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
+    theme: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a job with its probe, and record it.
+    #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
+                            output, signals and the exit code are the job's own.")]
+    Run {
+        /// The job and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Print the exports that probe jobs started otherwise.
+    #[command(after_help = "Example:\n  eval \"$(gpuwatch env)\" && python train.py")]
+    Env {
+        /// Whose syntax.
+        #[arg(long, value_enum, default_value_t)]
+        shell: launch::shell::Shell,
+    },
+    /// Watch four simulated ranks: no GPU and no Python needed.
+    #[command(after_help = "Example:\n  gpuwatch demo --seed 7")]
+    Demo {
+        /// Same seed, same jobs.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[command(flatten)]
+        look: Look,
+    },
+    /// Record what is already running, until Ctrl-C.
+    #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
+    Record {
+        /// The file to make; by default one in $XDG_STATE_HOME/gpuwatch/recordings.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        watching: Watching,
+    },
+    /// Print what is known now, once, without a terminal.
+    #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
+    Once {
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        watching: Watching,
+    },
+    /// One simulated rank of the demo.
+    #[command(hide = true)]
+    DemoJob {
+        #[command(flatten)]
+        job: demo::job::Job,
+    },
+}
+
+/// Parses, does, and says the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // A reader that has gone away wants no help.
+            let _ = e.print();
+            return u8::try_from(e.exit_code()).unwrap_or(2);
+        }
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(e) if is_broken_pipe(&e) => 0,
+        Err(e) => {
+            say(format_args!("{}", Foreign::new(format!("{e:#}"))));
+            1
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<u8> {
+    match cli.command {
+        None => view(&cli.live),
+        Some(Command::Run { command }) => Ok(launch::run(&command, record_run)),
+        Some(Command::Env { shell }) => Ok(launch::env(shell)),
+        Some(Command::Demo { seed, look }) => show_demo(seed, &look),
+        Some(Command::Record { output, watching }) => record(output, &watching),
+        Some(Command::Once { json, watching }) => {
+            runtime()?.block_on(async { once::print(&mut Sources::start(watching.sources()).events, json).await })?;
+            Ok(0)
+        }
+        Some(Command::DemoJob { job }) => {
+            demo::job::run(&job)?;
+            Ok(0)
+        }
+    }
+}
+
+/// The live view; where there is no screen for it, the same facts once, as text.
+fn view(live: &Live) -> Result<u8> {
+    let theme = theme(&live.look)?;
+    runtime()?.block_on(async {
+        let mut sources = Sources::start(live.watching.sources());
+        if !term::is_screen() {
+            say(format_args!("no terminal for the live view (stdin, stdout or TERM): the same as `gpuwatch once`"));
+            once::print(&mut sources.events, false).await?;
+            return Ok(0);
+        }
+        Ok(code(live::watch(&mut sources.events, &theme).await?))
+    })
+}
+
+fn show_demo(seed: u64, look: &Look) -> Result<u8> {
+    let theme = theme(look)?;
+    runtime()?.block_on(async {
+        let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
+        if !term::is_screen() {
+            say(format_args!("no terminal for the live view (stdin, stdout or TERM): the demo as text"));
+            once::print(&mut demo.events, false).await?;
+            return Ok(0);
+        }
+        Ok(code(live::watch(&mut demo.events, &theme).await?))
+    })
+}
+
+fn theme(look: &Look) -> Result<Theme> {
+    config::theme(&look.theme, term::color_depth(), term::is_ascii_only())
+}
+
+fn code(end: live::End) -> u8 {
+    match end {
+        live::End::Quit => 0,
+        live::End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+    }
+}
+
+fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
+    let (path, file) = match output {
+        Some(path) => {
+            let file = open_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            (path, file)
+        }
+        None => keep("record")?,
+    };
+    let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
+    say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    thread::spawn(move || tell.send(signals.forever().next()));
+    runtime()?.block_on(async {
+        let mut sources = Sources::start(watching.sources());
+        let stop = async {
+            // Without a signal's thread there is no end but a harder one.
+            if told.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            Vec::new()
+        };
+        follow(&mut sources, &recorder, stop, |trouble| say(format_args!("{trouble}"))).await;
+        Ok::<_, io::Error>(())
+    })?;
+    let outcome = recorder.finish();
+    if outcome.lost > 0 {
+        say(format_args!("{} events were lost: the disk is too slow", outcome.lost));
+    }
+    Ok(u8::from(outcome.trouble.is_some()))
+}
+
+/// Beside a job: its probes and the driver, recorded. Whatever fails here, the job goes on.
+fn record_run(started: launch::Started) {
+    let launch::Started { run, over, .. } = started;
+    // There is no place to say it: standard output and error are the job's.
+    let _ = record_job(run, over);
+}
+
+fn record_job(run: String, over: Receiver<()>) -> Result<()> {
+    let (_, file) = keep(&run)?;
+    let recorder = Recorder::start(file, &header())?;
+    let nvml = source::nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: RUN_INTERVAL };
+    let nvml = env::var_os("GPUWATCH_NO_NVML").is_none_or(|it| it.is_empty()).then_some(nvml);
+    let probes = probe::Options { run: Some(run), ..probe::Options::user() };
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    thread::Builder::new().name("over".into()).spawn(move || {
+        // Nothing is ever sent; the other side goes when the job is over.
+        let _ = over.recv();
+        drop(tell);
+    })?;
+    runtime()?.block_on(async {
+        let mut sources = Sources::start(source::Options { nvml, probes: Some(probes) });
+        let stop = async {
+            let _ = told.await;
+            Vec::new()
+        };
+        follow(&mut sources, &recorder, stop, |_| {}).await;
+    });
+    recorder.finish();
+    Ok(())
+}
+
+const RUN_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A new file in the user's store.
+fn keep(run: &str) -> Result<(PathBuf, File)> {
+    let store = Store::user().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
+    let writer = Writer {
+        started_unix_us: source::unix_us(),
+        host: source::host(),
+        pid: std::process::id(),
+        run: run.to_owned(),
+    };
+    store.create(&writer).with_context(|| format!("cannot record in {}", store.directory.display()))
+}
+
+fn header() -> Header {
+    Header {
+        format: FORMAT,
+        gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
+        host: Foreign::new(source::host()),
+        started_unix_us: source::unix_us(),
+        monotonic_us: source::now().0,
+    }
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|it| it.downcast_ref::<io::Error>()).any(|it| it.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn say(what: fmt::Arguments) {
+    // With stderr gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "gpuwatch: {what}");
+}

@@ -1,1 +1,106 @@
-//! `gpuwatch demo`: a seeded job through the real probe.
+//! `gpuwatch demo`: seeded simulated jobs through the real probe and its real socket, so that the demo is the
+//! product and not a drawing.
+//!
+//! Four ranks are four processes. Only what a driver would say is made up, from what the probes said.
+
+mod driver;
+pub mod job;
+
+use crate::{
+    event::{DriverState, Event, Fact},
+    source::{Options, Sources, probe},
+};
+use driver::Driver;
+use job::Kind;
+use std::{
+    env, fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::{self, Child, Command, Stdio},
+};
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// The ranks: what they do, and on which devices.
+const RANKS: [(Kind, &[u32]); 4] =
+    [(Kind::Steady, &[0]), (Kind::Leaking, &[1]), (Kind::Fragmenting, &[2]), (Kind::Pending, &[3, 0])];
+
+/// A running demo. Dropping it ends its jobs.
+pub struct Demo {
+    /// What happens.
+    pub events: Receiver<Event>,
+    jobs: Vec<Child>,
+    directory: PathBuf,
+}
+
+impl Demo {
+    /// Starts the ranks and listens to them; needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// When there is no place for sockets, or this program cannot start itself.
+    pub fn start(seed: u64) -> io::Result<Self> {
+        let directory = env::temp_dir().join(format!("gpuwatch-demo-{}", process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
+        let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
+        let (tell, events) = channel(1024);
+        let mut demo = Self { events, jobs: Vec::new(), directory };
+        for (rank, (kind, devices)) in RANKS.iter().enumerate() {
+            demo.jobs.push(start_job(seed, rank, *kind, devices, &demo.directory)?);
+        }
+        tokio::spawn(async move {
+            let mut driver = Driver::default();
+            while let Some(event) = sources.events.recv().await {
+                // The driver of the demo is our own.
+                let derived = driver.after(&event);
+                let kept = !matches!(event.fact, Fact::Driver(DriverState::Off));
+                for event in kept.then_some(event).into_iter().chain(derived) {
+                    if tell.send(event).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(demo)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // Closing their standard input ends them in good order; who lingers is killed.
+        for job in &mut self.jobs {
+            drop(job.stdin.take());
+        }
+        for job in &mut self.jobs {
+            if !ends_soon(job) {
+                // It ended meanwhile, or cannot be ended.
+                let _ = job.kill();
+                let _ = job.wait();
+            }
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn ends_soon(job: &mut Child) -> bool {
+    use std::{thread, time::Duration};
+    for _ in 0..60 {
+        if job.try_wait().is_ok_and(|it| it.is_some()) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn start_job(seed: u64, rank: usize, kind: Kind, devices: &[u32], directory: &Path) -> io::Result<Child> {
+    let devices: Vec<String> = devices.iter().map(u32::to_string).collect();
+    Command::new(env::current_exe()?)
+        .args(["demo-job", "--seed", &seed.to_string(), "--rank", &rank.to_string()])
+        .args(["--ranks", &RANKS.len().to_string(), "--kind", kind.name(), "--devices", &devices.join(",")])
+        .arg("--directory")
+        .arg(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}

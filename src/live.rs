@@ -1,1 +1,142 @@
-//! `gpuwatch`: the live view's loop.
+//! `gpuwatch`: the live view's loop. Select, fold the whole batch, draw at the picture's own pace.
+
+use crate::{
+    event::Event,
+    findings::{Findings, findings},
+    keys,
+    session::Session,
+    term::Screen,
+    theme::Theme,
+    ui::Ui,
+    view,
+};
+use crossterm::event::{Event as Input, EventStream};
+use futures_core::Stream;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    iterator::Signals,
+};
+use std::{io, pin::Pin, process, thread, time::Duration};
+use tokio::{
+    sync::mpsc::{self, Receiver, channel},
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+/// Events folded before anything else gets its turn.
+const BATCH: usize = 1024;
+
+/// At most ten pictures a second; at least one, so that a terminal that is gone is noticed.
+const FRAME: Duration = Duration::from_millis(100);
+const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// A terminal that is stuck in a write must not keep the program alive after a signal.
+const GRACE: Duration = Duration::from_millis(700);
+
+/// How the view ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The user asked, or the terminal is gone.
+    Quit,
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Shows what is told until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
+///
+/// # Errors
+/// When there is no terminal. One that goes away later is an end, not an error.
+pub async fn watch(events: &mut Receiver<Event>, theme: &Theme) -> io::Result<End> {
+    let mut signals = signals()?;
+    let mut screen = Screen::take()?;
+    let mut inputs = EventStream::new();
+    let mut picture = Picture::default();
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut frame = interval(FRAME);
+    frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut drawn_at: Option<Instant> = None;
+    let mut dirty = true;
+    let mut open = true;
+    while !picture.ui.quit {
+        tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
+            input = next(&mut inputs) => {
+                // No more input: the terminal is gone.
+                let Some(Ok(input)) = input else { return Ok(End::Quit) };
+                picture.input(&input);
+                dirty = true;
+            }
+            _ = frame.tick() => {
+                let late = drawn_at.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST);
+                if dirty || late {
+                    if picture.draw(&mut screen, theme).is_err() {
+                        return Ok(End::Quit);
+                    }
+                    drawn_at = Some(Instant::now());
+                    dirty = false;
+                }
+            }
+            count = events.recv_many(&mut batch, BATCH), if open => {
+                open = count > 0;
+                batch.drain(..).for_each(|it| picture.session.apply(&it));
+                dirty = true;
+            }
+        }
+    }
+    Ok(End::Quit)
+}
+
+/// What is shown, and what the user looks at.
+#[derive(Default)]
+struct Picture {
+    session: Session,
+    ui: Ui,
+    /// The moment that stands still while `ui.frozen`.
+    frozen: Option<Box<(Session, Findings)>>,
+}
+
+impl Picture {
+    fn input(&mut self, input: &Input) {
+        if let Input::Key(key) = input
+            && let Some(command) = keys::command(*key)
+        {
+            let shown = self.frozen.as_ref().map_or(&self.session, |it| &it.0);
+            self.ui.update(command, shown);
+            if !self.ui.frozen {
+                self.frozen = None;
+            } else if self.frozen.is_none() {
+                self.frozen = Some(Box::new((self.session.clone(), findings(&self.session))));
+            }
+        }
+    }
+
+    fn draw(&self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
+        if let Some(frozen) = &self.frozen {
+            return screen.draw(|it| view::draw(it, &frozen.0, &frozen.1, &self.ui, theme));
+        }
+        let findings = findings(&self.session);
+        screen.draw(|it| view::draw(it, &self.session, &findings, &self.ui, theme))
+    }
+}
+
+async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
+    std::future::poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
+}
+
+/// The signals that end the view, from a thread of their own. Whoever ignores SIGHUP (nohup) still wants
+/// the end when the terminal is gone.
+fn signals() -> io::Result<mpsc::Receiver<i32>> {
+    let (tell, told) = channel(4);
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if tell.try_send(signal).is_err() {
+                return;
+            }
+            thread::sleep(GRACE);
+            // Still here, so the loop is stuck in a write to the terminal.
+            process::exit(128 + signal);
+        }
+    })?;
+    Ok(told)
+}

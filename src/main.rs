@@ -1,3 +1,7 @@
 //! The program: parse, dispatch, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(gpuwatch::cli::main())
+}

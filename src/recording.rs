@@ -1,1 +1,148 @@
-//! The recording's format: events as lines, lines in frames.
+//! The recording's format: events as JSON lines, lines in zstd frames with checksums.
+//!
+//! A probe's line is kept as the wire said it, with `"from":N` added (`probe` is taken: a hello names its
+//! program there) and `"seen_us"` where it arrived at another instant than it says; every other fact has
+//! a `type` of its own and `at_us`. Unknown types and fields are ignored. Knows no paths and no clock.
+
+mod own;
+mod read;
+pub mod redact;
+
+use crate::{
+    event::{Event, Fact, Line, ProbeId},
+    text::Foreign,
+    units::Stamp,
+};
+use own::{OWN_TYPES, Own, Stamped};
+pub use read::{Fault, Reader};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// The format that this release writes, and the newest that it reads.
+pub const FORMAT: u32 = 1;
+
+/// The first line of a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Major version of the format.
+    pub format: u32,
+    /// Version of the gpuwatch that wrote it.
+    pub gpuwatch: String,
+    /// Where it was written.
+    pub host: Foreign,
+    /// Wall clock at the start, µs of Unix time.
+    pub started_unix_us: u64,
+    /// `CLOCK_MONOTONIC` at the same instant, µs: what `at_us` counts in.
+    pub monotonic_us: u64,
+}
+
+/// What a line of a recording is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// The first line.
+    Header(Header),
+    /// Something that happened.
+    Event(Event),
+    /// A type that this release does not know.
+    Unknown,
+}
+
+/// The header as a line, its newline included.
+pub fn encode_header(header: &Header) -> String {
+    tagged("recording", header)
+}
+
+/// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers
+/// make their own from the stamps; nor is a line whose type was not understood.
+pub fn encode(event: &Event, out: &mut String) {
+    let line = match &event.fact {
+        Fact::Second => return,
+        Fact::Probe { line, .. } if **line == Line::Unknown => return,
+        Fact::Probe { probe, line } => {
+            let seen_us = (stamp_of(line) != Some(event.at)).then_some(event.at);
+            serde_json::to_string(&FromProbe { line, from: *probe, seen_us })
+        }
+        other => match Own::of(other) {
+            Some(own) => serde_json::to_string(&Stamped { at_us: event.at, own }),
+            None => return,
+        },
+    };
+    // Nothing in these types can fail to be JSON: keys are strings and numbers are integers.
+    if let Ok(line) = line {
+        out.push_str(&line);
+        out.push('\n');
+    }
+}
+
+/// Reads one line, without its newline.
+///
+/// # Errors
+/// When it is no JSON object with a `type`, or lacks what its type needs.
+pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
+    let tag: Tag = serde_json::from_str(line)?;
+    if tag.kind == "recording" {
+        return serde_json::from_str(line).map(Entry::Header);
+    }
+    if WIRE_TYPES.contains(&tag.kind.as_ref()) {
+        let said: Line = serde_json::from_str(line)?;
+        let at = tag.seen_us.or_else(|| stamp_of(&said)).unwrap_or_default();
+        let fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(said) };
+        return Ok(Entry::Event(Event { at, fact }));
+    }
+    if !OWN_TYPES.contains(&tag.kind.as_ref()) {
+        return Ok(Entry::Unknown);
+    }
+    let Stamped { at_us, own } = serde_json::from_str(line)?;
+    Ok(own.into_fact().map_or(Entry::Unknown, |fact| Entry::Event(Event { at: at_us, fact })))
+}
+
+/// When a probe's line says it was made; `None` for lines that carry no stamp.
+pub fn stamp_of(line: &Line) -> Option<Stamp> {
+    match line {
+        Line::Hello(it) => Some(Stamp(it.monotonic_us)),
+        Line::Sample(it) => Some(Stamp(it.at_us)),
+        Line::Mark(it) => Some(Stamp(it.at_us)),
+        Line::Oom(it) => Some(Stamp(it.at_us)),
+        Line::Lost(it) => Some(Stamp(it.at_us)),
+        Line::Bye(it) => Some(Stamp(it.at_us)),
+        Line::History(_) | Line::Live(_) | Line::Refused(_) | Line::Unknown => None,
+    }
+}
+
+const WIRE_TYPES: [&str; 9] = ["hello", "sample", "mark", "oom", "lost", "history", "live", "bye", "refused"];
+
+#[derive(Deserialize)]
+struct Tag<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    from: Option<ProbeId>,
+    #[serde(default)]
+    seen_us: Option<Stamp>,
+}
+
+/// A probe's line and what the viewer knows of it.
+#[derive(Serialize)]
+struct FromProbe<'a> {
+    #[serde(flatten)]
+    line: &'a Line,
+    from: ProbeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_us: Option<Stamp>,
+}
+
+fn tagged(kind: &str, value: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Tagged<'a, T: Serialize> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        #[serde(flatten)]
+        value: &'a T,
+    }
+    let mut line = serde_json::to_string(&Tagged { kind, value }).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,10 @@
-//! Where events go.
+//! Where events go. A sink has a bounded queue and its own thread: a slow one loses, counts and says so.
+
+/// Recordings: the event stream on disk.
+pub mod record;
+
+/// Where recordings are kept, and for how long.
+pub mod store;
+
+/// Sources into a recording.
+pub mod follow;

@@ -1,1 +1,104 @@
-//! Where events come from.
+//! Where events come from: probes' sockets, the driver, this host's /proc. They stamp what they say.
+
+/// The driver: NVML on its own thread.
+pub mod nvml;
+
+/// Probes: finding their sockets, reading their lines.
+pub mod probe;
+
+/// This host: who a process is, and the passing of seconds.
+pub mod system;
+
+use crate::{
+    event::{Event, Fact},
+    units::Stamp,
+};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{sync::mpsc, task::JoinHandle};
+
+/// Events that may wait between the sources and whoever reads them; then sources wait.
+const QUEUE: usize = 4096;
+
+/// Which sources, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The driver; `None` switches it off.
+    pub nvml: Option<nvml::Options>,
+    /// Probes; `None` looks for none.
+    pub probes: Option<probe::Options>,
+}
+
+/// Sources at work. Dropping it ends them; a driver call that never comes back is left behind.
+pub struct Sources {
+    /// What they say, in the order of arrival.
+    pub events: mpsc::Receiver<Event>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Sources {
+    /// Starts them; needs a tokio runtime around it.
+    pub fn start(options: Options) -> Self {
+        let (sender, events) = mpsc::channel(QUEUE);
+        let teller = Teller(sender);
+        let (pids_out, pids) = tokio::sync::watch::channel(Vec::new());
+        let mut tasks = vec![tokio::spawn(system::run(pids.clone(), teller.clone()))];
+        match options.nvml {
+            Some(nvml) => tasks.push(tokio::spawn(nvml::run(nvml, pids_out, teller.clone()))),
+            None => {
+                let teller = teller.clone();
+                tasks.push(tokio::spawn(async move {
+                    teller.tell(Fact::Driver(crate::event::DriverState::Off)).await;
+                }));
+            }
+        }
+        if let Some(probes) = options.probes {
+            tasks.push(tokio::spawn(probe::run(probes, pids, teller)));
+        }
+        Self { events, tasks }
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// The instant, on the clock that all processes of a boot share.
+pub fn now() -> Stamp {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (s, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    Stamp(s * 1_000_000 + ns / 1_000)
+}
+
+/// The wall clock, µs of Unix time.
+pub fn unix_us() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let (s, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+    s * 1_000_000 + ns / 1_000
+}
+
+/// This host's name.
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The way into the queue. When nobody listens any more, words go nowhere and nothing fails.
+#[derive(Clone, Debug)]
+pub(crate) struct Teller(mpsc::Sender<Event>);
+
+impl Teller {
+    /// Says it now; waits while the queue is full. False when nobody listens any more.
+    async fn tell(&self, fact: Fact) -> bool {
+        self.tell_at(now(), fact).await
+    }
+
+    async fn tell_at(&self, at: Stamp, fact: Fact) -> bool {
+        self.0.send(Event { at, fact }).await.is_ok()
+    }
+
+    /// The same from a thread of its own.
+    fn tell_blocking(&self, fact: Fact) -> bool {
+        self.0.blocking_send(Event { at: now(), fact }).is_ok()
+    }
+}

@@ -1,1 +1,179 @@
-//! The terminal: taken, given back.
+//! The terminal: taken, given back by one guard, also when the program panics.
+
+use crate::theme::ColorDepth;
+use crossterm::{
+    cursor,
+    event::{DisableBracketedPaste, EnableBracketedPaste},
+    execute, queue,
+    style::force_color_output,
+    terminal::{
+        BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
+        enable_raw_mode,
+    },
+};
+use ratatui::{Frame, Terminal, backend::CrosstermBackend};
+use std::{
+    env,
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
+    panic,
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+};
+
+/// Room for a whole frame, so that each costs one write.
+const BUFFER: usize = 64 << 10;
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+/// The terminal while it is ours. Dropping it gives it back.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+}
+
+impl Screen {
+    /// Takes it: raw mode and the alternate screen.
+    ///
+    /// # Errors
+    /// When there is no terminal, or it does not take orders.
+    pub fn take() -> io::Result<Self> {
+        restore_on_panic();
+        // Colours are the theme's business; crossterm's own NO_COLOR would lose bold and reverse with them.
+        force_color_output(true);
+        enable_raw_mode()?;
+        TAKEN.store(true, SeqCst);
+        let out = || -> io::Result<_> {
+            let mut out = BufWriter::with_capacity(BUFFER, io::stdout());
+            execute!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+            Terminal::new(CrosstermBackend::new(out))
+        };
+        match out() {
+            Ok(terminal) => Ok(Self { terminal }),
+            Err(e) => {
+                leave();
+                Err(e)
+            }
+        }
+    }
+
+    /// Draws a frame; the terminal shows it at once or not at all.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(draw)?;
+        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+/// Gives the terminal back, if it is taken. Nothing can be done when it is gone.
+pub fn leave() {
+    if TAKEN.swap(false, SeqCst) {
+        let mut out = io::stdout();
+        let _ = execute!(out, EndSynchronizedUpdate, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+        let _ = out.flush();
+    }
+}
+
+/// A panic is a fault of ours: the user gets the terminal back and then the message. One in a helper's
+/// thread ends the program too, as half a picture would be taken for a whole one.
+fn restore_on_panic() {
+    HOOK.call_once(|| {
+        let main = thread::current().id();
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |what| {
+            let was_taken = TAKEN.load(SeqCst);
+            leave();
+            print(what);
+            if was_taken && thread::current().id() != main {
+                std::process::exit(101);
+            }
+        }));
+    });
+}
+
+/// Whether a live view is possible: stdin and stdout are terminals that can move a cursor.
+pub fn is_screen() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb(env::var("TERM").ok().as_deref())
+}
+
+fn is_dumb(term: Option<&str>) -> bool {
+    term.is_none_or(|it| it.is_empty() || it == "dumb")
+}
+
+/// How many colours the environment says that the terminal has.
+pub fn color_depth() -> ColorDepth {
+    let get = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
+    depth(get("NO_COLOR").as_deref(), get("COLORTERM").as_deref(), get("TERM").as_deref())
+}
+
+fn depth(no_color: Option<&str>, colorterm: Option<&str>, term: Option<&str>) -> ColorDepth {
+    let term = term.unwrap_or_default();
+    let has = |words: &[&str]| words.iter().any(|it| term.contains(it));
+    if no_color.is_some() || is_dumb(Some(term)) || has(&["mono", "vt100", "vt220"]) {
+        ColorDepth::None
+    } else if matches!(colorterm, Some("truecolor" | "24bit")) || has(&["-direct", "truecolor"]) {
+        ColorDepth::TrueColor
+    } else if has(&["256color", "kitty", "alacritty", "ghostty", "wezterm", "foot"]) {
+        ColorDepth::Ansi256
+    } else {
+        ColorDepth::Ansi16
+    }
+}
+
+/// Whether the locale says that the terminal does not take UTF-8. An environment without any locale (a bare
+/// container) says nothing, and terminals take UTF-8.
+pub fn is_ascii_only() -> bool {
+    let set = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
+    is_ascii_locale(set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).as_deref())
+}
+
+fn is_ascii_locale(locale: Option<&str>) -> bool {
+    locale.is_some_and(|it| !it.to_ascii_lowercase().replace('-', "").contains("utf8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_follow_the_environment() {
+        let cases = [
+            (Some("1"), Some("truecolor"), Some("xterm-256color"), ColorDepth::None),
+            (None, Some("truecolor"), Some("xterm"), ColorDepth::TrueColor),
+            (None, Some("24bit"), Some("screen"), ColorDepth::TrueColor),
+            (None, None, Some("xterm-256color"), ColorDepth::Ansi256),
+            (None, None, Some("xterm-kitty"), ColorDepth::Ansi256),
+            (None, Some("yes"), Some("linux"), ColorDepth::Ansi16),
+            (None, Some("truecolor"), Some("dumb"), ColorDepth::None),
+            (None, None, None, ColorDepth::None),
+        ];
+        for (no_color, colorterm, term, expected) in cases {
+            assert_eq!(depth(no_color, colorterm, term), expected, "{no_color:?} {colorterm:?} {term:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_locale_that_says_otherwise_is_not_utf_8() {
+        for (locale, ascii) in [
+            (None, false),
+            (Some("C"), true),
+            (Some("C.UTF-8"), false),
+            (Some("de_DE.utf8"), false),
+            (Some("de_DE"), true),
+        ] {
+            assert_eq!(is_ascii_locale(locale), ascii, "{locale:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a driver would say of the demo's devices: made from what the probes said, and only that.
+
+use crate::{
+    event::{
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
+    },
+    text::Foreign,
+    units::{Bytes, Stamp},
+};
+use std::collections::BTreeMap;
+
+/// Bytes of one simulated device.
+pub(super) const TOTAL: u64 = 150_754_820_096;
+
+const MIB: u64 = 1 << 20;
+/// A context and the libraries' own memory, per process and device.
+const CONTEXT: u64 = 560 * MIB;
+/// What the driver keeps for itself.
+const RESERVE: u64 = 627 * MIB;
+/// Another tenant, on one device: a number that no process can have.
+const TENANT_PID: u32 = 4_194_305;
+const TENANT_BYTES: u64 = 9_216 * MIB;
+const TENANT_DEVICE: usize = 1;
+
+const MEMORY_EVERY_US: u64 = 250_000;
+
+/// The simulated driver.
+#[derive(Default)]
+pub(super) struct Driver {
+    started: bool,
+    pids: BTreeMap<ProbeId, u32>,
+    /// Per device: per process, what its allocator holds.
+    devices: BTreeMap<DeviceId, BTreeMap<u32, u64>>,
+    /// Device of each probe's ordinal.
+    ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
+    told_at: Stamp,
+}
+
+impl Driver {
+    /// What the driver has to add to an event.
+    pub(super) fn after(&mut self, event: &Event) -> Vec<Event> {
+        let mut facts = Vec::new();
+        if !self.started {
+            self.started = true;
+            facts.push(Fact::Driver(DriverState::Up { version: Some("demo".into()) }));
+            facts.push(Fact::Notice("demo: the jobs and the driver's figures are simulated".into()));
+        }
+        match &event.fact {
+            Fact::ProbeFound { probe, pid: Some(pid), .. } => {
+                self.pids.insert(*probe, *pid);
+            }
+            Fact::ProbeGone { probe, .. } => self.end(*probe),
+            Fact::Probe { probe, line } => self.line(*probe, line, &mut facts),
+            Fact::Second => self.second(&mut facts),
+            _ => {}
+        }
+        if event.at.since(self.told_at) >= MEMORY_EVERY_US {
+            self.told_at = event.at;
+            self.memory(&mut facts);
+        }
+        facts.into_iter().map(|fact| Event { at: event.at, fact }).collect()
+    }
+
+    fn line(&mut self, probe: ProbeId, line: &Line, facts: &mut Vec<Fact>) {
+        match line {
+            Line::Hello(hello) => {
+                for device in &hello.devices {
+                    let Some(id) = device.uuid.clone().map(DeviceId) else { continue };
+                    self.ordinals.insert((probe, device.ordinal), id.clone());
+                    if !self.devices.contains_key(&id) {
+                        let index = id.0.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+                        let name = Foreign::new(device.name.clone().unwrap_or_default());
+                        facts.push(Fact::Device(DeviceInfo { id: id.clone(), index, name, parent: None }));
+                        if index as usize == TENANT_DEVICE {
+                            facts.push(Fact::Process(tenant()));
+                        }
+                    }
+                    self.devices.entry(id).or_default();
+                }
+            }
+            Line::Sample(sample) => {
+                let held = self
+                    .ordinals
+                    .get(&(probe, sample.device))
+                    .and_then(|id| self.devices.get_mut(id))
+                    .zip(self.pids.get(&probe));
+                if let (Some((device, pid)), Some(reserved)) = (held, sample.counters.reserved) {
+                    device.insert(*pid, reserved);
+                }
+            }
+            Line::Bye(_) => self.end(probe),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, probe: ProbeId) {
+        if let Some(pid) = self.pids.remove(&probe) {
+            self.devices.values_mut().for_each(|it| {
+                it.remove(&pid);
+            });
+        }
+    }
+
+    fn memory(&self, facts: &mut Vec<Fact>) {
+        for (place, (id, processes)) in self.devices.iter().enumerate() {
+            let jobs: u64 = processes.values().map(|it| it + CONTEXT).sum();
+            let tenant = if place == TENANT_DEVICE { TENANT_BYTES } else { 0 };
+            let used = (jobs + tenant).min(TOTAL - RESERVE);
+            let reading = Ok(DeviceMemory {
+                total: Bytes(TOTAL),
+                used: Bytes(used),
+                free: Bytes(TOTAL - RESERVE - used),
+                reserved: Some(Bytes(RESERVE)),
+            });
+            facts.push(Fact::Memory { device: id.clone(), reading });
+        }
+    }
+
+    fn second(&self, facts: &mut Vec<Fact>) {
+        for (place, (id, processes)) in self.devices.iter().enumerate() {
+            let mut list: Vec<_> = processes
+                .iter()
+                .map(|(pid, held)| ProcessUse { pid: *pid, used: Some(Bytes(held + CONTEXT)) })
+                .collect();
+            if place == TENANT_DEVICE {
+                list.push(ProcessUse { pid: TENANT_PID, used: Some(Bytes(TENANT_BYTES)) });
+            }
+            let busy = !list.is_empty();
+            facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });
+            let load = Load {
+                gpu_percent: Some(if busy { 97 } else { 0 }),
+                celsius: Some(if busy { 61 } else { 34 }),
+                power_mw: Some(if busy { 612_000 } else { 76_000 }),
+                power_limit_mw: Some(700_000),
+                ..Load::default()
+            };
+            facts.push(Fact::Load { device: id.clone(), load });
+        }
+    }
+}
+
+fn tenant() -> ProcessInfo {
+    ProcessInfo {
+        pid: TENANT_PID,
+        start_ticks: 1,
+        argv: vec!["another-tenant".into(), "(demo)".into()],
+        user: "somebody".into(),
+        contained: false,
+    }
+}

@@ -1,0 +1,234 @@
+//! One simulated rank: an allocator's counters, step by step, pushed into the real probe.
+
+use super::driver::TOTAL;
+use gpuwatch_probe::{
+    Description, Probe,
+    reading::Reading,
+    wire::{Counters, Device, Edge, Hello, Oom},
+};
+use std::{
+    io::{self, Read},
+    path::PathBuf,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const SEGMENT: u64 = 20 * MIB;
+
+/// Steps that are already behind the job when the first viewer looks.
+const HEAD_START: u64 = 240;
+
+/// What a rank does with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// The same every step.
+    Steady,
+    /// Keeps 4 MiB more after each step.
+    Leaking,
+    /// Splits its segments until the cache has to be flushed.
+    Fragmenting,
+    /// Frees blocks that other streams still use.
+    Pending,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Steady => "steady",
+            Self::Leaking => "leaking",
+            Self::Fragmenting => "fragmenting",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// Which rank to be.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Job {
+    /// Same seed, same counters.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// This rank.
+    #[arg(long, default_value_t = 0)]
+    pub rank: u64,
+    /// All ranks.
+    #[arg(long, default_value_t = 1)]
+    pub ranks: u64,
+    /// What it does.
+    #[arg(long, value_enum, default_value = "steady")]
+    pub kind: Kind,
+    /// The devices it uses.
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub devices: Vec<u32>,
+    /// Steps a second.
+    #[arg(long, default_value_t = 8)]
+    pub rate: u32,
+    /// Where its socket goes.
+    #[arg(long)]
+    pub directory: PathBuf,
+}
+
+/// Trains until standard input ends: whoever started it may be killed, and it must not outlive them.
+///
+/// # Errors
+/// When the probe cannot start.
+pub fn run(job: &Job) -> io::Result<()> {
+    let probe = Probe::start(describe(job))?;
+    let (tell, ended) = channel::<()>();
+    thread::spawn(move || {
+        // Whatever it says, the end is all that matters.
+        let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        drop(tell);
+    });
+    let pause = Duration::from_secs(1) / job.rate.max(1);
+    let mut allocators: Vec<Allocator> = (0..).zip(&job.devices).map(|(place, _)| Allocator::new(job, place)).collect();
+    let mut next = Instant::now();
+    for step in 1.. {
+        for (ordinal, allocator) in (0..).zip(&mut allocators) {
+            let counters = allocator.step();
+            let mut reading = Reading { device: ordinal, edge: Edge::Step, steps: step, ..Reading::default() };
+            let known = counters.values();
+            known.iter().enumerate().for_each(|(place, value)| value.iter().for_each(|it| reading.put(place, *it)));
+            // A full queue counts its loss, as in any job.
+            let _ = probe.push(&reading);
+            if std::mem::take(&mut allocator.failed) {
+                let oom = Oom { device: ordinal, step: Some(step), tried: Some(2 * GIB), ..Oom::default() };
+                let _ = probe.oom(oom);
+            }
+        }
+        if step % 500 == 1 {
+            let _ = probe.mark("epoch", i64::try_from(step / 500).ok());
+        }
+        if step <= HEAD_START {
+            continue;
+        }
+        // Never faster to catch up than the machine allows.
+        next = (next + pause).max(Instant::now());
+        if ended.recv_timeout(next.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Disconnected) {
+            break;
+        }
+    }
+    probe.stop("exit");
+    Ok(())
+}
+
+fn describe(job: &Job) -> Description {
+    let hello = Hello {
+        argv: vec!["train.py".into(), format!("--{}", job.kind.name()), "(demo)".into()],
+        framework: Some("demo".into()),
+        backend: Some("native".into()),
+        rank: Some(job.rank),
+        local_rank: Some(job.rank),
+        world_size: Some(job.ranks),
+        run: Some(format!("{:032x}", u128::from(job.seed) | 0xDE30 << 64)),
+        ..Hello::default()
+    };
+    let mut description = Description { hello, directories: vec![job.directory.clone()], ..Description::default() };
+    for (ordinal, index) in (0..).zip(&job.devices) {
+        description.device(Device {
+            ordinal,
+            uuid: Some(format!("GPU-demo-{index}")),
+            name: Some("demo H200".into()),
+            total: Some(TOTAL),
+        });
+    }
+    description
+}
+
+/// A caching allocator's counters, without the allocator.
+struct Allocator {
+    kind: Kind,
+    random: u64,
+    base: u64,
+    leaked: u64,
+    split: u64,
+    reserved: u64,
+    peak: u64,
+    steps: u64,
+    retries: u64,
+    ooms: u64,
+    device_allocs: u64,
+    failed: bool,
+}
+
+impl Allocator {
+    fn new(job: &Job, place: u64) -> Self {
+        let base = if place > 0 { 3 * GIB } else { (38 + 9 * (job.rank % 4)) * GIB };
+        let random = (job.seed << 16 ^ job.rank << 8 ^ place).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Self {
+            kind: job.kind,
+            random,
+            base,
+            leaked: 0,
+            split: 0,
+            reserved: 0,
+            peak: 0,
+            steps: 0,
+            retries: 0,
+            ooms: 0,
+            device_allocs: 0,
+            failed: false,
+        }
+    }
+
+    /// The counters after one more step.
+    fn step(&mut self) -> Counters {
+        self.steps += 1;
+        let jitter = self.below(24) * MIB / 8;
+        let pending = if self.kind == Kind::Pending { GIB + self.below(1536) * MIB } else { 0 };
+        match self.kind {
+            Kind::Leaking => self.leaked += 4 * MIB,
+            Kind::Fragmenting => self.split += 6 * MIB + self.below(10) * MIB,
+            Kind::Steady | Kind::Pending => {}
+        }
+        let allocated = self.base + self.leaked + jitter;
+        let active = allocated + pending;
+        // Activations come and go within the step: they are in the peak and in what stays reserved.
+        let peak = active + self.base / 3;
+        let wanted = peak + self.split;
+        if wanted > self.reserved {
+            self.reserved = wanted.next_multiple_of(SEGMENT);
+            self.device_allocs += 1;
+        }
+        if self.split > self.base / 2 {
+            self.split = self.base / 16;
+            self.reserved = (peak + self.split).next_multiple_of(SEGMENT);
+            self.retries += 1;
+        }
+        if self.reserved > TOTAL / 8 * 7 {
+            (self.leaked, self.reserved) = (0, 0);
+            self.ooms += 1;
+            self.failed = true;
+            self.reserved = (self.base + self.base / 3).next_multiple_of(SEGMENT).max(active);
+        }
+        self.peak = self.peak.max(peak).min(self.reserved);
+        Counters {
+            requested: Some(active - active / 900),
+            allocated: Some(allocated),
+            active: Some(active),
+            inactive_split: Some((self.split + GIB / 4).min(self.reserved - active)),
+            reserved: Some(self.reserved),
+            allocated_peak: Some(self.peak.max(allocated)),
+            reserved_peak: Some(self.reserved),
+            blocks: Some(2_100 + self.leaked / MIB / 4),
+            segments: Some(self.reserved / (256 * MIB)),
+            retries: Some(self.retries),
+            ooms: Some(self.ooms),
+            device_allocs: Some(self.device_allocs),
+            device_frees: Some(self.retries * 12),
+            ..Counters::default()
+        }
+    }
+
+    /// The next number of Marsaglia's xorshift, below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % limit
+    }
+}

@@ -1,0 +1,139 @@
+//! Reading a recording: zstd frames or plain lines, as far as they go, and why they end there.
+
+use super::{Entry, FORMAT, Header, decode};
+use gpuwatch_probe::wire::LINE_MAX;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use thiserror::Error;
+
+/// Why reading ended before the end.
+#[derive(Debug, Error)]
+pub enum Fault {
+    /// The file stops inside a line or a frame: its writer was killed, or is still writing.
+    #[error("the file is cut after line {lines}: everything before was read")]
+    Cut {
+        /// Whole lines read.
+        lines: u64,
+    },
+    /// A checksum or the compression does not hold.
+    #[error("the file is damaged after line {lines}: everything before was read")]
+    Damaged {
+        /// Whole lines read.
+        lines: u64,
+    },
+    /// Not a line of a recording.
+    #[error("line {line} is not a line of a recording ({why})")]
+    NotALine {
+        /// Its number, from 1.
+        line: u64,
+        /// What the parser says.
+        why: String,
+    },
+    /// Longer than any line may be.
+    #[error("line {line} is longer than 1 MiB")]
+    TooLong {
+        /// Its number, from 1.
+        line: u64,
+    },
+    /// Written by a newer release.
+    #[error("the recording has format {found}, this gpuwatch reads up to {FORMAT}: use a newer one")]
+    Newer {
+        /// Its format.
+        found: u32,
+    },
+    /// The file could not be read.
+    #[error("cannot read the recording: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The entries of a recording in their order. The last one may be a [`Fault`]; after it comes nothing.
+pub struct Reader<R: Read> {
+    input: Input<R>,
+    line: Vec<u8>,
+    lines: u64,
+    ended: bool,
+}
+
+type Rewound<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
+enum Input<R: Read> {
+    Plain(BufReader<Rewound<R>>),
+    Zstd(Box<BufReader<zstd::Decoder<'static, BufReader<Rewound<R>>>>>),
+}
+
+impl<R: Read> Reader<R> {
+    /// Looks at the first bytes to tell zstd from plain lines.
+    ///
+    /// # Errors
+    /// When nothing can be read at all.
+    pub fn new(mut from: R) -> io::Result<Self> {
+        let mut magic = Vec::with_capacity(4);
+        from.by_ref().take(4).read_to_end(&mut magic)?;
+        let zstd = is_zstd(&magic);
+        let whole = Cursor::new(magic).chain(from);
+        let input = if zstd {
+            let mut decoder = zstd::Decoder::new(whole)?;
+            // Our frames need less; a hostile one must not make us allocate more.
+            decoder.window_log_max(23)?;
+            Input::Zstd(Box::new(BufReader::new(decoder)))
+        } else {
+            Input::Plain(BufReader::new(whole))
+        };
+        Ok(Self { input, line: Vec::new(), lines: 0, ended: false })
+    }
+
+    fn entry(&mut self) -> Result<Option<Entry>, Fault> {
+        let line = self.lines + 1;
+        if !self.read_line()? {
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(&self.line).map_err(|e| Fault::NotALine { line, why: e.to_string() })?;
+        let entry = decode(text).map_err(|e| Fault::NotALine { line, why: e.to_string() })?;
+        if let Entry::Header(Header { format, .. }) = entry
+            && format > FORMAT
+        {
+            return Err(Fault::Newer { found: format });
+        }
+        self.lines = line;
+        Ok(Some(entry))
+    }
+
+    /// Reads one whole line into `self.line`, without its newline; false at a clean end.
+    fn read_line(&mut self) -> Result<bool, Fault> {
+        let lines = self.lines;
+        self.line.clear();
+        let got = match &mut self.input {
+            Input::Plain(it) => it.take(LINE_MAX as u64).read_until(b'\n', &mut self.line),
+            Input::Zstd(it) => it.take(LINE_MAX as u64).read_until(b'\n', &mut self.line),
+        };
+        match (got, &self.input) {
+            (Ok(0), _) => Ok(false),
+            (Ok(_), _) if self.line.last() == Some(&b'\n') => {
+                self.line.pop();
+                Ok(true)
+            }
+            (Ok(got), _) if got == LINE_MAX => Err(Fault::TooLong { line: lines + 1 }),
+            (Ok(_), _) => Err(Fault::Cut { lines }),
+            (Err(e), Input::Zstd(_)) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Cut { lines }),
+            (Err(e), Input::Zstd(_)) if e.raw_os_error().is_none() => Err(Fault::Damaged { lines }),
+            (Err(e), _) => Err(Fault::Io(e)),
+        }
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Entry, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let entry = self.entry();
+        self.ended = !matches!(entry, Ok(Some(_)));
+        entry.transpose()
+    }
+}
+
+/// A zstd frame, or one of the sixteen kinds of skippable frame.
+fn is_zstd(magic: &[u8]) -> bool {
+    matches!(magic, [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+}

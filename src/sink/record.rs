@@ -1,0 +1,249 @@
+//! Recording on a thread of its own: frames with checksums, flushed each second, synced off the write path.
+
+use crate::{
+    event::{Event, Fact},
+    recording::{Header, encode, encode_header, redact::redact},
+    text::Foreign,
+    units::Stamp,
+};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+const QUEUE: usize = 8192;
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+const SYNC_EVERY: Duration = Duration::from_secs(10);
+const FRAME_AGE_MAX: Duration = Duration::from_secs(60);
+const FRAME_BYTES_MAX: u64 = 256 << 10;
+
+/// A recording being written.
+pub struct Recorder {
+    queue: Option<SyncSender<Event>>,
+    thread: Option<JoinHandle<()>>,
+    state: Arc<State>,
+}
+
+/// How a recording went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Events that found the queue full.
+    pub lost: u64,
+    /// Why nothing more could be written, in words for the user.
+    pub trouble: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    lost: AtomicU64,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Recorder {
+    /// Writes the header and starts the thread.
+    ///
+    /// # Errors
+    /// When the header cannot be written: a full disk is told before the job starts.
+    pub fn start(file: File, header: &Header) -> io::Result<Self> {
+        let state = Arc::new(State::default());
+        let (queue, events) = sync_channel(QUEUE);
+        let mut writing = Writing::new(file)?;
+        writing.line(&encode_header(header))?;
+        writing.flush()?;
+        let shared = Arc::clone(&state);
+        let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &events, &shared))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), state })
+    }
+
+    /// Hands over an event; never waits. What finds the queue full is counted and the count is recorded.
+    pub fn offer(&self, event: &Event) {
+        let Some(queue) = &self.queue else { return };
+        if let Err(TrySendError::Full(_)) = queue.try_send(event.clone()) {
+            self.state.lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How it goes so far.
+    pub fn outcome(&self) -> Outcome {
+        let trouble = self.state.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outcome { lost: self.state.lost.load(Relaxed), trouble }
+    }
+
+    /// Ends the last frame and syncs.
+    pub fn finish(mut self) -> Outcome {
+        self.end();
+        self.outcome()
+    }
+
+    fn end(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Writes until the queue ends. After a fault it goes on emptying the queue and writes nothing more.
+fn record(writing: Writing, events: &Receiver<Event>, state: &State) {
+    if let Err(trouble) = write_all(writing, events, state) {
+        *state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(&trouble));
+        events.iter().for_each(drop);
+    }
+}
+
+fn write_all(mut writing: Writing, events: &Receiver<Event>, state: &State) -> io::Result<()> {
+    let syncer = Syncer::start(&writing.file)?;
+    let mut lost = 0;
+    let mut flush_at = Instant::now() + FLUSH_EVERY;
+    let mut sync_at = Instant::now() + SYNC_EVERY;
+    loop {
+        match events.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
+            Ok(event) => writing.event(&event)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = Instant::now();
+        if now < flush_at {
+            continue;
+        }
+        let lost_now = state.lost.load(Relaxed);
+        if lost_now > lost {
+            let text = format!("the recording lost {} events here: the disk is too slow", lost_now - lost);
+            writing.event(&Event { at: writing.last, fact: Fact::Notice(Foreign::new(text)) })?;
+            lost = lost_now;
+        }
+        writing.flush()?;
+        flush_at = now + FLUSH_EVERY;
+        if now >= sync_at {
+            syncer.ask();
+            sync_at = now + SYNC_EVERY;
+        }
+    }
+    let file = writing.finish()?;
+    file.sync_data()
+}
+
+/// The open file and its current frame.
+struct Writing {
+    file: File,
+    frame: Option<zstd::Encoder<'static, Counted>>,
+    began: Instant,
+    dirty: bool,
+    last: Stamp,
+    text: String,
+}
+
+impl Writing {
+    fn new(file: File) -> io::Result<Self> {
+        Ok(Self { file, frame: None, began: Instant::now(), dirty: false, last: Stamp(0), text: String::new() })
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.last = event.at;
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        encode(&redact(event), &mut text);
+        let written = if text.is_empty() { Ok(()) } else { self.line(&text) };
+        self.text = text;
+        written
+    }
+
+    fn line(&mut self, line: &str) -> io::Result<()> {
+        if self.frame.is_none() {
+            let mut frame = zstd::Encoder::new(Counted { file: self.file.try_clone()?, bytes: 0 }, 1)?;
+            frame.include_checksum(true)?;
+            self.frame = Some(frame);
+            self.began = Instant::now();
+        }
+        self.dirty = true;
+        self.frame.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes()))
+    }
+
+    /// Ends the block, and the frame when it is old or large enough.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.dirty {
+            self.dirty = false;
+            if let Some(frame) = &mut self.frame {
+                frame.flush()?;
+            }
+            if self.file.metadata()?.nlink() == 0 {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
+            }
+        }
+        let old = self.began.elapsed() >= FRAME_AGE_MAX;
+        if let Some(frame) = self.frame.take_if(|it| old || it.get_ref().bytes >= FRAME_BYTES_MAX) {
+            frame.finish()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<File> {
+        if let Some(frame) = self.frame.take() {
+            frame.finish()?;
+        }
+        Ok(self.file)
+    }
+}
+
+/// The file, counting what this frame put there.
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(buf)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `fdatasync` on a thread of its own: it may take seconds, and the queue would fill meanwhile.
+struct Syncer(SyncSender<()>);
+
+impl Syncer {
+    fn start(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        let (ask, asked) = sync_channel::<()>(1);
+        // The promise of one second is for killed processes, so a failed sync changes nothing here.
+        thread::Builder::new().name("sync".into()).spawn(move || asked.iter().for_each(|()| drop(file.sync_data())))?;
+        Ok(Self(ask))
+    }
+
+    fn ask(&self) {
+        // Full means that the last one still runs.
+        let _ = self.0.try_send(());
+    }
+}
+
+fn words(trouble: &io::Error) -> String {
+    match trouble.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("the recording stopped: {trouble}; the job goes on without it")
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle => {
+            "the recording stopped: its file or directory is gone; the job goes on without it".to_owned()
+        }
+        _ => format!("the recording stopped: {trouble}; the job goes on without it"),
+    }
+}

@@ -1,0 +1,86 @@
+//! The driver, through NVML on a thread of its own: calls block, and a driver may stall for seconds.
+//!
+//! Memory at most ten times a second; process lists, fans and ECC at most once, staggered over the
+//! devices, as they hold the driver's lock. What the driver does not say is absent, never zero.
+
+mod reading;
+mod watch;
+
+use super::{Teller, now};
+use crate::event::{DriverState, Fact};
+use crate::text::Foreign;
+use crate::units::Stamp;
+use std::{
+    ffi::OsString,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+use tokio::{
+    sync::watch::Sender,
+    time::{MissedTickBehavior, interval},
+};
+
+/// A call that takes longer is said to have stalled.
+const DEADLINE_US: u64 = 2_000_000;
+
+/// How the driver is asked.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The library, instead of the system's `libnvidia-ml.so.1`.
+    pub library: Option<OsString>,
+    /// Between two readings of memory; at least 100 ms.
+    pub interval: Duration,
+}
+
+/// When the call began that has not come back yet, µs, or 0: written by the thread, seen from outside.
+#[derive(Default)]
+struct Calls {
+    since: AtomicU64,
+    stalled: AtomicBool,
+    end: AtomicBool,
+}
+
+impl Calls {
+    /// Makes a call under the eye of the deadline.
+    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.since.store(now().0.max(1), SeqCst);
+        let answer = call();
+        self.since.store(0, SeqCst);
+        answer
+    }
+}
+
+/// Ends the thread when the task is dropped.
+struct EndOnDrop(Arc<Calls>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end.store(true, SeqCst);
+    }
+}
+
+/// Starts the thread and watches that its calls come back.
+pub(super) async fn run(options: Options, pids: Sender<Vec<u32>>, teller: Teller) {
+    let calls = EndOnDrop(Arc::new(Calls::default()));
+    let shared = Arc::clone(&calls.0);
+    let said = teller.clone();
+    let spawned = thread::Builder::new().name("nvml".into()).spawn(move || watch::run(&options, &shared, &pids, &said));
+    if let Err(e) = spawned {
+        let why = Foreign::new(format!("no thread could be started to ask the driver: {e}"));
+        teller.tell(Fact::Driver(DriverState::Absent { why })).await;
+        return;
+    }
+    let mut look = interval(Duration::from_millis(250));
+    look.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        look.tick().await;
+        let since = Stamp(calls.0.since.load(SeqCst));
+        if since.0 != 0 && now().since(since) > DEADLINE_US && !calls.0.stalled.swap(true, SeqCst) {
+            teller.tell(Fact::Driver(DriverState::Stalled { since })).await;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Probes: their socket directories are scanned each second, each connection is read by a task of its own.
+
+mod connection;
+mod directory;
+
+use super::{Teller, system};
+use crate::{event::Fact, event::ProbeId, text::Foreign};
+use connection::{Ended, connect};
+use directory::{Socket, sockets};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{MissedTickBehavior, interval},
+};
+
+/// After a fault that will hardly heal (another protocol, garbage), a socket is left alone for this long.
+const LEAVE_ALONE: Duration = Duration::from_secs(3600);
+
+/// More probes than this at once are not read.
+const PROBES_MAX: usize = 512;
+
+/// Where probes are looked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Socket directories.
+    pub directories: Vec<PathBuf>,
+    /// Also look into the private /tmp of the user's processes on devices.
+    pub private_tmp: bool,
+    /// Only probes of this run.
+    pub run: Option<String>,
+}
+
+impl Options {
+    /// Every directory that a probe of this user may choose.
+    pub fn user() -> Self {
+        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: true, run: None }
+    }
+}
+
+/// Who a probe is: a process, or where processes cannot be told apart (another pid namespace), its socket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    Process { pid: u32, start_ticks: u64 },
+    Socket { device: u64, inode: u64 },
+}
+
+/// What is known of a probe across its connections.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    probe: ProbeId,
+    /// The last line it sent: where a reconnect goes on.
+    seq: u64,
+    connected: bool,
+}
+
+/// Looks for probes each second and reads those found, until nobody listens.
+pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, teller: Teller) {
+    let (done, mut ended) = mpsc::channel(64);
+    let mut probes: HashMap<Identity, Known> = HashMap::new();
+    let mut read: HashSet<(u64, u64)> = HashSet::new();
+    let mut left_alone: HashMap<(u64, u64), Instant> = HashMap::new();
+    let mut told: HashSet<String> = HashSet::new();
+    let mut connections = tokio::task::JoinSet::new();
+    let mut scan = interval(Duration::from_secs(1));
+    scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            Some(end) = ended.recv() => {
+                let Ended { inode, identity, seq, leave_alone }: Ended = end;
+                read.remove(&inode);
+                if leave_alone {
+                    left_alone.insert(inode, Instant::now() + LEAVE_ALONE);
+                }
+                if let Some(known) = probes.get_mut(&identity) {
+                    known.connected = false;
+                    known.seq = seq;
+                }
+                while connections.try_join_next().is_some() {}
+            }
+            _ = scan.tick() => {
+                left_alone.retain(|_, until| *until > Instant::now());
+                let (found, troubles) = sockets(&directories(&options, &pids));
+                for trouble in troubles {
+                    if told.insert(trouble.clone()) && !teller.tell(Fact::Notice(Foreign::new(trouble))).await {
+                        return;
+                    }
+                }
+                for socket in found {
+                    let inode = socket.inode;
+                    if read.len() >= PROBES_MAX || left_alone.contains_key(&inode) || !read.insert(inode) {
+                        continue;
+                    }
+                    let Some(stream) = connect(&socket.path) else {
+                        // Refused: nobody listens there any more. It is asked again each second, as a
+                        // name may be taken anew.
+                        read.remove(&inode);
+                        continue;
+                    };
+                    let (identity, known) = introduce(&mut probes, &socket, stream.pid);
+                    let run = options.run.clone();
+                    let job = connection::Job { socket, stream, identity, known, run };
+                    connections.spawn(job.read(teller.clone(), done.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Its number: the one it had, or the next. A second socket of a process that is already read is a probe of
+/// its own.
+fn introduce(probes: &mut HashMap<Identity, Known>, socket: &Socket, pid: Option<u32>) -> (Identity, Known) {
+    let next = ProbeId(u32::try_from(probes.len()).unwrap_or(u32::MAX));
+    let by_socket = Identity::Socket { device: socket.inode.0, inode: socket.inode.1 };
+    let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
+    let identity = by_process.filter(|it| !probes.get(it).is_some_and(|it| it.connected)).unwrap_or(by_socket);
+    let known = probes.entry(identity.clone()).or_insert(Known { probe: next, seq: 0, connected: false });
+    known.connected = true;
+    (identity, *known)
+}
+
+/// The directories asked for, and the private /tmp of the user's own processes on devices.
+fn directories(options: &Options, pids: &watch::Receiver<Vec<u32>>) -> Vec<PathBuf> {
+    let mut all = options.directories.clone();
+    if options.private_tmp {
+        let uid = rustix::process::geteuid().as_raw();
+        let own = pids.borrow().iter().copied().filter(|it| system::owner(*it) == Some(uid)).collect::<Vec<_>>();
+        all.extend(own.iter().map(|pid| PathBuf::from(format!("/proc/{pid}/root/tmp/gpuwatch-{uid}"))));
+    }
+    all
+}

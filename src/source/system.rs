@@ -1,0 +1,125 @@
+//! This host's /proc: who a process on a device is. And the passing of seconds.
+
+use super::Teller;
+use crate::{
+    event::{Fact, ProcessInfo},
+    text::Foreign,
+};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+
+/// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Tells each second, and who the processes are that the driver names.
+pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, teller: Teller) {
+    let mut known: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut strangers_told = false;
+    let mut second = interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut pids_gone = pids.clone();
+    loop {
+        tokio::select! {
+            _ = second.tick() => {
+                if !teller.tell(Fact::Second).await {
+                    return;
+                }
+            }
+            Ok(()) = pids_gone.changed() => {}
+        }
+        let named = pids.borrow().clone();
+        let gone: Vec<u32> =
+            known.iter().filter(|(pid, start)| start_ticks(**pid) != Some(**start)).map(|(pid, _)| *pid).collect();
+        for pid in gone {
+            known.remove(&pid);
+            teller.tell(Fact::ProcessGone { pid }).await;
+        }
+        for pid in named {
+            if known.contains_key(&pid) {
+                continue;
+            }
+            if let Some(info) = process(pid) {
+                known.insert(pid, info.start_ticks);
+                teller.tell(Fact::Process(info)).await;
+            } else if !strangers_told && in_container() {
+                strangers_told = true;
+                teller.tell(Fact::Notice(STRANGERS.into())).await;
+            }
+        }
+    }
+}
+
+const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
+    outside, and of those here that the host numbers otherwise, cannot be attributed; gpuwatch on the host can";
+
+/// Who a process is; `None` when there is none of that number here.
+pub fn process(pid: u32) -> Option<ProcessInfo> {
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    let start_ticks = start_ticks(pid)?;
+    let uid = fs::metadata(&dir).ok()?.uid();
+    let cmdline = fs::read(dir.join("cmdline")).unwrap_or_default();
+    let mut argv: Vec<Foreign> =
+        cmdline.split(|it| *it == 0).take(256).map(|it| Foreign::new(String::from_utf8_lossy(it))).collect();
+    // The list ends with a zero byte, which makes one empty word too many.
+    argv.pop_if(|it| it.is_empty());
+    if argv.is_empty() {
+        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+        argv.push(Foreign::new(format!("[{}]", name.trim_end())));
+    }
+    let contained = match (namespace(pid.to_string().as_str()), namespace("self")) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        // Others' namespaces may not be looked at: then nothing is claimed.
+        _ => false,
+    };
+    Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained })
+}
+
+/// When a process started, in clock ticks since boot: with its number, its identity.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold blanks and brackets, so fields are counted from the last bracket.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Who owns a process; `None` when it is gone.
+pub(super) fn owner(pid: u32) -> Option<u32> {
+    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+fn namespace(pid: &str) -> io::Result<(u64, u64)> {
+    let about = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
+    Ok((about.dev(), about.ino()))
+}
+
+fn in_container() -> bool {
+    namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
+}
+
+/// The name from /etc/passwd, else the number: directories of users are not asked, they may not answer.
+fn user(uid: u32) -> Foreign {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    });
+    Foreign::new(name.map_or_else(|| uid.to_string(), str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_very_process_is_known() {
+        let own = process(std::process::id()).unwrap();
+        assert!(own.start_ticks > 0);
+        assert!(own.argv[0].raw().contains("gpuwatch"), "{:?}", own.argv);
+        assert!(!own.contained);
+        assert_eq!(process(u32::MAX), None);
+    }
+}
