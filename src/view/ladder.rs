@@ -198,6 +198,6 @@ mod tests {
         assert_eq!(apportion(&[1, 999_999], 1_000_000, 10), [1, 9]);
         assert_eq!(apportion(&[5, 5], 0, 10), [0, 0]);
         assert_eq!(apportion(&[u64::MAX, u64::MAX], u64::MAX, 4), [4, 4]);
-        assert_eq!(apportion(&[], 1, 4), []);
+        assert!(apportion(&[], 1, 4).is_empty());
     }
 }
