@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
 mod screens;
+mod simgpu;
 mod story;
 mod tidy;
+mod torch;

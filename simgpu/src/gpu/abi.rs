@@ -1,0 +1,157 @@
+//! What entry points are made of: exported names, pointers that C callers vouch for, error numbers.
+
+use std::{
+    ffi::{CStr, c_char},
+    fmt,
+};
+
+/// The errors that the driver API and the runtime API share, with their documented numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    InvalidValue = 1,
+    OutOfMemory = 2,
+    NotInitialized = 3,
+    NoDevice = 100,
+    InvalidDevice = 101,
+    InvalidContext = 201,
+    InvalidHandle = 400,
+    NotFound = 500,
+    NotReady = 600,
+    NotSupported = 801,
+}
+
+impl Fault {
+    pub(super) const ALL: [Self; 10] = [
+        Self::InvalidValue,
+        Self::OutOfMemory,
+        Self::NotInitialized,
+        Self::NoDevice,
+        Self::InvalidDevice,
+        Self::InvalidContext,
+        Self::InvalidHandle,
+        Self::NotFound,
+        Self::NotReady,
+        Self::NotSupported,
+    ];
+}
+
+pub(super) type Answer = Result<(), Fault>;
+
+/// The number that C callers get.
+pub(super) fn code(answer: Answer) -> i32 {
+    answer.err().map_or(0, |it| it as i32)
+}
+
+/// Says one line about what is being simulated, where `SIMGPU_TRACE` asks for it.
+pub(super) fn trace(line: fmt::Arguments<'_>) {
+    use std::{io::Write, sync::LazyLock};
+    static ON: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SIMGPU_TRACE").is_some());
+    if *ON {
+        // Tracing must not fail the call it describes.
+        let _ = writeln!(std::io::stderr(), "[simgpu] {line}");
+    }
+}
+
+/// Where a C caller wants a result written; null when it wants none.
+#[repr(transparent)]
+pub(super) struct Out<T>(*mut T);
+
+// Written out, because a pointer can be copied whatever it points at.
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// For arguments whose type another argument tells.
+    pub(super) fn from_address(address: usize) -> Self {
+        Self(address as *mut T)
+    }
+
+    pub(super) fn put(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: an `Out` comes from a C caller only, whose contract is that it is null or room for one T.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+
+    /// Writes the `index`-th of several; the caller has checked that there is room for it.
+    pub(super) fn put_at(self, index: usize, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: as for `put`, and the C caller said that there is room for more than `index` of them.
+            unsafe { self.0.add(index).write_unaligned(value) };
+        }
+    }
+
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(super) fn address(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// What is there already: for arguments that carry a value in and another one out.
+    pub(super) fn held(self) -> Option<T> {
+        // SAFETY: an `Out` comes from a C caller only, whose contract is that it is null or points at one T.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+}
+
+impl Out<c_char> {
+    /// A string with its zero byte, cut to the room there is (at least one byte, or nothing is written).
+    pub(super) fn put_text(self, text: &str, room: usize) {
+        if self.0.is_null() || room == 0 {
+            return;
+        }
+        let len = text.len().min(room - 1);
+        super::sys::copy(self.0 as usize, text.as_ptr() as usize, len);
+        super::sys::fill(self.0 as usize + len, 0, 1);
+    }
+}
+
+/// A value that a C caller passes by pointer.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(super) struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// For arguments whose type another argument tells.
+    pub(super) fn from_address(address: usize) -> Self {
+        Self(address as *const T)
+    }
+
+    pub(super) fn get(self) -> Option<T> {
+        self.at(0)
+    }
+
+    /// The `index`-th of several, as many as the caller said there are.
+    pub(super) fn at(self, index: usize) -> Option<T> {
+        // SAFETY: an `In` comes from a C caller only, whose contract is that it is null or points at enough Ts.
+        (!self.0.is_null()).then(|| unsafe { self.0.add(index).read_unaligned() })
+    }
+
+    pub(super) fn address(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl In<c_char> {
+    pub(super) fn text(self) -> Option<String> {
+        // SAFETY: an `In<c_char>` comes from a C caller only, whose contract is that it is null or ends in a zero byte.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+}
+
+/// Defines exported C entry points. In the library's own copy of this code they are ordinary functions: a program that
+/// only reads the simulated machine's state must not export a CUDA runtime.
+macro_rules! entry_points {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {
+        $($(#[$meta])* #[cfg_attr(simgpu_device, unsafe(no_mangle))] extern "C" fn $name($($arg: $type),*) -> $ret $body)*
+    };
+}

@@ -1,0 +1,30 @@
+//! The simulated device, compiled twice: as one shared object that CUDA programs load, and as a module of the library,
+//! which reads and writes the same shared state.
+//!
+//! Only `std` is used, so that one `rustc` call compiles it. Paths between the rooms go through `super`, because the
+//! crate's root is another one in each of the two.
+
+#[macro_use]
+mod abi;
+
+mod copies;
+mod cudnn;
+mod driver;
+mod graphs;
+mod kernels;
+mod memory;
+mod model;
+mod nvml;
+mod nvml_board;
+mod pools;
+mod process;
+mod properties;
+mod queues;
+mod ranges;
+mod runtime;
+pub(crate) mod state;
+mod streams;
+mod stubs;
+mod sys;
+mod vmm;
+pub(crate) mod wheel;

@@ -1,0 +1,68 @@
+//! Allocation: device memory is address space that costs nothing until it is written, charged to the device's account.
+
+use super::{
+    abi::{Answer, Fault},
+    process::Process,
+    ranges::{Kind, Range},
+    sys,
+};
+
+/// The driver hands large allocations out in pieces of this many bytes.
+pub(super) const GRANULE: usize = 2 << 20;
+const LARGE: usize = 1 << 20;
+const SMALL_GRANULE: usize = 512;
+
+impl Process {
+    /// Memory of a device; nothing at all for no bytes.
+    pub(super) fn allocate(&mut self, device: usize, bytes: usize) -> Result<usize, Fault> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let granule = if bytes >= LARGE { GRANULE } else { SMALL_GRANULE };
+        let size = bytes.checked_next_multiple_of(granule).ok_or(Fault::OutOfMemory)?;
+        self.charge(device, size as u64)?;
+        let Ok(base) = sys::map_anonymous(size, granule) else {
+            self.refund(device, size as u64);
+            return Err(Fault::OutOfMemory);
+        };
+        self.ranges.add(Range { base, size, device, kind: Kind::Device });
+        Ok(base)
+    }
+
+    pub(super) fn free(&mut self, base: usize) -> Answer {
+        if base == 0 {
+            return Ok(());
+        }
+        let range = self.ranges.take(base, Kind::Device).ok_or(Fault::InvalidValue)?;
+        sys::unmap(range.base, range.size);
+        self.refund(range.device, range.size as u64);
+        Ok(())
+    }
+
+    pub(super) fn allocate_host(&mut self, bytes: usize) -> Result<usize, Fault> {
+        let base = sys::map_anonymous(bytes.max(1), 1).map_err(|_| Fault::OutOfMemory)?;
+        self.ranges.add(Range { base, size: bytes.max(1), device: super::process::current(), kind: Kind::Host });
+        Ok(base)
+    }
+
+    pub(super) fn free_host(&mut self, base: usize) -> Answer {
+        if base == 0 {
+            return Ok(());
+        }
+        let range = self.ranges.take(base, Kind::Host).ok_or(Fault::InvalidValue)?;
+        sys::unmap(range.base, range.size);
+        Ok(())
+    }
+
+    pub(super) fn register_host(&mut self, base: usize, size: usize) -> Answer {
+        if base == 0 || size == 0 {
+            return Err(Fault::InvalidValue);
+        }
+        self.ranges.add(Range { base, size, device: super::process::current(), kind: Kind::Registered });
+        Ok(())
+    }
+
+    pub(super) fn unregister_host(&mut self, base: usize) -> Answer {
+        self.ranges.take(base, Kind::Registered).map(|_| ()).ok_or(Fault::InvalidValue)
+    }
+}

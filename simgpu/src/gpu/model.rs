@@ -1,0 +1,79 @@
+//! What a device's name says about the device, and the attributes that follow from it.
+
+use super::state::Card;
+
+/// The facts of a board that its name gives away.
+#[derive(Clone, Copy)]
+pub(super) struct Model {
+    pub(super) major: i32,
+    pub(super) minor: i32,
+    pub(super) multiprocessors: i32,
+}
+
+const fn model(major: i32, minor: i32, multiprocessors: i32) -> Model {
+    Model { major, minor, multiprocessors }
+}
+
+/// Part of the name, and the public data sheet's figures; the last row is for names that say nothing.
+const MODELS: [(&str, Model); 12] = [
+    ("H200", model(9, 0, 132)),
+    ("H100", model(9, 0, 132)),
+    ("B200", model(10, 0, 148)),
+    ("A100", model(8, 0, 108)),
+    ("L40", model(8, 9, 142)),
+    ("4090", model(8, 9, 128)),
+    ("3090", model(8, 6, 82)),
+    ("A10", model(8, 6, 72)),
+    ("T4", model(7, 5, 40)),
+    ("V100", model(7, 0, 80)),
+    ("5090", model(12, 0, 170)),
+    ("", model(8, 9, 128)),
+];
+
+impl Model {
+    pub(super) fn of(name: &str) -> Self {
+        MODELS.iter().find(|(part, _)| name.contains(part)).map_or(model(8, 9, 128), |(_, it)| *it)
+    }
+
+    fn shared_memory_optin(self) -> i32 {
+        match (self.major, self.minor) {
+            (9.., _) => 232_448,
+            (8, 0) => 166_912,
+            _ => 101_376,
+        }
+    }
+}
+
+/// The attribute with that number of `CUdevice_attribute` (and of the runtime's equal list); unknown ones are 0.
+pub(super) fn attribute(card: &Card, index: usize, number: i32) -> i32 {
+    let model = Model::of(card.name());
+    let hopper = i32::from(model.major >= 9);
+    match number {
+        1..=3 => 1024,
+        4 => 64,
+        5 | 11 => i32::MAX,
+        6 | 7 => 65_535,
+        8 => 49_152,
+        9 | 12 | 82 => 65_536,
+        10 | 51 | 106 => 32,
+        13 => 1_980_000,
+        14 => 512,
+        16 => model.multiprocessors,
+        33 => i32::try_from(index).unwrap_or(0) + 1,
+        36 => 2_619_000,
+        37 => 5120,
+        38 => 50 << 20,
+        39 => 1536 + 512 * hopper,
+        40 => 3,
+        75 => model.major,
+        76 => model.minor,
+        81 => model.shared_memory_optin() + 1024,
+        97 => model.shared_memory_optin(),
+        108 => 32 << 20,
+        109 => 128 << 20,
+        111 => 1024,
+        120 | 127 => hopper,
+        15 | 19 | 31 | 41 | 78..=80 | 83 | 88..=91 | 95 | 96 | 98 | 99 | 102 | 103 | 115 | 119 => 1,
+        _ => 0,
+    }
+}

@@ -1,0 +1,288 @@
+//! NVML: what a board says about itself. Sensors follow from whether anyone uses the device; nothing here is measured.
+
+use super::{
+    abi::Out,
+    model::Model,
+    nvml::{Device, about, put, status},
+    state::Card,
+};
+use std::ffi::c_char;
+
+/// `nvmlPciInfo_t` of the third version.
+#[repr(C)]
+struct Pci {
+    legacy: [u8; 16],
+    domain: u32,
+    bus: u32,
+    device: u32,
+    device_id: u32,
+    subsystem: u32,
+    id: [u8; 32],
+}
+
+#[repr(C)]
+struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Memory2 {
+    version: u32,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
+#[repr(C)]
+struct Utilization {
+    gpu: u32,
+    memory: u32,
+}
+
+/// `nvmlTemperature_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Temperature {
+    version: u32,
+    sensor: i32,
+    celsius: i32,
+}
+
+const POWER_LIMIT_MW: u32 = 700_000;
+
+fn bytes<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    let len = text.len().min(N - 1);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+    field
+}
+
+fn pci(index: usize) -> Pci {
+    let bus = u32::try_from(index).unwrap_or(0) + 1;
+    Pci {
+        legacy: bytes(&format!("0000:{bus:02X}:00.0")),
+        domain: 0,
+        bus,
+        device: 0,
+        device_id: 0x2335_10de,
+        subsystem: 0,
+        id: bytes(&format!("00000000:{bus:02X}:00.0")),
+    }
+}
+
+/// Percent: a device works while somebody has memory on it.
+fn load(card: &Card) -> u32 {
+    if card.tenants().is_empty() { 0 } else { 90 }
+}
+
+/// A question with a figure for an answer.
+fn figure<T>(call: &str, device: Device, out: Out<T>, value: impl FnOnce(&Card, usize) -> T) -> i32 {
+    about(call, device, |card, index| {
+        if out.is_null() {
+            return status::INVALID_ARGUMENT;
+        }
+        out.put(value(card, index));
+        0
+    })
+}
+
+/// A question with two figures for an answer.
+fn figures<T>(call: &str, device: Device, out: [Out<T>; 2], values: impl FnOnce(&Card) -> [T; 2]) -> i32 {
+    about(call, device, |card, _| {
+        for (out, value) in out.into_iter().zip(values(card)) {
+            out.put(value);
+        }
+        0
+    })
+}
+
+fn not_supported(call: &str, device: Device) -> i32 {
+    about(call, device, |_, _| status::NOT_SUPPORTED)
+}
+
+fn clock(call: &str, device: Device, kind: i32, out: Out<u32>) -> i32 {
+    figure(call, device, out, |_, _| if kind == 2 { 3201 } else { 1980 })
+}
+
+entry_points! {
+    fn nvmlDeviceGetName(device: Device, out: Out<c_char>, room: u32) -> i32 {
+        about("nvmlDeviceGetName", device, |card, _| put(out, room, card.name()))
+    }
+
+    fn nvmlDeviceGetUUID(device: Device, out: Out<c_char>, room: u32) -> i32 {
+        about("nvmlDeviceGetUUID", device, |card, _| put(out, room, card.uuid()))
+    }
+
+    fn nvmlDeviceGetIndex(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetIndex", device, out, |_, index| u32::try_from(index).unwrap_or(0))
+    }
+
+    fn nvmlDeviceGetMinorNumber(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetMinorNumber", device, out, |_, index| u32::try_from(index).unwrap_or(0))
+    }
+
+    fn nvmlDeviceGetPciInfo_v3(device: Device, out: Out<Pci>) -> i32 {
+        figure("nvmlDeviceGetPciInfo_v3", device, out, |_, index| pci(index))
+    }
+
+    fn nvmlDeviceGetMemoryInfo(device: Device, out: Out<Memory>) -> i32 {
+        figure("nvmlDeviceGetMemoryInfo", device, out, |card, _| {
+            let used = card.used() + card.reserved;
+            Memory { total: card.total, free: card.total.saturating_sub(used), used }
+        })
+    }
+
+    fn nvmlDeviceGetMemoryInfo_v2(device: Device, out: Out<Memory2>) -> i32 {
+        about("nvmlDeviceGetMemoryInfo_v2", device, |card, _| {
+            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
+            if usize::try_from(asked.version & 0x00ff_ffff) != Ok(size_of::<Memory2>()) {
+                return status::VERSION_MISMATCH;
+            }
+            let used = card.used();
+            let free = card.capacity().saturating_sub(used);
+            out.put(Memory2 { version: asked.version, total: card.total, reserved: card.reserved, free, used });
+            0
+        })
+    }
+
+    fn nvmlDeviceGetUtilizationRates(device: Device, out: Out<Utilization>) -> i32 {
+        figure("nvmlDeviceGetUtilizationRates", device, out, |card, _| Utilization {
+            gpu: load(card),
+            memory: load(card) / 2,
+        })
+    }
+
+    fn nvmlDeviceGetTemperature(device: Device, _sensor: i32, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetTemperature", device, out, |card, _| 35 + load(card) / 3)
+    }
+
+    fn nvmlDeviceGetTemperatureV(device: Device, out: Out<Temperature>) -> i32 {
+        about("nvmlDeviceGetTemperatureV", device, |card, _| {
+            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
+            out.put(Temperature { celsius: 35 + i32::try_from(load(card) / 3).unwrap_or(0), ..asked });
+            0
+        })
+    }
+
+    fn nvmlDeviceGetTemperatureThreshold(device: Device, kind: i32, out: Out<u32>) -> i32 {
+        match kind {
+            0 => figure("nvmlDeviceGetTemperatureThreshold", device, out, |_, _| 92),
+            1 => figure("nvmlDeviceGetTemperatureThreshold", device, out, |_, _| 87),
+            _ => not_supported("nvmlDeviceGetTemperatureThreshold", device),
+        }
+    }
+
+    fn nvmlDeviceGetPowerUsage(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetPowerUsage", device, out, |card, _| 75_000 + load(card) * 5000)
+    }
+
+    fn nvmlDeviceGetPowerManagementLimit(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetPowerManagementLimit", device, out, |_, _| POWER_LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetEnforcedPowerLimit(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetEnforcedPowerLimit", device, out, |_, _| POWER_LIMIT_MW)
+    }
+
+    fn nvmlDeviceGetPowerManagementLimitConstraints(device: Device, least: Out<u32>, most: Out<u32>) -> i32 {
+        let call = "nvmlDeviceGetPowerManagementLimitConstraints";
+        figures(call, device, [least, most], |_| [200_000, POWER_LIMIT_MW])
+    }
+
+    fn nvmlDeviceGetPerformanceState(device: Device, out: Out<i32>) -> i32 {
+        figure("nvmlDeviceGetPerformanceState", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetClockInfo(device: Device, kind: i32, out: Out<u32>) -> i32 {
+        clock("nvmlDeviceGetClockInfo", device, kind, out)
+    }
+
+    fn nvmlDeviceGetMaxClockInfo(device: Device, kind: i32, out: Out<u32>) -> i32 {
+        clock("nvmlDeviceGetMaxClockInfo", device, kind, out)
+    }
+
+    // Passively cooled, as boards for servers are.
+    fn nvmlDeviceGetFanSpeed(device: Device, _out: usize) -> i32 {
+        not_supported("nvmlDeviceGetFanSpeed", device)
+    }
+
+    fn nvmlDeviceGetFanSpeed_v2(device: Device, _fan: u32, _out: usize) -> i32 {
+        not_supported("nvmlDeviceGetFanSpeed_v2", device)
+    }
+
+    fn nvmlDeviceGetNumFans(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetNumFans", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetEccMode(device: Device, now: Out<i32>, pending: Out<i32>) -> i32 {
+        figures("nvmlDeviceGetEccMode", device, [now, pending], |_| [1, 1])
+    }
+
+    fn nvmlDeviceGetTotalEccErrors(device: Device, _kind: i32, _counter: i32, out: Out<u64>) -> i32 {
+        figure("nvmlDeviceGetTotalEccErrors", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetMemoryErrorCounter(
+        device: Device, _kind: i32, _counter: i32, _location: i32, out: Out<u64>,
+    ) -> i32 {
+        figure("nvmlDeviceGetMemoryErrorCounter", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetCudaComputeCapability(device: Device, major: Out<i32>, minor: Out<i32>) -> i32 {
+        figures("nvmlDeviceGetCudaComputeCapability", device, [major, minor], |card| {
+            let model = Model::of(card.name());
+            [model.major, model.minor]
+        })
+    }
+
+    fn nvmlDeviceGetPersistenceMode(device: Device, out: Out<i32>) -> i32 {
+        figure("nvmlDeviceGetPersistenceMode", device, out, |_, _| 1)
+    }
+
+    fn nvmlDeviceGetComputeMode(device: Device, out: Out<i32>) -> i32 {
+        figure("nvmlDeviceGetComputeMode", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetDisplayActive(device: Device, out: Out<i32>) -> i32 {
+        figure("nvmlDeviceGetDisplayActive", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetMigMode(device: Device, _now: usize, _pending: usize) -> i32 {
+        not_supported("nvmlDeviceGetMigMode", device)
+    }
+
+    fn nvmlDeviceGetMaxMigDeviceCount(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetMaxMigDeviceCount", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceIsMigDeviceHandle(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceIsMigDeviceHandle", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetCurrPcieLinkGeneration(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetCurrPcieLinkGeneration", device, out, |_, _| 5)
+    }
+
+    fn nvmlDeviceGetCurrPcieLinkWidth(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetCurrPcieLinkWidth", device, out, |_, _| 16)
+    }
+
+    fn nvmlDeviceGetCurrentClocksThrottleReasons(device: Device, out: Out<u64>) -> i32 {
+        figure("nvmlDeviceGetCurrentClocksThrottleReasons", device, out, |_, _| 0)
+    }
+
+    fn nvmlDeviceGetArchitecture(device: Device, out: Out<u32>) -> i32 {
+        figure("nvmlDeviceGetArchitecture", device, out, |card, _| match Model::of(card.name()) {
+            Model { major: 7, minor: 0, .. } => 5,
+            Model { major: 7, .. } => 6,
+            Model { major: 8, minor: 9, .. } => 8,
+            Model { major: 8, .. } => 7,
+            Model { major: 9, .. } => 9,
+            _ => 10,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Stream-ordered pools (`cudaMallocAsync`): a device's default pool grows in steps and gives back when it is trimmed,
+//! as the documented counters say; the device is charged for what the pool has reserved.
+
+use super::{
+    abi::{Answer, Fault, In, Out},
+    process::{Process, current, process},
+    ranges::{Kind, Range},
+    runtime::{answer, ordinal, with_context},
+    sys,
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes by which a pool grows and shrinks.
+const STEP: u64 = 32 << 20;
+/// Pools are named by these numbers, one a device.
+const FIRST_POOL: usize = 0x9001;
+
+const RELEASE_THRESHOLD: i32 = 4;
+const RESERVED: i32 = 5;
+const RESERVED_HIGH: i32 = 6;
+const USED: i32 = 7;
+const USED_HIGH: i32 = 8;
+
+#[derive(Default)]
+struct Pool {
+    used: u64,
+    used_high: u64,
+    reserved: u64,
+    reserved_high: u64,
+    threshold: u64,
+    flags: BTreeMap<i32, i32>,
+}
+
+#[derive(Default)]
+pub(super) struct Pools {
+    pools: BTreeMap<usize, Pool>,
+    /// What lies where: device and bytes.
+    pieces: HashMap<usize, (usize, usize)>,
+}
+
+fn device_of(pool: usize) -> Result<usize, Fault> {
+    pool.checked_sub(FIRST_POOL).ok_or(Fault::InvalidValue)
+}
+
+fn allocate(device: usize, bytes: usize) -> Result<usize, Fault> {
+    let mut process = process();
+    process.context(device)?;
+    if bytes == 0 {
+        return Ok(0);
+    }
+    let size = bytes.checked_next_multiple_of(512).ok_or(Fault::OutOfMemory)?;
+    let pool = process.pools.pools.entry(device).or_default();
+    let missing = (pool.used + size as u64).saturating_sub(pool.reserved).next_multiple_of(STEP);
+    process.charge(device, missing)?;
+    let Ok(base) = sys::map_anonymous(size, 512) else {
+        process.refund(device, missing);
+        return Err(Fault::OutOfMemory);
+    };
+    process.ranges.add(Range { base, size, device, kind: Kind::Device });
+    process.pools.pieces.insert(base, (device, size));
+    let pool = process.pools.pools.entry(device).or_default();
+    pool.reserved += missing;
+    pool.used += size as u64;
+    pool.reserved_high = pool.reserved_high.max(pool.reserved);
+    pool.used_high = pool.used_high.max(pool.used);
+    Ok(base)
+}
+
+fn free(base: usize) -> Answer {
+    if base == 0 {
+        return Ok(());
+    }
+    let mut process = process();
+    let (device, size) = process.pools.pieces.remove(&base).ok_or(Fault::InvalidValue)?;
+    process.ranges.take(base, Kind::Device);
+    sys::unmap(base, size);
+    let pool = process.pools.pools.entry(device).or_default();
+    pool.used = pool.used.saturating_sub(size as u64);
+    Ok(())
+}
+
+fn trim(process: &mut Process, device: usize, keep: u64) {
+    let pool = process.pools.pools.entry(device).or_default();
+    let left = pool.used.max(keep).next_multiple_of(STEP).min(pool.reserved);
+    let back = pool.reserved - left;
+    pool.reserved = left;
+    process.refund(device, back);
+}
+
+fn read(pool: usize, attribute: i32, out: Out<u64>) -> Answer {
+    let device = device_of(pool)?;
+    let mut process = process();
+    let pool = process.pools.pools.entry(device).or_default();
+    match attribute {
+        RELEASE_THRESHOLD => out.put(pool.threshold),
+        RESERVED => out.put(pool.reserved),
+        RESERVED_HIGH => out.put(pool.reserved_high),
+        USED => out.put(pool.used),
+        USED_HIGH => out.put(pool.used_high),
+        // The first attributes are of type int.
+        1..=3 => Out::<i32>::from_address(out.address()).put(pool.flags.get(&attribute).copied().unwrap_or(1)),
+        _ => return Err(Fault::InvalidValue),
+    }
+    Ok(())
+}
+
+fn write(pool: usize, attribute: i32, wide: In<u64>, narrow: In<i32>) -> Answer {
+    let device = device_of(pool)?;
+    let mut process = process();
+    let pool = process.pools.pools.entry(device).or_default();
+    match attribute {
+        RELEASE_THRESHOLD => pool.threshold = wide.get().ok_or(Fault::InvalidValue)?,
+        RESERVED_HIGH => pool.reserved_high = pool.reserved,
+        USED_HIGH => pool.used_high = pool.used,
+        1..=3 => {
+            pool.flags.insert(attribute, narrow.get().ok_or(Fault::InvalidValue)?);
+        }
+        _ => return Err(Fault::InvalidValue),
+    }
+    Ok(())
+}
+
+entry_points! {
+    fn cudaDeviceGetDefaultMemPool(out: Out<usize>, device: i32) -> i32 {
+        answer(ordinal(device).and_then(|device| {
+            process().index(device)?;
+            out.put(FIRST_POOL + device);
+            Ok(())
+        }))
+    }
+
+    fn cudaMemPoolSetAccess(pool: usize, _access: usize, _count: usize) -> i32 {
+        answer(device_of(pool).map(|_| ()))
+    }
+
+    fn cudaMemPoolGetAttribute(pool: usize, attribute: i32, out: Out<u64>) -> i32 {
+        answer(read(pool, attribute, out))
+    }
+
+    fn cudaMemPoolSetAttribute(pool: usize, attribute: i32, value: usize) -> i32 {
+        answer(write(pool, attribute, In::from_address(value), In::from_address(value)))
+    }
+
+    fn cudaMemPoolTrimTo(pool: usize, keep: usize) -> i32 {
+        answer(device_of(pool).map(|device| trim(&mut process(), device, keep as u64)))
+    }
+
+    fn cudaMallocAsync(out: Out<usize>, bytes: usize, _stream: usize) -> i32 {
+        answer(with_context(|| allocate(current(), bytes)).map(|it| out.put(it)))
+    }
+
+    fn cudaFreeAsync(at: usize, _stream: usize) -> i32 {
+        answer(free(at))
+    }
+}

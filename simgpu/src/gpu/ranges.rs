@@ -1,0 +1,53 @@
+//! Which addresses are the device's, which are pinned host memory, and how much each allocation is.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Device,
+    /// Reserved addresses, to which device memory is mapped.
+    Reserved,
+    Host,
+    /// Host memory that the program allocated and then registered.
+    Registered,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub(super) base: usize,
+    /// Bytes, as charged.
+    pub(super) size: usize,
+    pub(super) device: usize,
+    pub(super) kind: Kind,
+}
+
+impl Range {
+    pub(super) fn on_device(&self) -> bool {
+        matches!(self.kind, Kind::Device | Kind::Reserved)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Ranges(BTreeMap<usize, Range>);
+
+impl Ranges {
+    pub(super) fn add(&mut self, range: Range) {
+        self.0.insert(range.base, range);
+    }
+
+    /// The range that an address lies in.
+    pub(super) fn find(&self, address: usize) -> Option<Range> {
+        let (_, range) = self.0.range(..=address).next_back()?;
+        (address - range.base < range.size).then_some(*range)
+    }
+
+    /// Removes the range that begins exactly there.
+    pub(super) fn take(&mut self, base: usize, kind: Kind) -> Option<Range> {
+        self.0.get(&base).filter(|it| it.kind == kind)?;
+        self.0.remove(&base)
+    }
+
+    pub(super) fn on_device(&self, address: usize) -> bool {
+        self.find(address).is_some_and(|it| it.on_device())
+    }
+}

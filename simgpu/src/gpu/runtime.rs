@@ -1,0 +1,284 @@
+//! The CUDA runtime: devices, errors, memory and copies.
+
+use super::{
+    abi::{Answer, Fault, In, Out, code, trace},
+    copies,
+    model::attribute,
+    process::{current, process, set_current},
+    queues, sys,
+    wheel::Wheel,
+};
+use std::{
+    cell::Cell,
+    ffi::{CStr, c_char},
+};
+
+thread_local! {
+    static LAST: Cell<i32> = const { Cell::new(0) };
+}
+
+/// The number that the caller gets; an error is also the thread's last one.
+pub(super) fn answer(answer: Answer) -> i32 {
+    if let Err(fault) = answer {
+        trace(format_args!("{fault:?}"));
+        LAST.set(fault as i32);
+    }
+    code(answer)
+}
+
+/// An ordinal that C callers pass as `int`.
+pub(super) fn ordinal(device: i32) -> Result<usize, Fault> {
+    usize::try_from(device).map_err(|_| Fault::InvalidDevice)
+}
+
+/// Work that needs the thread's device to have a context.
+pub(super) fn with_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
+    process().context(current())?;
+    work()
+}
+
+fn texts(error: i32) -> (&'static CStr, &'static CStr) {
+    let fault = Fault::ALL.into_iter().find(|it| *it as i32 == error);
+    match fault {
+        None if error == 0 => (c"cudaSuccess", c"no error"),
+        None => (c"cudaErrorUnknown", c"unknown error"),
+        Some(Fault::InvalidValue) => (c"cudaErrorInvalidValue", c"invalid argument"),
+        Some(Fault::OutOfMemory) => (c"cudaErrorMemoryAllocation", c"out of memory"),
+        Some(Fault::NotInitialized) => (c"cudaErrorInitializationError", c"initialization error"),
+        Some(Fault::NoDevice) => (c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
+        Some(Fault::InvalidDevice) => (c"cudaErrorInvalidDevice", c"invalid device ordinal"),
+        Some(Fault::InvalidContext) => (c"cudaErrorDeviceUninitialized", c"invalid device context"),
+        Some(Fault::InvalidHandle) => (c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),
+        Some(Fault::NotFound) => (c"cudaErrorSymbolNotFound", c"named symbol not found"),
+        Some(Fault::NotReady) => (c"cudaErrorNotReady", c"device not ready"),
+        Some(Fault::NotSupported) => (c"cudaErrorNotSupported", c"operation not supported"),
+    }
+}
+
+entry_points! {
+    fn cudaGetDeviceCount(out: Out<i32>) -> i32 {
+        answer(process().device_count().and_then(|it| {
+            out.put(i32::try_from(it).unwrap_or(0));
+            if it == 0 { Err(Fault::NoDevice) } else { Ok(()) }
+        }))
+    }
+
+    fn cudaGetDevice(out: Out<i32>) -> i32 {
+        out.put(i32::try_from(current()).unwrap_or(0));
+        0
+    }
+
+    fn cudaSetDevice(device: i32) -> i32 {
+        answer(ordinal(device).and_then(|device| {
+            process().context(device)?;
+            set_current(device);
+            Ok(())
+        }))
+    }
+
+    fn cudaDeviceSynchronize() -> i32 {
+        answer(with_context(|| {
+            let until = process().queues.device_busy_until(current());
+            queues::wait(until);
+            Ok(())
+        }))
+    }
+
+    fn cudaDriverGetVersion(out: Out<i32>) -> i32 {
+        out.put(Wheel::here().runtime);
+        0
+    }
+
+    fn cudaRuntimeGetVersion(out: Out<i32>) -> i32 {
+        out.put(Wheel::here().runtime);
+        0
+    }
+
+    fn cudaDeviceGetAttribute(out: Out<i32>, number: i32, device: i32) -> i32 {
+        answer(ordinal(device).and_then(|device| {
+            let mut process = process();
+            let index = process.index(device)?;
+            out.put(process.card(device, |it| attribute(it, index, number))?);
+            Ok(())
+        }))
+    }
+
+    fn cudaDeviceGetPCIBusId(out: Out<c_char>, room: i32, device: i32) -> i32 {
+        answer(ordinal(device).and_then(|device| {
+            let index = process().index(device)?;
+            out.put_text(&format!("0000:{:02X}:00.0", index + 1), usize::try_from(room).unwrap_or(0));
+            Ok(())
+        }))
+    }
+
+    fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) -> i32 {
+        least.put(0);
+        greatest.put(-5);
+        0
+    }
+
+    fn cudaDeviceCanAccessPeer(out: Out<i32>, device: i32, peer: i32) -> i32 {
+        out.put(i32::from(device != peer));
+        0
+    }
+
+    fn cudaDeviceEnablePeerAccess(_peer: i32, _flags: u32) -> i32 {
+        0
+    }
+
+    fn cudaGetErrorName(error: i32) -> *const c_char {
+        texts(error).0.as_ptr()
+    }
+
+    fn cudaGetErrorString(error: i32) -> *const c_char {
+        texts(error).1.as_ptr()
+    }
+
+    fn cudaGetLastError() -> i32 {
+        LAST.replace(0)
+    }
+
+    fn cudaPeekAtLastError() -> i32 {
+        LAST.get()
+    }
+
+    fn cudaMalloc(out: Out<usize>, bytes: usize) -> i32 {
+        answer(with_context(|| process().allocate(current(), bytes)).map(|it| out.put(it)))
+    }
+
+    fn cudaFree(at: usize) -> i32 {
+        answer(with_context(|| {
+            let until = if at == 0 { None } else { process().queues.device_busy_until(current()) };
+            // The device's free waits for the work before it.
+            if until.is_some() {
+                queues::wait(until);
+            }
+            process().free(at)
+        }))
+    }
+
+    fn cudaHostAlloc(out: Out<usize>, bytes: usize, _flags: u32) -> i32 {
+        answer(with_context(|| process().allocate_host(bytes)).map(|it| out.put(it)))
+    }
+
+    fn cudaMallocHost(out: Out<usize>, bytes: usize) -> i32 {
+        answer(with_context(|| process().allocate_host(bytes)).map(|it| out.put(it)))
+    }
+
+    fn cudaFreeHost(at: usize) -> i32 {
+        answer(process().free_host(at))
+    }
+
+    fn cudaHostRegister(at: usize, bytes: usize, _flags: u32) -> i32 {
+        answer(with_context(|| process().register_host(at, bytes)))
+    }
+
+    fn cudaHostUnregister(at: usize) -> i32 {
+        answer(process().unregister_host(at))
+    }
+
+    fn cudaHostGetDevicePointer(out: Out<usize>, host: usize, _flags: u32) -> i32 {
+        out.put(host);
+        0
+    }
+
+    fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) -> i32 {
+        answer(with_context(|| memory_info(current(), free, total)))
+    }
+
+    fn cudaPointerGetAttributes(out: Out<Pointer>, address: usize) -> i32 {
+        out.put(pointer(address));
+        0
+    }
+
+    fn cudaMemcpy(to: usize, from: usize, bytes: usize, _kind: i32) -> i32 {
+        answer(with_context(|| {
+            let until = process().queues.device_busy_until(current());
+            if until.is_some() {
+                queues::wait(until);
+            }
+            copies::copy(to, from, bytes);
+            Ok(())
+        }))
+    }
+
+    fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, _kind: i32, _stream: usize) -> i32 {
+        answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
+    }
+
+    fn cudaMemcpyPeerAsync(to: usize, _to: i32, from: usize, _from: i32, bytes: usize, _stream: usize) -> i32 {
+        answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
+    }
+
+    fn cudaMemcpy2DAsync(
+        to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize, height: usize, _kind: i32,
+        _stream: usize,
+    ) -> i32 {
+        answer(with_context(|| {
+            for row in 0..height {
+                copies::copy(to + row * to_pitch, from + row * from_pitch, width);
+            }
+            Ok(())
+        }))
+    }
+
+    fn cudaMemcpyToSymbol(_symbol: usize, _from: usize, _bytes: usize, _offset: usize, _kind: i32) -> i32 {
+        answer(with_context(|| Ok(())))
+    }
+
+    fn cudaMemset(at: usize, byte: i32, bytes: usize) -> i32 {
+        answer(with_context(|| { copies::fill(at, byte.to_le_bytes()[0], bytes); Ok(()) }))
+    }
+
+    fn cudaMemsetAsync(at: usize, byte: i32, bytes: usize, _stream: usize) -> i32 {
+        answer(with_context(|| { copies::fill(at, byte.to_le_bytes()[0], bytes); Ok(()) }))
+    }
+
+    fn cudaGetDriverEntryPointByVersion(
+        name: In<c_char>, out: Out<usize>, _version: u32, _flags: u64, found: Out<i32>,
+    ) -> i32 {
+        let at = name.text().and_then(|it| super::driver::entry_point(&it));
+        out.put(at.unwrap_or(0));
+        found.put(i32::from(at.is_none()));
+        0
+    }
+}
+
+/// Bytes free and in all of a device.
+pub(super) fn memory_info(device: usize, free: Out<usize>, total: Out<usize>) -> Answer {
+    let (bytes_free, bytes_total) = process().memory(device)?;
+    free.put(usize::try_from(bytes_free).unwrap_or(usize::MAX));
+    total.put(usize::try_from(bytes_total).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+/// `cudaPointerAttributes` of CUDA 13.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Pointer {
+    kind: i32,
+    device: i32,
+    on_device: usize,
+    on_host: usize,
+    spare: [u64; 8],
+}
+
+const POINTER_HOST: i32 = 1;
+const POINTER_DEVICE: i32 = 2;
+const NO_DEVICE: i32 = -2;
+
+fn pointer(address: usize) -> Pointer {
+    let Some(range) = process().ranges.find(address) else {
+        return Pointer { device: NO_DEVICE, on_host: address, ..Pointer::default() };
+    };
+    let (kind, on_host) = if range.on_device() { (POINTER_DEVICE, 0) } else { (POINTER_HOST, address) };
+    let device = i32::try_from(range.device).unwrap_or(0);
+    Pointer { kind, device, on_device: address, on_host, spare: [0; 8] }
+}
+
+/// Memory for the variables that device code declares; all of them share it, because no code runs that would use them.
+pub(super) fn symbol_area() -> usize {
+    static AREA: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    const BYTES: usize = 64 << 10;
+    *AREA.get_or_init(|| sys::map_anonymous(BYTES, 1).unwrap_or(0))
+}

@@ -1,0 +1,287 @@
+//! The machine's state in a file that every process maps: its devices, and who has how much of each.
+
+use super::sys;
+use std::{
+    ffi::CStr,
+    fs::{self, File, OpenOptions},
+    io, mem,
+    path::Path,
+    ptr::NonNull,
+};
+
+/// How many devices a machine has at most.
+pub const MAX_CARDS: usize = 16;
+/// How many processes use a device at most.
+pub const MAX_TENANTS: usize = 64;
+/// What a machine has when nobody says what it has.
+pub const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
+
+const MAGIC: u64 = 0x0031_5550_474d_4953;
+
+/// One process's share of a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// The process.
+    pub pid: u32,
+    spare: u32,
+    /// When the process started, in clock ticks since boot: a reused pid is not the same process.
+    start: u64,
+    /// Bytes, the context's own included.
+    pub used: u64,
+}
+
+/// One device.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Card {
+    name: [u8; 64],
+    uuid: [u8; 48],
+    /// Bytes on the board.
+    pub total: u64,
+    /// Bytes that the driver keeps for itself.
+    pub reserved: u64,
+    count: u64,
+    tenants: [Tenant; MAX_TENANTS],
+}
+
+/// The whole file. Every bit pattern is a valid value, whatever other processes write.
+#[repr(C)]
+pub struct Shared {
+    magic: u64,
+    count: u64,
+    cards: [Card; MAX_CARDS],
+}
+
+impl Tenant {
+    fn alive(&self) -> bool {
+        self.pid == std::process::id() || start_of(self.pid) == Some(self.start)
+    }
+}
+
+/// The start time of a process that still has memory: one that is gone, or waits to be reaped, has none.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") { None } else { fields.nth(18)?.parse().ok() }
+}
+
+impl Card {
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        text(&self.name)
+    }
+
+    /// The device's identity, as NVML writes it.
+    pub fn uuid(&self) -> &str {
+        text(&self.uuid)
+    }
+
+    /// The identity's 16 bytes, as the driver API gives them.
+    pub(super) fn uuid_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let digits: Vec<u8> = self
+            .uuid()
+            .trim_start_matches("GPU-")
+            .chars()
+            .filter_map(|it| it.to_digit(16).and_then(|it| u8::try_from(it).ok()))
+            .collect();
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = pair.iter().fold(0, |sum, it| sum * 16 + it);
+        }
+        bytes
+    }
+
+    /// The processes that have memory on the device.
+    pub fn tenants(&self) -> &[Tenant] {
+        &self.tenants[..self.len()]
+    }
+
+    /// Bytes that processes have, all together.
+    pub fn used(&self) -> u64 {
+        self.tenants().iter().map(|it| it.used).sum()
+    }
+
+    /// Bytes that processes can have, all together.
+    pub fn capacity(&self) -> u64 {
+        self.total.saturating_sub(self.reserved)
+    }
+
+    /// Makes room for `bytes` more of a process, unless the device is full.
+    pub(super) fn charge(&mut self, pid: u32, bytes: u64) -> bool {
+        if self.used().saturating_add(bytes) > self.capacity() {
+            return false;
+        }
+        let Some(tenant) = self.tenant(pid) else { return false };
+        tenant.used += bytes;
+        true
+    }
+
+    /// Takes `bytes` back from a process.
+    pub(super) fn refund(&mut self, pid: u32, bytes: u64) {
+        if let Some(tenant) = self.tenant(pid) {
+            tenant.used = tenant.used.saturating_sub(bytes);
+        }
+    }
+
+    /// Says what a process has; with 0 it has left the device.
+    pub fn set(&mut self, pid: u32, bytes: u64) -> bool {
+        if let Some(tenant) = self.tenant(pid) {
+            tenant.used = bytes;
+        } else {
+            return false;
+        }
+        self.keep(|it| it.used > 0);
+        true
+    }
+
+    fn tenant(&mut self, pid: u32) -> Option<&mut Tenant> {
+        let len = self.len();
+        let at = match self.tenants().iter().position(|it| it.pid == pid) {
+            Some(at) => at,
+            None if len < MAX_TENANTS => {
+                self.tenants[len] = Tenant { pid, spare: 0, start: start_of(pid)?, used: 0 };
+                self.count = len as u64 + 1;
+                len
+            }
+            None => return None,
+        };
+        self.tenants.get_mut(at)
+    }
+
+    fn keep(&mut self, wanted: impl Fn(&Tenant) -> bool) {
+        let kept: Vec<Tenant> = self.tenants().iter().copied().filter(wanted).collect();
+        self.tenants[..kept.len()].copy_from_slice(&kept);
+        self.count = kept.len() as u64;
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(MAX_TENANTS).min(MAX_TENANTS)
+    }
+}
+
+impl Shared {
+    /// The machine's devices.
+    pub fn cards(&self) -> &[Card] {
+        &self.cards[..self.len()]
+    }
+
+    /// One device, to be changed.
+    pub fn card(&mut self, index: usize) -> Option<&mut Card> {
+        if index < self.len() { self.cards.get_mut(index) } else { None }
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(MAX_CARDS).min(MAX_CARDS)
+    }
+
+    fn reap(&mut self) {
+        let len = self.len();
+        for card in &mut self.cards[..len] {
+            card.keep(Tenant::alive);
+        }
+    }
+
+    /// Equips the machine from a list such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps).
+    fn equip(&mut self, devices: &str) {
+        let mut len = 0;
+        for (card, text) in self.cards.iter_mut().zip(devices.split(';').filter(|it| !it.trim().is_empty())) {
+            let mut parts = text.trim().split(':');
+            write(&mut card.name, parts.next().unwrap_or_default());
+            write(&mut card.uuid, &format!("GPU-51a60000-0000-4000-8000-{len:012x}"));
+            card.total = parts.next().and_then(bytes).unwrap_or(24 << 30);
+            card.reserved = parts.next().and_then(bytes).unwrap_or(0);
+            card.count = 0;
+            len += 1;
+        }
+        self.count = len;
+        self.magic = MAGIC;
+    }
+}
+
+/// A size such as `143771MiB`, `24G` or a plain number of bytes.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..)?.chars().next() {
+        None | Some('B') => 0,
+        Some('K' | 'k') => 10,
+        Some('M' | 'm') => 20,
+        Some('G' | 'g') => 30,
+        Some(_) => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_shl(shift)
+}
+
+fn text(field: &[u8]) -> &str {
+    CStr::from_bytes_until_nul(field).ok().and_then(|it| it.to_str().ok()).unwrap_or("?")
+}
+
+fn write(field: &mut [u8], text: &str) {
+    let mut len = text.len().min(field.len() - 1);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    field.fill(0);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+}
+
+/// The state as one process has it open.
+pub struct Book {
+    file: File,
+    shared: NonNull<Shared>,
+}
+
+// SAFETY: the mapping belongs to this value alone, and is reached with `&mut self` and the file's lock only.
+unsafe impl Send for Book {}
+
+impl Book {
+    /// Opens or makes the state in a directory. A machine that nobody uses takes the word of `devices` for what it has.
+    ///
+    /// # Errors
+    ///
+    /// When the directory or the file cannot be made, opened or mapped.
+    pub fn open(dir: &Path, devices: Option<&str>) -> io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let path = dir.join("state");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        sys::lock(&file)?;
+        let size = mem::size_of::<Shared>();
+        if file.metadata()?.len() < size as u64 {
+            file.set_len(size as u64)?;
+        }
+        let shared = NonNull::new(sys::map_file(&file, size)?.cast()).ok_or(io::ErrorKind::Other)?;
+        let mut book = Self { file, shared };
+        sys::unlock(&book.file);
+        book.locked(|shared| {
+            let idle = shared.cards().iter().all(|it| it.tenants().is_empty());
+            match devices {
+                Some(devices) if idle || shared.magic != MAGIC => shared.equip(devices),
+                None if shared.magic != MAGIC => shared.equip(DEFAULT_DEVICES),
+                _ => {}
+            }
+        });
+        Ok(book)
+    }
+
+    /// Works on the state while nobody else does, dead processes' entries removed first.
+    pub fn locked<R>(&mut self, work: impl FnOnce(&mut Shared) -> R) -> R {
+        // A lock that cannot be had (only a dying descriptor refuses) leaves the figures as they are: still readable.
+        let held = sys::lock(&self.file).is_ok();
+        // SAFETY: the mapping lives as long as `self`, is aligned to a page, holds a `Shared`, for which any bits are
+        // valid, and the file's lock keeps every other process and thread away from it.
+        let shared = unsafe { self.shared.as_mut() };
+        shared.reap();
+        let result = work(shared);
+        if held {
+            sys::unlock(&self.file);
+        }
+        result
+    }
+}
+
+impl Drop for Book {
+    fn drop(&mut self) {
+        sys::unmap(self.shared.as_ptr() as usize, mem::size_of::<Shared>());
+    }
+}

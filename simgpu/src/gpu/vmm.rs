@@ -1,0 +1,152 @@
+//! Virtual memory management: addresses are reserved for nothing, physical memory is charged when it is made and given
+//! back with its last reference. Expandable segments of PyTorch's allocator live on it.
+
+use super::{
+    abi::{Answer, Fault, In, Out, code},
+    memory::GRANULE,
+    process::{current, process},
+    ranges::{Kind, Range},
+    sys,
+};
+use std::collections::{BTreeMap, HashMap};
+
+struct Physical {
+    size: usize,
+    device: usize,
+    references: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Mappings {
+    physical: HashMap<usize, Physical>,
+    /// Where each piece of physical memory is mapped: address, handle.
+    mapped: BTreeMap<usize, usize>,
+}
+
+impl Mappings {
+    /// Drops one reference; what the last one held is the caller's to refund.
+    fn release(&mut self, handle: usize) -> Result<Option<Physical>, Fault> {
+        let physical = self.physical.get_mut(&handle).ok_or(Fault::InvalidValue)?;
+        physical.references -= 1;
+        Ok(if physical.references == 0 { self.physical.remove(&handle) } else { None })
+    }
+}
+
+/// The documented beginning of `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Properties {
+    kind: i32,
+    handle_types: i32,
+    location_kind: i32,
+    location: i32,
+}
+
+const LOCATION_DEVICE: i32 = 1;
+
+fn reserve(size: usize, align: usize) -> Result<usize, Fault> {
+    let base = sys::map_anonymous(size, align.max(GRANULE)).map_err(|_| Fault::OutOfMemory)?;
+    process().ranges.add(Range { base, size, device: current(), kind: Kind::Reserved });
+    Ok(base)
+}
+
+fn create(size: usize, properties: Properties) -> Result<usize, Fault> {
+    let device = usize::try_from(properties.location).map_err(|_| Fault::InvalidDevice)?;
+    if properties.location_kind != LOCATION_DEVICE {
+        return Err(Fault::NotSupported);
+    }
+    if size == 0 || !size.is_multiple_of(GRANULE) {
+        return Err(Fault::InvalidValue);
+    }
+    let mut process = process();
+    process.charge(device, size as u64)?;
+    let handle = process.queues.handle();
+    process.mappings.physical.insert(handle, Physical { size, device, references: 1 });
+    Ok(handle)
+}
+
+fn release(handle: usize) -> Answer {
+    let mut process = process();
+    if let Some(last) = process.mappings.release(handle)? {
+        process.refund(last.device, last.size as u64);
+    }
+    Ok(())
+}
+
+fn map(at: usize, handle: usize) -> Answer {
+    let mut process = process();
+    if process.ranges.find(at).is_none_or(|it| it.kind != Kind::Reserved) || process.mappings.mapped.contains_key(&at) {
+        return Err(Fault::InvalidValue);
+    }
+    let mappings = &mut process.mappings;
+    mappings.physical.get_mut(&handle).ok_or(Fault::InvalidValue)?.references += 1;
+    mappings.mapped.insert(at, handle);
+    Ok(())
+}
+
+fn unmap(at: usize, size: usize) -> Answer {
+    let mut process = process();
+    let gone: Vec<(usize, usize)> = process.mappings.mapped.range(at..at + size).map(|(at, it)| (*at, *it)).collect();
+    for (at, handle) in gone {
+        process.mappings.mapped.remove(&at);
+        if let Some(last) = process.mappings.release(handle)? {
+            process.refund(last.device, last.size as u64);
+        }
+    }
+    sys::forget(at, size);
+    Ok(())
+}
+
+fn retain(address: usize) -> Result<usize, Fault> {
+    let mut process = process();
+    let mappings = &mut process.mappings;
+    let (at, handle) =
+        mappings.mapped.range(..=address).next_back().map(|(at, it)| (*at, *it)).ok_or(Fault::InvalidValue)?;
+    let physical = mappings.physical.get_mut(&handle).filter(|it| address - at < it.size).ok_or(Fault::InvalidValue)?;
+    physical.references += 1;
+    Ok(handle)
+}
+
+entry_points! {
+    fn cuMemGetAllocationGranularity(out: Out<usize>, _properties: usize, _option: i32) -> i32 {
+        out.put(GRANULE);
+        0
+    }
+
+    fn cuMemAddressReserve(out: Out<usize>, size: usize, align: usize, _wanted: usize, _flags: u64) -> i32 {
+        code(reserve(size, align).map(|it| out.put(it)))
+    }
+
+    fn cuMemAddressFree(at: usize, _size: usize) -> i32 {
+        let range = process().ranges.take(at, Kind::Reserved);
+        if let Some(range) = range {
+            sys::unmap(range.base, range.size);
+        }
+        code(range.map(|_| ()).ok_or(Fault::InvalidValue))
+    }
+
+    fn cuMemCreate(out: Out<usize>, size: usize, properties: In<Properties>, _flags: u64) -> i32 {
+        let made = properties.get().ok_or(Fault::InvalidValue).and_then(|it| create(size, it));
+        code(made.map(|it| out.put(it)))
+    }
+
+    fn cuMemRelease(handle: usize) -> i32 {
+        code(release(handle))
+    }
+
+    fn cuMemMap(at: usize, _size: usize, _offset: usize, handle: usize, _flags: u64) -> i32 {
+        code(map(at, handle))
+    }
+
+    fn cuMemUnmap(at: usize, size: usize) -> i32 {
+        code(unmap(at, size))
+    }
+
+    fn cuMemSetAccess(_at: usize, _size: usize, _access: usize, _count: usize) -> i32 {
+        0
+    }
+
+    fn cuMemRetainAllocationHandle(out: Out<usize>, at: usize) -> i32 {
+        code(retain(at).map(|it| out.put(it)))
+    }
+}

@@ -1,0 +1,71 @@
+//! What preparation read from the wheel, kept in a file beside the device's shared object.
+
+use super::sys;
+use std::{fmt, fs, path::Path, sync::OnceLock};
+
+/// The versions that the program was compiled for; a library that answers with others is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wheel {
+    /// The CUDA runtime's version, as `cudaRuntimeGetVersion` gives it (13020 is 13.2).
+    pub runtime: i32,
+    /// cuDNN's, as `cudnnGetVersion` gives it.
+    pub cudnn: usize,
+    /// NCCL's, as `ncclGetVersion` gives it.
+    pub nccl: i32,
+    /// The architectures with compiled code, such as 90 for `sm_90`.
+    pub architectures: Vec<i32>,
+}
+
+impl Default for Wheel {
+    fn default() -> Self {
+        Self { runtime: 13_020, cudnn: 92_600, nccl: 23_007, architectures: Vec::new() }
+    }
+}
+
+impl fmt::Display for Wheel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let architectures: Vec<String> = self.architectures.iter().map(i32::to_string).collect();
+        write!(
+            f,
+            "runtime={}\ncudnn={}\nnccl={}\narchitectures={}\n",
+            self.runtime,
+            self.cudnn,
+            self.nccl,
+            architectures.join(",")
+        )
+    }
+}
+
+impl Wheel {
+    /// The file's name.
+    pub const FILE: &'static str = "wheel";
+
+    fn parse(text: &str) -> Self {
+        let mut wheel = Self::default();
+        for (key, value) in text.lines().filter_map(|it| it.split_once('=')) {
+            match key {
+                "runtime" => wheel.runtime = value.parse().unwrap_or(wheel.runtime),
+                "cudnn" => wheel.cudnn = value.parse().unwrap_or(wheel.cudnn),
+                "nccl" => wheel.nccl = value.parse().unwrap_or(wheel.nccl),
+                "architectures" => wheel.architectures = value.split(',').filter_map(|it| it.parse().ok()).collect(),
+                _ => {}
+            }
+        }
+        wheel
+    }
+
+    /// The wheel that these libraries were prepared for.
+    pub(super) fn here() -> &'static Self {
+        static WHEEL: OnceLock<Wheel> = OnceLock::new();
+        WHEEL.get_or_init(|| {
+            let own = sys::code_at(Self::here as *const () as usize).map(|(file, _)| file).unwrap_or_default();
+            let file = own.parent().unwrap_or(Path::new(".")).join(Self::FILE);
+            Self::parse(&fs::read_to_string(file).unwrap_or_default())
+        })
+    }
+
+    /// The architecture whose code a device of that capability runs: the best one that was compiled in.
+    pub(super) fn code_for(&self, capability: i32) -> i32 {
+        self.architectures.iter().copied().filter(|it| *it <= capability).max().unwrap_or(capability)
+    }
+}

@@ -1,0 +1,149 @@
+//! A machine with simulated devices, in a directory of its own.
+
+use crate::gpu::state::Book;
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Error},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// A machine: what it has, and who uses it, is in `state` in its directory.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    devices: String,
+    dir: PathBuf,
+}
+
+/// One device, as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The device's name.
+    pub name: String,
+    /// Its identity, as NVML writes it.
+    pub uuid: String,
+    /// Bytes on the board.
+    pub total: u64,
+    /// Bytes that the driver keeps for itself.
+    pub reserved: u64,
+    /// Who has memory on it.
+    pub tenants: Vec<Tenant>,
+}
+
+/// One process's share of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// The process.
+    pub pid: u32,
+    /// Bytes, the context's own included.
+    pub used: u64,
+}
+
+/// What can be wrong with NVML, from one call to the next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// Every call takes that long.
+    Stall(Duration),
+    /// `NVML_ERROR_GPU_IS_LOST`
+    Lost,
+    /// `NVML_ERROR_NO_PERMISSION`
+    NoPermission,
+    /// `NVML_ERROR_FUNCTION_NOT_FOUND` for the second version of the memory call.
+    NoMemoryV2,
+    /// Processes are listed, their memory is not available (as on WSL).
+    NoProcessMemory,
+    /// A line as the library reads it, `WORD[=VALUE] [CALL]`: words `stall`, `lost`, `no-permission`, `no-function`,
+    /// `not-supported`, `unknown`, `no-process-memory`; CALL a name, or the beginning of one with `*`.
+    Line(String),
+}
+
+impl Fault {
+    fn line(&self) -> String {
+        match self {
+            Self::Stall(time) => format!("stall={}", time.as_secs_f64()),
+            Self::Lost => "lost".into(),
+            Self::NoPermission => "no-permission".into(),
+            Self::NoMemoryV2 => "no-function nvmlDeviceGetMemoryInfo_v2".into(),
+            Self::NoProcessMemory => "no-process-memory".into(),
+            Self::Line(line) => line.clone(),
+        }
+    }
+}
+
+impl Machine {
+    /// A machine with devices such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps of it), its
+    /// state in `dir`. A machine that is in use there stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// When the directory or the state cannot be made.
+    pub fn new(devices: &str, dir: &Path) -> io::Result<Self> {
+        Book::open(dir, Some(devices))?;
+        Ok(Self { devices: devices.to_owned(), dir: dir.to_owned() })
+    }
+
+    /// The environment in which a program finds the machine, with the libraries that were prepared in `libraries`.
+    pub fn environment(&self, libraries: &Path) -> Vec<(&'static str, OsString)> {
+        vec![
+            ("LD_LIBRARY_PATH", libraries.into()),
+            ("SIMGPU_DIR", self.dir.clone().into()),
+            ("SIMGPU_DEVICES", self.devices.clone().into()),
+        ]
+    }
+
+    /// The devices as they stand.
+    ///
+    /// # Errors
+    ///
+    /// When the state cannot be read.
+    pub fn cards(&self) -> io::Result<Vec<Card>> {
+        Ok(Book::open(&self.dir, None)?.locked(|shared| shared.cards().iter().map(Card::from).collect()))
+    }
+
+    /// Bytes that a process has on a device, its context included; none when it has no context there.
+    ///
+    /// # Errors
+    ///
+    /// When the state cannot be read.
+    pub fn used(&self, device: usize, pid: u32) -> io::Result<Option<u64>> {
+        let cards = self.cards()?;
+        let tenants = cards.get(device).map(|it| it.tenants.as_slice()).unwrap_or_default();
+        Ok(tenants.iter().find(|it| it.pid == pid).map(|it| it.used))
+    }
+
+    /// Says that a living process has `bytes` on a device, as if it had allocated them; 0 takes it off the device.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such device or process, or no room in the device's list.
+    pub fn occupy(&self, device: usize, pid: u32, bytes: u64) -> io::Result<()> {
+        let done =
+            Book::open(&self.dir, None)?.locked(|shared| shared.card(device).is_some_and(|card| card.set(pid, bytes)));
+        if done { Ok(()) } else { Err(Error::other(format!("device {device} or process {pid}: no such one"))) }
+    }
+
+    /// Makes NVML suffer these faults, and no others, from its next call on.
+    ///
+    /// # Errors
+    ///
+    /// When the file that says so cannot be written.
+    pub fn set_faults(&self, faults: &[Fault]) -> io::Result<()> {
+        let text: String = faults.iter().map(|it| it.line() + "\n").collect();
+        let (new, path) = (self.dir.join("faults.new"), self.dir.join("faults"));
+        fs::write(&new, text)?;
+        fs::rename(new, path)
+    }
+}
+
+impl From<&crate::gpu::state::Card> for Card {
+    fn from(card: &crate::gpu::state::Card) -> Self {
+        Self {
+            name: card.name().to_owned(),
+            uuid: card.uuid().to_owned(),
+            total: card.total,
+            reserved: card.reserved,
+            tenants: card.tenants().iter().map(|it| Tenant { pid: it.pid, used: it.used }).collect(),
+        }
+    }
+}

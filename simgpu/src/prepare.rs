@@ -1,0 +1,303 @@
+//! Prepares the libraries: reads from a wheel what it imports, and has `cc` link one shared object under each soname.
+//!
+//! All of them depend on the simulated device, which exports what it simulates; each holds the version that programs
+//! were linked with, and stubs for the rest.
+
+use crate::{
+    elf::{self, Object},
+    gpu::wheel::Wheel,
+    table::{self, Effect, Library},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Error},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const DEVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsimgpu.so"));
+const DEVICE_FILE: &str = "libsimgpu.so";
+const NVML_SONAME: &str = "libnvidia-ml.so.1";
+const DRIVER_SONAME: &str = "libcuda.so.1";
+/// `NVML_ERROR_NOT_SUPPORTED`
+const NVML_UNSUPPORTED: i64 = 3;
+
+/// Writes NVML's library, and what it needs, into a folder; needs no PyTorch. Gives the library's path.
+///
+/// # Errors
+///
+/// When the folder cannot be written, or `cc` does not link.
+pub fn prepare_nvml(out: &Path) -> io::Result<PathBuf> {
+    let device = write_device(out)?;
+    let stubs = Stubs {
+        soname: NVML_SONAME.into(),
+        version: None,
+        names: table::NVML_NAMES.split_whitespace().map(str::to_owned).collect(),
+    };
+    stubs.link(out, None, NVML_UNSUPPORTED, &device)?;
+    Ok(out.join(NVML_SONAME))
+}
+
+/// Writes every library that PyTorch in `torch` (the package's folder) imports, and NVML's, into a folder.
+///
+/// # Errors
+///
+/// When there is no PyTorch with CUDA 13 there, when it imports from a library that the table does not know, when the
+/// folder cannot be written, or `cc` does not link.
+pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
+    let libraries = table::libraries(table::LIBRARIES)?;
+    let files = objects(torch)?;
+    let wheel = read_wheel(torch)?;
+    let mut stubs = imports(&files, &libraries)?;
+    if !stubs.contains_key("libcudart") {
+        return Err(Error::other(format!("{} imports no CUDA runtime: not PyTorch with CUDA", torch.display())));
+    }
+    let driver = stubs.entry("libcuda".into()).or_insert_with(|| Stubs::new(DRIVER_SONAME));
+    driver.names.extend(table::DRIVER_NAMES.split_whitespace().map(str::to_owned));
+    prepare_nvml(out)?;
+    fs::write(out.join(Wheel::FILE), wheel.to_string())?;
+    let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();
+    for (stem, stubs) in stubs {
+        let library = libraries.iter().find(|it| it.stem == stem);
+        stubs.link(out, library, library.map_or(0, |it| it.unsupported), &device)?;
+    }
+    Ok(())
+}
+
+/// Like `prepare`, into a folder under `parent` that is made once for this PyTorch and this simgpu. Gives the folder.
+///
+/// # Errors
+///
+/// As `prepare`.
+pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    (DEVICE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch).hash(&mut hasher);
+    let out = parent.join(format!("simgpu-{:016x}", hasher.finish()));
+    if !out.exists() {
+        let new = parent.join(format!("simgpu-new-{}", std::process::id()));
+        prepare(torch, &new)?;
+        // Whoever was faster made the same.
+        if fs::rename(&new, &out).is_err() && out.exists() {
+            fs::remove_dir_all(&new)?;
+        }
+    }
+    Ok(out)
+}
+
+/// What one generated library has to offer.
+struct Stubs {
+    soname: String,
+    version: Option<String>,
+    names: BTreeSet<String>,
+}
+
+impl Stubs {
+    fn new(soname: &str) -> Self {
+        Self { soname: soname.into(), version: None, names: BTreeSet::new() }
+    }
+
+    /// Generates the stubs, without those that the device exports itself, and links them.
+    fn link(
+        &self,
+        out: &Path,
+        library: Option<&Library>,
+        unsupported: i64,
+        device: &BTreeSet<String>,
+    ) -> io::Result<()> {
+        let source = out.join(format!("{}.c", self.soname));
+        let mut text = String::from(PRELUDE);
+        for name in self.names.iter().filter(|it| !device.contains(*it)) {
+            let effects = library.and_then(|it| it.effects(name));
+            text.push_str(&stub(name, effects, unsupported, &self.soname));
+        }
+        fs::write(&source, text)?;
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-w", "-fPIC", "-shared", "-o"]).arg(out.join(&self.soname)).arg(&source);
+        command.arg(format!("-Wl,-soname,{}", self.soname)).args(["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);
+        if let Some(version) = &self.version {
+            let map = out.join(format!("{}.map", self.soname));
+            fs::write(&map, format!("{version} {{ global: *; }};\n"))?;
+            command.arg(format!("-Wl,--version-script={}", map.display()));
+        }
+        run(command.arg(out.join(DEVICE_FILE)))
+    }
+}
+
+const PRELUDE: &str = "extern void simgpu_called(const char *), simgpu_refused(const char *), simgpu_worked(void);
+extern void simgpu_free(void *), simgpu_heuristic(void *), *simgpu_handle(void);
+extern int simgpu_refused_runtime(const char *);
+#define A long a0, long a1, long a2, long a3, long a4, long a5, long a6, long a7, long a8, long a9
+__attribute__((visibility(\"default\"))) const char simgpu_stubs[] = \"simulated\";
+";
+
+fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) -> String {
+    let mut body = String::new();
+    let Some(effects) = effects else {
+        return if soname.starts_with("libcudart.") {
+            format!("int {name}(void) {{ return simgpu_refused_runtime(\"{name}\"); }}\n")
+        } else {
+            format!("long {name}(void) {{ simgpu_refused(\"{name}\"); return {unsupported}; }}\n")
+        };
+    };
+    let mut result = "0".to_owned();
+    for effect in effects {
+        // Writing into a String cannot fail.
+        let _ = match effect {
+            Effect::Work => write!(body, " simgpu_worked();"),
+            Effect::Handle(at) => write!(body, " *(void **)a{at} = simgpu_handle();"),
+            Effect::Free(at) => write!(body, " simgpu_free((void *)a{at});"),
+            Effect::Int(at, value) => write!(body, " *(int *)a{at} = {value};"),
+            Effect::Size(at, value) => write!(body, " *(unsigned long *)a{at} = {value};"),
+            Effect::Text(at) => write!(body, " *(const char **)a{at} = simgpu_stubs;"),
+            Effect::Heuristic(at) => write!(body, " simgpu_heuristic((void *)a{at});"),
+            Effect::Returns(value) => {
+                result = value.to_string();
+                Ok(())
+            }
+            Effect::ReturnsText => {
+                result = "(long)simgpu_stubs".to_owned();
+                Ok(())
+            }
+        };
+    }
+    format!("long {name}(A) {{ simgpu_called(\"{name}\");{body} return {result}; }}\n")
+}
+
+/// Writes the simulated device; gives the names that it exports.
+fn write_device(out: &Path) -> io::Result<BTreeSet<String>> {
+    fs::create_dir_all(out)?;
+    let path = out.join(DEVICE_FILE);
+    fs::write(&path, DEVICE)?;
+    Ok(Object::read(&path)?.exports.into_iter().collect())
+}
+
+/// The shared objects of a wheel.
+fn objects(torch: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for dir in [torch.to_owned(), torch.join("lib")] {
+        for entry in fs::read_dir(&dir).map_err(|it| Error::new(it.kind(), format!("{}: {it}", dir.display())))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_file() && (name.ends_with(".so") || name.contains(".so.")) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What the objects import, library by library.
+fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<String, Stubs>> {
+    let mut stubs: BTreeMap<String, Stubs> = BTreeMap::new();
+    let mut unversioned = BTreeSet::new();
+    let stem = |soname: &str| soname.split(".so").next().unwrap_or_default().to_owned();
+    let known = |soname: &str| libraries.iter().any(|it| it.stem == stem(soname));
+    for file in files {
+        let object = Object::read(file).map_err(|it| Error::other(format!("{}: {it}", file.display())))?;
+        for soname in object.needed {
+            if known(&soname) {
+                stubs.entry(stem(&soname)).or_insert_with(|| Stubs::new(&soname));
+            } else if soname.starts_with("libcu") || soname.starts_with("libnv") || soname.starts_with("libnccl") {
+                return Err(Error::other(format!("{} needs {soname}, which nobody simulates", file.display())));
+            }
+        }
+        for import in object.imports {
+            match import.version {
+                Some((soname, version)) if known(&soname) => {
+                    let library = stubs.entry(stem(&soname)).or_insert_with(|| Stubs::new(&soname));
+                    library.version = Some(version);
+                    library.names.insert(import.name);
+                }
+                Some(_) => {}
+                None => {
+                    unversioned.insert(import.name);
+                }
+            }
+        }
+    }
+    for name in unversioned {
+        if let Some(library) = libraries.iter().find(|it| it.claims(&name)) {
+            if let Some(stubs) = stubs.get_mut(&library.stem) {
+                stubs.names.insert(name);
+            }
+        }
+    }
+    Ok(stubs)
+}
+
+/// The versions that a wheel was compiled for, from its own statements about itself.
+fn read_wheel(torch: &Path) -> io::Result<Wheel> {
+    let mut wheel = Wheel::default();
+    let version = fs::read_to_string(torch.join("version.py"))?;
+    let cuda = version.lines().find_map(|it| it.strip_prefix("cuda:")).and_then(|it| it.split('\'').nth(1));
+    let cuda = numbers(cuda.ok_or_else(|| Error::other(format!("{}: not built for CUDA", torch.display())))?);
+    let [major, minor, ..] = cuda[..] else { return Err(Error::other("version.py names no version of CUDA")) };
+    if major != 13 {
+        return Err(Error::other(format!("built for CUDA {major}; only CUDA 13's structures are simulated")));
+    }
+    wheel.runtime = major * 1000 + minor * 10;
+    for line in metadata(torch)?.lines() {
+        let wanted = |package: &str| {
+            let rest = line.strip_prefix("Requires-Dist: ")?.strip_prefix(package)?;
+            Some(numbers(rest.split_once("==")?.1))
+        };
+        if let Some([a, b, c, ..]) = wanted("nvidia-cudnn-").as_deref() {
+            wheel.cudnn = usize::try_from(a * 10_000 + b * 100 + c).unwrap_or(wheel.cudnn);
+        }
+        if let Some([a, b, c, ..]) = wanted("nvidia-nccl-").as_deref() {
+            wheel.nccl = a * 10_000 + b * 100 + c;
+        }
+    }
+    wheel.architectures = architectures(&elf::read_only_data(&torch.join("lib/libtorch_python.so"))?);
+    if wheel.architectures.is_empty() {
+        return Err(Error::other("libtorch_python.so lists no architectures"));
+    }
+    Ok(wheel)
+}
+
+fn metadata(torch: &Path) -> io::Result<String> {
+    let packages = torch.parent().unwrap_or(torch);
+    for entry in fs::read_dir(packages)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with("torch-") && name.ends_with(".dist-info") {
+            return fs::read_to_string(path.join("METADATA"));
+        }
+    }
+    Err(Error::other(format!("{}: no torch-*.dist-info beside it", torch.display())))
+}
+
+/// The whole numbers of a dotted version, up to the first part that is none.
+fn numbers(version: &str) -> Vec<i32> {
+    version
+        .split('.')
+        .map_while(|it| it.get(..it.find(|c: char| !c.is_ascii_digit()).unwrap_or(it.len()))?.parse().ok())
+        .collect()
+}
+
+/// The list that `torch.cuda.get_arch_list()` shows: a plain text such as `sm_75 sm_80 sm_90`.
+fn architectures(data: &[u8]) -> Vec<i32> {
+    data.split(|it| *it == 0)
+        .filter(|it| it.starts_with(b"sm_"))
+        .filter_map(|it| std::str::from_utf8(it).ok())
+        .map(|text| {
+            text.split(' ')
+                .filter_map(|it| it.strip_prefix("sm_"))
+                .filter_map(|it| it.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok())
+                .collect::<Vec<i32>>()
+        })
+        .max_by_key(Vec::len)
+        .unwrap_or_default()
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let done = command.output().map_err(|it| Error::new(it.kind(), format!("cc: {it}")))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(Error::other(format!("cc: {}", String::from_utf8_lossy(&done.stderr))))
+}

@@ -1,0 +1,143 @@
+//! The reviewed table of stubs: which library answers "not supported" how, and which stub writes which result.
+
+use std::io::{self, Error};
+
+/// The libraries that PyTorch's wheel imports from, and NVML.
+pub(crate) const LIBRARIES: &str = include_str!("../tables/libraries.txt");
+/// Public names of the driver API that no program here is linked with, but that some look up at run time.
+pub(crate) const DRIVER_NAMES: &str = include_str!("../tables/driver.txt");
+/// Public names of NVML.
+pub(crate) const NVML_NAMES: &str = include_str!("../tables/nvml.txt");
+
+/// One effect of a stub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Stands for kernels.
+    Work,
+    /// Writes a new handle through an argument.
+    Handle(usize),
+    /// Frees the handle that is an argument.
+    Free(usize),
+    Int(usize, i64),
+    Size(usize, i64),
+    Text(usize),
+    /// Writes one cublasLt heuristic result.
+    Heuristic(usize),
+    /// Answers this number instead of 0.
+    Returns(i64),
+    /// Answers a text.
+    ReturnsText,
+}
+
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// The soname's stem, such as `libcublas`.
+    pub(crate) stem: String,
+    /// What an unlisted function answers.
+    pub(crate) unsupported: i64,
+    /// How unversioned imports from this library begin.
+    prefixes: Vec<String>,
+    rules: Vec<(String, Vec<Effect>)>,
+}
+
+impl Library {
+    /// What a function of the library does; none if nobody reviewed it.
+    pub(crate) fn effects(&self, name: &str) -> Option<&[Effect]> {
+        self.rules.iter().find(|(pattern, _)| matches(pattern, name)).map(|(_, it)| it.as_slice())
+    }
+
+    /// Whether an unversioned import of that name is this library's.
+    pub(crate) fn claims(&self, name: &str) -> bool {
+        self.prefixes.iter().any(|it| name.starts_with(it.as_str()))
+    }
+}
+
+/// Reads the table.
+pub(crate) fn libraries(text: &str) -> io::Result<Vec<Library>> {
+    let mut libraries: Vec<Library> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let wrong = || Error::other(format!("line {} of the table of libraries: {line}", number + 1));
+        if let Some(head) = line.strip_prefix('[') {
+            libraries.push(head_of(head.trim_end_matches(']')).ok_or_else(wrong)?);
+        } else if let Some((patterns, effects)) = line.split_once(':') {
+            let library = libraries.last_mut().ok_or_else(wrong)?;
+            let effects = effects.split_whitespace().filter(|it| *it != "ok").map(effect).collect::<Option<Vec<_>>>();
+            let effects = effects.ok_or_else(wrong)?;
+            library.rules.extend(patterns.split_whitespace().map(|it| (it.to_owned(), effects.clone())));
+        } else if !line.is_empty() {
+            return Err(wrong());
+        }
+    }
+    Ok(libraries)
+}
+
+fn head_of(text: &str) -> Option<Library> {
+    let mut words = text.split_whitespace();
+    let stem = words.next()?.to_owned();
+    let (mut unsupported, mut prefixes) = (None, Vec::new());
+    for (key, value) in words.filter_map(|it| it.split_once('=')) {
+        match key {
+            "unsupported" => unsupported = value.parse().ok(),
+            "prefix" => prefixes.extend(value.split(',').map(str::to_owned)),
+            _ => return None,
+        }
+    }
+    Some(Library { stem, unsupported: unsupported?, prefixes, rules: Vec::new() })
+}
+
+fn effect(text: &str) -> Option<Effect> {
+    let (text, value) = text.split_once('=').map_or((text, None), |(text, value)| (text, value.parse::<i64>().ok()));
+    let (word, argument) = text.split_once('@').map_or((text, None), |(word, at)| (word, at.parse::<usize>().ok()));
+    Some(match (word, argument, value) {
+        ("work", None, None) => Effect::Work,
+        ("handle", Some(at), None) => Effect::Handle(at),
+        ("free", Some(at), None) => Effect::Free(at),
+        ("int", Some(at), Some(value)) => Effect::Int(at, value),
+        ("size", Some(at), Some(value)) => Effect::Size(at, value),
+        ("text", Some(at), None) => Effect::Text(at),
+        ("heuristic", Some(at), None) => Effect::Heuristic(at),
+        ("returns", None, Some(value)) => Effect::Returns(value),
+        ("returns-text", None, None) => Effect::ReturnsText,
+        _ => return None,
+    })
+}
+
+/// Whether a name fits a pattern, in which `?` stands for one character and `*` for any.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some(first) = pattern.chars().next() else { return name.is_empty() };
+    let rest = pattern.get(first.len_utf8()..).unwrap_or_default();
+    if first == '*' {
+        return name
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([name.len()])
+            .any(|at| name.get(at..).is_some_and(|it| matches(rest, it)));
+    }
+    let mut letters = name.chars();
+    letters.next().is_some_and(|it| it == first || first == '?') && matches(rest, letters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        assert!(matches("cublas?gemm_v2", "cublasSgemm_v2"));
+        assert!(!matches("cublas?gemm_v2", "cublasSgemm_v2_64"));
+        assert!(matches("nccl*", "ncclGetVersion"));
+        assert!(matches("*Destroy*", "cublasDestroy_v2"));
+        assert!(!matches("a", ""));
+    }
+
+    #[test]
+    fn the_table_reads_and_a_line_that_says_nothing_is_refused() {
+        let table = libraries(LIBRARIES).unwrap();
+        let blas = table.iter().find(|it| it.stem == "libcublas").unwrap();
+        assert_eq!(blas.effects("cublasSgemm_v2"), Some([Effect::Work].as_slice()));
+        assert_eq!(blas.effects("cublasNobodyKnows"), None);
+        assert!(libraries("[libx unsupported=1]\nxCreate: handle").is_err());
+        assert!(libraries("xCreate: handle@0").is_err());
+    }
+}

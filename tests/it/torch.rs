@@ -1,0 +1,142 @@
+//! The PyTorch that the tests share, and simulated machines for it to train on.
+
+use rustix::fs::{FlockOperation, flock};
+use simgpu::Machine;
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+
+/// What the tests' Python holds: PyTorch's CUDA wheel, and what it needs that is not NVIDIA's.
+const PACKAGES: [&str; 11] = [
+    "torch==2.15.0",
+    "filelock==4.2.11",
+    "fsspec==2026.9.0",
+    "jinja2==3.1.6",
+    "markupsafe==3.0.4",
+    "mpmath==1.3.0",
+    "networkx==3.6.1",
+    "numpy==2.4.6",
+    "setuptools==84.2.1",
+    "sympy==1.14.0",
+    "typing-extensions==4.16.0",
+];
+
+/// The machine that tests use unless they say otherwise.
+pub const H200: &str = "NVIDIA H200:143771MiB:615MiB";
+
+/// A Python with PyTorch 2.15.0: the one that `GPUWATCH_TEST_VENV` names, else one that is made once in the build
+/// directory.
+pub fn python() -> PathBuf {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON
+        .get_or_init(|| match env::var_os("GPUWATCH_TEST_VENV").filter(|it| !it.is_empty()) {
+            Some(venv) => Path::new(&venv).join("bin/python"),
+            None => made_once(&target().join("venv-torch-2.15.0")),
+        })
+        .clone()
+}
+
+/// A machine with one H200.
+pub fn machine() -> Gpu {
+    Gpu::new(H200)
+}
+
+/// Runs a script on a machine of its own, and gives what it wrote to stdout.
+pub fn run(script: &str) -> String {
+    stdout(&machine().script(script).output().unwrap())
+}
+
+/// What a program wrote to stdout; one that failed fails the test, with what it said.
+pub fn stdout(done: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{}\n{out}\n{err}", done.status);
+    out.into_owned()
+}
+
+/// A simulated machine in a directory of its own, which goes with it.
+pub struct Gpu {
+    /// Who has how much of its memory, and what is wrong with it.
+    pub machine: Machine,
+    dir: TempDir,
+}
+
+impl Gpu {
+    /// A machine with the devices of a list such as `H200`.
+    pub fn new(devices: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { machine: Machine::new(devices, dir.path()).unwrap(), dir }
+    }
+
+    /// The machine's directory: room for the test's files too.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A program that finds this machine's devices.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.envs(self.machine.environment(libraries())).current_dir(self.dir()).env_remove("CUDA_VISIBLE_DEVICES");
+        command
+    }
+
+    /// Python with a script, in a file of its own so that forked and spawned children find it too.
+    pub fn script(&self, script: &str) -> Command {
+        let path = self.dir().join("script.py");
+        fs::write(&path, script).unwrap();
+        let mut command = self.command(python());
+        command.arg(path);
+        command
+    }
+}
+
+/// The libraries that the shared PyTorch finds instead of CUDA's.
+pub fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let venv = python().parent().and_then(Path::parent).unwrap().to_owned();
+        let lib = fs::read_dir(venv.join("lib")).unwrap().map(|it| it.unwrap().path());
+        let torch = lib.map(|it| it.join("site-packages/torch")).find(|it| it.is_dir()).unwrap();
+        simgpu::prepared(&torch, &target()).unwrap()
+    })
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
+}
+
+/// Makes the environment, unless it stands already; one that was left half made is made anew. Test processes that come
+/// to it at the same time wait for each other.
+fn made_once(venv: &Path) -> PathBuf {
+    let python = venv.join("bin/python");
+    let complete = venv.join("complete");
+    let lock = File::create(venv.with_extension("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    if fs::read_to_string(&complete).is_ok_and(|it| it == PACKAGES.join("\n")) {
+        return python;
+    }
+    // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
+    let say = |text: &str| {
+        let _ = writeln!(io::stderr(), "{text}");
+    };
+    say(&format!(
+        "gpuwatch's tests: making {} with PyTorch 2.15.0 (a download of about 600 MB, once) …",
+        venv.display()
+    ));
+    if venv.exists() {
+        fs::remove_dir_all(venv).unwrap();
+    }
+    stdout(&Command::new("python3").args(["-m", "venv"]).arg(venv).output().expect("python3 with its module venv"));
+    let mut pip = Command::new(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]).args(PACKAGES);
+    stdout(&pip.output().unwrap());
+    fs::write(complete, PACKAGES.join("\n")).unwrap();
+    say("gpuwatch's tests: PyTorch is ready.");
+    python
+}
