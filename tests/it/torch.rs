@@ -29,11 +29,11 @@ const PACKAGES: [&str; 11] = [
 ];
 
 /// The machine that tests use unless they say otherwise.
-pub const H200: &str = "NVIDIA H200:143771MiB:615MiB";
+pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";
 
 /// A Python with PyTorch 2.15.0: the one that `GPUWATCH_TEST_VENV` names, else one that is made once in the build
 /// directory.
-pub fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON
         .get_or_init(|| match env::var_os("GPUWATCH_TEST_VENV").filter(|it| !it.is_empty()) {
@@ -44,50 +44,50 @@ pub fn python() -> PathBuf {
 }
 
 /// A machine with one H200.
-pub fn machine() -> Gpu {
+pub(crate) fn machine() -> Gpu {
     Gpu::new(H200)
 }
 
 /// Runs a script on a machine of its own, and gives what it wrote to stdout.
-pub fn run(script: &str) -> String {
+pub(crate) fn run(script: &str) -> String {
     stdout(&machine().script(script).output().unwrap())
 }
 
 /// What a program wrote to stdout; one that failed fails the test, with what it said.
-pub fn stdout(done: &Output) -> String {
+pub(crate) fn stdout(done: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{}\n{out}\n{err}", done.status);
     out.into_owned()
 }
 
 /// A simulated machine in a directory of its own, which goes with it.
-pub struct Gpu {
+pub(crate) struct Gpu {
     /// Who has how much of its memory, and what is wrong with it.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     dir: TempDir,
 }
 
 impl Gpu {
     /// A machine with the devices of a list such as `H200`.
-    pub fn new(devices: &str) -> Self {
+    pub(crate) fn new(devices: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { machine: Machine::new(devices, dir.path()).unwrap(), dir }
     }
 
     /// The machine's directory: room for the test's files too.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// A program that finds this machine's devices.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.envs(self.machine.environment(libraries())).current_dir(self.dir()).env_remove("CUDA_VISIBLE_DEVICES");
         command
     }
 
     /// Python with a script, in a file of its own so that forked and spawned children find it too.
-    pub fn script(&self, script: &str) -> Command {
+    pub(crate) fn script(&self, script: &str) -> Command {
         let path = self.dir().join("script.py");
         fs::write(&path, script).unwrap();
         let mut command = self.command(python());
@@ -97,7 +97,7 @@ impl Gpu {
 }
 
 /// The libraries that the shared PyTorch finds instead of CUDA's.
-pub fn libraries() -> &'static Path {
+pub(crate) fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
     LIBRARIES.get_or_init(|| {
         let venv = python().parent().and_then(Path::parent).unwrap().to_owned();
