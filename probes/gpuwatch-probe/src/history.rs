@@ -24,7 +24,10 @@ use stride::Strided;
 /// Memory of a history, in bytes: three fifths raw, a quarter strided, the rest notes.
 pub(crate) const BUDGET: usize = 4 << 20;
 
-const NOTES_MAX: usize = 1024;
+const NOTES_MAX: usize = 2048;
+
+/// What a note takes besides its text.
+const NOTE_BYTES: usize = size_of::<(u64, Line)>();
 
 pub(crate) struct History {
     seq: u64,
@@ -32,6 +35,8 @@ pub(crate) struct History {
     raw: Raw,
     strided: Strided,
     notes: VecDeque<(u64, Line)>,
+    notes_bytes: usize,
+    notes_budget: usize,
 }
 
 impl History {
@@ -42,6 +47,8 @@ impl History {
             raw: Raw::new(budget / 5 * 3),
             strided: Strided::new(budget / 4 / size_of::<(u64, Reading)>()),
             notes: VecDeque::new(),
+            notes_bytes: 0,
+            notes_budget: budget / 20 * 3,
         }
     }
 
@@ -69,10 +76,11 @@ impl History {
         };
         *seq = Some(next);
         *at_us = self.advance(*at_us);
-        if self.notes.len() >= NOTES_MAX {
+        self.notes_bytes += note_bytes(&line);
+        self.notes.push_back((self.seq, line));
+        while self.notes.len() > NOTES_MAX || (self.notes_bytes > self.notes_budget && self.notes.len() > 1) {
             self.forget_a_note();
         }
-        self.notes.push_back((self.seq, line));
     }
 
     fn advance(&mut self, at_us: u64) -> u64 {
@@ -84,10 +92,41 @@ impl History {
     /// Failures outlive marks: a run has few of them, and they are what it is looked at for.
     fn forget_a_note(&mut self) {
         let oldest = self.notes.iter().position(|(_, line)| !matches!(line, Line::Oom(_))).unwrap_or(0);
-        self.notes.remove(oldest);
+        if let Some((_, line)) = self.notes.remove(oldest) {
+            self.notes_bytes -= note_bytes(&line);
+        }
+    }
+
+    /// What the samples and notes take, in bytes.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.raw.bytes() + self.strided.bytes() + self.notes_bytes
     }
 
     fn note_from(&self, seq: u64) -> Option<&(u64, Line)> {
         self.notes.get(self.notes.partition_point(|(it, _)| *it < seq))
     }
 }
+
+fn note_bytes(line: &Line) -> usize {
+    NOTE_BYTES
+        + match line {
+            Line::Mark(it) => it.name.capacity(),
+            Line::Oom(it) => it.message.as_ref().map_or(0, String::capacity),
+            Line::Bye(it) => it.reason.capacity(),
+            _ => 0,
+        }
+}
+
+fn at_us(line: &Line) -> u64 {
+    match line {
+        Line::Mark(it) => it.at_us,
+        Line::Oom(it) => it.at_us,
+        Line::Lost(it) => it.at_us,
+        Line::Bye(it) => it.at_us,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,10 @@ pub(crate) const QUEUE: usize = 4096;
 /// Devices of one process.
 pub(crate) const DEVICES_MAX: usize = 64;
 
+/// What is longer was not meant for a screen; the wire's own limits are the same or less.
+const NAME_CHARS_MAX: usize = 1024;
+const MESSAGE_CHARS_MAX: usize = 16 * 1024;
+
 /// Places of counters that the probe itself fills.
 const DEVICE_FREE: usize = 16;
 const DEVICE_TOTAL: usize = 17;
@@ -75,6 +79,7 @@ pub struct Probe {
     ended: Mutex<Receiver<()>>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box would allocate in the hot path")]
 pub(crate) enum Entry {
     Sample(Reading),
     Note(Box<Line>),
@@ -167,13 +172,14 @@ impl Probe {
 
     /// Names what the job does from here: an epoch, a phase.
     pub fn mark(&self, name: &str, value: Option<i64>) -> Result<(), Refusal> {
-        let name = name.to_owned();
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
         self.note(Line::Mark(wire::Mark { seq: None, at_us: sys::monotonic_us(), name, value }))
     }
 
     /// Says that an allocation failed for good. Sequence number and stamp are the probe's.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
+        oom.message = oom.message.map(|it| it.chars().take(MESSAGE_CHARS_MAX).collect());
         self.note(Line::Oom(oom))
     }
 

@@ -17,11 +17,9 @@ use crate::{
     wire::{self, Line, encode},
 };
 use std::{
-    io::Read,
-    os::{
-        fd::{AsRawFd, RawFd},
-        unix::net::UnixStream,
-    },
+    io::{ErrorKind, Read},
+    iter,
+    os::{fd::AsRawFd, unix::net::UnixStream},
     sync::{Arc, PoisonError, atomic::Ordering, mpsc::Receiver},
 };
 use viewer::Viewer;
@@ -34,7 +32,7 @@ const CONNECTIONS_MAX: usize = VIEWERS_MAX + 8;
 
 const ALONE_MS: i32 = 100;
 const WATCHED_MS: i32 = 15;
-const BEHIND_MS: i32 = 3;
+const EAGER_MS: i32 = 3;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -51,7 +49,9 @@ pub(crate) struct Server {
     viewers: Vec<Viewer>,
     rss: Option<u64>,
     second_us: u64,
+    /// The queue was nearly full.
     busy: bool,
+    accepting: bool,
 }
 
 impl Server {
@@ -74,6 +74,7 @@ impl Server {
             rss: None,
             second_us: 0,
             busy: false,
+            accepting: true,
         }
     }
 
@@ -86,15 +87,23 @@ impl Server {
         self.farewell();
     }
 
+    /// Until the next turn. Whatever others do to the socket, turns are `EAGER_MS` apart at least.
     fn wait(&mut self) {
-        let behind = self.viewers.iter().any(Viewer::is_behind);
-        let timeout_ms = match () {
-            () if behind || self.busy => BEHIND_MS,
-            () if self.viewers.is_empty() => ALONE_MS,
-            () => WATCHED_MS,
+        let eager = self.busy || self.viewers.iter().any(Viewer::is_eager);
+        let timeout_ms = if eager {
+            0
+        } else if self.viewers.is_empty() {
+            ALONE_MS - EAGER_MS
+        } else {
+            WATCHED_MS - EAGER_MS
         };
-        let ready: [RawFd; 2] = [self.bell.as_raw_fd(), self.endpoint.fd()];
-        sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
+        let bell = self.bell.as_raw_fd();
+        sys::wait(&[bell], iter::empty(), EAGER_MS);
+        if !self.shared.stopping() && timeout_ms > 0 {
+            // A connection that cannot be taken now would be news in every turn.
+            let ready = if self.accepting { [bell, self.endpoint.fd()] } else { [bell; 2] };
+            sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
+        }
         let mut rung = [0_u8; 64];
         while matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
     }
@@ -157,9 +166,15 @@ impl Server {
     }
 
     fn accept(&mut self, now_us: u64) {
-        while self.viewers.len() < CONNECTIONS_MAX
-            && let Some(stream) = self.endpoint.accept()
-        {
+        self.accepting = true;
+        while self.viewers.len() < CONNECTIONS_MAX {
+            let stream = match self.endpoint.accept() {
+                Ok(stream) => stream,
+                Err(fault) => {
+                    self.accepting = fault.kind() == ErrorKind::WouldBlock;
+                    return;
+                }
+            };
             let allowed = sys::peer_user(&stream).is_ok_and(|peer| may_watch(peer, self.user));
             let full = self.viewers.len() >= VIEWERS_MAX;
             let mut viewer = Viewer::new(stream, now_us);
@@ -170,19 +185,14 @@ impl Server {
             }
             self.viewers.push(viewer);
         }
+        self.accepting = false;
     }
 
     fn serve(&mut self, now_us: u64) {
-        if self.viewers.is_empty() {
-            return;
-        }
         let version = self.shared.version.load(Ordering::Acquire);
-        let mut hello = String::new();
-        for viewer in &mut self.viewers {
-            if hello.is_empty() {
-                hello = self.shared.hello_line(self.history.seq());
-            }
-            viewer.greet(version, &hello);
+        if self.viewers.iter().any(|it| it.awaits_hello(version)) {
+            let hello = self.shared.hello_line(self.history.seq());
+            self.viewers.iter_mut().filter(|it| it.awaits_hello(version)).for_each(|it| it.greet(version, &hello));
         }
         let history = &self.history;
         self.viewers.retain_mut(|it| it.turn(now_us, history));
@@ -192,18 +202,18 @@ impl Server {
     fn farewell(&mut self) {
         let start_us = sys::monotonic_us();
         self.take_entries(start_us);
+        self.accept(start_us);
         let reason = self.shared.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
         let reason = reason.unwrap_or_else(|| "exit".to_owned());
         self.history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
         self.endpoint.remove();
-        loop {
-            let now_us = sys::monotonic_us();
-            self.serve(now_us);
-            let served = self.viewers.iter().all(Viewer::is_served);
-            if served || now_us.saturating_sub(start_us) > FAREWELL_US {
+        while sys::monotonic_us().saturating_sub(start_us) < FAREWELL_US {
+            // Nobody is waited for with `since` any more.
+            self.serve(u64::MAX);
+            if self.viewers.iter().all(Viewer::is_served) {
                 break;
             }
-            sys::wait(&[], std::iter::empty(), BEHIND_MS);
+            sys::wait(&[], iter::empty(), 1);
         }
         self.viewers.clear();
     }

@@ -96,16 +96,19 @@ pub fn check_owner(dir: &Path, user: u32) -> Result<(), Reason> {
 
 /// The first directory of `candidates` that is ours, made if need be; the reasons, where none is.
 pub(crate) fn take(candidates: &[PathBuf]) -> io::Result<PathBuf> {
-    let mut reasons = String::new();
+    let mut reasons = Vec::new();
     for dir in candidates {
         // What cannot be made fails the check, which names the reason.
         let _ = make(dir);
         match check(dir) {
             Ok(()) => return Ok(dir.clone()),
-            Err(why) => reasons.push_str(&format!("{}: {why}; ", dir.display())),
+            Err(why) => reasons.push(format!("{}: {why}", dir.display())),
         }
     }
-    Err(io::Error::other(format!("no directory for the socket: {reasons}set GPUWATCH_SOCKET_DIR to one of mode 0700")))
+    let reasons = reasons.join("; ");
+    Err(io::Error::other(format!(
+        "no directory for the socket ({reasons}): set GPUWATCH_SOCKET_DIR to one of mode 0700"
+    )))
 }
 
 fn make(dir: &Path) -> io::Result<()> {

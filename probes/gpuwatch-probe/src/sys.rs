@@ -114,13 +114,14 @@ pub(crate) fn send_now(stream: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize>
     // SAFETY: the pointer and the length are one slice's.
     let sent =
         unsafe { send(stream.as_raw_fd(), bytes.as_ptr().cast::<c_void>(), bytes.len(), MSG_DONTWAIT | MSG_NOSIGNAL) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    usize::try_from(sent).map_err(|_negative| io::Error::last_os_error())
 }
 
 /// The user at the other end.
 pub(crate) fn peer_user(stream: &impl AsRawFd) -> io::Result<u32> {
     let mut peer = PeerCredentials::default();
-    let mut length = size_of::<PeerCredentials>() as u32;
+    const { assert!(size_of::<PeerCredentials>() == 12, "three 32-bit numbers") };
+    let mut length = 12;
     // SAFETY: the kernel writes at most `length` bytes into a struct of that size.
     let result = unsafe {
         getsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_PEERCRED, (&raw mut peer).cast::<c_void>(), &raw mut length)
@@ -270,7 +271,8 @@ impl Cuda {
             if matches!(index, 0 | 4 | 6 | 8 | 10) {
                 text.push('-');
             }
-            text.push_str(&format!("{byte:02x}"));
+            let digit = |it: u8| char::from_digit(it.into(), 16).unwrap_or('0');
+            text.extend([digit(byte >> 4), digit(byte & 15)]);
         }
         Some(text)
     }

@@ -1,7 +1,7 @@
 //! One viewer's place in the history: what it gets next.
 
 use super::{
-    History,
+    History, at_us,
     raw::{Next, Position},
 };
 use crate::{
@@ -82,19 +82,22 @@ impl Cursor {
             }
         }
         let note = history.note_from(self.next);
-        match (self.pending, note) {
-            (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > seq) => {
-                if !self.live && !self.announced {
-                    self.announced = true;
-                    let (from_us, to_us) = (reading.at_us, history.at_us);
-                    encode(&Line::History(wire::History { from_us, to_us, stride: 1 }), out);
-                    return true;
-                }
+        let sample = self.pending.filter(|(seq, _)| note.is_none_or(|it| it.0 > *seq));
+        if !self.live && !self.announced {
+            let first_us = sample.map(|it| it.1.at_us).or_else(|| note.map(|it| at_us(&it.1)));
+            if let Some(from_us) = first_us {
+                self.announced = true;
+                encode(&Line::History(wire::History { from_us, to_us: history.at_us, stride: 1 }), out);
+                return true;
+            }
+        }
+        match (sample, note) {
+            (Some((seq, reading)), _) => {
                 self.pending = None;
                 self.say_sample(seq, &reading, out);
             }
-            (_, Some((seq, line))) => self.say_note(*seq, line, out),
-            _ => return false,
+            (None, Some((seq, line))) => self.say_note(*seq, line, out),
+            (None, None) => return false,
         }
         true
     }
@@ -107,13 +110,7 @@ impl Cursor {
 
     fn say_note(&mut self, seq: u64, line: &Line, out: &mut String) {
         self.next = seq + 1;
-        if let Line::Mark(wire::Mark { at_us, .. })
-        | Line::Oom(wire::Oom { at_us, .. })
-        | Line::Lost(wire::Lost { at_us, .. })
-        | Line::Bye(wire::Bye { at_us, .. }) = line
-        {
-            self.at_us = *at_us;
-        }
+        self.at_us = at_us(line);
         encode(line, out);
     }
 }

@@ -48,6 +48,7 @@ pub(super) struct Position {
 }
 
 /// What a position finds.
+#[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box for each would cost more")]
 pub(super) enum Next {
     Sample(u64, Reading),
     /// So many samples are gone.
@@ -86,6 +87,11 @@ impl Raw {
             bytes: Vec::with_capacity(CHUNK_BYTES + 512),
         });
         self.next_chunk += 1;
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|it| it.bytes.capacity()).sum()
     }
 
     /// Sequence number and stamp of the first sample still here.
@@ -223,11 +229,15 @@ fn edge_of(code: u64) -> Edge {
 
 /// LEB128: seven bits a byte, the low ones first.
 fn put(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+    loop {
+        let [low, ..] = value.to_le_bytes();
         value >>= 7;
+        if value == 0 {
+            out.push(low & 0x7f);
+            return;
+        }
+        out.push(low | 0x80);
     }
-    out.push(value as u8);
 }
 
 fn take(bytes: &mut &[u8]) -> Option<u64> {

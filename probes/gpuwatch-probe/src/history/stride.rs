@@ -30,12 +30,20 @@ impl Strided {
         let share = (self.room / self.lanes.len()).max(2);
         for lane in &mut self.lanes {
             if lane.device == reading.device {
-                lane.push(seq, reading);
+                lane.push(seq, reading, share);
             }
-            while lane.kept.len() > share {
-                lane.thin();
+            if lane.kept.len() > share {
+                while lane.kept.len() > share {
+                    lane.thin();
+                }
+                lane.kept.shrink_to(share + 1);
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.lanes.iter().map(|it| (it.kept.capacity() + 1) * size_of::<(u64, Reading)>()).sum()
     }
 
     /// The first sample at or after `from` and before `below`, of any device.
@@ -50,8 +58,12 @@ impl Strided {
 }
 
 impl Lane {
-    fn push(&mut self, seq: u64, reading: Reading) {
+    fn push(&mut self, seq: u64, reading: Reading, share: usize) {
         if self.seen.is_multiple_of(self.stride) {
+            if self.kept.len() == self.kept.capacity() {
+                // Never more than its share, which doubling would be.
+                self.kept.reserve_exact((share + 1).saturating_sub(self.kept.len()).clamp(1, 1024));
+            }
             self.kept.push((seq, reading));
         }
         self.seen += 1;

@@ -65,10 +65,11 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn accept(&self) -> Option<UnixStream> {
-        let (stream, _) = self.listener.accept().ok()?;
-        stream.set_nonblocking(true).ok()?;
-        Some(stream)
+    /// The next connection, non-blocking.
+    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
     }
 }
 

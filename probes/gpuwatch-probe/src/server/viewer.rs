@@ -17,6 +17,9 @@ use std::{
 /// No more lines are made for a viewer that has so many bytes waiting.
 const OUT_ENOUGH: usize = 48 * 1024;
 
+/// Buffers filled and sent in one turn at most.
+const ROUNDS: u32 = 4;
+
 /// The longest request, in bytes.
 const REQUEST_MAX: usize = 4096;
 
@@ -39,6 +42,8 @@ pub(crate) struct Viewer {
     /// What it was told about the process.
     hello: u64,
     closing: bool,
+    /// The history has more than was made into lines.
+    more: bool,
 }
 
 impl Viewer {
@@ -54,6 +59,7 @@ impl Viewer {
             cursor: None,
             hello: 0,
             closing: false,
+            more: false,
         }
     }
 
@@ -61,12 +67,15 @@ impl Viewer {
         self.stream.as_raw_fd()
     }
 
-    /// Says who speaks, if this viewer does not know this version of it yet.
+    /// Whether this viewer is to be told who speaks, and has room for it.
+    pub(crate) fn awaits_hello(&self, version: u64) -> bool {
+        self.hello != version && !self.closing && self.out.is_empty()
+    }
+
+    /// Says who speaks.
     pub(crate) fn greet(&mut self, version: u64, line: &str) {
-        if self.hello != version && !self.closing {
-            self.hello = version;
-            self.out.push_str(line);
-        }
+        self.hello = version;
+        self.out.push_str(line);
     }
 
     /// Says why, and then no more.
@@ -88,18 +97,26 @@ impl Viewer {
         if self.cursor.is_none() && (self.mute || now_us.saturating_sub(self.accepted_us) > GRACE_US) {
             self.cursor = Some(Cursor::new(0, history));
         }
-        self.fill(history);
-        self.flush() && !(self.closing && self.out.is_empty())
+        for _ in 0..ROUNDS {
+            self.fill(history);
+            if !self.flush() {
+                return false;
+            }
+            if !self.out.is_empty() || !self.more {
+                break;
+            }
+        }
+        !(self.closing && self.out.is_empty())
     }
 
-    /// Whether there is more to say than the buffer holds.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.out.len() - self.sent >= OUT_ENOUGH
+    /// Whether it would take more at once: one that does not read is not waited for.
+    pub(crate) fn is_eager(&self) -> bool {
+        self.out.is_empty() && self.more
     }
 
     /// Whether all is said.
     pub(crate) fn is_served(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && !self.more
     }
 
     fn listen(&mut self, history: &History) {
@@ -147,7 +164,10 @@ impl Viewer {
 
     fn fill(&mut self, history: &History) {
         let Some(cursor) = &mut self.cursor else { return };
-        while !self.closing && self.out.len() < OUT_ENOUGH && cursor.write_next(history, &mut self.out) {}
+        self.more = !self.closing;
+        while self.more && self.out.len() < OUT_ENOUGH {
+            self.more = cursor.write_next(history, &mut self.out);
+        }
     }
 
     fn flush(&mut self) -> bool {

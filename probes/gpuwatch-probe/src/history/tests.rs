@@ -1,0 +1,146 @@
+//! The history's promises: every line at most once, by rising seq, the run from its first sample.
+
+use super::{Cursor, History};
+use crate::{
+    reading::{Reading, SLOTS},
+    wire::{Edge, Line, Lost, Mark, Oom, encode_reading},
+};
+
+fn reading(step: u64, device: u32) -> Reading {
+    let mut it = Reading { at_us: step * 1000, device, steps: step, edge: Edge::Step, ..Reading::default() };
+    for place in 0..SLOTS - 5 {
+        it.put(place, (step << 20) * place as u64 + step % 7);
+    }
+    it
+}
+
+/// Everything a viewer gets now.
+fn said(cursor: &mut Cursor, history: &History) -> Vec<String> {
+    let mut out = String::new();
+    while cursor.write_next(history, &mut out) {}
+    out.lines().map(str::to_owned).collect()
+}
+
+fn field(line: &str, name: &str) -> Option<u64> {
+    let rest = line.split_once(&format!("\"{name}\":"))?.1;
+    rest.split([',', '}']).next()?.parse().ok()
+}
+
+fn samples(lines: &[String]) -> Vec<&String> {
+    lines.iter().filter(|it| it.contains("\"type\":\"sample\"")).collect()
+}
+
+fn is_rising(lines: &[String], name: &str) -> bool {
+    let values: Vec<u64> =
+        lines.iter().filter(|it| it.contains("\"at_us\"")).filter_map(|it| field(it, name)).collect();
+    values.is_sorted_by(|a, b| if name == "seq" { a < b } else { a <= b })
+}
+
+#[test]
+fn what_went_in_comes_out() {
+    let mut history = History::new(4 << 20);
+    let mut expected = Vec::new();
+    for step in 1..=3000 {
+        let mut it = reading(step, u32::try_from(step % 3).unwrap());
+        if step % 5 == 0 {
+            it.present &= 0b1010_1010;
+            it.edge = Edge::Tick;
+        }
+        if step % 11 == 0 {
+            it.values[1] = u64::MAX;
+            it.steps = 0;
+        }
+        for (place, value) in it.values.iter_mut().enumerate() {
+            *value *= u64::from(it.present & (1 << place) != 0);
+        }
+        history.sample(it);
+        let mut line = String::new();
+        encode_reading(step, &it, &mut line);
+        expected.push(line.trim_end().to_owned());
+    }
+    let lines = said(&mut Cursor::new(0, &history), &history);
+    assert_eq!(samples(&lines).into_iter().cloned().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_late_viewer_sees_the_run_from_step_1_and_its_end() {
+    let mut history = History::new(256 << 10);
+    for step in 1..=50_000 {
+        history.sample(reading(step, 0));
+        if step % 10_000 == 0 {
+            history.note(Line::Mark(Mark { at_us: step * 1000, name: "epoch".into(), ..Mark::default() }));
+        }
+    }
+    let lines = said(&mut Cursor::new(0, &history), &history);
+    let seen = samples(&lines);
+    assert_eq!(field(seen[0], "step"), Some(1));
+    assert_eq!(field(seen[seen.len() - 1], "step"), Some(50_000));
+    assert!(is_rising(&lines, "seq") && is_rising(&lines, "at_us"));
+    let strides: Vec<u64> = lines.iter().filter_map(|it| field(it, "stride")).collect();
+    assert!(matches!(strides[..], [thinned, 1] if thinned > 1), "{strides:?}");
+    assert_eq!(lines.iter().filter(|it| it.contains("epoch")).count(), 5);
+    assert!(lines[lines.len() - 1].contains("\"type\":\"live\"") && seen.len() < 8000);
+}
+
+#[test]
+fn a_device_that_fell_silent_keeps_its_first_and_last_sample() {
+    let mut history = History::new(64 << 10);
+    (1..=100).for_each(|step| history.sample(reading(step, 1)));
+    (101..=20_000).for_each(|step| history.sample(reading(step, 0)));
+    let lines = said(&mut Cursor::new(0, &history), &history);
+    let silent: Vec<u64> = samples(&lines)
+        .into_iter()
+        .filter(|it| it.contains("\"device\":1"))
+        .filter_map(|it| field(it, "step"))
+        .collect();
+    assert_eq!((silent.first(), silent.last()), (Some(&1), Some(&100)));
+    assert!(is_rising(&lines, "seq"));
+}
+
+#[test]
+fn since_gets_what_was_missed_and_no_more() {
+    let mut history = History::new(4 << 20);
+    (1..=1000).for_each(|step| history.sample(reading(step, 0)));
+    let lines = said(&mut Cursor::new(900, &history), &history);
+    assert_eq!(
+        samples(&lines).iter().filter_map(|it| field(it, "seq")).collect::<Vec<_>>(),
+        (901..=1000).collect::<Vec<_>>()
+    );
+    assert_eq!(samples(&said(&mut Cursor::new(1000, &history), &history)).len(), 0);
+    assert_eq!(samples(&said(&mut Cursor::new(5000, &history), &history)).len(), 1000, "another run's number");
+}
+
+#[test]
+fn a_viewer_that_lags_out_is_told_how_many_and_goes_on() {
+    let mut history = History::new(64 << 10);
+    (1..=10).for_each(|step| history.sample(reading(step, 0)));
+    let mut cursor = Cursor::new(0, &history);
+    assert_eq!(samples(&said(&mut cursor, &history)).len(), 10);
+    (11..=9999).for_each(|step| history.sample(reading(step, 0)));
+    let lines = said(&mut cursor, &history);
+    let lost: u64 = lines.iter().filter_map(|it| field(it, "samples")).sum();
+    assert!(lost > 0 && lines[0].contains("\"type\":\"lost\""));
+    assert_eq!(lost + samples(&lines).len() as u64, 9989);
+}
+
+#[test]
+fn memory_is_bounded_whatever_comes() {
+    let mut history = History::new(1 << 20);
+    for step in 0..60_000_u64 {
+        let mut it = reading(step, u32::try_from(step % 64).unwrap());
+        it.values = it.values.map(|value| value.wrapping_mul(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        history.sample(it);
+        let message = Some("x".repeat(4000));
+        history.note(Line::Oom(Oom { at_us: step, message, ..Oom::default() }));
+        history.note(Line::Lost(Lost { at_us: step, ..Lost::default() }));
+    }
+    assert!(history.bytes() <= (1 << 20) + (64 << 10), "{} bytes", history.bytes());
+}
+
+#[test]
+fn failures_outlive_marks() {
+    let mut history = History::new(1 << 20);
+    history.note(Line::Oom(Oom::default()));
+    (0..10_000).for_each(|_| history.note(Line::Mark(Mark::default())));
+    assert!(said(&mut Cursor::new(0, &history), &history).iter().any(|it| it.contains("\"type\":\"oom\"")));
+}

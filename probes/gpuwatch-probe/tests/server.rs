@@ -1,0 +1,376 @@
+//! A probe and its viewers over real sockets: who gets what, and what nobody can do to the job.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+
+#[path = "server/client.rs"]
+mod client;
+
+use client::{Client, field, samples, seqs};
+use gpuwatch_probe::{
+    Description, Probe, Refusal,
+    reading::Reading,
+    socket,
+    wire::{Device, Edge, Oom},
+};
+use std::{
+    fs,
+    io::Write,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, symlink},
+        net::UnixListener,
+    },
+    path::{Path, PathBuf},
+    process,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+fn started() -> (Probe, TempDir) {
+    let dir = private_dir();
+    (start_in(&[dir.path().to_owned()]), dir)
+}
+
+fn private_dir() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+fn start_in(directories: &[PathBuf]) -> Probe {
+    Probe::start(Description { directories: directories.to_vec(), ..Description::default() }).unwrap()
+}
+
+fn reading(step: u64) -> Reading {
+    let mut it = Reading { steps: step, edge: Edge::Step, ..Reading::default() };
+    for place in 0..15 {
+        it.put(place, (step << 12) + place as u64);
+    }
+    it
+}
+
+/// Pushes every step; no more at once than the queue holds.
+fn push_all(probe: &Probe, steps: impl Iterator<Item = u64>) {
+    for step in steps {
+        probe.push(&reading(step)).unwrap();
+    }
+}
+
+/// Pushes every step, as fast as `viewer` sees them, and returns what it saw.
+fn push_watched(probe: &Probe, viewer: &mut Client, last: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    for first in (1..=last).step_by(2000) {
+        let end = (first + 1999).min(last);
+        push_all(probe, first..=end);
+        lines.extend(viewer.until(|it| field(it, "step") == Some(end)));
+    }
+    lines
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_viewer_that_comes_after_5000_steps_sees_the_run_from_step_1() {
+    let (probe, _dir) = started();
+    push_watched(&probe, &mut Client::connect(&probe.socket()), 5000);
+    let mut viewer = Client::connect(&probe.socket());
+    let lines = viewer.until(|it| field(it, "step") == Some(5000));
+    assert!(lines[0].starts_with("{\"type\":\"hello\"") && lines[1].starts_with("{\"type\":\"history\""));
+    assert_eq!(
+        samples(&lines).iter().filter_map(|it| field(it, "step")).collect::<Vec<_>>(),
+        (1..=5000).collect::<Vec<_>>()
+    );
+    assert!(samples(&lines).iter().all(|it| field(it, "rss").is_some_and(|it| it > 100_000)));
+    assert!(seqs(&lines).is_sorted_by(|a, b| a < b));
+}
+
+#[test]
+fn two_viewers_at_once_see_the_same() {
+    let (probe, _dir) = started();
+    let mut viewers = [Client::connect(&probe.socket()), Client::connect(&probe.socket())];
+    viewers.iter_mut().for_each(|it| drop(it.until(|it| it.contains("\"live\""))));
+    push_all(&probe, 1..=2000);
+    probe.mark("epoch", Some(3)).unwrap();
+    probe.oom(Oom { tried: Some(5), message: Some("no memory".into()), ..Oom::default() }).unwrap();
+    let readers = viewers.map(|mut it| std::thread::spawn(move || it.rest()));
+    probe.stop("test");
+    let [one, two] = readers.map(|it| it.join().unwrap());
+    assert_eq!(one, two);
+    assert_eq!(samples(&one).len(), 2000);
+    assert!(
+        one[2000].contains("\"epoch\",\"value\":3") && one[2001].contains("no memory") && one[2002].contains("\"bye\"")
+    );
+    assert!(!probe.socket().exists());
+}
+
+#[test]
+fn a_viewer_that_reconnects_gets_what_it_missed() {
+    let (probe, _dir) = started();
+    push_all(&probe, 1..=100);
+    let mut first = Client::connect(&probe.socket());
+    let seen = first.until(|it| field(it, "step") == Some(100));
+    drop(first);
+    push_all(&probe, 101..=300);
+    let mut second = Client::connect(&probe.socket());
+    second.say(&format!("since seq={}\n", seqs(&seen).last().unwrap()));
+    let missed = second.until(|it| field(it, "step") == Some(300));
+    assert_eq!(
+        samples(&missed).iter().filter_map(|it| field(it, "step")).collect::<Vec<_>>(),
+        (101..=300).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_stopped_viewer_costs_the_job_nothing_and_the_others_nothing() {
+    let (probe, _dir) = started();
+    let mut stopped = Client::connect(&probe.socket());
+    stopped.say("since seq=0\n");
+    let mut other = Client::connect(&probe.socket());
+    other.until(|it| it.contains("\"live\""));
+    let lines = push_watched(&probe, &mut other, 30_000);
+    assert_eq!(samples(&lines).len(), 30_000);
+    let begin = Instant::now();
+    probe.stop("test");
+    assert!(begin.elapsed() < Duration::from_secs(2), "a stopped viewer does not hold up the end");
+    assert!(!probe.socket().exists());
+    drop(stopped);
+}
+
+#[test]
+fn a_viewer_that_lags_is_told_and_the_job_never_waits() {
+    let (probe, _dir) = started();
+    let mut lagging = Client::connect(&probe.socket());
+    lagging.until(|it| it.contains("\"live\""));
+    let mut slowest = Duration::ZERO;
+    let mut full = 0;
+    for step in 1..=50_000_u64 {
+        let begin = Instant::now();
+        full += u64::from(probe.push(&reading(step)) == Err(Refusal::Full));
+        slowest = slowest.max(begin.elapsed());
+    }
+    let lines = lagging.until(|it| it.contains("\"step\":50000,") || lost_last(it));
+    let lost: u64 = lines.iter().filter(|it| it.contains("\"lost\"")).filter_map(|it| field(it, "samples")).sum();
+    assert!(lost >= 1 || full == 0);
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    eventually("every loss is said", || {
+        let mut late = Client::connect(&probe.socket());
+        let lines = late.until(|it| it.contains("\"live\""));
+        let lost: u64 = lines.iter().filter(|it| it.contains("\"lost\"")).filter_map(|it| field(it, "samples")).sum();
+        lost == full
+    });
+}
+
+/// The last steps may themselves be what was lost.
+fn lost_last(line: &str) -> bool {
+    line.contains("\"lost\"") && field(line, "seq").is_some()
+}
+
+#[test]
+fn ten_thousand_samples_in_a_second_are_all_kept() {
+    let (probe, _dir) = started();
+    let begin = Instant::now();
+    let mut full = 0;
+    for step in 1..=10_000_u64 {
+        while begin.elapsed() < Duration::from_micros(step * 100) {
+            std::hint::spin_loop();
+        }
+        full += u64::from(probe.push(&reading(step)).is_err());
+    }
+    assert_eq!(full, 0);
+}
+
+#[test]
+fn killed_viewers_leave_nothing() {
+    let (probe, _dir) = started();
+    push_all(&probe, 1..=1000);
+    for _ in 0..200 {
+        drop(Client::connect(&probe.socket()));
+    }
+    eventually("places are free again", || {
+        let mut viewer = Client::connect(&probe.socket());
+        viewer.line().is_some_and(|it| it.contains("\"hello\""))
+    });
+}
+
+#[test]
+fn the_viewer_after_the_last_place_is_told_why() {
+    let (probe, _dir) = started();
+    let mut viewers: Vec<Client> = (0..32).map(|_| Client::connect(&probe.socket())).collect();
+    viewers.iter_mut().for_each(|it| drop(it.until(|it| it.contains("\"live\""))));
+    let refused = Client::connect(&probe.socket()).rest();
+    assert!(
+        matches!(&refused[..], [one] if one.contains("\"refused\"") && one.contains("as many viewers")),
+        "{refused:?}"
+    );
+    viewers.pop();
+    eventually("a place is free", || {
+        Client::connect(&probe.socket()).line().is_some_and(|it| it.contains("\"hello\""))
+    });
+}
+
+#[test]
+fn requests_that_are_none_close_their_own_connection_only() {
+    let (probe, _dir) = started();
+    let mut witness = Client::connect(&probe.socket());
+    witness.until(|it| it.contains("\"live\""));
+    for (request, answer) in [
+        (&b"\xff\xfe\n"[..], "not UTF-8"),
+        (&[b'x'; 100_000][..], "longer than 4096"),
+        (&[b'\n'; 4096][..], ""),
+        (&b"dance\n".repeat(1000)[..], "unknown verb"),
+    ] {
+        let mut hostile = Client::connect(&probe.socket());
+        // The probe may have closed before all is said.
+        let _ = hostile.stream().write_all(request);
+        let lines = if answer.is_empty() { hostile.until(|it| it.contains("\"live\"")) } else { hostile.rest() };
+        assert!(lines.iter().any(|it| it.contains(answer)), "{answer}: {lines:?}");
+    }
+    push_all(&probe, 1..=10);
+    witness.until(|it| field(it, "step") == Some(10));
+}
+
+#[test]
+fn unknown_verbs_are_refused_and_the_stream_goes_on() {
+    let (probe, _dir) = started();
+    push_all(&probe, 1..=3);
+    let mut viewer = Client::connect(&probe.socket());
+    viewer.say("sites steps=8\nsince seq=x\nsince seq=99999999999999999999999\nhello\n\nsince seq=0\nsince seq=1\n");
+    let lines = viewer.until(|it| field(it, "step") == Some(3));
+    assert_eq!(lines.iter().filter(|it| it.contains("\"refused\"")).count(), 5, "{lines:?}");
+    assert_eq!(samples(&lines).len(), 3);
+}
+
+#[test]
+fn a_mute_viewer_is_served_like_any() {
+    let (probe, _dir) = started();
+    push_all(&probe, 1..=3);
+    let mut viewer = Client::connect(&probe.socket());
+    viewer.stream().shutdown(std::net::Shutdown::Write).unwrap();
+    viewer.until(|it| field(it, "step") == Some(3));
+    push_all(&probe, 4..=5);
+    viewer.until(|it| field(it, "step") == Some(5));
+}
+
+#[test]
+fn what_it_learns_later_it_says_again() {
+    let (probe, _dir) = started();
+    let mut viewer = Client::connect(&probe.socket());
+    viewer.until(|it| it.contains("\"live\""));
+    probe.device(Device { ordinal: 3, uuid: Some("GPU-3".into()), ..Device::default() }).unwrap();
+    viewer.until(|it| it.contains("\"hello\"") && it.contains("GPU-3"));
+}
+
+#[test]
+fn directories_of_others_are_not_used() {
+    let dir = private_dir();
+    let at = |name: &str| dir.path().join(name);
+    let open = at("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(dir.path(), at("link")).unwrap();
+    fs::write(at("file"), "").unwrap();
+    assert_eq!(socket::check(&at("none")), Err(socket::Reason::Missing));
+    assert_eq!(socket::check(&at("link")), Err(socket::Reason::Symlink));
+    assert_eq!(socket::check(&at("file")), Err(socket::Reason::NotADirectory));
+    assert_eq!(socket::check(&open), Err(socket::Reason::Mode(0o755)));
+    let owner = dir.path().metadata().unwrap().uid();
+    assert_eq!(socket::check_owner(dir.path(), owner + 1), Err(socket::Reason::Foreign(owner)));
+    assert_eq!(socket::check(dir.path()), Ok(()));
+
+    let probe = start_in(&[open.clone(), at("link"), at("file"), at("deep/new")]);
+    assert_eq!(probe.socket().parent(), Some(at("deep/new").as_path()));
+    let refused = Probe::start(Description { directories: vec![open, at("link")], ..Description::default() });
+    let why = refused.err().expect("nowhere to listen").to_string();
+    assert!(why.contains("0755") && why.contains("symbolic link") && why.contains("GPUWATCH_SOCKET_DIR"), "{why}");
+}
+
+#[test]
+fn the_socket_is_its_owners_alone_and_nothing_else_is_left() {
+    let (probe, dir) = started();
+    let mode = fs::symlink_metadata(probe.socket()).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(names(dir.path()), [format!("{}.sock", process::id())]);
+    drop(probe);
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_path_longer_than_an_address_works() {
+    let dir = private_dir();
+    let long = dir.path().join("d".repeat(120)).join("e".repeat(120));
+    let probe = start_in(&[long]);
+    assert!(probe.socket().as_os_str().len() > 240);
+    push_all(&probe, 1..=3);
+    Client::connect(&probe.socket()).until(|it| field(it, "step") == Some(3));
+    assert!(!socket::is_stale(&probe.socket()));
+    probe.stop("test");
+    assert!(!probe.socket().exists());
+}
+
+#[test]
+fn stale_sockets_go_and_living_ones_stay() {
+    let dir = private_dir();
+    let taken = dir.path().join(format!("{}.sock", process::id()));
+    drop(UnixListener::bind(dir.path().join("1.sock")).unwrap());
+    let living = UnixListener::bind(&taken).unwrap();
+    let probe = start_in(&[dir.path().to_owned()]);
+    assert_eq!(probe.socket(), dir.path().join(format!("{}.1.sock", process::id())));
+    assert_eq!(names(dir.path()), [format!("{}.1.sock", process::id()), format!("{}.sock", process::id())]);
+    drop(probe);
+    drop(living);
+    assert!(socket::is_stale(&taken));
+    assert_eq!(start_in(&[dir.path().to_owned()]).socket(), taken);
+}
+
+#[test]
+fn a_socket_that_vanished_is_made_again() {
+    let (probe, _dir) = started();
+    push_all(&probe, 1..=3);
+    let mut before = Client::connect(&probe.socket());
+    before.until(|it| field(it, "step") == Some(3));
+    fs::remove_file(probe.socket()).unwrap();
+    eventually("it is there again", || socket::connect(&probe.socket()).is_ok());
+    Client::connect(&probe.socket()).until(|it| field(it, "step") == Some(3));
+    push_all(&probe, 4..=4);
+    before.until(|it| field(it, "step") == Some(4));
+}
+
+#[test]
+fn a_stopped_probe_takes_nothing() {
+    let (probe, _dir) = started();
+    probe.stop("test");
+    assert_eq!(probe.push(&reading(1)), Err(Refusal::Off));
+    assert_eq!(probe.mark("late", None), Err(Refusal::Off));
+    probe.stop("again");
+}
+
+#[test]
+fn pushing_is_cheap() {
+    let (probe, _dir) = started();
+    let mut viewer = Client::connect(&probe.socket());
+    viewer.until(|it| it.contains("\"live\""));
+    let mut nanoseconds: Vec<u128> = (1..=20_000_u64)
+        .map(|step| {
+            let sample = reading(step);
+            let begin = Instant::now();
+            let _ = probe.push(&sample);
+            begin.elapsed().as_nanos()
+        })
+        .collect();
+    nanoseconds.sort_unstable();
+    let [p50, p99] = [10_000, 19_800].map(|place| nanoseconds[place]);
+    println!("push: p50 {p50} ns, p99 {p99} ns, max {} ns", nanoseconds[19_999]);
+    assert!(p50 < 20_000, "{p50} ns");
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

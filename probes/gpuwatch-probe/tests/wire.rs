@@ -1,0 +1,164 @@
+//! The wire's text: golden lines that never change, and what is encoded by hand is what serde decodes.
+
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+
+use gpuwatch_probe::wire::{
+    Bye, Counters, Device, Edge, Hello, History, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, Refused, Sample, encode,
+};
+
+/// One of each, every field set, in the order of the golden file; then the least that each may hold.
+fn lines() -> Vec<Line> {
+    let text = |it: &str| Some(it.to_owned());
+    let mut counters = [None; Counters::NAMES.len()];
+    for (place, value) in counters.iter_mut().enumerate() {
+        *value = Some(1 << (place * 3));
+    }
+    vec![
+        Line::Hello(Hello {
+            seq: 7,
+            protocol: 1,
+            probe: "gpuwatch-probe/0.1.0".into(),
+            pid: 4242,
+            start_us: Some(1_700_000_000_000_000),
+            host: "node7".into(),
+            argv: ["python", "train.py", "--api-key=…"].map(str::to_owned).to_vec(),
+            cwd: text("/home/ada"),
+            framework: text("torch"),
+            framework_version: text("2.15.0"),
+            backend: text("native"),
+            allocator_conf: text("expandable_segments:True"),
+            run: text("0123456789abcdef0123456789abcdef"),
+            restart: Some(0),
+            rank: Some(3),
+            local_rank: Some(1),
+            world_size: Some(8),
+            job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
+            devices: vec![
+                Device { ordinal: 0, uuid: text("GPU-1"), name: text("NVIDIA H200"), total: Some(150_754_820_096) },
+                Device { ordinal: 1, ..Device::default() },
+            ],
+            monotonic_us: 5_000_000,
+            unix_us: 1_700_000_005_000_000,
+        }),
+        Line::Sample(Sample {
+            seq: Some(8),
+            at_us: 5_000_100,
+            device: 0,
+            edge: Edge::Step,
+            step: Some(17),
+            counters: Counters::from_values(&counters),
+        }),
+        Line::Mark(Mark { seq: Some(9), at_us: 5_000_200, name: "epoch".into(), value: Some(-3) }),
+        Line::Oom(Oom {
+            seq: Some(10),
+            at_us: 5_000_300,
+            device: 1,
+            step: Some(18),
+            tried: Some(1 << 30),
+            device_free: Some(1 << 20),
+            limit: Some(1 << 33),
+            message: text("CUDA out of memory.\n\tTried \"1 GiB\"\u{1}\u{7f}\u{2028}🦀"),
+        }),
+        Line::Lost(Lost { seq: Some(11), at_us: 5_000_400, samples: 12 }),
+        Line::History(History { from_us: 1, to_us: 2, stride: 64 }),
+        Line::Live(Live { seq: 11 }),
+        Line::Bye(Bye { seq: Some(12), at_us: 5_000_500, reason: "exit".into() }),
+        Line::Refused(Refused { reason: "unknown verb".into() }),
+        Line::Unknown,
+        Line::Hello(Hello::default()),
+        Line::Sample(Sample { edge: Edge::Call, ..Sample::default() }),
+        Line::Sample(Sample {
+            edge: Edge::Tick,
+            counters: Counters { rss: Some(u64::MAX), ..Counters::default() },
+            ..Sample::default()
+        }),
+        Line::Mark(Mark { value: Some(i64::MIN), ..Mark::default() }),
+        Line::Oom(Oom::default()),
+        Line::Lost(Lost::default()),
+    ]
+}
+
+fn encoded(line: &Line) -> String {
+    let mut text = String::new();
+    encode(line, &mut text);
+    text
+}
+
+fn decoded(text: &str) -> Line {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn golden_lines_never_change() {
+    let text: String = lines().iter().map(encoded).collect();
+    for (ours, golden) in text.lines().zip(include_str!("wire/golden.jsonl").lines()) {
+        assert_eq!(ours, golden);
+    }
+    assert_eq!(text, include_str!("wire/golden.jsonl"));
+}
+
+#[test]
+fn what_is_encoded_by_hand_is_what_serde_decodes() {
+    for line in lines() {
+        assert_eq!(decoded(&encoded(&line)), line);
+    }
+}
+
+#[test]
+fn any_text_survives() {
+    let every: String = (0..0x3000).chain([0xfffd, 0xffff, 0x1_0000, 0x10_ffff]).filter_map(char::from_u32).collect();
+    let characters: Vec<char> = every.chars().collect();
+    for part in characters.chunks(500) {
+        let line = Line::Mark(Mark { name: part.iter().collect(), ..Mark::default() });
+        let text = encoded(&line);
+        assert_eq!(text.matches('\n').count(), 1, "one line");
+        assert_eq!(decoded(&text), line);
+    }
+}
+
+#[test]
+fn no_line_is_longer_than_a_line_may_be() {
+    for long in ["\u{1}".repeat(200_000), "\"".repeat(200_000), "🦀".repeat(100_000)] {
+        let some = || Some(long.clone());
+        let device = Device { ordinal: u32::MAX, uuid: some(), name: some(), total: Some(u64::MAX) };
+        let hello = Hello {
+            probe: long.clone(),
+            host: long.clone(),
+            argv: [vec![String::new(); 100_000], vec![long.clone(); 10]].concat(),
+            cwd: some(),
+            framework: some(),
+            framework_version: some(),
+            backend: some(),
+            allocator_conf: some(),
+            run: some(),
+            job: Some(Job { scheduler: long.clone(), id: long.clone() }),
+            devices: vec![device; 200],
+            ..Hello::default()
+        };
+        let full = Hello { argv: vec![long.clone(); 100], ..hello.clone() };
+        let mark = Mark { name: long.clone(), ..Mark::default() };
+        let oom = Oom { message: some(), ..Oom::default() };
+        let bye = Bye { reason: long.clone(), ..Bye::default() };
+        for line in [Line::Hello(hello), Line::Hello(full), Line::Mark(mark), Line::Oom(oom), Line::Bye(bye)] {
+            let text = encoded(&line);
+            assert!(text.len() <= LINE_MAX, "{} bytes", text.len());
+            assert!(text.contains('…'), "what is left out is said");
+            decoded(&text);
+        }
+    }
+}
+
+#[test]
+fn unknown_types_and_fields_are_ignored() {
+    assert_eq!(decoded(r#"{"type":"weather","at_us":1,"sunny":true}"#), Line::Unknown);
+    let sample =
+        decoded(r#"{"type":"sample","at_us":1,"colour":"red","rss":[1],"allocated":5}"#.replace("[1]", "2").as_str());
+    assert_eq!(
+        sample,
+        Line::Sample(Sample {
+            at_us: 1,
+            counters: Counters { rss: Some(2), allocated: Some(5), ..Counters::default() },
+            ..Sample::default()
+        })
+    );
+}
