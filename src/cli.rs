@@ -140,7 +140,8 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Demo { seed, look }) => show_demo(seed, &look),
         Some(Command::Record { output, watching }) => record(output, &watching),
         Some(Command::Once { json, watching }) => {
-            runtime()?.block_on(async { once::print(&mut Sources::start(watching.sources()).events, json).await })?;
+            runtime()?
+                .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
             Ok(0)
         }
         Some(Command::DemoJob { job }) => {
@@ -157,7 +158,7 @@ fn view(live: &Live) -> Result<u8> {
         let mut sources = Sources::start(live.watching.sources());
         if !term::is_screen() {
             say(format_args!("no terminal for the live view (stdin, stdout or TERM): the same as `gpuwatch once`"));
-            once::print(&mut sources.events, false).await?;
+            once::print(&mut sources.events, 0, false).await?;
             return Ok(0);
         }
         Ok(code(live::watch(&mut sources.events, &theme).await?))
@@ -170,7 +171,7 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
         let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
         if !term::is_screen() {
             say(format_args!("no terminal for the live view (stdin, stdout or TERM): the demo as text"));
-            once::print(&mut demo.events, false).await?;
+            once::print(&mut demo.events, demo::RANKS.len(), false).await?;
             return Ok(0);
         }
         Ok(code(live::watch(&mut demo.events, &theme).await?))

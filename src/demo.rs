@@ -21,7 +21,7 @@ use std::{
 use tokio::sync::mpsc::{Receiver, channel};
 
 /// The ranks: what they do, and on which devices.
-const RANKS: [(Kind, &[u32]); 4] =
+pub const RANKS: [(Kind, &[u32]); 4] =
     [(Kind::Steady, &[0]), (Kind::Leaking, &[1]), (Kind::Fragmenting, &[2]), (Kind::Pending, &[3, 0])];
 
 /// A running demo. Dropping it ends its jobs.

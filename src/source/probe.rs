@@ -14,8 +14,13 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, interval_at},
 };
+
+/// Between two looks into the directories; shorter at first, as a job is often started just before its viewer.
+const SCAN_EVERY: Duration = Duration::from_secs(1);
+const FIRST_SCANS_EVERY: Duration = Duration::from_millis(200);
+const FIRST_SCANS: u32 = 10;
 
 /// After a fault that will hardly heal (another protocol, garbage), a socket is left alone for this long.
 const LEAVE_ALONE: Duration = Duration::from_secs(3600);
@@ -65,8 +70,8 @@ pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, telle
     let mut left_alone: HashMap<(u64, u64), Instant> = HashMap::new();
     let mut told: HashSet<String> = HashSet::new();
     let mut connections = tokio::task::JoinSet::new();
-    let mut scan = interval(Duration::from_secs(1));
-    scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut scan = interval(FIRST_SCANS_EVERY);
+    let mut scans = 0;
     loop {
         tokio::select! {
             Some(end) = ended.recv() => {
@@ -82,6 +87,11 @@ pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, telle
                 while connections.try_join_next().is_some() {}
             }
             _ = scan.tick() => {
+                scans += 1;
+                if scans == FIRST_SCANS {
+                    scan = interval_at(tokio::time::Instant::now() + SCAN_EVERY, SCAN_EVERY);
+                    scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                }
                 left_alone.retain(|_, until| *until > Instant::now());
                 let (found, troubles) = sockets(&directories(&options, &pids));
                 for trouble in troubles {

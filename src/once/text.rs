@@ -1,0 +1,163 @@
+//! The text of `gpuwatch once`: devices with their ladders, probed jobs, what a user should know.
+
+use crate::{
+    analysis::{fragmentation::Stuck, growth::Trend},
+    event::{DriverState, Trouble},
+    findings::{DeviceFindings, Findings, ProcessFindings},
+    session::{
+        Session,
+        device::Device,
+        process::{Life, Process},
+    },
+    text::Foreign,
+    units::{Bytes, per_step},
+};
+use std::fmt::Write;
+
+const UNKNOWN: &str = "–";
+
+/// The whole report, its last newline included.
+pub(super) fn report(session: &Session, findings: &Findings) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_report(&mut out, session, findings);
+    out
+}
+
+fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std::fmt::Result {
+    match &session.driver {
+        Some(DriverState::Up { version: Some(version) }) => writeln!(out, "driver {version}")?,
+        Some(DriverState::Up { version: None }) => writeln!(out, "driver {UNKNOWN}")?,
+        Some(DriverState::Stalled { .. }) => writeln!(out, "driver: a call has not come back; figures are missing")?,
+        Some(DriverState::Absent { why }) => writeln!(out, "driver: {why}")?,
+        Some(DriverState::Off) => writeln!(out, "driver: not asked (--no-nvml)")?,
+        None => writeln!(out, "driver: no answer yet")?,
+    }
+    if session.devices.is_empty() {
+        writeln!(out, "no devices")?;
+    }
+    for (it, found) in session.devices.iter().zip(&findings.devices) {
+        device(out, session, it, found)?;
+    }
+    for process in &session.processes {
+        if !process.is_alive() || process.devices.is_empty() {
+            writeln!(out, "\n{}: {}", who(process), life(process))?;
+        }
+    }
+    for notice in session.notices.iter() {
+        writeln!(out, "\nnote: {}", notice.value)?;
+    }
+    Ok(())
+}
+
+fn device(out: &mut String, session: &Session, it: &Device, found: &DeviceFindings) -> std::fmt::Result {
+    let index = it.index.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    writeln!(out, "\ndevice {index}  {}  {}", it.name, Foreign::new(it.id.0.as_str()))?;
+    if it.gone.is_some() {
+        writeln!(out, "  gone from the driver's list")?;
+    }
+    match it.memory.as_ref().map(|it| &it.value) {
+        Some(Ok(memory)) => writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?,
+        Some(Err(why)) => writeln!(out, "  memory: {}", trouble(why))?,
+        None => {}
+    }
+    for rung in found.ladder.by_gap() {
+        let bytes = rung.bytes.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+        let clash = if rung.inconsistent.is_some() { "  inconsistent: read at different instants" } else { "" };
+        writeln!(out, "    {:<12} {bytes:>10}{clash}", rung.gap.meaning().name)?;
+    }
+    let sum = found.ladder.sum();
+    writeln!(out, "    {:<12} {sum:>10}", if found.ladder.total.is_some() { "total" } else { "known" })?;
+    for process in &found.processes {
+        if let Some(probed) = session.process(process.probe) {
+            probed_process(out, probed, process)?;
+        }
+    }
+    match it.processes.as_ref().map(|it| &it.value) {
+        Some(Err(why)) => writeln!(out, "  processes: {}", trouble(why))?,
+        _ if found.foreign_pids => writeln!(
+            out,
+            "  the driver's process numbers are the host's: what is used here cannot be attributed; gpuwatch on the host can"
+        )?,
+        _ => unprobed(out, session, it)?,
+    }
+    Ok(())
+}
+
+fn probed_process(out: &mut String, process: &Process, found: &ProcessFindings) -> std::fmt::Result {
+    let Some(on) = process.devices.iter().find(|it| it.ordinal == found.ordinal) else { return Ok(()) };
+    let step = on.step.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| Bytes(it).to_string());
+    writeln!(
+        out,
+        "  {}: step {step}, allocated {}, reserved {}",
+        who(process),
+        bytes(on.counters.allocated),
+        bytes(on.counters.reserved)
+    )?;
+    let growth = match found.trend {
+        Trend::TooFew { .. } => "too few steps to say whether it grows".to_owned(),
+        Trend::Flat { steps } => format!("no growth over {steps} steps"),
+        Trend::Growing { per_step: it, steps } | Trend::Shrinking { per_step: it, steps } => {
+            format!("{} over {steps} steps", per_step(it))
+        }
+    };
+    let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| format!("{:.0} %", it * 100.0));
+    let stuck = match found.fragmentation.stuck {
+        Stuck::NotMeasurable => "stuck not measurable with expandable segments".to_owned(),
+        _ => format!("stuck {}", share(found.fragmentation.stuck_share())),
+    };
+    writeln!(out, "    {growth}; cached {} of reserved, {stuck}", share(found.fragmentation.share()))
+}
+
+/// Processes that only the driver knows, each with the line that would probe it.
+fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Result {
+    for used in it.process_list().unwrap_or_default() {
+        if session.on_device(&it.id).any(|(process, _)| process.pid == Some(used.pid)) {
+            continue;
+        }
+        let bytes = used.used.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+        let Some(who) = session.people.get(&used.pid) else {
+            writeln!(out, "  pid {}: {bytes}, not a process that can be seen from here", used.pid)?;
+            continue;
+        };
+        let command: Vec<String> = who.argv.iter().map(quoted).collect();
+        writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
+        writeln!(out, "    gpuwatch run -- {}", command.join(" "))?;
+    }
+    Ok(())
+}
+
+fn quoted(word: &Foreign) -> String {
+    let shown = word.to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_=+./:,@%".contains(c);
+    if !shown.is_empty() && shown.chars().all(plain) { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) }
+}
+
+fn who(process: &Process) -> String {
+    let pid = process.any_pid().map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    let rank = process.rank().map_or_else(String::new, |it| format!("rank {it}, "));
+    let argv: Vec<Foreign> =
+        process.hello.iter().flat_map(|it| &it.argv).take(3).map(|it| Foreign::new(it.as_str())).collect();
+    let words: Vec<String> = argv.iter().map(ToString::to_string).collect();
+    format!("{rank}pid {pid} ({})", words.join(" "))
+}
+
+fn life(process: &Process) -> String {
+    match &process.life {
+        Life::Found | Life::CatchingUp => "its history is coming".to_owned(),
+        Life::Live => "live, nothing read yet".to_owned(),
+        Life::Incompatible { protocol } => format!("speaks protocol {protocol}, which this gpuwatch does not"),
+        Life::Ended { reason, .. } => format!("ended ({reason})"),
+        Life::Gone { why, .. } => why.to_string(),
+    }
+}
+
+fn trouble(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::NoPermission => "this user may not ask".to_owned(),
+        Trouble::NotSupported => "this device or driver does not say".to_owned(),
+        Trouble::Lost => "the device fell off the bus: reset it, or reboot".to_owned(),
+        Trouble::Other(why) => why.to_string(),
+    }
+}
