@@ -1,0 +1,353 @@
+//! `gpuwatch run` as a job and its shell see it: as if it were not there.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt, process::ExitStatusExt},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use tempfile::TempDir;
+
+/// A home of its own, so that no test sees another's files.
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn variables(&self) -> [(&'static str, std::path::PathBuf); 4] {
+        let path = self.0.path();
+        [
+            ("XDG_CACHE_HOME", path.join("cache")),
+            ("XDG_STATE_HOME", path.join("state")),
+            ("GPUWATCH_SOCKET_DIR", path.join("sockets")),
+            ("GPUWATCH_NVML_PATH", path.join("no-nvml")),
+        ]
+    }
+
+    fn gpuwatch(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpuwatch"));
+        command.args(arguments).envs(self.variables());
+        command
+    }
+
+    fn run(&self, job: &[&str]) -> Command {
+        let mut command = self.gpuwatch(&["run", "--"]);
+        command.args(job);
+        command
+    }
+}
+
+fn done(mut command: Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Starts it and waits for its first line.
+fn started(mut command: Command) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, out)
+}
+
+fn send(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn the_exit_code_is_the_jobs() {
+    let home = Home::new();
+    for code in [0, 1, 3, 127, 255] {
+        let output = done(home.run(&["sh", "-c", &format!("exit {code}")]));
+        assert_eq!(output.status.code(), Some(code));
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_started_is_said_as_shells_say_it() {
+    let home = Home::new();
+    let output = done(home.run(&["no-such-\u{1b}[31mcommand", "--flag"]));
+    assert_eq!(output.status.code(), Some(127));
+    assert_eq!(text(&output.stderr), "gpuwatch: no-such-\\u{1b}[31mcommand: command not found\n");
+    let plain = home.0.path().join("plain");
+    fs::write(&plain, "echo run by a shell $1").unwrap();
+    let output = done(home.run(&[plain.to_str().unwrap()]));
+    assert_eq!(output.status.code(), Some(126));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    fs::set_permissions(&plain, fs::Permissions::from_mode(0o700)).unwrap();
+    let output = done(home.run(&[plain.to_str().unwrap(), "too"]));
+    assert_eq!(text(&output.stdout), "run by a shell too\n");
+}
+
+#[test]
+fn arguments_of_every_kind_reach_the_job() {
+    let home = Home::new();
+    let mut command = home.run(&["printf", "%s\\n", "--help", "-V", "", "a b", "--"]);
+    command.arg(OsStr::from_bytes(b"\xff\xfe"));
+    assert_eq!(done(command).stdout, b"--help\n-V\n\na b\n--\n\xff\xfe\n");
+    assert_eq!(done(home.gpuwatch(&["run"])).status.code(), Some(2));
+    assert_eq!(done(home.gpuwatch(&["run", "--no-such-flag-of-ours"])).status.code(), Some(127));
+}
+
+#[test]
+fn a_job_that_dies_by_a_signal_takes_run_with_it() {
+    let home = Home::new();
+    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11), ("ABRT", 6), ("INT", 2), ("USR1", 10)] {
+        let mut command = home.run(&["sh", "-c", &format!("kill -{name} $$")]);
+        command.current_dir(home.0.path());
+        assert_eq!(done(command).status.signal(), Some(number), "{name}");
+    }
+    let left: Vec<_> = fs::read_dir(home.0.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|it| it.to_string_lossy().contains("core")), "{left:?}");
+}
+
+#[test]
+fn input_and_output_pass_through() {
+    let home = Home::new();
+    let mut command = home.run(&["sh", "-c", "cat; echo aside >&2"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|it| (it % 256) as u8).collect();
+    let mut input = child.stdin.take().unwrap();
+    let sent = bytes.clone();
+    let writer = thread::spawn(move || input.write_all(&sent).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.stdout == bytes);
+    assert_eq!(text(&output.stderr), "aside\n");
+}
+
+#[test]
+fn signals_to_us_alone_reach_the_job_once() {
+    let home = Home::new();
+    let job = "import signal, sys, time\n\
+               came = []\n\
+               for it in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):\n    \
+                   signal.signal(it, lambda number, frame: came.append(number))\n\
+               print('ready', flush=True)\n\
+               while not came: time.sleep(0.01)\n\
+               time.sleep(0.2)\n\
+               print(came, flush=True)\n\
+               sys.exit(7)\n";
+    use rustix::process::Signal;
+    for signal in [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2] {
+        let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
+        send(&child, signal);
+        let mut said = String::new();
+        out.read_to_string(&mut said).unwrap();
+        assert_eq!(said, format!("[{}]\n", signal.as_raw()));
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+}
+
+#[test]
+fn a_job_may_block_a_signal() {
+    let home = Home::new();
+    let job = "import signal, time\n\
+               signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n\
+               print('ready', flush=True)\n\
+               while signal.SIGUSR1 not in signal.sigpending(): time.sleep(0.01)\n\
+               print('pending', signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1, flush=True)\n";
+    let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
+    send(&child, rustix::process::Signal::USR1);
+    let mut said = String::new();
+    out.read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), child.wait().unwrap().code()), ("pending True\n", Some(0)));
+}
+
+#[test]
+fn what_is_ignored_stays_ignored() {
+    let home = Home::new();
+    let job = "import signal, time\n\
+               print('ready', flush=True)\n\
+               print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN, flush=True)\n\
+               input()\n";
+    let program = env!("CARGO_BIN_EXE_gpuwatch");
+    let mut command = Command::new("sh");
+    command.envs(home.variables());
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", program, "run", "--", "python3", "-c", job]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    out.read_line(&mut said).unwrap();
+    out.read_line(&mut said).unwrap();
+    assert_eq!(said, "ready\nTrue\n");
+    send(&child, rustix::process::Signal::HUP);
+    child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn launchers_to_other_machines_are_warned_about() {
+    let home = Home::new();
+    let srun = home.0.path().join("srun");
+    fs::write(&srun, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&srun, fs::Permissions::from_mode(0o700)).unwrap();
+    let output = done(home.run(&[srun.to_str().unwrap(), "-n2", "python"]));
+    assert_eq!(text(&output.stdout), "-n2 python\n");
+    assert!(text(&output.stderr).contains("srun … gpuwatch run -- python"), "{output:?}");
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_does_not_stop_the_job() {
+    let home = Home::new();
+    let mut command = home.run(&["sh", "-c", "echo $PYTHONPATH; test -f \"$GPUWATCH_PROBE_SO\""]);
+    command.env("XDG_CACHE_HOME", "/proc/version").env("PYTHONPATH", "/kept");
+    let output = done(command);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).ends_with(":/kept\n"), "{output:?}");
+}
+
+#[test]
+fn env_prints_what_probes_a_job_started_otherwise() {
+    let home = Home::new();
+    let program = env!("CARGO_BIN_EXE_gpuwatch");
+    let mut command = Command::new("sh");
+    command.envs(home.variables()).env("PYTHONPATH", "/it's here");
+    let script = format!(
+        "eval \"$('{program}' env)\" && python3 -c 'import gpuwatch_probe, sys; print(sys.path[2]); print(gpuwatch_probe.mark(1))'; \
+         printf '%s %s' \"$GPUWATCH_RUN\" \"$GPUWATCH_SOCKET_DIR\""
+    );
+    let output = done({
+        command.args(["-c", &script]);
+        command
+    });
+    let said = text(&output.stdout);
+    let [path, marked, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{output:?}") };
+    assert_eq!((path, marked), ("/it's here", "None"));
+    assert!(last.len() > 33 && last[..32].bytes().all(|it| it.is_ascii_hexdigit()), "{last}");
+}
+
+/// A terminal with an interactive shell in it, and what has been written there.
+struct Terminal {
+    writer: Box<dyn Write + Send>,
+    heard: mpsc::Receiver<Vec<u8>>,
+    seen: String,
+    shell: Box<dyn portable_pty::Child + Send + Sync>,
+}
+
+impl Terminal {
+    fn open(home: &Home) -> Self {
+        let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 120, pixel_width: 0, pixel_height: 0 }).unwrap();
+        let mut command = CommandBuilder::new("bash");
+        command.args(["--norc", "--noprofile", "-i"]);
+        for (name, value) in home.variables() {
+            command.env(name, value);
+        }
+        command.env("PS1", "prompt> ");
+        command.env("GPUWATCH_PROGRAM", env!("CARGO_BIN_EXE_gpuwatch"));
+        let shell = pair.slave.spawn_command(command).unwrap();
+        drop(pair.slave);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let writer = pair.master.take_writer().unwrap();
+        let (tell, heard) = mpsc::channel();
+        thread::spawn(move || {
+            let _master = pair.master;
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut buffer) {
+                if tell.send(buffer[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut terminal = Self { writer, heard, seen: String::new(), shell };
+        terminal.until("prompt> ");
+        terminal
+    }
+
+    fn say(&mut self, text: &str) {
+        self.writer.write_all(text.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+    }
+
+    /// Everything up to `text`, which must come.
+    fn until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                let rest = self.seen.split_off(at + text.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(_) => panic!("{text:?} did not come, but {:?}", self.seen),
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+const PATIENT: &str = r"
+import signal, sys, time
+interrupts = 0
+print('ready' + '!', flush=True)
+while True:
+    try:
+        line = sys.stdin.readline()
+        print('heard ' + line.strip() + '!', flush=True)
+    except KeyboardInterrupt:
+        interrupts += 1
+        time.sleep(0.3)
+        print('interrupted %d!' % interrupts, flush=True)
+        if interrupts == 2: sys.exit(5)
+";
+
+#[test]
+fn a_terminal_interrupts_stops_and_continues_the_job_as_without_us() {
+    let home = Home::new();
+    let job = home.0.path().join("job.py");
+    fs::write(&job, PATIENT).unwrap();
+    let mut terminal = Terminal::open(&home);
+    for prefix in ["", "$GPUWATCH_PROGRAM run -- "] {
+        terminal.say(&format!("{prefix}python3 {}\n", job.display()));
+        terminal.until("ready!");
+        terminal.say("\u{3}");
+        terminal.until("interrupted 1!");
+        terminal.say("\u{1a}");
+        assert!(terminal.until("prompt> ").contains("Stopped"), "{prefix}");
+        terminal.say("fg\n");
+        terminal.until("job.py");
+        terminal.say("hello\n");
+        terminal.until("heard hello!");
+        terminal.say("\u{3}");
+        terminal.until("interrupted 2!");
+        terminal.until("prompt> ");
+        terminal.say("echo code $?.\n");
+        terminal.until("code 5.");
+        terminal.until("prompt> ");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_job_that_does_not_handle_it() {
+    let home = Home::new();
+    let mut terminal = Terminal::open(&home);
+    terminal.say("$GPUWATCH_PROGRAM run -- sh -c 'echo ready!; exec sleep 60'\n");
+    terminal.until("ready!");
+    terminal.until("ready!");
+    terminal.say("\u{3}");
+    terminal.until("prompt> ");
+    terminal.say("echo code $?.\n");
+    terminal.until("code 130.");
+}
