@@ -120,8 +120,7 @@ fn a_job_that_dies_by_a_signal_takes_run_with_it() {
 fn input_and_output_pass_through() {
     let home = Home::new();
     let mut command = home.run(&["sh", "-c", "cat; echo aside >&2"]);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let bytes: Vec<u8> = (0..100_000_u32).map(|it| (it % 256) as u8).collect();
     let mut input = child.stdin.take().unwrap();
     let sent = bytes.clone();
@@ -243,7 +242,8 @@ struct Terminal {
 
 impl Terminal {
     fn open(home: &Home) -> Self {
-        let pair = native_pty_system().openpty(PtySize { rows: 24, cols: 120, pixel_width: 0, pixel_height: 0 }).unwrap();
+        let pair =
+            native_pty_system().openpty(PtySize { rows: 24, cols: 120, pixel_width: 0, pixel_height: 0 }).unwrap();
         let mut command = CommandBuilder::new("bash");
         command.args(["--norc", "--noprofile", "-i"]);
         for (name, value) in home.variables() {
@@ -299,18 +299,18 @@ impl Drop for Terminal {
 }
 
 const PATIENT: &str = r"
-import signal, sys, time
-interrupts = 0
-print('ready' + '!', flush=True)
-while True:
+import sys, time
+interrupts, said = 0, 'ready'
+while interrupts < 2:
     try:
-        line = sys.stdin.readline()
-        print('heard ' + line.strip() + '!', flush=True)
+        print(said + '!', flush=True)
+        said = 'heard ' + sys.stdin.readline().strip()
     except KeyboardInterrupt:
         interrupts += 1
         time.sleep(0.3)
-        print('interrupted %d!' % interrupts, flush=True)
-        if interrupts == 2: sys.exit(5)
+        said = 'interrupted %d' % interrupts
+print(said + '!')
+sys.exit(5)
 ";
 
 #[test]
