@@ -1,7 +1,5 @@
 //! The wire's text: golden lines that never change, and what is encoded by hand is what serde decodes.
 
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
-
 use gpuwatch_probe::wire::{
     Bye, Counters, Device, Edge, Hello, History, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, Refused, Sample, encode,
 };

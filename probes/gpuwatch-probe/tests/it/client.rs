@@ -5,7 +5,8 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::Path,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 pub(crate) struct Client {
@@ -69,4 +70,13 @@ pub(crate) fn samples(lines: &[String]) -> Vec<&String> {
 
 pub(crate) fn seqs(lines: &[String]) -> Vec<u64> {
     lines.iter().filter(|it| it.contains("\"at_us\"")).filter_map(|it| field(it, "seq")).collect()
+}
+
+/// Waits until something holds, with a deadline.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }

@@ -1,11 +1,6 @@
 //! A probe and its viewers over real sockets: who gets what, and what nobody can do to the job.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
-
-#[path = "server/client.rs"]
-mod client;
-
-use client::{Client, field, samples, seqs};
+use crate::client::{Client, eventually, field, samples, seqs};
 use gpuwatch_probe::{
     Description, Probe, Refusal,
     reading::Reading,
@@ -66,14 +61,6 @@ fn push_watched(probe: &Probe, viewer: &mut Client, last: u64) -> Vec<String> {
     lines
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_viewer_that_comes_after_5000_steps_sees_the_run_from_step_1() {
     let (probe, _dir) = started();
@@ -93,7 +80,9 @@ fn a_viewer_that_comes_after_5000_steps_sees_the_run_from_step_1() {
 fn two_viewers_at_once_see_the_same() {
     let (probe, _dir) = started();
     let mut viewers = [Client::connect(&probe.socket()), Client::connect(&probe.socket())];
-    viewers.iter_mut().for_each(|it| drop(it.until(|it| it.contains("\"live\""))));
+    for viewer in &mut viewers {
+        viewer.until(|it| it.contains("\"live\""));
+    }
     push_all(&probe, 1..=2000);
     probe.mark("epoch", Some(3)).unwrap();
     probe.oom(Oom { tried: Some(5), message: Some("no memory".into()), ..Oom::default() }).unwrap();
@@ -201,7 +190,9 @@ fn killed_viewers_leave_nothing() {
 fn the_viewer_after_the_last_place_is_told_why() {
     let (probe, _dir) = started();
     let mut viewers: Vec<Client> = (0..32).map(|_| Client::connect(&probe.socket())).collect();
-    viewers.iter_mut().for_each(|it| drop(it.until(|it| it.contains("\"live\""))));
+    for viewer in &mut viewers {
+        viewer.until(|it| it.contains("\"live\""));
+    }
     let refused = Client::connect(&probe.socket()).rest();
     assert!(
         matches!(&refused[..], [one] if one.contains("\"refused\"") && one.contains("as many viewers")),
@@ -220,7 +211,7 @@ fn requests_that_are_none_close_their_own_connection_only() {
     witness.until(|it| it.contains("\"live\""));
     for (request, answer) in [
         (&b"\xff\xfe\n"[..], "not UTF-8"),
-        (&[b'x'; 100_000][..], "longer than 4096"),
+        (&b"x".repeat(100_000)[..], "longer than 4096"),
         (&[b'\n'; 4096][..], ""),
         (&b"dance\n".repeat(1000)[..], "unknown verb"),
     ] {

@@ -1,0 +1,8 @@
+//! The probe's integration tests, one binary.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+
+mod abi;
+mod client;
+mod server;
+mod wire;
