@@ -112,3 +112,35 @@ fn text(name: &str) -> Option<String> {
 fn number(names: &[&str]) -> Option<u64> {
     names.iter().find_map(|name| text(name)?.parse().ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(argv: &str, redacted: &str) {
+        let words = |it: &str| it.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(redact(words(argv)), words(redacted));
+    }
+
+    #[test]
+    fn values_of_secrets_are_left_out() {
+        check("python train.py --lr 3e-4 -x", "python train.py --lr 3e-4 -x");
+        check("t --hf-token=abc --wandb_api_key=x=y", "t --hf-token=… --wandb_api_key=…");
+        check("t --hub_token abc --Password hunter2 end", "t --hub_token … --Password … end");
+        check("t --use-key --secret", "t --use-key --secret");
+        check("t API_KEY=abc hydra.token=1 lr=2", "t API_KEY=… hydra.token=… lr=2");
+        check("t --max-tokens 5 --tokenizer gpt2 keyboard token", "t --max-tokens 5 --tokenizer gpt2 keyboard token");
+        check("t --client-secret -x --password", "t --client-secret … --password");
+    }
+
+    #[test]
+    fn the_process_says_who_it_is() {
+        let mut hello = Hello { rank: Some(7), ..Hello::default() };
+        complete(&mut hello);
+        assert_eq!((hello.protocol, hello.pid, hello.rank), (PROTOCOL, process::id(), Some(7)));
+        assert!(hello.probe.starts_with("gpuwatch-probe/") && !hello.argv.is_empty() && hello.cwd.is_some());
+        let age_us = unix_us().abs_diff(hello.start_us.unwrap_or(0));
+        assert!(age_us < 600_000_000, "started {age_us} µs ago");
+        assert!(resident().is_some_and(|it| it > 100_000));
+    }
+}

@@ -235,3 +235,15 @@ pub(crate) fn hello_line(hello: &wire::Hello, seq: u64) -> String {
     encode(&Line::Hello(hello), &mut line);
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::may_watch;
+
+    #[test]
+    fn the_same_user_and_root_may_watch() {
+        assert!(may_watch(1000, 1000) && may_watch(0, 1000) && may_watch(0, 0));
+        assert!(!may_watch(1001, 1000) && !may_watch(1000, 0));
+        assert!(!may_watch(65_534, 65_534) && !may_watch(65_534, 0));
+    }
+}

@@ -91,7 +91,7 @@ static int driver(const char *path) {
     EXPECT(gpuwatch_device(1, NULL, "mine", 0) == GPUWATCH_OK);
     EXPECT(push(2, GPUWATCH_STEP) == GPUWATCH_OK && *asked == 0);
     *current = 1;
-    sleep(1);
+    sleep(1); /* the rate that is tested: once a second */
     for (int i = 0; i < 100; i++) {
         EXPECT(push(3, GPUWATCH_TICK) == GPUWATCH_OK);
     }
