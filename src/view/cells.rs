@@ -94,7 +94,7 @@ pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text that fits, its end replaced by `…` where it is too long.
+/// A text that fits, its end replaced by `…` where it is too long; a number that would be cut goes whole.
 pub(super) fn elide(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -104,6 +104,10 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     for c in text.chars() {
         taken += width(c.encode_utf8(&mut [0; 4]));
         if taken > columns {
+            let figure = |c: char| c.is_ascii_digit() || c == '.';
+            if figure(c) {
+                out.truncate(out.trim_end_matches(figure).len());
+            }
             break;
         }
         out.push(c);
@@ -148,6 +152,7 @@ mod tests {
         assert_eq!(right("140.40 GiB", 11), " 140.40 GiB");
         assert_eq!(right("140.40 GiB", 9), "        …");
         assert_eq!(elide("训练训练", 5), "训练…");
+        assert_eq!(elide("had 12.34 GiB", 7), "had …");
         assert_eq!((elide("abc", 0), left("a", 3)), (String::new(), "a  ".to_owned()));
     }
 

@@ -26,7 +26,7 @@ const COLUMNS: [Column; 8] = [
 const BAR: usize = 10;
 
 /// The width of a cell of the grid.
-const CELL: u16 = 27;
+const CELL: u16 = 26;
 
 /// The rows that the list wants.
 pub(super) fn height(area: Rect, look: &Look) -> usize {
@@ -126,15 +126,16 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
         let column = u16::try_from(place % columns).unwrap_or(0);
         let cell = Rect { x: area.x.saturating_add(column * CELL), width: CELL, ..area }.intersection(area);
         if place < columns {
-            put(buffer, cell, 0, &Line::styled("   #       full         util", look.style(Role::Dim)));
+            put(buffer, cell, 0, &Line::styled("   # full  memory     util", look.style(Role::Dim)));
         }
         let full = row(device, at == selected, look);
         let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
         let mut line = Line::default();
         for (place, width) in [(0, 4), (3, 5), (4, BAR), (5, 5)] {
             let (text, style) = figure(place);
+            let gap = if place == 4 { " " } else { "" };
             let style = full.style.map_or(style, |it| style.patch(it));
-            line.push_span(Span::styled(cells::right(&text, width), style));
+            line.push_span(Span::styled(format!("{gap}{}", cells::right(&text, width)), style));
         }
         put(buffer, cell, 1 + place / columns, &line);
     }

@@ -24,6 +24,9 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Rows beyond which a curve says no more.
 const CURVE_MAX: usize = 12;
 
+/// Below this width the verdict leaves out the steps that it rests on.
+const NARROW: usize = 60;
+
 /// The columns kept for the scale.
 const SCALE: usize = 11;
 
@@ -33,8 +36,8 @@ const FLATTEST: u64 = 20;
 /// The rows that the box wants, where the processes below it want `below`.
 pub(super) fn height(area: Rect, below: usize) -> usize {
     match usize::from(area.height) {
-        0 => 0,
-        rows @ 1..=6 => rows.min(1),
+        rows @ 0..=3 => rows,
+        4..=6 => 2,
         rows => rows.saturating_sub(below).clamp(3, (rows / 2).max(3)).min(CURVE_MAX),
     }
 }
@@ -64,7 +67,7 @@ fn of_process(
     it: &OnDevice,
     found: Option<&ProcessFindings>,
 ) {
-    let (words, role) = verdict(it.growth.trend());
+    let (words, role) = verdict(it.growth.trend(), usize::from(area.width) < NARROW);
     let approximate = found.is_some_and(|it| it.approximate);
     let words = if approximate { format!("≈ {words}") } else { words };
     let mut name = format!("allocated · {}", process.rank().map_or_else(|| who(process), |it| format!("rank {it}")));
@@ -83,7 +86,10 @@ fn of_process(
 
 fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some(device) = look.device() else { return };
-    title(buffer, area, "used on the device, over time", Vec::new(), look);
+    let buckets = device.history.buckets();
+    let span = buckets.first().zip(buckets.last()).map_or(0, |(first, last)| last.x - first.x);
+    let span = vec![Span::styled(format!("the last {}", cells::ago(span)), look.style(Role::Dim))];
+    title(buffer, area, "used on the device", span, look);
     if look.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
         && device.history.buckets().is_empty()
     {
@@ -93,17 +99,14 @@ fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
 }
 
 /// The verdict in words.
-pub(super) fn verdict(trend: Trend) -> (String, Role) {
-    match trend {
-        Trend::TooFew { have } => (format!("growth: {have} of {ENOUGH} steps seen"), Role::Dim),
-        Trend::Flat { steps } => (format!("flat over {steps} steps"), Role::Good),
-        Trend::Growing { per_step, steps } => {
-            (format!("growing {} over {steps} steps", units::per_step(per_step)), Role::Warning)
-        }
-        Trend::Shrinking { per_step, steps } => {
-            (format!("shrinking {} over {steps} steps", units::per_step(per_step)), Role::Good)
-        }
-    }
+fn verdict(trend: Trend, short: bool) -> (String, Role) {
+    let (words, steps, role) = match trend {
+        Trend::TooFew { have } => return (format!("growth: {have} of {ENOUGH} steps seen"), Role::Dim),
+        Trend::Flat { steps } => ("flat".to_owned(), steps, Role::Good),
+        Trend::Growing { per_step, steps } => (format!("growing {}", units::per_step(per_step)), steps, Role::Warning),
+        Trend::Shrinking { per_step, steps } => (format!("shrinking {}", units::per_step(per_step)), steps, Role::Good),
+    };
+    (if short { words } else { format!("{words} over {steps} steps") }, role)
 }
 
 /// Bars from the axis up, the scale's ends at the left.

@@ -6,7 +6,7 @@ use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
-    widgets::{Clear, Widget},
+    widgets::{Block, Clear, Widget},
 };
 
 /// What is not a key and still asks to be explained.
@@ -25,19 +25,25 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         .chain([keys::DEVICES])
         .map(|(keys, help)| {
             Line::from(vec![
+                Span::raw(" "),
                 Span::styled(cells::left(keys, 14), look.style(Role::Key)),
                 Span::styled(help, look.style(Role::Text)),
             ])
         })
         .collect();
-    lines.extend(NOTES.iter().map(|it| Line::styled(*it, look.style(Role::Dim))));
-    let width = area.width.min(74);
-    let height = area.height.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX));
+    lines.extend(NOTES.iter().map(|it| Line::styled(format!(" {it}"), look.style(Role::Dim))));
+    let width = area.width.min(76);
+    let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     Clear.render(place, buffer);
     buffer.set_style(place, look.style(Role::Text));
-    super::title(buffer, place, "help", vec![Span::styled("Esc: back", look.style(Role::Dim))], look);
+    let frame = Block::bordered()
+        .border_style(look.style(Role::Border))
+        .title(Span::styled(" help ", look.style(Role::Title)))
+        .title(Line::styled(" Esc: back ", look.style(Role::Dim)).right_aligned());
+    let inner = frame.inner(place);
+    frame.render(place, buffer);
     for (row, line) in lines.iter().enumerate() {
-        put(buffer, place, row + 1, line);
+        put(buffer, inner, row, line);
     }
 }

@@ -18,6 +18,9 @@ const NARROW: usize = 56;
 /// The narrowest legend entry.
 const ENTRY: usize = 36;
 
+/// The place for a rung's bytes.
+const FIGURE: usize = 11;
+
 /// The rows that the box wants.
 pub(super) fn height(area: Rect, look: &Look, explained: bool) -> usize {
     let rungs = rungs(look).len();
@@ -29,6 +32,7 @@ pub(super) fn height(area: Rect, look: &Look, explained: bool) -> usize {
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool) {
     let (Some(device), Some(found)) = (look.device(), look.found()) else { return };
     let rungs = rungs(look);
+    let alone = found.processes.is_empty();
     let total = found.ladder.total;
     let mut right = vec![Span::styled(
         format!("{} used of {}", cells::bytes(used(device, look)), cells::bytes(total)),
@@ -45,7 +49,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     }
     title(buffer, area, &format!("memory of {}", device_name(device)), right, look);
     let bars = bar_height(area);
-    let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
+    let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), alone, look);
     for row in 1..=bars {
         put(buffer, area, row, &bar);
     }
@@ -54,7 +58,6 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     let shown = most_telling(rungs, rows * columns);
     let height = shown.len().div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
-    let alone = found.processes.is_empty();
     for (place, rung) in shown.iter().enumerate() {
         let (column, row) = (place / height.max(1), place % height.max(1));
         let offset = width.saturating_mul(u16::try_from(column).unwrap_or(0));
@@ -97,11 +100,12 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
     let meaning = rung.gap.meaning();
     let colour = look.style(Role::Gap(rung.gap));
     let name = if alone && rung.gap == Gap::Others { "processes" } else { meaning.name };
+    let text = look.style(Role::Text);
     let mut spans = vec![
         Span::raw(" "),
-        Span::styled(glyph(rung.gap).to_string(), colour),
-        Span::styled(format!(" {}", cells::left(name, 12)), look.style(Role::Text)),
-        Span::styled(cells::right(&cells::bytes(rung.bytes), 11), look.style(Role::Text)),
+        Span::styled(glyph(rung.gap, alone).to_string(), colour),
+        Span::styled(format!(" {}", cells::left(name, width.saturating_sub(FIGURE + 3).min(12))), text),
+        Span::styled(cells::right(&cells::bytes(rung.bytes), width.saturating_sub(3).min(FIGURE)), text),
     ];
     if width >= 33 {
         spans.push(Span::styled(cells::right(&cells::percent(rung.bytes, total), 6), look.style(Role::Dim)));
@@ -126,12 +130,14 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
 
 /// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
 /// largest pay for it.
-fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
+fn bar(rungs: &[Rung], whole: Bytes, width: usize, alone: bool, look: &Look) -> Line<'static> {
     let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
     let mut spans: Vec<_> = rungs
         .iter()
         .zip(apportion(&parts, whole.0, width))
-        .map(|(rung, cells)| Span::styled(glyph(rung.gap).to_string().repeat(cells), look.style(Role::Gap(rung.gap))))
+        .map(|(rung, cells)| {
+            Span::styled(glyph(rung.gap, alone).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
+        })
         .collect();
     spans.retain(|it| !it.content.is_empty());
     Line::from(spans)
@@ -169,8 +175,9 @@ fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
 }
 
 /// What a gap is drawn with: the picture must be readable without colours.
-pub(super) fn glyph(gap: Gap) -> char {
+pub(super) fn glyph(gap: Gap, alone: bool) -> char {
     match gap {
+        Gap::Others if alone => '█',
         Gap::Wanted | Gap::Allocated | Gap::Reserved => '█',
         Gap::Rounding => '▓',
         Gap::Pending => '▞',

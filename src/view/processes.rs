@@ -58,7 +58,7 @@ pub(super) fn height(look: &Look) -> usize {
 
 /// Draws title, table and hint.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(device) = look.device() else { return };
+    let Some(device) = look.device().filter(|_| area.height >= 2) else { return };
     let probed: Vec<_> = look.session.on_device(&device.id).collect();
     let strangers = strangers(device, &probed);
     let any_rank = probed.iter().any(|(it, _)| it.rank().is_some());
@@ -189,8 +189,8 @@ fn hint(strangers: &[ProcessUse], look: &Look) -> Option<String> {
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
     let known = || strangers.iter().filter_map(|it| look.session.people.get(&it.pid));
     let job = known().find(python)?;
-    let place = if job.contained { "start it in its container with" } else { "start it with" };
-    Some(format!(" pid {} has no probe; {place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))
+    let place = if job.contained { ", in its container" } else { "" };
+    Some(format!(" to probe pid {}{place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))
 }
 
 fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {

@@ -1,17 +1,231 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
-use crate::story::{Story, hostile, picture, text, usual};
+use crate::story::{Story, device, hostile, picture, text, usual};
 use gpuwatch::{
-    theme::{ColorDepth, Theme},
-    ui::{Command, Ui},
+    event::{DriverState, Fact, Trouble},
+    session::Session,
+    theme::{self, ColorDepth, Theme},
+    ui::{Command, Focus, Screen, Ui},
 };
+use ratatui::{
+    buffer::Buffer,
+    style::{Modifier, Style},
+};
+use std::fmt::Write as _;
+
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 40)];
 
 #[test]
-fn look() {
-    let theme = Theme::builtin("dusk").unwrap();
+fn the_usual_screen_looks_like_this() {
     let session = usual().session();
-    for (w, h) in [(80, 24), (40, 12), (120, 40), (170, 40)] {
-        println!("{}", text(&picture(&session, &Ui::default(), &theme, w, h)));
+    for (width, height) in SIZES {
+        for name in ["dusk", "paper"] {
+            let picture = picture(&session, &Ui::default(), &theme(name), width, height);
+            insta::assert_snapshot!(format!("usual-{width}x{height}-text"), text(&picture));
+            insta::assert_snapshot!(format!("usual-{width}x{height}-{name}-style"), styles(&picture));
+        }
     }
-    let _ = (Story::default(), hostile(), ColorDepth::None, Command::Quit);
+}
+
+#[test]
+fn every_other_screen_looks_like_this() {
+    let session = usual().session();
+    let second = Ui { device: Some(device(1)), ..Ui::default() };
+    let detail = Ui { screen: Screen::Detail, ..Ui::default() };
+    let help = Ui { help: true, frozen: true, ..Ui::default() };
+    for (name, ui) in [("second", second), ("detail", detail), ("help", help)] {
+        insta::assert_snapshot!(name, text(&picture(&session, &ui, &theme("dusk"), 80, 24)));
+    }
+    let grid = many_devices().session();
+    insta::assert_snapshot!("grid", text(&picture(&grid, &Ui::default(), &theme("dusk"), 80, 24)));
+    insta::assert_snapshot!("wide", text(&picture(&session, &Ui::default(), &theme("dusk"), 170, 40)));
+    let plain = theme("plain").at(ColorDepth::None).in_ascii();
+    let ascii = text(&picture(&session, &Ui::default(), &plain, 80, 24));
+    assert!(ascii.is_ascii());
+    insta::assert_snapshot!("ascii", ascii);
+}
+
+#[test]
+fn without_any_probe_it_is_a_monitor_of_its_own() {
+    let session = nvml_alone().session();
+    let picture = picture(&session, &Ui::default(), &theme("dusk"), 80, 24);
+    insta::assert_snapshot!("nvml-alone", text(&picture));
+    assert!(text(&picture).contains("gpuwatch run -- python3 train.py --lr 1e-3"));
+}
+
+#[test]
+fn every_trouble_is_a_state_of_its_own() {
+    let stalled = DriverState::Stalled { since: gpuwatch::units::Stamp(1_000_000) };
+    let absent = DriverState::Absent { why: "no NVIDIA driver here: libnvidia-ml.so.1 was not found".into() };
+    let cases = [
+        (Fact::Driver(stalled), "has not answered for 69 s"),
+        (Fact::Driver(absent), "libnvidia-ml.so.1 was not found"),
+        (Fact::Memory { device: device(0), reading: Err(Trouble::NoPermission) }, "no permission"),
+        (Fact::Memory { device: device(0), reading: Err(Trouble::Lost) }, "fell off the bus"),
+        (Fact::Processes { device: device(0), reading: Err(Trouble::NotSupported) }, "does not have it"),
+        (Fact::DeviceGone { device: device(0) }, "gone from the driver's list"),
+        (Fact::Notice("the socket directory is not ours".into()), "the socket directory is not ours"),
+        (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
+    ];
+    for (fact, words) in cases {
+        let mut story = usual();
+        story.say(fact.clone());
+        let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
+        assert!(shown.contains(words), "{fact:?}\n{shown}");
+    }
+    let nothing = text(&picture(&Session::default(), &Ui::default(), &theme("dusk"), 80, 24));
+    assert!(nothing.contains("waiting for the driver"), "{nothing}");
+}
+
+#[test]
+fn absent_is_not_zero() {
+    let mut story = Story::default();
+    story.device(0, 0, &[]);
+    story.say(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
+    story.say(Fact::Load { device: device(0), load: gpuwatch::event::Load::default() });
+    let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
+    assert!(shown.lines().any(|it| it.contains("▸ 0") && it.matches('–').count() >= 6), "{shown}");
+}
+
+#[test]
+fn no_size_is_too_small_for_any_screen() {
+    let sessions = [Session::default(), usual().session(), hostile().session(), nvml_alone().session()];
+    let uis = [
+        Ui::default(),
+        Ui { help: true, ..Ui::default() },
+        Ui { screen: Screen::Detail, focus: Focus::Processes, row: 99, scroll: 99, ..Ui::default() },
+    ];
+    let theme = theme("dusk").in_ascii();
+    let heights: Vec<u16> = (0..8).chain((8..=45).step_by(5)).collect();
+    for session in &sessions {
+        for ui in &uis {
+            for width in (0..12).chain((12..=130).step_by(17)).chain([160, 300]) {
+                for height in &heights {
+                    let drawn = picture(session, ui, &theme, width, *height);
+                    assert_eq!((drawn.area.width, drawn.area.height), (width, *height));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_names_move_no_cursor_and_forge_no_line() {
+    let session = hostile().session();
+    for ui in [Ui::default(), Ui { screen: Screen::Detail, ..Ui::default() }] {
+        for place in 0..5 {
+            let mut ui = ui.clone();
+            ui.update(Command::Device(place), &session);
+            for (width, height) in [(80, 24), (170, 45)] {
+                let drawn = picture(&session, &ui, &theme("dusk"), width, height);
+                for cell in &drawn.content {
+                    let bad = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
+                    assert!(!cell.symbol().chars().any(bad), "{:?}", cell.symbol());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_number_is_cut_at_any_width() {
+    let session = usual().session();
+    for width in 20..130 {
+        let shown = text(&picture(&session, &Ui::default(), &theme("dusk"), width, 24));
+        for line in shown.lines() {
+            let (_, words) = (line, line.split_whitespace().collect::<Vec<_>>());
+            for (at, word) in words.iter().enumerate() {
+                let size = word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+                let unit = words.get(at + 1).copied().unwrap_or_default();
+                let whole = ["GiB", "MiB", "KiB"].iter().any(|it| unit.starts_with(it));
+                assert!(!size || whole || word.starts_with("570"), "{width}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_move_through_everything_without_leaving_it() {
+    let session = usual().session();
+    let mut ui = Ui::default();
+    for command in [Command::Right, Command::Right, Command::Down] {
+        ui.update(command, &session);
+    }
+    assert_eq!(ui.device, Some(device(1)));
+    ui.update(Command::Device(0), &session);
+    ui.update(Command::NextBox, &session);
+    ui.update(Command::Last, &session);
+    assert_eq!((ui.focus, ui.row), (Focus::Processes, 1));
+    ui.update(Command::Open, &session);
+    ui.update(Command::Help, &session);
+    ui.update(Command::Back, &session);
+    assert_eq!((ui.help, ui.screen), (false, Screen::Detail));
+    ui.update(Command::Back, &session);
+    ui.update(Command::Freeze, &session);
+    ui.update(Command::Quit, &session);
+    assert_eq!((ui.screen, ui.frozen, ui.quit), (Screen::Overview, true, true));
+    let mut lost = Ui { row: 7, ..Ui::default() };
+    for command in [Command::Down, Command::Last, Command::Device(8), Command::PageDown, Command::NextBox] {
+        lost.update(command, &Session::default());
+    }
+    assert_eq!((lost.device, lost.row), (None, 7));
+}
+
+#[test]
+fn without_colours_the_selected_row_is_still_seen() {
+    for name in theme::names() {
+        let theme = theme(name).at(ColorDepth::None);
+        let drawn = picture(&usual().session(), &Ui::default(), &theme, 80, 24);
+        let reversed = |y: u16| {
+            let is_reversed = |x: u16| drawn.cell((x, y)).is_some_and(|it| it.modifier.contains(Modifier::REVERSED));
+            (0..80).filter(|x| is_reversed(*x)).count()
+        };
+        assert!(reversed(2) > 70 && reversed(3) == 0, "{name}");
+    }
+}
+
+fn theme(name: &str) -> Theme {
+    Theme::builtin(name).unwrap()
+}
+
+fn nvml_alone() -> Story {
+    let mut story = Story::default();
+    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
+    for second in 0..300 {
+        story.wait(1_000_000).device(
+            0,
+            (20 + second / 10) << 30,
+            &[(31_337, (19 + second / 10) << 30), (977, 1 << 29)],
+        );
+    }
+    story.who(31_337, &["/usr/bin/python3", "train.py", "--lr", "1e-3"]).who(977, &["/usr/lib/Xorg"]);
+    story
+}
+
+fn many_devices() -> Story {
+    let mut story = usual();
+    for index in 2..8 {
+        story.device(index, u64::from(index) << 34, &[]);
+    }
+    story
+}
+
+/// A picture's styles: a letter per cell, and what the letters mean.
+fn styles(buffer: &Buffer) -> String {
+    let mut known: Vec<Style> = Vec::new();
+    let mut out = String::new();
+    for row in buffer.content.chunks(usize::from(buffer.area.width)) {
+        for cell in row {
+            let place = known.iter().position(|it| *it == cell.style()).unwrap_or_else(|| {
+                known.push(cell.style());
+                known.len() - 1
+            });
+            out.push(char::from(b'a' + u8::try_from(place).unwrap()));
+        }
+        out.push('\n');
+    }
+    for (letter, style) in ('a'..).zip(known) {
+        writeln!(out, "{letter}: {:?} on {:?} {:?}", style.fg, style.bg, style.add_modifier).unwrap();
+    }
+    out
 }
