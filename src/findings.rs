@@ -68,8 +68,10 @@ impl Findings {
 }
 
 fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
-    // What ended holds nothing any more: it leaves the ladder, and stays in the table.
-    let own: Vec<_> = session.on_device(&device.id).filter(|(process, _)| process.is_alive()).collect();
+    // What ended holds nothing any more: it leaves the ladder, and stays in the table. What has said
+    // nothing yet is to the ladder what any other process is.
+    let own: Vec<_> =
+        session.on_device(&device.id).filter(|(process, it)| process.is_alive() && it.first.is_some()).collect();
     let list = device.process_list();
     let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
     let strangers: Vec<_> = list
@@ -77,14 +79,16 @@ fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
         .iter()
         .filter(|it| !own.iter().any(|(process, _)| process.pid == Some(it.pid)))
         .collect();
-    let unmatched = own.iter().any(|(process, it)| it.counters.reserved.is_some() && used_by(process.pid).is_none());
+    let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
+    // A list older than the process's first sample cannot be expected to have it.
+    let unmatched =
+        own.iter().any(|(process, it)| it.first.is_some_and(|it| it < list_at) && used_by(process.pid).is_none());
     let foreign_pids = unmatched && !strangers.is_empty();
     let others = if foreign_pids || list.is_none() {
         None
     } else {
         strangers.iter().map(|it| it.used).try_fold(Bytes(0), |sum, used| Some(sum.plus(used?)))
     };
-    let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
     let figures: Vec<_> = own
         .iter()
         .map(|(process, it)| own_figures(process, it, used_by(process.pid).and_then(|it| it.used), list_at))

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 /// Devices kept at most.
 pub const DEVICES: usize = 256;
 
-/// Probes kept at most; the one that ended first makes room.
+/// Probes kept at most.
 pub const PROBES: usize = 256;
 
 /// Processes whose names are kept at most.
@@ -43,7 +43,7 @@ pub struct Session {
     pub driver: Option<DriverState>,
     /// The devices, those of NVML first, by its index.
     pub devices: Vec<Device>,
-    /// The probed processes, in the order they were found.
+    /// The probed processes: the living first, by rank, then as they were found.
     pub processes: Vec<Process>,
     /// Who the processes on the devices are, by pid.
     pub people: BTreeMap<u32, ProcessInfo>,
@@ -102,6 +102,7 @@ impl Session {
                 {
                     it.life = Life::Gone { at, why: why.clone() };
                 }
+                self.sort();
             }
             Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
@@ -118,12 +119,15 @@ impl Session {
         self.processes.iter().find(|it| it.probe == probe)
     }
 
-    /// The probed processes on a device.
-    pub fn on_device<'a>(&'a self, id: &'a DeviceId) -> impl Iterator<Item = (&'a Process, &'a OnDevice)> {
+    /// The probed processes on a device: those that were heard of it, and those that can have no other.
+    pub fn on_device<'a, 'b>(
+        &'a self,
+        id: &'b DeviceId,
+    ) -> impl Iterator<Item = (&'a Process, &'a OnDevice)> + use<'a, 'b> {
         self.processes
             .iter()
             .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
-            .filter(move |(_, it)| it.device == *id)
+            .filter(move |(process, it)| it.device == *id && (it.first.is_some() || process.devices.len() == 1))
     }
 
     fn process_mut(&mut self, probe: ProbeId) -> Option<&mut Process> {
@@ -158,31 +162,56 @@ impl Session {
             known.pid = pid;
             known.socket = socket.clone();
             known.life = Life::Found;
+        } else {
+            self.make_room();
+            self.processes.push(Process::new(probe, pid, socket.clone(), at));
+        }
+        self.sort();
+    }
+
+    /// The probe that has been silent longest goes, one that ended before one that lives.
+    fn make_room(&mut self) {
+        if self.processes.len() < PROBES {
             return;
         }
-        if self.processes.len() >= PROBES {
-            let Some(oldest) = self.processes.iter().position(|it| !it.is_alive()) else { return };
+        let oldest =
+            (0..self.processes.len()).min_by_key(|it| self.processes.get(*it).map(|it| (it.is_alive(), it.heard)));
+        if let Some(oldest) = oldest {
             self.processes.remove(oldest);
         }
-        self.processes.push(Process::new(probe, pid, socket.clone(), at));
+    }
+
+    /// The living first, by rank, then as they were found: the order of every table.
+    fn sort(&mut self) {
+        self.processes.sort_by_key(|it| (!it.is_alive(), it.rank().unwrap_or(u64::MAX), it.probe));
     }
 
     fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
-        let Some(process) = self.processes.iter_mut().find(|it| it.probe == probe) else { return };
+        if self.process_mut(probe).is_none() {
+            // A captured stream begins with the hello: nobody found its probe.
+            self.probe_found(probe, None, &Foreign::default(), at);
+        }
+        let Some(process) = self.process_mut(probe) else { return };
         process.heard = process.heard.max(at);
         if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
             return;
         }
         match line {
             Line::Hello(hello) => self.hello(probe, hello),
-            Line::Sample(sample) => process.sample(sample, || unnamed(probe, sample.device)),
-            Line::Mark(mark) => process.marks.push(mark.clone()),
-            Line::Oom(oom) => process.ooms.push(oom.clone()),
-            Line::Lost(lost) => process.lost = process.lost.saturating_add(lost.samples),
+            Line::Sample(sample) => {
+                let unnamed = || unnamed(probe, sample.device);
+                if process.sample(sample, unnamed) {
+                    self.with_device(&unnamed(), |_| {});
+                }
+            }
+            Line::Mark(mark) => process.mark(mark),
+            Line::Oom(oom) => process.oom(oom),
+            Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,
             Line::Bye(bye) => {
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
+                self.sort();
             }
             Line::Refused(_) | Line::Unknown => {}
         }
@@ -190,31 +219,34 @@ impl Session {
 
     fn hello(&mut self, probe: ProbeId, hello: &Hello) {
         let Some(process) = self.process_mut(probe) else { return };
-        process.life = if hello.protocol == wire::PROTOCOL {
-            Life::CatchingUp
-        } else {
-            Life::Incompatible { protocol: hello.protocol }
-        };
+        let known = hello.protocol == wire::PROTOCOL;
+        process.life = if known { Life::CatchingUp } else { Life::Incompatible { protocol: hello.protocol } };
         process.hello = Some(Box::new(hello.clone()));
         let mut named = Vec::new();
-        for device in hello.devices.iter().take(process::DEVICES) {
+        for device in hello.devices.iter().take(if known { process::DEVICES } else { 0 }) {
             let id = device.uuid.clone().map_or_else(|| unnamed(probe, device.ordinal), DeviceId);
             process.name_device(device.ordinal, &id);
             named.push((id, device.name.clone()));
         }
         for (id, name) in named {
             self.with_device(&id, |it| {
-                if let Some(name) = name
-                    && it.name.is_empty()
-                {
+                if let Some(name) = name.filter(|_| it.name.is_empty()) {
                     it.name = Foreign::new(name);
                 }
             });
         }
+        // A made-up name that this hello replaced stands for nothing any more.
+        let processes = &self.processes;
+        let in_use = |id: &DeviceId| processes.iter().any(|it| it.devices.iter().any(|its| its.device == *id));
+        self.devices.retain(|it| !it.id.0.starts_with(MADE_UP) || in_use(&it.id));
+        self.sort();
     }
 }
 
+/// How made-up names of devices begin; the driver's begin with `GPU-` or `MIG-`.
+const MADE_UP: &str = "probe-";
+
 /// The name of a device that its probe could not name: no other source can mean the same one.
 fn unnamed(probe: ProbeId, ordinal: u32) -> DeviceId {
-    DeviceId(format!("probe-{}-device-{ordinal}", probe.0))
+    DeviceId(format!("{MADE_UP}{}-device-{ordinal}", probe.0))
 }

@@ -5,7 +5,7 @@ use crate::{
     analysis::growth::{self, Growth, StepValue},
     event::{
         DeviceId, ProbeId,
-        wire::{Counters, Edge, Hello, Mark, Oom, Sample},
+        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
     },
     text::Foreign,
     units::Stamp,
@@ -18,7 +18,7 @@ pub const MARKS: usize = 64;
 pub const OOMS: usize = 16;
 
 /// Devices kept per probe.
-pub const DEVICES: usize = 64;
+pub const DEVICES: usize = 16;
 
 /// A probed process.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,7 @@ pub struct Process {
     pub heard: Stamp,
     /// Samples that were dropped before anybody saw them.
     pub lost: u64,
+    lost_seq: Option<u64>,
     /// One sample in so many of the backlog was kept; above 1, findings that rest on it are approximate.
     pub stride: u64,
     /// Its devices, by its own ordinal.
@@ -84,6 +85,8 @@ pub struct OnDevice {
     pub ordinal: u32,
     /// The device.
     pub device: DeviceId,
+    /// When the first sample was taken; `None` before there was one.
+    pub first: Option<Stamp>,
     /// When the allocator's counters were read.
     pub at: Stamp,
     /// Steps completed; `None` before the first.
@@ -111,6 +114,7 @@ impl Process {
             life: Life::Found,
             heard: at,
             lost: 0,
+            lost_seq: None,
             stride: 1,
             devices: Vec::new(),
             marks: Latest::default(),
@@ -148,20 +152,50 @@ impl Process {
         }
     }
 
-    /// Takes a sample. Samples come in the order they were made, save after a reconnection.
-    pub(super) fn sample(&mut self, sample: &Sample, device: impl FnOnce() -> DeviceId) {
-        let place = match self.devices.binary_search_by_key(&sample.device, |it| it.ordinal) {
-            Ok(place) => place,
-            Err(_) if self.devices.len() >= DEVICES => return,
-            Err(place) => {
-                self.devices.insert(place, OnDevice::new(sample.device, device()));
-                place
-            }
-        };
+    /// Takes a sample, and says whether its device was unheard of. Samples come in the order they were
+    /// made, save after a reconnection.
+    pub(super) fn sample(&mut self, sample: &Sample, unnamed: impl FnOnce() -> DeviceId) -> bool {
+        let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
+        let fresh = place.is_err();
+        if fresh && self.devices.len() >= DEVICES {
+            return false;
+        }
+        let place = place.unwrap_or_else(|place| {
+            self.devices.insert(place, OnDevice::new(sample.device, unnamed()));
+            place
+        });
         if let Some(entry) = self.devices.get_mut(place) {
             entry.sample(sample);
         }
+        fresh
     }
+
+    /// Takes a mark, unless a reconnection brought it before.
+    pub(super) fn mark(&mut self, mark: &Mark) {
+        if is_news(mark.seq, self.marks.last().and_then(|it| it.seq)) {
+            self.marks.push(mark.clone());
+        }
+    }
+
+    /// Takes an out-of-memory error, unless a reconnection brought it before.
+    pub(super) fn oom(&mut self, oom: &Oom) {
+        if is_news(oom.seq, self.ooms.last().and_then(|it| it.seq)) {
+            self.ooms.push(oom.clone());
+        }
+    }
+
+    /// Counts what was lost, unless a reconnection brought it before.
+    pub(super) fn lose(&mut self, lost: &Lost) {
+        if is_news(lost.seq, self.lost_seq) {
+            self.lost = self.lost.saturating_add(lost.samples);
+            self.lost_seq = lost.seq.or(self.lost_seq);
+        }
+    }
+}
+
+/// Sequence numbers rise; a line without one is this connection's alone.
+fn is_news(seq: Option<u64>, last: Option<u64>) -> bool {
+    seq.zip(last).is_none_or(|(seq, last)| seq > last)
 }
 
 impl OnDevice {
@@ -170,6 +204,7 @@ impl OnDevice {
         Self {
             ordinal,
             device,
+            first: None,
             at: Stamp(0),
             step: None,
             counters: Counters::default(),
@@ -182,6 +217,7 @@ impl OnDevice {
 
     fn sample(&mut self, sample: &Sample) {
         let at = Stamp(sample.at_us);
+        self.first = Some(self.first.map_or(at, |it| it.min(at)));
         if let (Edge::Step | Edge::Call, Some(step)) = (sample.edge, sample.step) {
             if let Some(bytes) = sample.counters.allocated {
                 self.growth = growth::step(std::mem::take(&mut self.growth), StepValue { step, bytes });

@@ -4,6 +4,7 @@
 
 mod launch;
 mod screens;
+mod session;
 mod simgpu;
 mod story;
 mod tidy;

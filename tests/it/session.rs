@@ -1,0 +1,183 @@
+//! The fold: joining, life cycles, bounds; and what it costs.
+
+use crate::story::{GIB, Story, counters, device, hostile, usual};
+use gpuwatch::{
+    analysis::{growth::Trend, ladder::Gap},
+    event::{
+        Event, Fact, Line, ProbeId, ProcessUse,
+        wire::{Bye, Counters, Device, Hello, History, Live, Lost, Mark, Oom, PROTOCOL},
+    },
+    findings::findings,
+    session::{self, Session, process::Life},
+    units::{Bytes, Stamp},
+};
+
+#[test]
+fn the_same_events_make_the_same_session() {
+    for story in [usual(), hostile()] {
+        assert_eq!(story.session(), story.session());
+        assert_eq!(findings(&story.session()), findings(&story.session()));
+        let mut repeated = story.session();
+        repeated.apply(story.events.last().unwrap());
+        assert_eq!(findings(&repeated), findings(&story.session()));
+    }
+}
+
+#[test]
+fn every_rung_of_every_device_sums_to_its_total() {
+    for story in [usual(), hostile()] {
+        for found in findings(&story.session()).devices {
+            if let Some(total) = found.ladder.total {
+                assert_eq!(found.ladder.sum(), total, "{found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_leak_is_charged_to_its_rank_and_the_other_is_flat() {
+    let found = findings(&usual().session());
+    let trend = |place: usize| found.devices[place].processes[0].trend;
+    assert_eq!(trend(0), Trend::Growing { per_step: 4_194_304.0, steps: 512 });
+    assert_eq!(trend(1), Trend::Flat { steps: 512 });
+    assert!(!found.devices[0].processes[0].approximate && found.devices[1].processes[0].approximate);
+}
+
+#[test]
+fn in_a_container_nothing_is_guessed() {
+    // The probe is pid 42 here; the driver speaks of the host's 98765.
+    let mut story = Story::default();
+    story.device(0, GIB, &[]).probe(0, 42, 0, None).wait(10);
+    story.sample(0, 1, counters(8 * GIB, GIB)).wait(10);
+    story.device(0, 11 * GIB, &[(98_765, 10 * GIB)]);
+    let found = findings(&story.session()).devices.remove(0);
+    assert!(found.foreign_pids);
+    let size = |gap| found.ladder.by_gap().iter().find(|it| it.gap == gap).and_then(|it| it.bytes);
+    assert_eq!((size(Gap::Others), size(Gap::NonTorch)), (None, None));
+    assert_eq!(found.ladder.sum(), Bytes(140 * GIB));
+    // From the host the kernel translates the pid, and everything has its place.
+    story.say(Fact::ProbeFound { probe: ProbeId(0), pid: Some(98_765), socket: "".into() });
+    let found = findings(&story.session()).devices.remove(0);
+    assert!(!found.foreign_pids);
+    assert_eq!(found.processes[0].driver_used, Some(Bytes(10 * GIB)));
+}
+
+#[test]
+fn a_probe_that_the_list_is_too_old_for_makes_nobody_foreign() {
+    let mut story = Story::default();
+    story.device(0, GIB, &[(7, GIB)]).probe(0, 42, 0, None).wait(10);
+    story.sample(0, 1, counters(GIB, GIB));
+    assert!(!findings(&story.session()).devices[0].foreign_pids);
+}
+
+#[test]
+fn a_probe_lives_leaves_and_comes_back() {
+    let mut story = Story::default();
+    story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
+    let life = |story: &Story| story.session().processes[0].life.clone();
+    assert_eq!(life(&story), Life::Live);
+    story.say(Fact::ProbeGone { probe: ProbeId(0), why: "connection reset".into() });
+    assert!(matches!(life(&story), Life::Gone { .. }));
+    // What it said before is said again: nothing counts twice.
+    let said = [
+        Line::History(History { stride: 8, ..History::default() }),
+        Line::Mark(Mark { seq: Some(5), name: "epoch".to_owned(), ..Mark::default() }),
+        Line::Oom(Oom { seq: Some(6), ..Oom::default() }),
+        Line::Lost(Lost { seq: Some(7), samples: 3, ..Lost::default() }),
+    ];
+    for _ in 0..2 {
+        story.say(Fact::ProbeFound { probe: ProbeId(0), pid: Some(42), socket: "".into() });
+        for line in &said {
+            story.line(0, line.clone());
+        }
+        assert_eq!(life(&story), Life::Found);
+    }
+    story.line(0, Line::Live(Live::default()));
+    let session = story.session();
+    let process = &session.processes[0];
+    assert_eq!((process.marks.iter().len(), process.ooms.iter().len(), process.lost), (1, 1, 3));
+    assert_eq!((process.stride, &process.life), (8, &Life::Live));
+    story.line(0, Line::Bye(Bye { reason: "exit".to_owned(), ..Bye::default() }));
+    story.say(Fact::ProbeGone { probe: ProbeId(0), why: "end of file".into() });
+    assert!(matches!(life(&story), Life::Ended { .. }));
+    assert!(findings(&story.session()).devices[0].processes.is_empty());
+}
+
+#[test]
+fn another_version_of_the_wire_is_named_and_otherwise_ignored() {
+    let mut story = Story::default();
+    let hello = Hello { protocol: PROTOCOL + 1, pid: 9, devices: vec![Device::default()], ..Hello::default() };
+    story.line(3, Line::Hello(hello)).sample(3, 1, counters(GIB, GIB));
+    let session = story.session();
+    assert_eq!(session.processes[0].life, Life::Incompatible { protocol: PROTOCOL + 1 });
+    assert!(session.processes[0].devices.is_empty() && session.devices.is_empty());
+}
+
+#[test]
+fn a_device_without_a_name_is_kept_until_it_gets_one() {
+    let mut story = Story::default();
+    story.line(3, Line::Hello(Hello { protocol: PROTOCOL, ..Hello::default() }));
+    story.sample(3, 1, counters(GIB, GIB));
+    assert_eq!(story.session().devices.len(), 1);
+    let devices = vec![Device { uuid: Some(device(0).0), ..Device::default() }];
+    story.line(3, Line::Hello(Hello { protocol: PROTOCOL, devices, ..Hello::default() }));
+    let session = story.session();
+    assert_eq!(session.devices.iter().map(|it| it.id.clone()).collect::<Vec<_>>(), [device(0)]);
+    assert_eq!(session.on_device(&device(0)).count(), 1);
+}
+
+#[test]
+fn a_tick_keeps_what_only_a_step_knows_and_the_other_way_round() {
+    let mut story = Story::default();
+    story.probe(0, 42, 0, None).wait(1);
+    story.sample(0, 1, counters(GIB, GIB)).wait(1);
+    let free = Counters { device_free: Some(7), ..Counters::default() };
+    story.sample(0, 2, free);
+    let session = story.session();
+    let id = device(0);
+    let (_, it) = session.on_device(&id).next().unwrap();
+    assert_eq!((it.counters.allocated, it.counters.device_free, it.at), (Some(GIB), Some(7), Stamp(1)));
+}
+
+#[test]
+fn time_that_repeats_or_goes_back_changes_no_present() {
+    let mut story = usual();
+    let before = findings(&story.session());
+    story.now = 5;
+    story.sample(0, 1, counters(GIB, GIB)).sample(0, 0, Counters::default()).sample(0, 700, counters(GIB, GIB));
+    let after = findings(&story.session());
+    assert_eq!(after.devices[0].ladder, before.devices[0].ladder);
+}
+
+#[test]
+fn memory_is_bounded_whatever_comes() {
+    let mut session = Session::default();
+    let mut say = |at, fact| session.apply(&Event { at: Stamp(at), fact });
+    for it in 0..1000_u32 {
+        let probe = ProbeId(it);
+        say(u64::from(it), Fact::ProbeFound { probe, pid: Some(it), socket: "".into() });
+        say(u64::from(it), Fact::DeviceGone { device: device(it) });
+        say(u64::from(it), Fact::Notice("again".into()));
+        for _ in 0..100 {
+            say(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Mark(Mark::default())) });
+            say(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Oom(Oom::default())) });
+        }
+    }
+    assert_eq!((session.processes.len(), session.devices.len()), (session::PROBES, session::DEVICES));
+    assert_eq!(session.notices.iter().len(), session::NOTICES);
+    assert!(session.processes.iter().all(|it| it.marks.iter().len() <= session::process::MARKS));
+    // The latest are those that are kept.
+    assert!(session.processes.iter().all(|it| it.probe.0 >= 744));
+}
+
+#[test]
+fn processes_of_the_driver_alone_are_counted() {
+    let mut story = Story::default();
+    story.device(0, 3 * GIB, &[(1, GIB), (2, GIB)]);
+    let list = vec![ProcessUse { pid: 1, used: None }, ProcessUse { pid: 2, used: Some(Bytes(GIB)) }];
+    assert_eq!(findings(&story.session()).devices[0].unprobed, Some(2));
+    story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+    let found = findings(&story.session());
+    let others = found.devices[0].ladder.by_gap().iter().find(|it| it.gap == Gap::Others).and_then(|it| it.bytes);
+    assert_eq!(others, None, "one unknown part makes the sum unknown");
+}
