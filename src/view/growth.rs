@@ -1,6 +1,6 @@
 //! Whether the selected process's memory grows: the whole run as a curve, the verdict in words.
 
-use super::{Look, cells, messages::who, put, title};
+use super::{Look, cells, messages::short, put, title};
 use crate::{
     analysis::{
         curve::Curve,
@@ -70,10 +70,11 @@ fn of_process(
     let (words, role) = verdict(it.growth.trend(), usize::from(area.width) < NARROW);
     let approximate = found.is_some_and(|it| it.approximate);
     let words = if approximate { format!("≈ {words}") } else { words };
-    let mut name = format!("allocated · {}", process.rank().map_or_else(|| who(process), |it| format!("rank {it}")));
-    if let Some(mark) = process.marks.last() {
-        name += &format!(" · {} {}", cells::raw(&mark.name), mark.value.map_or_else(String::new, |it| it.to_string()));
-    }
+    let owner = short(process);
+    let mark = process.marks.last().map_or_else(String::new, |it| {
+        format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |it| it.to_string()))
+    });
+    let name = format!("allocated · {owner}{mark}");
     title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
     let curve = it.growth.curve();
     if curve.buckets().is_empty() {

@@ -20,7 +20,7 @@ pub(super) type Message = (Role, String);
 
 /// Everything to be said, the gravest first.
 pub(super) fn messages(look: &Look) -> Vec<Message> {
-    let mut out: Vec<Message> = look.session.processes.iter().filter_map(oom).collect();
+    let mut out: Vec<Message> = look.session.processes.iter().filter_map(|it| oom(it, look)).collect();
     let session = look.session;
     if let Some(end) = &session.job {
         let (role, how) = match (end.code, end.signal) {
@@ -68,25 +68,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, messages: &[Message], look: 
     }
 }
 
-fn oom(process: &Process) -> Option<Message> {
+fn oom(process: &Process, look: &Look) -> Option<Message> {
     let oom = process.ooms.last()?;
-    let ordinal = process.devices.iter().find(|it| it.ordinal == oom.device);
-    let mut text = format!("OUT OF MEMORY  {}", who(process));
-    if let Some(step) = oom.step {
-        text += &format!(" at step {step}");
-    }
-    text += &format!(
-        ": wanted {}, device {} had {} free",
-        cells::bytes(oom.tried.map(Bytes)),
-        oom.device,
-        cells::bytes(oom.device_free.map(Bytes))
-    );
-    if let Some(limit) = oom.limit
-        && ordinal.and_then(|it| it.counters.device_total).is_some_and(|total| limit < total)
-    {
-        text += &format!(", limit {}", cells::bytes(Some(Bytes(limit))));
-    }
-    Some((Role::Bad, text))
+    let on = process.devices.iter().find(|it| it.ordinal == oom.device);
+    let device = on.and_then(|it| look.session.device(&it.device));
+    let place = device.map_or_else(|| format!("device {}", oom.device), device_name);
+    let step = oom.step.map_or_else(String::new, |it| format!(", step {it}"));
+    let total = on.and_then(|it| it.counters.device_total);
+    let limit = match oom.limit.zip(total) {
+        Some((limit, total)) if limit < total => format!(", its limit is {}", cells::bytes(Some(Bytes(limit)))),
+        _ => String::new(),
+    };
+    let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
+    let who = short(process);
+    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: wanted {tried}, {free} free{limit}")))
 }
 
 fn trouble(device: &Device, look: &Look) -> Option<Message> {
@@ -127,4 +122,9 @@ fn life(process: &Process, look: &Look) -> Option<Message> {
 pub(super) fn who(process: &Process) -> String {
     let pid = process.any_pid().map_or_else(|| "a probe".to_owned(), |pid| format!("pid {pid}"));
     process.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
+}
+
+/// `rank 3`, else `pid 4242`.
+pub(super) fn short(process: &Process) -> String {
+    process.rank().map_or_else(|| who(process), |rank| format!("rank {rank}"))
 }

@@ -2,7 +2,7 @@
 
 use crate::story::{Story, device, hostile, picture, text, usual};
 use gpuwatch::{
-    event::{DriverState, Fact, Trouble},
+    event::{DriverState, Fact, Line, ProbeId, Trouble, wire::Oom},
     session::Session,
     theme::{self, ColorDepth, Theme},
     ui::{Command, Focus, Screen, Ui},
@@ -65,6 +65,7 @@ fn every_trouble_is_a_state_of_its_own() {
         (Fact::Processes { device: device(0), reading: Err(Trouble::NotSupported) }, "does not have it"),
         (Fact::DeviceGone { device: device(0) }, "gone from the driver's list"),
         (Fact::Notice("the socket directory is not ours".into()), "the socket directory is not ours"),
+        (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 9: wanted 2.00 GiB, 1.00 GiB free"),
         (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
     ];
     for (fact, words) in cases {
@@ -182,6 +183,11 @@ fn without_colours_the_selected_row_is_still_seen() {
         };
         assert!(reversed(2) > 70 && reversed(3) == 0, "{name}");
     }
+}
+
+fn oom() -> Fact {
+    let oom = Oom { step: Some(9), tried: Some(2 << 30), device_free: Some(1 << 30), ..Oom::default() };
+    Fact::Probe { probe: ProbeId(0), line: Box::new(Line::Oom(oom)) }
 }
 
 fn theme(name: &str) -> Theme {
