@@ -8,13 +8,13 @@ use crate::{
     log::Log,
     probe::{Description, Probe, Refusal, log_path},
     reading::{Reading, SLOTS},
-    socket,
+    socket, sys,
     wire::{Device, Edge, Oom},
 };
 use std::{
     ffi::{CStr, c_char},
     panic::{AssertUnwindSafe, catch_unwind},
-    process, ptr,
+    ptr,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicPtr, Ordering},
@@ -47,7 +47,7 @@ struct Local {
 static LOCAL: AtomicPtr<Local> = AtomicPtr::new(ptr::null_mut());
 
 fn local() -> &'static Local {
-    let pid = process::id();
+    let pid = sys::pid();
     let found = LOCAL.load(Ordering::Acquire);
     // SAFETY: the pointer is null or was leaked below, and is never freed.
     if let Some(local) = unsafe { found.as_ref() }
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
 fn early_log(description: &Description) -> Log {
     let dir = socket::take(&socket::directories()).ok();
     let path = match dir {
-        Some(dir) => log_path(description.log.clone(), &dir, process::id()),
+        Some(dir) => log_path(description.log.clone(), &dir, sys::pid()),
         None => description.log.clone().or_else(|| std::env::var_os("GPUWATCH_LOG").map(Into::into)),
     };
     Log::new(path)

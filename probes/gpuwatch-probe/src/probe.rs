@@ -14,7 +14,6 @@ use std::{
     os::unix::net::UnixStream,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    process,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -110,7 +109,8 @@ impl Probe {
         if env::var_os("GPUWATCH").is_some_and(|it| it == "off") {
             return Err(io::Error::other("GPUWATCH=off"));
         }
-        let pid = process::id();
+        sys::remember_pid();
+        let pid = sys::pid();
         let chosen = description.directories;
         let directories = if chosen.is_empty() { socket::directories() } else { chosen };
         let dir = socket::take(&directories)?;
@@ -226,7 +226,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        if self.shared.pid == process::id() {
+        if self.shared.pid == sys::pid() {
             self.stop("exit");
         } else {
             // In a forked child nothing of the parent's may be closed or removed.
@@ -237,7 +237,7 @@ impl Drop for Probe {
 
 impl Shared {
     fn is_here(&self) -> bool {
-        self.pid == process::id() && !self.stopping() && !self.off.load(Ordering::Relaxed)
+        self.pid == sys::pid() && !self.stopping() && !self.off.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stopping(&self) -> bool {
