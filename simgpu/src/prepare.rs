@@ -129,8 +129,7 @@ impl Stubs {
 const PRELUDE: &str = "extern void simgpu_called(const char *), simgpu_refused(const char *), simgpu_worked(void);
 extern void simgpu_free(void *), simgpu_heuristic(void *), *simgpu_handle(void);
 extern int simgpu_refused_runtime(const char *);
-#define A long a0, long a1, long a2, long a3, long a4, long a5, long a6, long a7, long a8, long a9
-__attribute__((visibility(\"default\"))) const char simgpu_stubs[] = \"simulated\";
+__attribute__((visibility(\"default\"))) const char simgpu_stubs[] = \"not supported by the simulated GPU\";
 ";
 
 fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) -> String {
@@ -158,12 +157,14 @@ fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) 
                 Ok(())
             }
             Effect::ReturnsText => {
-                result = "(long)simgpu_stubs".to_owned();
+                result = String::from("(long)simgpu_stubs");
                 Ok(())
             }
         };
     }
-    format!("long {name}(A) {{ simgpu_called(\"{name}\");{body} return {result}; }}\n")
+    let arguments: Vec<String> = (0..table::ARGUMENTS).map(|it| format!("long a{it}")).collect();
+    let arguments = arguments.join(", ");
+    format!("long {name}({arguments}) {{ simgpu_called(\"{name}\");{body} return {result}; }}\n")
 }
 
 /// Writes the simulated device; gives the names that it exports.
@@ -180,8 +181,8 @@ fn objects(torch: &Path) -> io::Result<Vec<PathBuf>> {
     for dir in [torch.to_owned(), torch.join("lib")] {
         for entry in fs::read_dir(&dir).map_err(|it| Error::new(it.kind(), format!("{}: {it}", dir.display())))? {
             let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_file() && (name.ends_with(".so") || name.contains(".so.")) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";
+            if path.is_file() && name.contains(".so.") {
                 files.push(path);
             }
         }
@@ -220,10 +221,9 @@ fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<Stri
         }
     }
     for name in unversioned {
-        if let Some(library) = libraries.iter().find(|it| it.claims(&name)) {
-            if let Some(stubs) = stubs.get_mut(&library.stem) {
-                stubs.names.insert(name);
-            }
+        let library = libraries.iter().find(|it| it.claims(&name));
+        if let Some(stubs) = library.and_then(|it| stubs.get_mut(&it.stem)) {
+            stubs.names.insert(name);
         }
     }
     Ok(stubs)

@@ -9,6 +9,9 @@ pub(crate) const DRIVER_NAMES: &str = include_str!("../tables/driver.txt");
 /// Public names of NVML.
 pub(crate) const NVML_NAMES: &str = include_str!("../tables/nvml.txt");
 
+/// How many arguments of a function its stub can name.
+pub(crate) const ARGUMENTS: usize = 11;
+
 /// One effect of a stub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -89,6 +92,7 @@ fn head_of(text: &str) -> Option<Library> {
 fn effect(text: &str) -> Option<Effect> {
     let (text, value) = text.split_once('=').map_or((text, None), |(text, value)| (text, value.parse::<i64>().ok()));
     let (word, argument) = text.split_once('@').map_or((text, None), |(word, at)| (word, at.parse::<usize>().ok()));
+    let argument = argument.filter(|it| *it < ARGUMENTS);
     Some(match (word, argument, value) {
         ("work", None, None) => Effect::Work,
         ("handle", Some(at), None) => Effect::Handle(at),

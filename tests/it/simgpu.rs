@@ -1,25 +1,179 @@
 //! Real PyTorch on the simulated device: memory behaves as on a device, and NVML says the same as PyTorch.
+//!
+//! The scripts are beside this file; each asserts what it promises and prints what was looked at.
 
-use crate::torch;
+use crate::torch::{self, Gpu};
+use ::simgpu::Fault;
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+const NVML: &str = include_str!("simgpu/nvml.py");
+const GIB: u64 = 1 << 30;
+const CONTEXT: u64 = 512 << 20;
+
+fn script(gpu: &Gpu, text: &str) -> Command {
+    std::fs::write(gpu.dir().join("nvml.py"), NVML).unwrap();
+    gpu.script(text)
+}
+
+fn run(devices: &str, text: &str, environment: &[(&str, &str)]) -> String {
+    let gpu = if devices == torch::H200 { torch::machine() } else { Gpu::new(devices) };
+    let out = torch::stdout(&script(&gpu, text).envs(environment.iter().copied()).output().unwrap());
+    let tenants = &gpu.machine.cards().unwrap()[0].tenants;
+    assert!(tenants.is_empty(), "nobody is left on the device: {tenants:?}");
+    out
+}
 
 #[test]
-fn an_mlp_trains_and_its_memory_is_the_same_every_step() {
-    let out = torch::run(
-        "
-import torch
-from torch import nn
-model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
-optimizer = torch.optim.Adam(model.parameters())
-seen = []
-for step in range(8):
-    loss = nn.functional.cross_entropy(model(torch.randn(64, 256).cuda()), torch.randint(0, 10, (64,)).cuda())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    loss.item()
-    seen.append((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()))
-print(seen[-1] == seen[3], seen[-1][0] > 0)
-",
-    );
-    assert_eq!(out, "True True\n");
+fn a_program_that_never_asks_for_a_device_gets_none() {
+    let out = torch::run("import torch; print(torch.cuda.is_available(), torch.cuda.is_initialized())");
+    assert_eq!(out, "True False\n");
+}
+
+#[test]
+fn nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated() {
+    for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+        let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
+        let out = run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/invariant.py"), &environment);
+        assert_eq!(out, "150 True\n", "{allocator}");
+    }
+}
+
+#[test]
+fn training_loops_take_the_same_memory_every_step() {
+    let out = run(torch::H200, include_str!("simgpu/training.py"), &[]);
+    assert_eq!(out.lines().count(), 6, "{out}");
+}
+
+#[test]
+fn out_of_memory_comes_at_the_capacity_and_can_be_survived() {
+    assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/oom.py"), &[]), "ok\n");
+}
+
+#[test]
+fn forked_and_spawned_children_have_accounts_of_their_own() {
+    assert_eq!(run(torch::H200, include_str!("simgpu/forks.py"), &[]), "ok\n");
+}
+
+#[test]
+fn a_block_that_another_stream_uses_is_pending_until_that_stream_is_done() {
+    let environment = [("SIMGPU_KERNEL_US", "50000")];
+    assert_eq!(run(torch::H200, include_str!("simgpu/pending.py"), &environment), "ok\n");
+}
+
+#[test]
+fn what_is_not_simulated_answers_with_its_documented_error() {
+    assert_eq!(run(torch::H200, include_str!("simgpu/refusals.py"), &[]), "ok\n");
+}
+
+#[test]
+fn processes_share_a_device_and_a_killed_one_leaves_nothing() {
+    let gpu = Gpu::new("NVIDIA A10:24GiB:1GiB");
+    let holder = "
+import sys, torch
+held = []
+print('ready', torch.cuda.mem_get_info()[0], flush=True)
+for line in sys.stdin:
+    try:
+        held.append(torch.empty(int(line) << 30, dtype=torch.uint8, device='cuda'))
+        print('held', torch.cuda.mem_get_info()[0], flush=True)
+    except torch.OutOfMemoryError as error:
+        print('full', torch.cuda.mem_get_info()[0], flush=True)
+";
+    let mut first = Talk::start(script(&gpu, holder));
+    assert_eq!(first.heard(), format!("ready {}", 23 * GIB - CONTEXT));
+    let mut second = Talk::start(script(&gpu, holder));
+    assert_eq!(second.heard(), format!("ready {}", 23 * GIB - 2 * CONTEXT));
+    assert_eq!(first.ask("16"), format!("held {}", 6 * GIB));
+    assert_eq!(second.ask("10"), format!("full {}", 6 * GIB));
+    let used = |pid| gpu.machine.used(0, pid).unwrap();
+    assert_eq!((used(first.pid()), used(second.pid())), (Some(16 * GIB + CONTEXT), Some(CONTEXT)));
+
+    // Killed, and not even waited for: its memory is free.
+    first.child.kill().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while used(first.pid()).is_some() {
+        assert!(Instant::now() < deadline, "a dead process still has memory");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(second.ask("10"), format!("held {}", 12 * GIB + (GIB - CONTEXT)));
+}
+
+#[test]
+fn nvml_suffers_the_faults_that_it_is_told_to() {
+    let gpu = Gpu::new("NVIDIA H200:143771MiB:615MiB;NVIDIA H200:143771MiB:615MiB");
+    // NVML alone: there is no PyTorch, nor what it needs.
+    let monitor = "
+import sys, time, nvml
+for line in sys.stdin:
+    begin = time.monotonic()
+    status, processes = nvml.processes()
+    status2, memory = nvml.memory()
+    print(status, sorted(processes.values()), status2, memory.used, time.monotonic() - begin > 0.3, flush=True)
+";
+    let library = ::simgpu::prepare_nvml(&gpu.dir().join("lib")).unwrap();
+    std::fs::write(gpu.dir().join("nvml.py"), NVML).unwrap();
+    let mut python = Command::new("python3");
+    python.args(["-c", monitor]).current_dir(gpu.dir()).envs(gpu.machine.environment(library.parent().unwrap()));
+    let mut talk = Talk::start(python);
+    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
+    gpu.machine.occupy(0, sleeper.id(), 5 * GIB).unwrap();
+    let expected = [
+        (vec![], "0 [5368709120] 0 5368709120 False"),
+        (vec![Fault::Lost], "15 [] 15 0 False"),
+        (vec![Fault::NoPermission], "4 [] 4 0 False"),
+        (vec![Fault::NoMemoryV2], "0 [5368709120] 13 0 False"),
+        (vec![Fault::NoProcessMemory], "0 [18446744073709551615] 0 5368709120 False"),
+        (vec![Fault::Stall(Duration::from_millis(200))], "0 [5368709120] 0 5368709120 True"),
+        (vec![Fault::Line("unknown nvmlDeviceGetComputeRunning*".into())], "999 [] 0 5368709120 False"),
+        (vec![], "0 [5368709120] 0 5368709120 False"),
+    ];
+    for (faults, answer) in expected {
+        gpu.machine.set_faults(&faults).unwrap();
+        assert_eq!(talk.ask(""), answer, "{faults:?}");
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert_eq!(talk.ask(""), "0 [] 0 0 False");
+}
+
+/// A program that answers lines with lines.
+struct Talk {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Talk {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn heard(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").unwrap();
+        self.heard()
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // Whatever came of the test, the child goes with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

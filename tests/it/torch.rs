@@ -83,6 +83,8 @@ impl Gpu {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.envs(self.machine.environment(libraries())).current_dir(self.dir()).env_remove("CUDA_VISIBLE_DEVICES");
+        // The tests run beside each other, and what is computed on the host is next to nothing.
+        command.env("OMP_NUM_THREADS", "1");
         command
     }
 

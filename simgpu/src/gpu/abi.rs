@@ -2,7 +2,8 @@
 
 use std::{
     ffi::{CStr, c_char},
-    fmt,
+    io::Write,
+    sync::LazyLock,
 };
 
 /// The errors that the driver API and the runtime API share, with their documented numbers.
@@ -43,12 +44,11 @@ pub(super) fn code(answer: Answer) -> i32 {
 }
 
 /// Says one line about what is being simulated, where `SIMGPU_TRACE` asks for it.
-pub(super) fn trace(line: fmt::Arguments<'_>) {
-    use std::{io::Write, sync::LazyLock};
+pub(super) fn trace(line: impl FnOnce() -> String) {
     static ON: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SIMGPU_TRACE").is_some());
     if *ON {
         // Tracing must not fail the call it describes.
-        let _ = writeln!(std::io::stderr(), "[simgpu] {line}");
+        let _ = writeln!(std::io::stderr(), "[simgpu] {}", line());
     }
 }
 

@@ -77,16 +77,16 @@ fn effect(to: usize, from: usize, len: usize) -> Effect {
 
 /// Fills memory of host or device.
 pub(super) fn fill(at: usize, byte: u8, len: usize) {
-    if !process().ranges.on_device(at) {
-        sys::fill(at, byte, len);
-    } else if len <= PAGE {
-        sys::fill(at, byte, len);
-    } else if byte == 0 && len <= STORED {
+    let on_device = process().ranges.on_device(at);
+    if on_device && len > STORED {
+        return;
+    }
+    if on_device && byte == 0 && len > PAGE {
         let (first, end) = (at.next_multiple_of(PAGE), (at + len) / PAGE * PAGE);
         sys::fill(at, 0, first - at);
         sys::forget(first, end - first);
         sys::fill(end, 0, at + len - end);
-    } else if len <= STORED {
+    } else {
         sys::fill(at, byte, len);
     }
 }

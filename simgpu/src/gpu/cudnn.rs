@@ -10,7 +10,7 @@ use super::{
 use std::{
     collections::HashMap,
     ffi::c_char,
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 const BAD_PARAM: i32 = 2000;
@@ -109,7 +109,39 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
     }
 }
 
+/// The library's handles, and the stream that each was told.
+static HANDLES: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
+
+fn handles() -> MutexGuard<'static, HashMap<usize, usize>> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 entry_points! {
+    fn cudnnCreate(out: Out<usize>) -> i32 {
+        let handle = process().queues.handle();
+        handles().insert(handle, 0);
+        out.put(handle);
+        0
+    }
+
+    fn cudnnDestroy(handle: usize) -> i32 {
+        handles().remove(&handle).map_or(BAD_PARAM, |_| 0)
+    }
+
+    fn cudnnSetStream(handle: usize, stream: usize) -> i32 {
+        handles().get_mut(&handle).map_or(BAD_PARAM, |it| {
+            *it = stream;
+            0
+        })
+    }
+
+    fn cudnnGetStream(handle: usize, out: Out<usize>) -> i32 {
+        handles().get(&handle).map_or(BAD_PARAM, |it| {
+            out.put(*it);
+            0
+        })
+    }
+
     fn cudnnGetVersion() -> usize {
         Wheel::here().cudnn
     }

@@ -30,7 +30,7 @@ fn current_context() -> usize {
 fn make_current(context: usize) -> Answer {
     if context != 0 {
         let device = context.checked_sub(FIRST_CONTEXT).ok_or(Fault::InvalidContext)?;
-        process().index(device).map_err(|_| Fault::InvalidContext)?;
+        process().index(device).or(Err(Fault::InvalidContext))?;
         set_current(device);
     }
     CONTEXT.set(context);

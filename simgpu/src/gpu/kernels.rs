@@ -64,7 +64,7 @@ pub(super) fn launch(function: usize, stream: usize) -> Answer {
     process.copies.launched();
     process.queues.work(stream, device)?;
     drop(process);
-    trace(format_args!("launch {}", sys::code_at(function).map_or_else(String::new, |(_, name)| name)));
+    trace(|| format!("launch {}", sys::code_at(function).map_or_else(String::new, |(_, name)| name)));
     Ok(())
 }
 

@@ -40,7 +40,7 @@ impl Process {
     }
 
     pub(super) fn allocate_host(&mut self, bytes: usize) -> Result<usize, Fault> {
-        let base = sys::map_anonymous(bytes.max(1), 1).map_err(|_| Fault::OutOfMemory)?;
+        let base = sys::map_anonymous(bytes.max(1), 1).or(Err(Fault::OutOfMemory))?;
         self.ranges.add(Range { base, size: bytes.max(1), device: super::process::current(), kind: Kind::Host });
         Ok(base)
     }

@@ -49,7 +49,7 @@ pub(super) fn attribute(card: &Card, index: usize, number: i32) -> i32 {
     let model = Model::of(card.name());
     let hopper = i32::from(model.major >= 9);
     match number {
-        1..=3 => 1024,
+        1..=3 | 111 => 1024,
         4 => 64,
         5 | 11 => i32::MAX,
         6 | 7 => 65_535,
@@ -71,7 +71,6 @@ pub(super) fn attribute(card: &Card, index: usize, number: i32) -> i32 {
         97 => model.shared_memory_optin(),
         108 => 32 << 20,
         109 => 128 << 20,
-        111 => 1024,
         120 | 127 => hopper,
         15 | 19 | 31 | 41 | 78..=80 | 83 | 88..=91 | 95 | 96 | 98 | 99 | 102 | 103 | 115 | 119 => 1,
         _ => 0,

@@ -95,7 +95,7 @@ impl Process {
             let dir = dir.as_deref().map_or(Path::new(DEFAULT_DIR), Path::new);
             let devices = env::var("SIMGPU_DEVICES").ok().filter(|it| !it.is_empty());
             let book = Book::open(dir, devices.as_deref()).map_err(|error| {
-                super::abi::trace(format_args!("no machine in {}: {error}", dir.display()));
+                super::abi::trace(|| format!("no machine in {}: {error}", dir.display()));
                 Fault::NoDevice
             })?;
             self.book = Some(book);

@@ -7,6 +7,7 @@ use super::{
     runtime::{answer, ordinal},
     state::Card,
 };
+use std::mem;
 
 /// `cudaDeviceProp` of CUDA 13, in the header's order; fields that stay 0 here are grouped.
 #[repr(C)]
@@ -96,8 +97,6 @@ fn properties(card: &Card, index: usize) -> Properties {
     Properties {
         name,
         uuid: card.uuid_bytes(),
-        luid: [0; 8],
-        luid_mask: 0,
         total_memory: usize::try_from(card.capacity()).unwrap_or(usize::MAX),
         shared_per_block: size(8),
         registers_per_block: attr(12),
@@ -112,16 +111,9 @@ fn properties(card: &Card, index: usize) -> Properties {
         texture_alignment: size(14),
         texture_pitch_alignment: size(51),
         multiprocessors: model.multiprocessors,
-        integrated: 0,
         can_map_host: attr(19),
-        textures_and_surfaces: [0; 39],
-        surface_alignment: 0,
         concurrent_kernels: attr(31),
-        ecc: 0,
         pci_bus: attr(33),
-        pci_device: 0,
-        pci_domain: 0,
-        tcc: 0,
         async_engines: attr(40),
         unified_addressing: attr(41),
         bus_width: attr(37),
@@ -134,39 +126,21 @@ fn properties(card: &Card, index: usize) -> Properties {
         shared_per_multiprocessor: size(81),
         registers_per_multiprocessor: attr(82),
         managed: attr(83),
-        multi_board: 0,
-        multi_board_group: 0,
-        host_atomics: 0,
         pageable: attr(88),
         concurrent_managed: attr(89),
         preemption: attr(90),
         registered_host_pointers: attr(91),
         cooperative: attr(95),
         shared_optin: size(97),
-        host_page_tables: 0,
-        direct_managed: 0,
         blocks_per_multiprocessor: attr(106),
         access_window: attr(109),
         reserved_shared: size(111),
         host_register: attr(99),
-        sparse_arrays: 0,
-        host_register_read_only: 0,
-        timeline_semaphores: 0,
         pools: attr(115),
-        rdma: 0,
-        rdma_flush: 0,
-        rdma_order: 0,
         pool_handles: 1,
-        deferred_arrays: 0,
-        ipc_events: 0,
         cluster: attr(120),
-        unified_functions: 0,
-        device_numa: [0; 2],
-        mps: 0,
-        host_numa: 0,
-        pci_ids: [0; 2],
-        host_numa_multinode: 0,
-        spare: [0; 56],
+        // SAFETY: every field is an integer or an array of them, for which zero is a value.
+        ..unsafe { mem::zeroed() }
     }
 }
 

@@ -20,7 +20,7 @@ thread_local! {
 /// The number that the caller gets; an error is also the thread's last one.
 pub(super) fn answer(answer: Answer) -> i32 {
     if let Err(fault) = answer {
-        trace(format_args!("{fault:?}"));
+        trace(|| format!("{fault:?}"));
         LAST.set(fault as i32);
     }
     code(answer)
@@ -28,7 +28,7 @@ pub(super) fn answer(answer: Answer) -> i32 {
 
 /// An ordinal that C callers pass as `int`.
 pub(super) fn ordinal(device: i32) -> Result<usize, Fault> {
-    usize::try_from(device).map_err(|_| Fault::InvalidDevice)
+    usize::try_from(device).or(Err(Fault::InvalidDevice))
 }
 
 /// Work that needs the thread's device to have a context.
@@ -206,7 +206,7 @@ entry_points! {
         answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
     }
 
-    fn cudaMemcpyPeerAsync(to: usize, _to: i32, from: usize, _from: i32, bytes: usize, _stream: usize) -> i32 {
+    fn cudaMemcpyPeerAsync(to: usize, _onto: i32, from: usize, _off: i32, bytes: usize, _stream: usize) -> i32 {
         answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
     }
 

@@ -10,44 +10,44 @@ use std::{
 };
 
 /// How many devices a machine has at most.
-pub const MAX_CARDS: usize = 16;
+pub(crate) const MAX_CARDS: usize = 16;
 /// How many processes use a device at most.
-pub const MAX_TENANTS: usize = 64;
+pub(crate) const MAX_TENANTS: usize = 64;
 /// What a machine has when nobody says what it has.
-pub const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
+pub(crate) const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
 
 const MAGIC: u64 = 0x0031_5550_474d_4953;
 
 /// One process's share of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenant {
+pub(crate) struct Tenant {
     /// The process.
-    pub pid: u32,
+    pub(crate) pid: u32,
     spare: u32,
     /// When the process started, in clock ticks since boot: a reused pid is not the same process.
     start: u64,
     /// Bytes, the context's own included.
-    pub used: u64,
+    pub(crate) used: u64,
 }
 
 /// One device.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Card {
+pub(crate) struct Card {
     name: [u8; 64],
     uuid: [u8; 48],
     /// Bytes on the board.
-    pub total: u64,
+    pub(crate) total: u64,
     /// Bytes that the driver keeps for itself.
-    pub reserved: u64,
+    pub(crate) reserved: u64,
     count: u64,
     tenants: [Tenant; MAX_TENANTS],
 }
 
 /// The whole file. Every bit pattern is a valid value, whatever other processes write.
 #[repr(C)]
-pub struct Shared {
+pub(crate) struct Shared {
     magic: u64,
     count: u64,
     cards: [Card; MAX_CARDS],
@@ -69,12 +69,12 @@ fn start_of(pid: u32) -> Option<u64> {
 
 impl Card {
     /// The device's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         text(&self.name)
     }
 
     /// The device's identity, as NVML writes it.
-    pub fn uuid(&self) -> &str {
+    pub(crate) fn uuid(&self) -> &str {
         text(&self.uuid)
     }
 
@@ -94,17 +94,17 @@ impl Card {
     }
 
     /// The processes that have memory on the device.
-    pub fn tenants(&self) -> &[Tenant] {
+    pub(crate) fn tenants(&self) -> &[Tenant] {
         &self.tenants[..self.len()]
     }
 
     /// Bytes that processes have, all together.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.tenants().iter().map(|it| it.used).sum()
     }
 
     /// Bytes that processes can have, all together.
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.total.saturating_sub(self.reserved)
     }
 
@@ -126,7 +126,7 @@ impl Card {
     }
 
     /// Says what a process has; with 0 it has left the device.
-    pub fn set(&mut self, pid: u32, bytes: u64) -> bool {
+    pub(crate) fn set(&mut self, pid: u32, bytes: u64) -> bool {
         if let Some(tenant) = self.tenant(pid) {
             tenant.used = bytes;
         } else {
@@ -163,12 +163,12 @@ impl Card {
 
 impl Shared {
     /// The machine's devices.
-    pub fn cards(&self) -> &[Card] {
+    pub(crate) fn cards(&self) -> &[Card] {
         &self.cards[..self.len()]
     }
 
     /// One device, to be changed.
-    pub fn card(&mut self, index: usize) -> Option<&mut Card> {
+    pub(crate) fn card(&mut self, index: usize) -> Option<&mut Card> {
         if index < self.len() { self.cards.get_mut(index) } else { None }
     }
 
@@ -227,7 +227,7 @@ fn write(field: &mut [u8], text: &str) {
 }
 
 /// The state as one process has it open.
-pub struct Book {
+pub(crate) struct Book {
     file: File,
     shared: NonNull<Shared>,
 }
@@ -241,7 +241,7 @@ impl Book {
     /// # Errors
     ///
     /// When the directory or the file cannot be made, opened or mapped.
-    pub fn open(dir: &Path, devices: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn open(dir: &Path, devices: Option<&str>) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let path = dir.join("state");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -265,7 +265,7 @@ impl Book {
     }
 
     /// Works on the state while nobody else does, dead processes' entries removed first.
-    pub fn locked<R>(&mut self, work: impl FnOnce(&mut Shared) -> R) -> R {
+    pub(crate) fn locked<R>(&mut self, work: impl FnOnce(&mut Shared) -> R) -> R {
         // A lock that cannot be had (only a dying descriptor refuses) leaves the figures as they are: still readable.
         let held = sys::lock(&self.file).is_ok();
         // SAFETY: the mapping lives as long as `self`, is aligned to a page, holds a `Shared`, for which any bits are

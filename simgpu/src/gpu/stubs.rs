@@ -13,17 +13,17 @@ const HANDLE_WORDS: usize = 8;
 entry_points! {
     /// A stub was called that answers with success, or with what the table says.
     fn simgpu_called(name: In<c_char>) -> () {
-        trace(format_args!("stub {}", name.text().unwrap_or_default()));
+        trace(|| format!("stub {}", name.text().unwrap_or_default()));
     }
 
     /// A stub was called that nobody reviewed: the caller gets its library's documented error.
     fn simgpu_refused(name: In<c_char>) -> () {
-        trace(format_args!("not supported: {}", name.text().unwrap_or_default()));
+        trace(|| format!("not supported: {}", name.text().unwrap_or_default()));
     }
 
     /// A runtime function was called that is not simulated: its error is also the thread's last one.
     fn simgpu_refused_runtime(name: In<c_char>) -> i32 {
-        trace(format_args!("not supported: {}", name.text().unwrap_or_default()));
+        trace(|| format!("not supported: {}", name.text().unwrap_or_default()));
         runtime::answer(Err(super::abi::Fault::NotSupported))
     }
 

@@ -20,6 +20,8 @@ const MADV_DONTNEED: c_int = 4;
 const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 const PAGE: usize = 4096;
+/// What `mmap` answers instead of an address.
+const FAILED: usize = usize::MAX;
 
 #[repr(C)]
 struct DlInfo {
@@ -63,7 +65,7 @@ pub(super) fn unlock(file: &File) {
 pub(super) fn map_file(file: &File, len: usize) -> io::Result<*mut c_void> {
     // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
     let at = unsafe { mmap(ptr::null_mut(), len, PROT_READ_WRITE, MAP_SHARED, file.as_raw_fd(), 0) };
-    if at as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(at) }
+    if at as usize == FAILED { Err(io::Error::last_os_error()) } else { Ok(at) }
 }
 
 /// Address space that costs nothing until it is written, at a multiple of `align` (a power of two).
@@ -73,7 +75,7 @@ pub(super) fn map_anonymous(len: usize, align: usize) -> io::Result<usize> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
     let raw = unsafe { mmap(ptr::null_mut(), len + slack, PROT_READ_WRITE, flags, -1, 0) } as usize;
-    if raw as isize == -1 {
+    if raw == FAILED {
         return Err(io::Error::last_os_error());
     }
     let at = raw.next_multiple_of(align.max(PAGE));

@@ -45,13 +45,13 @@ struct Properties {
 const LOCATION_DEVICE: i32 = 1;
 
 fn reserve(size: usize, align: usize) -> Result<usize, Fault> {
-    let base = sys::map_anonymous(size, align.max(GRANULE)).map_err(|_| Fault::OutOfMemory)?;
+    let base = sys::map_anonymous(size, align.max(GRANULE)).or(Err(Fault::OutOfMemory))?;
     process().ranges.add(Range { base, size, device: current(), kind: Kind::Reserved });
     Ok(base)
 }
 
 fn create(size: usize, properties: Properties) -> Result<usize, Fault> {
-    let device = usize::try_from(properties.location).map_err(|_| Fault::InvalidDevice)?;
+    let device = usize::try_from(properties.location).or(Err(Fault::InvalidDevice))?;
     if properties.location_kind != LOCATION_DEVICE {
         return Err(Fault::NotSupported);
     }

@@ -5,15 +5,15 @@ use std::{fmt, fs, path::Path, sync::OnceLock};
 
 /// The versions that the program was compiled for; a library that answers with others is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wheel {
+pub(crate) struct Wheel {
     /// The CUDA runtime's version, as `cudaRuntimeGetVersion` gives it (13020 is 13.2).
-    pub runtime: i32,
+    pub(crate) runtime: i32,
     /// cuDNN's, as `cudnnGetVersion` gives it.
-    pub cudnn: usize,
+    pub(crate) cudnn: usize,
     /// NCCL's, as `ncclGetVersion` gives it.
-    pub nccl: i32,
+    pub(crate) nccl: i32,
     /// The architectures with compiled code, such as 90 for `sm_90`.
-    pub architectures: Vec<i32>,
+    pub(crate) architectures: Vec<i32>,
 }
 
 impl Default for Wheel {
@@ -38,7 +38,7 @@ impl fmt::Display for Wheel {
 
 impl Wheel {
     /// The file's name.
-    pub const FILE: &'static str = "wheel";
+    pub(crate) const FILE: &'static str = "wheel";
 
     fn parse(text: &str) -> Self {
         let mut wheel = Self::default();

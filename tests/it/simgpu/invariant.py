@@ -1,0 +1,36 @@
+"""Random allocations: NVML's figure for this process, and the driver's, equal torch's reserved plus the context."""
+
+import os
+import random
+
+import torch
+
+import nvml
+
+CONTEXT = 512 << 20
+random.seed(int(os.environ.get("SEED", "0")))
+torch.cuda.init()
+torch.empty(1, device="cuda")
+live, checked, ooms = [], 0, 0
+for turn in range(1500):
+    try:
+        if random.random() < 0.55 or not live:
+            live.append(torch.empty(int(10 ** random.uniform(2, 9.6)), dtype=torch.uint8, device="cuda"))
+        else:
+            live.pop(random.randrange(len(live)))
+    except torch.OutOfMemoryError:
+        ooms += 1
+        live = live[: len(live) // 2]
+    if random.random() < 0.02:
+        torch.cuda.empty_cache()
+    if turn % 10 == 0:
+        reserved = torch.cuda.memory_reserved()
+        used = nvml.processes()[1][os.getpid()]
+        free, total = torch.cuda.mem_get_info()
+        board = nvml.memory()[1]
+        assert used == reserved + CONTEXT, (turn, used, reserved)
+        assert total - free == used, (turn, total - free, used)
+        assert board.used == used and board.used + board.free + board.reserved == board.total, turn
+        assert total == board.total - board.reserved
+        checked += 1
+print(checked, ooms > 0)

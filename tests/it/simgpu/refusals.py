@@ -1,0 +1,26 @@
+"""What is not simulated is refused with its library's documented error."""
+
+import torch
+
+device = "cuda"
+
+
+def refused(work, words):
+    try:
+        work()
+    except RuntimeError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+
+def graph():
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.ones(1, device=device)
+
+
+refused(lambda: torch.fft.rfft(torch.randn(8, 64, device=device)), "CUFFT_NOT_SUPPORTED")
+refused(lambda: torch.linalg.solve(torch.eye(64, device=device), torch.eye(64, device=device)), "cusolver")
+refused(graph, "operation not supported")
+torch.cuda.synchronize()
+print("ok")
