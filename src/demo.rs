@@ -14,7 +14,7 @@ use driver::Driver;
 use job::Kind;
 use std::{
     env, fs, io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::{fs::DirBuilderExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{self, Child, Command, Stdio},
 };
@@ -99,6 +99,8 @@ fn start_job(seed: u64, rank: usize, kind: Kind, devices: &[u32], directory: &Pa
         .args(["--ranks", &RANKS.len().to_string(), "--kind", kind.name(), "--devices", &devices.join(",")])
         .arg("--directory")
         .arg(directory)
+        // A group of their own: a terminal that hangs up must not kill them before they have cleaned up.
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -7,6 +7,7 @@ use gpuwatch_probe::{
     wire::{Counters, Device, Edge, Hello, Oom},
 };
 use std::{
+    fs,
     io::{self, Read},
     path::PathBuf,
     sync::mpsc::{RecvTimeoutError, channel},
@@ -113,6 +114,8 @@ pub fn run(job: &Job) -> io::Result<()> {
         }
     }
     probe.stop("exit");
+    // The last one out; while there are others, or logs, it stays.
+    let _ = fs::remove_dir(&job.directory);
     Ok(())
 }
 

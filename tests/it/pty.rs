@@ -1,0 +1,299 @@
+//! The live view in a real terminal: it starts, obeys keys, and always gives the terminal back.
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{Read, Write},
+    num::NonZeroU16,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuwatch");
+
+/// What a loaded machine may take for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until it holds; false when it never does.
+pub(crate) fn until(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        if holds() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program in a terminal of its own.
+pub(crate) struct Terminal {
+    pub(crate) child: Box<dyn Child + Send + Sync>,
+    seen: Arc<Mutex<Seen>>,
+    master: Box<dyn MasterPty + Send>,
+    keys: Box<dyn Write + Send>,
+    _home: TempDir,
+}
+
+struct Seen {
+    parser: vt100::Parser,
+    bytes: Vec<u8>,
+}
+
+impl Terminal {
+    pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_sized((40, 130), arguments, environment)
+    }
+
+    pub(crate) fn start_sized(size: (u16, u16), arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let (home, master, child) = spawn(size, PROGRAM, arguments, environment);
+        let mut reader = master.try_clone_reader().unwrap();
+        let keys = master.take_writer().unwrap();
+        let (rows, columns) = (NonZeroU16::new(size.0).unwrap(), NonZeroU16::new(size.1).unwrap());
+        let seen = Arc::new(Mutex::new(Seen { parser: vt100::Parser::new(rows, columns, 0), bytes: Vec::new() }));
+        let shared = Arc::clone(&seen);
+        thread::spawn(move || {
+            let mut buffer = [0; 16384];
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                let mut seen = shared.lock().unwrap();
+                seen.parser.process(&buffer[..read]);
+                seen.bytes.extend_from_slice(&buffer[..read]);
+            }
+        });
+        Self { child, seen, master, keys, _home: home }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.seen.lock().unwrap().parser.screen().contents()
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.seen.lock().unwrap().bytes.clone()
+    }
+
+    fn is_alternate(&self) -> bool {
+        self.seen.lock().unwrap().parser.screen().alternate_screen()
+    }
+
+    pub(crate) fn shows(&self, words: &str) {
+        assert!(until(PATIENCE, || self.text().contains(words)), "no {words:?} on:\n{}", self.text());
+    }
+
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn resize(&self, rows: u16, cols: u16) {
+        self.master.resize(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }).unwrap();
+        if let (Some(rows), Some(cols)) = (NonZeroU16::new(rows), NonZeroU16::new(cols)) {
+            self.seen.lock().unwrap().parser.screen_mut().set_size(rows, cols);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(pid(&*self.child), signal).unwrap();
+    }
+
+    /// The exit code, and that the terminal was given back.
+    pub(crate) fn ends(&mut self, within: Duration) -> u32 {
+        let code = ends(&mut *self.child, within);
+        assert!(until(PATIENCE, || !self.is_alternate()), "the alternate screen was left");
+        let screen = self.seen.lock().unwrap();
+        assert!(!screen.parser.screen().hide_cursor(), "the cursor is back");
+        code
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+type Spawned = (TempDir, Box<dyn MasterPty + Send>, Box<dyn Child + Send + Sync>);
+
+fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Spawned {
+    let home = tempfile::tempdir().unwrap();
+    let pair =
+        native_pty_system().openpty(PtySize { rows: size.0, cols: size.1, pixel_width: 0, pixel_height: 0 }).unwrap();
+    let mut command = CommandBuilder::new(program);
+    command.args(arguments);
+    for name in ["NO_COLOR", "LC_ALL", "LC_CTYPE", "GPUWATCH_THEME", "GPUWATCH_NO_NVML"] {
+        command.env_remove(name);
+    }
+    let home_path = home.path().to_str().unwrap().to_owned();
+    let own = [
+        ("TERM", "xterm-256color"),
+        ("COLORTERM", "truecolor"),
+        ("LANG", "C.UTF-8"),
+        ("GPUWATCH_SOCKET_DIR", &home_path),
+        ("GPUWATCH_NVML_PATH", "/nonexistent/libnvidia-ml.so.1"),
+        ("XDG_STATE_HOME", &home_path),
+    ];
+    for (name, value) in own.iter().chain(environment) {
+        command.env(name, value);
+    }
+    let child = pair.slave.spawn_command(command).unwrap();
+    (home, pair.master, child)
+}
+
+fn pid(child: &dyn Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.process_id().unwrap()).unwrap()).unwrap()
+}
+
+fn ends(child: &mut dyn Child, within: Duration) -> u32 {
+    let mut status = None;
+    let ended = until(within, || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(ended, "it did not end within {within:?}");
+    status.unwrap().exit_code()
+}
+
+#[test]
+fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
+    let mut terminal = Terminal::start(&["demo"], &[]);
+    for words in ["demo H200", "rank 0", "wanted", "140.40 GiB", "+4.00 MiB"] {
+        if words == "+4.00 MiB" {
+            terminal.press("2");
+        }
+        terminal.shows(words);
+    }
+    assert!(terminal.is_alternate());
+    terminal.press("?");
+    terminal.shows("this help");
+    terminal.press("?");
+    assert!(until(PATIENCE, || !terminal.text().contains("this help")), "{}", terminal.text());
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn space_freezes_the_picture_and_lets_it_go_on() {
+    let mut terminal = Terminal::start(&["demo"], &[]);
+    terminal.shows("rank 0");
+    terminal.press(" ");
+    terminal.shows("FROZEN");
+    terminal.press(" ");
+    assert!(until(PATIENCE, || !terminal.text().contains("FROZEN")), "{}", terminal.text());
+    terminal.press("\x03");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn a_terminal_of_no_size_is_survived() {
+    let mut terminal = Terminal::start(&["demo"], &[]);
+    terminal.shows("rank 0");
+    for (rows, columns) in [(1, 1), (0, 0), (0, 80), (24, 0), (2, 300), (12, 40)] {
+        terminal.resize(rows, columns);
+        // One key that changes nothing for good makes sure that the size was met.
+        terminal.press("??");
+    }
+    terminal.resize(40, 130);
+    terminal.shows("rank 0");
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn a_signal_ends_the_view_within_a_second_and_the_terminal_is_given_back() {
+    for (signal, number) in [(Signal::TERM, 15), (Signal::HUP, 1), (Signal::INT, 2), (Signal::QUIT, 3)] {
+        let mut terminal = Terminal::start(&[], &[]);
+        assert!(until(PATIENCE, || terminal.is_alternate()));
+        terminal.signal(signal);
+        let sent = Instant::now();
+        assert_eq!(terminal.ends(PATIENCE), 128 + number);
+        assert!(sent.elapsed() < Duration::from_secs(1), "{signal:?} took {:?}", sent.elapsed());
+    }
+}
+
+/// Also where SIGHUP is ignored, as under nohup, and nothing but a failing write tells.
+#[test]
+fn a_terminal_that_is_gone_ends_the_view() {
+    for start in ["exec \"$0\"", "trap '' HUP; exec \"$0\""] {
+        let (_home, master, mut child) = spawn((40, 130), "/bin/sh", &["-c", start, PROGRAM], &[]);
+        let mut reader = master.try_clone_reader().unwrap();
+        let (mut seen, mut buffer) = (Vec::new(), [0; 1024]);
+        while !String::from_utf8_lossy(&seen).contains("\x1b[?1049h") {
+            let read = reader.read(&mut buffer).unwrap();
+            seen.extend_from_slice(&buffer[..read]);
+        }
+        drop((reader, master));
+        let gone = Instant::now();
+        ends(&mut *child, PATIENCE);
+        assert!(gone.elapsed() < Duration::from_secs(2), "{start:?} took {:?}", gone.elapsed());
+    }
+}
+
+#[test]
+fn without_colours_none_is_sent() {
+    let mut terminal = Terminal::start(&["demo"], &[("NO_COLOR", "1")]);
+    terminal.shows("rank 0");
+    terminal.press("q");
+    terminal.ends(PATIENCE);
+    let sent = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    for colour in ["\x1b[38;", "\x1b[48;", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m"] {
+        assert!(!sent.contains(colour), "{colour:?} was sent");
+    }
+}
+
+#[test]
+fn a_dumb_terminal_gets_text_and_no_escape() {
+    let mut terminal = Terminal::start(&["--no-nvml"], &[("TERM", "dumb")]);
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    assert!(until(PATIENCE, || terminal.text().contains("no devices")), "{}", terminal.text());
+    assert!(!terminal.bytes().contains(&0x1b));
+}
+
+#[test]
+fn standard_output_that_is_no_terminal_gets_text() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.arg("--no-nvml").env("GPUWATCH_SOCKET_DIR", home.path()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("no devices") && !text.contains('\x1b'), "{text}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("gpuwatch once"));
+    // A reader that has gone away is no failure.
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn words_on_the_command_line() {
+    let run = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), text)
+    };
+    for command in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["env", "--help"],
+        &["demo", "--help"],
+        &["record", "--help"],
+        &["once", "--help"],
+    ] {
+        let (code, text) = run(command);
+        assert_eq!(code, Some(0));
+        assert!(text.contains("Example:\n  "), "{command:?} shows no example:\n{text}");
+        assert!(!text.contains("demo-job"), "{text}");
+    }
+    assert_eq!(run(&["-V"]), (Some(0), format!("gpuwatch {}\n", env!("CARGO_PKG_VERSION"))));
+    for wrong in [&["--nope"][..], &["once", "--interval", "5"], &["run"], &["replay"], &["--interval", "1ms"]] {
+        assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    let (code, text) = run(&["--theme", "nope"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("there are dusk"), "{text}");
+}

@@ -1,0 +1,166 @@
+//! Recordings as files: what a killed recorder leaves, what a full disk or a vanished directory does.
+
+use crate::pty::{PATIENCE, PROGRAM, until};
+use gpuwatch::{
+    event::{Event, Fact, Line},
+    recording::{Entry, FORMAT, Fault, Header, Reader},
+    sink::record::Recorder,
+    units::Stamp,
+};
+use gpuwatch_probe::{Description, Probe, reading::Reading, wire::Edge};
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+fn header() -> Header {
+    Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: 2 }
+}
+
+fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
+    let mut entries = Vec::new();
+    for entry in Reader::new(File::open(path).unwrap()).unwrap() {
+        match entry {
+            Ok(it) => entries.push(it),
+            Err(fault) => return (entries, Some(fault)),
+        }
+    }
+    (entries, None)
+}
+
+fn steps(entries: &[Entry]) -> Vec<u64> {
+    let step = |it: &Entry| match it {
+        Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => match &**line {
+            Line::Sample(sample) => sample.step,
+            _ => None,
+        },
+        _ => None,
+    };
+    entries.iter().filter_map(step).collect()
+}
+
+fn push(probe: &Probe, step: u64) {
+    let mut reading = Reading { edge: Edge::Step, steps: step, ..Reading::default() };
+    reading.put(1, step);
+    probe.push(&reading).unwrap();
+}
+
+/// `gpuwatch record` on the sockets of one directory.
+fn recorder(sockets: &Path, arguments: &[&str], state: &Path) -> Child {
+    Command::new(PROGRAM)
+        .args(["record", "--no-nvml"])
+        .args(arguments)
+        .env("GPUWATCH_SOCKET_DIR", sockets)
+        .env("XDG_STATE_HOME", state)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn own_directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+#[test]
+fn a_recorder_that_is_killed_loses_about_a_second() {
+    let dir = own_directory();
+    let probe = Probe::start(Description { directories: vec![dir.path().into()], ..Description::default() }).unwrap();
+    let file = dir.path().join("night.jsonl.zst");
+    let mut child = recorder(dir.path(), &["-o", file.to_str().unwrap()], dir.path());
+    (1..=500).for_each(|step| push(&probe, step));
+    let written = until(PATIENCE, || file.exists() && steps(&read(&file).0).len() == 500);
+    assert!(written, "500 steps reach the file while the recorder runs");
+    // The one-second promise: what was pushed more than a flush ago is there after a kill.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (entries, fault) = read(&file);
+    assert!(matches!(fault, Some(Fault::Cut { .. })), "the cut is said: {fault:?}");
+    assert_eq!(steps(&entries), (1..=500).collect::<Vec<_>>());
+    assert!(matches!(&entries[0], Entry::Header(it) if it.format == FORMAT && !it.host.is_empty()));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_recorder_that_is_asked_to_end_leaves_a_whole_file_in_the_store() {
+    let dir = own_directory();
+    let probe = Probe::start(Description { directories: vec![dir.path().into()], ..Description::default() }).unwrap();
+    let mut child = recorder(dir.path(), &[], dir.path());
+    push(&probe, 1);
+    let store = dir.path().join("gpuwatch/recordings");
+    let file = || fs::read_dir(&store).ok()?.flatten().next().map(|it| it.path());
+    assert!(until(PATIENCE, || file().is_some_and(|it| steps(&read(&it).0) == [1])));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    let (_, fault) = read(&file().unwrap());
+    assert!(fault.is_none(), "{fault:?}");
+    let name = file().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(name.contains(&format!("_{}_record.jsonl.zst", pid.as_raw_nonzero())), "{name}");
+}
+
+#[test]
+fn an_existing_file_is_never_written_over() {
+    let dir = own_directory();
+    let file = dir.path().join("precious");
+    fs::write(&file, "mine").unwrap();
+    let status = recorder(dir.path(), &["-o", file.to_str().unwrap()], dir.path()).wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+fn event(at: u64) -> Event {
+    Event { at: Stamp(at), fact: Fact::Notice(format!("number {at}").into()) }
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_nobody_waits() {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let refused = Recorder::start(full, &header()).err().map(|it| it.kind());
+    assert_eq!(refused, Some(std::io::ErrorKind::StorageFull), "told before a job starts");
+}
+
+#[test]
+fn a_directory_that_vanishes_is_said_and_offers_still_return_at_once() {
+    let dir = own_directory();
+    let path = dir.path().join("r.jsonl.zst");
+    let recorder = Recorder::start(File::create(&path).unwrap(), &header()).unwrap();
+    drop(dir);
+    let mut at = 0;
+    let said = until(PATIENCE, || {
+        at += 1;
+        let offered = Instant::now();
+        recorder.offer(&event(at));
+        assert!(offered.elapsed() < Duration::from_secs(1), "an offer never waits for the disk");
+        recorder.outcome().trouble.is_some()
+    });
+    assert!(said);
+    let trouble = recorder.finish().trouble.unwrap();
+    assert!(trouble.contains("is gone") && trouble.contains("the job goes on"), "{trouble}");
+}
+
+#[test]
+fn many_events_come_back_in_order_and_the_lost_are_counted() {
+    let dir = own_directory();
+    let path = dir.path().join("r.jsonl.zst");
+    let recorder = Recorder::start(File::create(&path).unwrap(), &header()).unwrap();
+    let offered = 60_000;
+    (0..offered).for_each(|it| recorder.offer(&event(it)));
+    let outcome = recorder.finish();
+    assert_eq!(outcome.trouble, None);
+    let (entries, fault) = read(&path);
+    assert!(fault.is_none(), "{fault:?}");
+    let stamps: Vec<u64> = entries
+        .iter()
+        .filter_map(|it| match it {
+            Entry::Event(Event { at, fact: Fact::Notice(text) }) if text.raw().starts_with("number") => Some(at.0),
+            _ => None,
+        })
+        .collect();
+    assert!(stamps.is_sorted());
+    assert_eq!(stamps.len() as u64 + outcome.lost, offered);
+}

@@ -1,0 +1,247 @@
+//! Probes as a viewer meets them: good ones, late ones, hostile ones.
+
+use gpuwatch::{
+    event::{Event, Fact, Line, ProbeId},
+    source::{Options, Sources, probe},
+};
+use gpuwatch_probe::{Description, Probe, reading::Reading, socket, wire::Edge};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+use tokio::time::{Instant, timeout_at};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const HELLO: &str = r#"{"type":"hello","protocol":1,"probe":"fake/1","pid":7,"seq":0,"monotonic_us":1,"devices":[]}"#;
+
+/// A directory for sockets: 0700, as probes make them.
+fn directory() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+/// Watches directories until `enough` of what was said, and gives all of it back.
+fn watch(directories: &[&Path], enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
+    watch_run(directories, None, enough)
+}
+
+fn watch_run(directories: &[&Path], run: Option<&str>, enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let directories: Vec<PathBuf> = directories.iter().map(|it| it.to_path_buf()).collect();
+    let probes = probe::Options { directories, private_tmp: false, run: run.map(str::to_owned) };
+    runtime.block_on(async {
+        let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
+        let end = Instant::now() + PATIENCE;
+        let mut said = Vec::new();
+        while !enough(&said) {
+            let Ok(Some(event)) = timeout_at(end, sources.events.recv()).await else {
+                panic!("not enough was said: {said:#?}");
+            };
+            said.push(event);
+        }
+        said
+    })
+}
+
+/// Answers each connection with its own script; keeps what it was asked.
+fn fake(path: &Path, scripts: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<String>> {
+    let listener = socket::with_address(path, |it| UnixListener::bind(it)).unwrap();
+    thread::spawn(move || {
+        let answer = |script: Vec<u8>| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let mut asked = String::new();
+            // A viewer that asks nothing is no fault.
+            let _ = BufReader::new(&stream).read_line(&mut asked);
+            // It may have closed in disgust.
+            let _ = stream.write_all(&script);
+            asked
+        };
+        scripts.into_iter().map(answer).collect()
+    })
+}
+
+fn words(events: &[Event]) -> Vec<String> {
+    let word = |it: &Event| match &it.fact {
+        Fact::Notice(text) => Some(text.raw().to_owned()),
+        Fact::ProbeGone { why, .. } => Some(why.raw().to_owned()),
+        _ => None,
+    };
+    events.iter().filter_map(word).collect()
+}
+
+fn samples(events: &[Event]) -> Vec<(ProbeId, u64)> {
+    let sample = |it: &Event| match &it.fact {
+        Fact::Probe { probe, line } => match &**line {
+            Line::Sample(sample) => Some((*probe, sample.seq.unwrap())),
+            _ => None,
+        },
+        _ => None,
+    };
+    events.iter().filter_map(sample).collect()
+}
+
+fn lines(lines: &[&str]) -> Vec<u8> {
+    lines.iter().flat_map(|it| [it.as_bytes(), b"\n"].concat()).collect()
+}
+
+fn sample(seq: u64) -> String {
+    format!("{{\"type\":\"sample\",\"seq\":{seq},\"at_us\":{seq},\"device\":0,\"edge\":\"step\",\"step\":{seq}}}")
+}
+
+#[test]
+fn a_real_probe_is_found_and_read_from_its_first_step() {
+    let dir = directory();
+    let description = Description { directories: vec![dir.path().into()], ..Description::default() };
+    let probe = Probe::start(description).unwrap();
+    for step in 1..=100 {
+        let mut reading = Reading { edge: Edge::Step, steps: step, ..Reading::default() };
+        reading.put(1, step * 512);
+        probe.push(&reading).unwrap();
+    }
+    let events = watch(&[dir.path()], |it| samples(it).len() == 100);
+    let found = events.iter().find_map(|it| match &it.fact {
+        Fact::ProbeFound { pid, .. } => Some(*pid),
+        _ => None,
+    });
+    assert_eq!(found, Some(Some(std::process::id())), "the pid is the kernel's word");
+    let now = gpuwatch::source::now();
+    assert!(events.iter().all(|it| it.at <= now));
+}
+
+#[test]
+fn hostile_input_closes_that_connection_with_a_named_reason() {
+    let oversized = [b"{\"type\":\"mark\",\"name\":\"".as_slice(), &vec![b'x'; 2 << 20]].concat();
+    let after_hello = |bytes: &[u8]| [lines(&[HELLO]), bytes.to_vec()].concat();
+    let cases: [(&str, Vec<u8>, &str); 8] = [
+        ("garbage", b"\x00\x01garbage\n".to_vec(), "not of the wire"),
+        ("no-hello", lines(&[&sample(1)]), "did not begin with a hello"),
+        ("other", lines(&[&HELLO.replace("\"protocol\":1", "\"protocol\":9")]), "speaks protocol 9"),
+        ("half", after_hello(b"{\"type\":\"sam"), "ended inside a line"),
+        ("oversized", after_hello(&oversized), "longer than 1 MiB"),
+        ("latin", after_hello(b"{\"type\":\"mark\",\"at_us\":1,\"name\":\"\xe4\"}\n"), "not UTF-8"),
+        ("object", after_hello(b"[1,2]\n"), "not of the wire"),
+        ("killed", after_hello(b""), "without a bye"),
+    ];
+    let dir = directory();
+    let good = dir.path().join("good.sock");
+    let _good = fake(&good, vec![lines(&[HELLO, &sample(1)])]);
+    for (name, script, _) in &cases {
+        let _fake = fake(&dir.path().join(format!("{name}.sock")), vec![script.clone()]);
+    }
+    let all = |events: &[Event]| {
+        let words = words(events);
+        cases.iter().all(|(_, _, why)| words.iter().any(|it| it.contains(why))) && !samples(events).is_empty()
+    };
+    let events = watch(&[dir.path()], all);
+    // What could not be read is named by its socket, as it has no other name.
+    let garbage = words(&events).into_iter().find(|it| it.contains("garbage.sock")).unwrap();
+    assert!(garbage.contains("the connection was closed"), "{garbage}");
+}
+
+#[test]
+fn unknown_types_and_fields_are_no_fault() {
+    let dir = directory();
+    let strange = r#"{"type":"from_the_future","x":[{}]}"#;
+    let richer = sample(1).replace("\"device\"", "\"new\":{\"a\":1},\"device\"");
+    let bye = r#"{"type":"bye","seq":2,"at_us":2,"reason":"exit"}"#;
+    let _fake = fake(&dir.path().join("1.sock"), vec![lines(&[HELLO, strange, &richer, bye])]);
+    let is_bye = |it: &Event| matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Bye(_)));
+    let events = watch(&[dir.path()], |it| it.iter().any(is_bye));
+    assert_eq!(samples(&events), [(ProbeId(0), 1)]);
+    assert_eq!(words(&events), Vec::<String>::new());
+}
+
+#[test]
+fn a_reconnect_asks_for_what_it_missed_and_keeps_its_number() {
+    let dir = directory();
+    let again = HELLO.replace("\"seq\":0", "\"seq\":5");
+    // The second time a probe that does not know `since` sends everything again.
+    let scripts = vec![
+        lines(&[HELLO, &sample(1), &sample(2), &sample(3)]),
+        lines(&[&again, &sample(2), &sample(3), &sample(4), &sample(5)]),
+    ];
+    let fake = fake(&dir.path().join("1.sock"), scripts);
+    let events = watch(&[dir.path()], |it| samples(it).len() == 5);
+    let expected: Vec<_> = (1..=5).map(|seq| (ProbeId(0), seq)).collect();
+    assert_eq!(samples(&events), expected);
+    assert_eq!(fake.join().unwrap(), ["", "since seq=3\n"]);
+}
+
+#[test]
+fn a_stale_socket_is_passed_over_and_its_name_may_live_again() {
+    let dir = directory();
+    let path = dir.path().join("1.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(UnixStream::connect(&path).is_err(), "the socket is stale");
+    let other = dir.path().join("2.sock");
+    let _other = fake(&other, vec![lines(&[HELLO, &sample(1)])]);
+    let events = watch(&[dir.path()], |it| samples(it).len() == 1);
+    assert!(!words(&events).iter().any(|it| it.contains("1.sock")), "{:?}", words(&events));
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(&other).unwrap();
+    let _again = fake(&path, vec![lines(&[HELLO, &sample(7)])]);
+    let events = watch(&[dir.path()], |it| !samples(it).is_empty());
+    assert_eq!(samples(&events)[0].1, 7);
+}
+
+#[test]
+fn a_path_longer_than_an_address_is_no_obstacle() {
+    let dir = directory();
+    let deep = dir.path().join("d".repeat(120));
+    fs::create_dir(&deep).unwrap();
+    fs::set_permissions(&deep, fs::Permissions::from_mode(0o700)).unwrap();
+    let _fake = fake(&deep.join("1.sock"), vec![lines(&[HELLO, &sample(1)])]);
+    watch(&[&deep], |it| !samples(it).is_empty());
+}
+
+#[test]
+fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
+    let open = directory();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _fake = fake(&open.path().join("1.sock"), vec![lines(&[HELLO, &sample(1)])]);
+    let place = directory();
+    let link = place.path().join("link");
+    symlink(open.path(), &link).unwrap();
+    let file = place.path().join("file");
+    fs::write(&file, "").unwrap();
+    let good = directory();
+    let hello = HELLO.replace("\"seq\":0", "\"seq\":1");
+    let script = || lines(&[&hello, &sample(1)]);
+    let _good = fake(&good.path().join("1.sock"), vec![script(), script(), script()]);
+    let missing = place.path().join("missing");
+    // The good one comes back twice: the directories were looked into several times by then.
+    let events = watch(&[open.path(), &link, &file, &missing, good.path()], |it| {
+        words(it).iter().filter(|it| it.contains("without a bye")).count() == 3
+    });
+    let notices: Vec<String> = words(&events).into_iter().filter(|it| it.contains("is not used")).collect();
+    assert_eq!(notices.len(), 3, "{notices:#?}");
+    for (path, why) in [(open.path(), "mode is 0755"), (&link, "symbolic link"), (&file, "not a directory")] {
+        let path = path.display().to_string();
+        assert!(notices.iter().any(|it| it.contains(&path) && it.contains(why)), "{why}: {notices:#?}");
+    }
+    assert_eq!(samples(&events).len(), 1, "the one sample came once, from the good directory");
+}
+
+#[test]
+fn one_run_can_be_followed_alone() {
+    let dir = directory();
+    let of = |run: &str, seq| {
+        let hello = HELLO.replace("\"pid\"", &format!("\"run\":\"{run}\",\"pid\""));
+        vec![lines(&[&hello, &sample(seq)])]
+    };
+    let _other = fake(&dir.path().join("1.sock"), of("aa", 1));
+    let _ours = fake(&dir.path().join("2.sock"), of("bb", 2));
+    let events = watch_run(&[dir.path()], Some("bb"), |it| words(it).len() == 1);
+    assert_eq!(samples(&events).iter().map(|it| it.1).collect::<Vec<_>>(), [2]);
+}
