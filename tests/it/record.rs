@@ -114,7 +114,7 @@ fn an_existing_file_is_never_written_over() {
 }
 
 fn event(at: u64) -> Event {
-    Event { at: Stamp(at), fact: Fact::Notice(format!("number {at}").into()) }
+    Event { at: Stamp(at), fact: Fact::Notice(format!("number {at}").as_str().into()) }
 }
 
 #[test]
