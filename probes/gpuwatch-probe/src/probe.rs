@@ -214,7 +214,9 @@ impl Probe {
         *locked(&self.shared.reason) = Some(reason.to_owned());
         if !self.shared.stopping.swap(true, Ordering::AcqRel) {
             // A full bell rings already.
-            let _ = sys::send_now(&*self.shared.bell, b"!");
+            if self.shared.bell.is_ours() {
+                let _ = sys::send_now(&*self.shared.bell, b"!");
+            }
             let _ = locked(&self.ended).recv_timeout(STOP_WAIT);
         }
     }
@@ -301,6 +303,11 @@ impl Shared {
         path.clone_into(&mut locked(&self.path));
     }
 
+    pub(crate) fn turn_off(&self, why: &str) {
+        self.off.store(true, Ordering::Relaxed);
+        self.log.line(why);
+    }
+
     pub(crate) fn say_once(&self, line: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             self.log.line(line);
@@ -330,8 +337,7 @@ fn start_thread(mut server: Server) -> io::Result<Receiver<()>> {
     let body = move || {
         let shared = Arc::clone(&server.shared);
         if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
-            shared.off.store(true, Ordering::Relaxed);
-            shared.log.line("a fault inside the probe turned it off");
+            shared.turn_off("a fault inside the probe turned it off");
             server.endpoint.remove();
         }
         drop(server);

@@ -82,6 +82,11 @@ impl Server {
     pub(crate) fn run(&mut self) {
         while !self.shared.stopping() {
             self.wait();
+            if !self.bell.is_ours() || !self.endpoint.is_intact() {
+                self.shared.turn_off("the job closed the probe's descriptors, which turned it off");
+                self.endpoint.remove();
+                return;
+            }
             self.turn();
         }
         self.farewell();
@@ -99,13 +104,16 @@ impl Server {
         };
         let bell = self.bell.as_raw_fd();
         sys::wait(&[bell], iter::empty(), EAGER_MS);
+        if !self.bell.is_ours() {
+            return;
+        }
         if !self.shared.stopping() && timeout_ms > 0 {
             // A connection that cannot be taken now would be news in every turn.
             let ready = if self.accepting { [bell, self.endpoint.fd()] } else { [bell; 2] };
             sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
         }
         let mut rung = [0_u8; 64];
-        while matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
+        while self.bell.is_ours() && matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
     }
 
     fn turn(&mut self) {

@@ -60,7 +60,8 @@ pub fn directories() -> Vec<PathBuf> {
         return vec![chosen];
     }
     let mut candidates = vec![PathBuf::from(format!("/tmp/gpuwatch-{}", sys::user()))];
-    if let Some(runtime) = set("XDG_RUNTIME_DIR") {
+    // Whoever logs users in makes this one.
+    if let Some(runtime) = set("XDG_RUNTIME_DIR").filter(|it| it.is_dir()) {
         candidates.push(runtime.join("gpuwatch"));
     }
     if let Some(home) = set("HOME") {

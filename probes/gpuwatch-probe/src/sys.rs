@@ -6,12 +6,16 @@
 
 use std::{
     ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void},
+    fs::File,
     io,
-    mem::{size_of, transmute},
+    mem::{ManuallyDrop, size_of, transmute},
     ops::Deref,
-    os::fd::{AsRawFd, RawFd},
+    os::{
+        fd::{AsRawFd, FromRawFd, RawFd},
+        unix::fs::MetadataExt,
+    },
     process, ptr,
-    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
 #[repr(C)]
@@ -186,48 +190,71 @@ pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// What forked children must not keep open: listeners that seem alive, connections that never end.
-static PRIVATE: [AtomicI32; 64] = [const { AtomicI32::new(-1) }; 64];
+/// Each descriptor with what tells it from a later one of the same number.
+static PRIVATE: [(AtomicI32, AtomicU64); 64] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 64];
 
 static WATCHING_FORKS: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn close_private() {
-    for slot in &PRIVATE {
+    for (slot, inode) in &PRIVATE {
         let fd = slot.swap(-1, Ordering::Relaxed);
-        if fd >= 0 {
+        if fd >= 0 && inode_of(fd) == Some(inode.load(Ordering::Relaxed)) {
             close(fd);
         }
     }
 }
 
-/// A descriptor's owner whose descriptor is closed in forked children.
+/// The number of what a descriptor leads to.
+fn inode_of(fd: RawFd) -> Option<u64> {
+    // SAFETY: the file is never dropped, so that the descriptor is only looked at.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
+    file.metadata().ok().map(|it| it.ino())
+}
+
+/// A descriptor's owner whose descriptor is closed in forked children, and left alone once the job has
+/// closed it itself (some close every number they find): the number may be another's then.
 ///
-/// In such a child it must be leaked, never dropped: its number may be another's there.
-pub(crate) struct Private<T: AsRawFd>(T);
+/// In a forked child it must be leaked, never dropped.
+pub(crate) struct Private<T: AsRawFd> {
+    inner: ManuallyDrop<T>,
+    inode: Option<u64>,
+}
 
 impl<T: AsRawFd> Private<T> {
     pub(crate) fn new(inner: T) -> Self {
         if !WATCHING_FORKS.swap(true, Ordering::Relaxed) {
-            // SAFETY: the function only closes descriptors, which is allowed between fork and exec, and this
-            // code is never unloaded.
+            // SAFETY: the function only looks at descriptors and closes them, which is allowed between fork
+            // and exec, and this code is never unloaded.
             unsafe { pthread_atfork(None, None, Some(close_private)) };
         }
         let fd = inner.as_raw_fd();
-        for slot in &PRIVATE {
+        let inode = inode_of(fd);
+        for (slot, slot_inode) in &PRIVATE {
             if slot.compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                slot_inode.store(inode.unwrap_or(0), Ordering::Relaxed);
                 break;
             }
         }
-        Self(inner)
+        Self { inner: ManuallyDrop::new(inner), inode }
+    }
+
+    /// Whether the number still leads to what was opened.
+    pub(crate) fn is_ours(&self) -> bool {
+        inode_of(self.inner.as_raw_fd()) == self.inode
     }
 }
 
 impl<T: AsRawFd> Drop for Private<T> {
     fn drop(&mut self) {
-        let fd = self.0.as_raw_fd();
-        for slot in &PRIVATE {
+        let fd = self.inner.as_raw_fd();
+        for (slot, _) in &PRIVATE {
             if slot.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 break;
             }
+        }
+        if self.is_ours() {
+            // SAFETY: dropped here, once, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
 }
@@ -236,7 +263,7 @@ impl<T: AsRawFd> Deref for Private<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0
+        &self.inner
     }
 }
 

@@ -53,6 +53,11 @@ impl Endpoint {
         self.listener.as_raw_fd()
     }
 
+    /// Whether the job has left the descriptor alone.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.listener.is_ours()
+    }
+
     /// Whether the name still leads here.
     pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode)

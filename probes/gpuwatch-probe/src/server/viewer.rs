@@ -93,6 +93,9 @@ impl Viewer {
 
     /// One turn; false when the connection is over.
     pub(crate) fn turn(&mut self, now_us: u64, history: &History) -> bool {
+        if !self.stream.is_ours() {
+            return false;
+        }
         self.listen(history);
         if self.cursor.is_none() && (self.mute || now_us.saturating_sub(self.accepted_us) > GRACE_US) {
             self.cursor = Some(Cursor::new(0, history));

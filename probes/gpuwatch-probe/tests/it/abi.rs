@@ -178,6 +178,19 @@ fn a_probe_that_cannot_start_says_so_in_its_log_alone() {
 }
 
 #[test]
+fn descriptors_that_the_job_closed_are_not_touched_again() {
+    let mut job = Job::start("careless", |_| ());
+    let pid = job.child.id();
+    let mut viewer = job.viewer(pid);
+    viewer.until(|it| it.contains("\"live\""));
+    job.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(viewer.rest().len(), 0);
+    eventually("it says why", || job.dir.path().join(format!("{pid}.log")).exists());
+    assert!(!job.socket(pid).exists());
+    job.end();
+}
+
+#[test]
 fn a_driver_is_asked_only_where_the_job_has_a_context() {
     let fake = built().join("fake.so");
     let job = Job::start("driver", |it| {

@@ -1,8 +1,10 @@
 /* A job that is not Rust: does what its argument says, and returns the line where it was disappointed. */
 #include "gpuwatch_probe.h"
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +84,37 @@ static int unstartable(void) {
     return 0;
 }
 
+/* Some jobs close every descriptor that they do not know. */
+static int careless(void) {
+    EXPECT(gpuwatch_start() == GPUWATCH_OK && push(1, GPUWATCH_STEP) == GPUWATCH_OK);
+    getchar();
+    for (int fd = 3; fd < 100; fd++) {
+        close(fd);
+    }
+    int pair[2];
+    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    for (int fd = 5; fd < 60; fd++) {
+        EXPECT(dup2(pair[0], fd) == fd);
+    }
+    for (int i = 0; i < 2000 && push(2, GPUWATCH_STEP) != GPUWATCH_OFF; i++) {
+        usleep(1000);
+    }
+    EXPECT(push(2, GPUWATCH_STEP) == GPUWATCH_OFF && gpuwatch_stop("exit") == GPUWATCH_OFF);
+    char byte;
+    EXPECT(recv(pair[1], &byte, 1, MSG_DONTWAIT) == -1);
+    int status = 1;
+    if (fork() == 0) {
+        for (int fd = 5; fd < 60; fd++) {
+            EXPECT(fcntl(fd, F_GETFD) >= 0);
+        }
+        return 0;
+    }
+    wait(&status);
+    EXPECT(status == 0);
+    getchar();
+    return 0;
+}
+
 static int driver(const char *path) {
     EXPECT(gpuwatch_device(0, NULL, NULL, 0) == GPUWATCH_OK && gpuwatch_start() == GPUWATCH_OK);
     EXPECT(push(1, GPUWATCH_STEP) == GPUWATCH_OK);
@@ -110,6 +143,7 @@ int main(int argc, char **argv) {
     if (!strcmp(act, "forked")) return forked();
     if (!strcmp(act, "orphaned")) return orphaned();
     if (!strcmp(act, "unstartable")) return unstartable();
+    if (!strcmp(act, "careless")) return careless();
     if (!strcmp(act, "driver") && argc > 2) return driver(argv[2]);
     return 255;
 }
