@@ -2,10 +2,11 @@
 
 use super::record::Recorder;
 use crate::{
-    event::{Event, Fact},
+    event::{Event, Fact, ProbeId},
     source::Sources,
 };
-use std::{future::Future, time::Duration};
+use gpuwatch_probe::wire::Line;
+use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{
     pin, select,
     time::{Instant, timeout_at},
@@ -23,12 +24,21 @@ pub async fn follow(
 ) {
     pin!(stop);
     let mut noted = false;
+    // Probes that have not said goodbye: where there is none, nobody waits for last words.
+    let mut speaking = BTreeSet::new();
     loop {
         select! {
             biased;
             last = &mut stop => {
                 let until = Instant::now() + LAST_WORDS;
-                while let Ok(Some(event)) = timeout_at(until, sources.events.recv()).await {
+                while let Ok(event) = sources.events.try_recv() {
+                    note_speaker(&mut speaking, &event);
+                    recorder.offer(&event);
+                }
+                while !speaking.is_empty()
+                    && let Ok(Some(event)) = timeout_at(until, sources.events.recv()).await
+                {
+                    note_speaker(&mut speaking, &event);
                     recorder.offer(&event);
                 }
                 for fact in last {
@@ -38,6 +48,7 @@ pub async fn follow(
             }
             event = sources.events.recv() => {
                 let Some(event) = event else { return };
+                note_speaker(&mut speaking, &event);
                 recorder.offer(&event);
                 if event.fact == Fact::Second && !noted
                     && let Some(trouble) = recorder.outcome().trouble
@@ -47,5 +58,20 @@ pub async fn follow(
                 }
             }
         }
+    }
+}
+
+fn note_speaker(speaking: &mut BTreeSet<ProbeId>, event: &Event) {
+    match &event.fact {
+        Fact::ProbeFound { probe, .. } => {
+            speaking.insert(*probe);
+        }
+        Fact::Probe { probe, line } if matches!(**line, Line::Bye(_)) => {
+            speaking.remove(probe);
+        }
+        Fact::ProbeGone { probe, .. } => {
+            speaking.remove(probe);
+        }
+        _ => {}
     }
 }

@@ -12,17 +12,18 @@ use std::{
 };
 
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// A home of its own, so that no test sees another's files.
-struct Home(TempDir);
+pub(crate) struct Home(pub(crate) TempDir);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn variables(&self) -> [(&'static str, std::path::PathBuf); 4] {
+    pub(crate) fn variables(&self) -> [(&'static str, std::path::PathBuf); 4] {
         let path = self.0.path();
         [
             ("XDG_CACHE_HOME", path.join("cache")),
@@ -63,7 +64,7 @@ fn started(mut command: Command) -> (Child, BufReader<std::process::ChildStdout>
     (child, out)
 }
 
-fn send(child: &Child, signal: rustix::process::Signal) {
+fn send(child: &Child, signal: Signal) {
     let pid = rustix::process::Pid::from_child(child);
     rustix::process::kill_process(pid, signal).unwrap();
 }
@@ -121,7 +122,7 @@ fn input_and_output_pass_through() {
     let home = Home::new();
     let mut command = home.run(&["sh", "-c", "cat; echo aside >&2"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let bytes: Vec<u8> = (0..100_000_u32).map(|it| (it % 256) as u8).collect();
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
     let mut input = child.stdin.take().unwrap();
     let sent = bytes.clone();
     let writer = thread::spawn(move || input.write_all(&sent).unwrap());
@@ -143,7 +144,6 @@ fn signals_to_us_alone_reach_the_job_once() {
                time.sleep(0.2)\n\
                print(came, flush=True)\n\
                sys.exit(7)\n";
-    use rustix::process::Signal;
     for signal in [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2] {
         let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
         send(&child, signal);
@@ -163,7 +163,7 @@ fn a_job_may_block_a_signal() {
                while signal.SIGUSR1 not in signal.sigpending(): time.sleep(0.01)\n\
                print('pending', signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1, flush=True)\n";
     let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
-    send(&child, rustix::process::Signal::USR1);
+    send(&child, Signal::USR1);
     let mut said = String::new();
     out.read_to_string(&mut said).unwrap();
     assert_eq!((said.as_str(), child.wait().unwrap().code()), ("pending True\n", Some(0)));
@@ -186,7 +186,7 @@ fn what_is_ignored_stays_ignored() {
     out.read_line(&mut said).unwrap();
     out.read_line(&mut said).unwrap();
     assert_eq!(said, "ready\nTrue\n");
-    send(&child, rustix::process::Signal::HUP);
+    send(&child, Signal::HUP);
     child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -229,7 +229,7 @@ fn env_prints_what_probes_a_job_started_otherwise() {
     let said = text(&output.stdout);
     let [path, marked, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{output:?}") };
     assert_eq!((path, marked), ("/it's here", "None"));
-    assert!(last.len() > 33 && last[..32].bytes().all(|it| it.is_ascii_hexdigit()), "{last}");
+    assert!(last.len() > 33 && last.bytes().take(32).all(|it| it.is_ascii_hexdigit()), "{last}");
 }
 
 /// A terminal with an interactive shell in it, and what has been written there.
@@ -283,10 +283,10 @@ impl Terminal {
                 let rest = self.seen.split_off(at + text.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
-            match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(_) => panic!("{text:?} did not come, but {:?}", self.seen),
-            }
+            let Ok(bytes) = self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+                panic!("{text:?} did not come, but {:?}", self.seen);
+            };
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
         }
     }
 }

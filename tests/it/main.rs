@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
+mod cost;
 mod demo;
 mod launch;
 mod nvml;
@@ -9,9 +10,12 @@ mod pty;
 mod record;
 mod screens;
 mod session;
+mod shim;
 mod simgpu;
+mod steps;
 mod story;
 mod tidy;
 mod torch;
+mod truth;
 mod viewer_cost;
 mod watch;

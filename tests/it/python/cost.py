@@ -53,6 +53,9 @@ def timed(is_on, body):
     return took
 
 
+print(json.dumps({"warm": True}), flush=True)
+sys.stdin.readline()
+
 kinds = {"hook": (True, optimizer.step), "bare": (False, with_read), "none": (False, optimizer.step)}
 ratios, costs = [], {"hook": [], "bare": []}
 for number in range(rounds):
@@ -74,5 +77,5 @@ print(json.dumps({
     "steps": len(costs["hook"]), "rounds": rounds, "ratio": round(statistics.median(ratios), 3),
     "hook_us": {"median": us("hook", 50), "p99": us("hook", 99)},
     "bare_us": {"median": us("bare", 50), "p99": us("bare", 99)},
-}))
+}), flush=True)
 torch.cuda.synchronize()

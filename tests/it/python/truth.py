@@ -90,7 +90,9 @@ for step in range(1, steps + 1):
 # A block that is freed here while another stream has still to come to its end.
 parameter = torch.zeros(1, device="cuda", requires_grad=True)
 parameter.grad = torch.zeros(1, device="cuda")
+# It allocates nothing. Its first step still belongs to the last one of the loop, in whose cycle it came.
 plain = torch.optim.SGD([parameter], lr=0.1, foreach=False)
+plain.step()
 side = torch.cuda.Stream()
 block = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
 with torch.cuda.stream(side):
@@ -99,8 +101,7 @@ with torch.cuda.stream(side):
 block.record_stream(side)
 del block, optimizer, loss
 plain.step()
-pending = figures()
-say(pending=pending["active"] - pending["allocated"], over=pending["requested"] - pending["allocated"], **pending)
+say(step=steps + 1, pending=True, **figures())
 torch.cuda.synchronize()
 say(context=nvml() - torch.cuda.memory_reserved())
 try:

@@ -1,0 +1,99 @@
+"""Starts every kind of child that training scripts start, and says after each which probes there are."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, at):
+        # Who has a probe while this worker works, and who works.
+        return json.dumps([os.getpid(), sockets()])
+
+
+def sockets():
+    folder = os.environ["GPUWATCH_SOCKET_DIR"]
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def say(what, **facts):
+    print(json.dumps({"what": what, "sockets": sockets(), **facts}), flush=True)
+
+
+def train(steps):
+    parameter = torch.ones(4, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for _ in range(steps):
+        parameter.sum().backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    return optimizer
+
+
+def load(context):
+    heard = DataLoader(Numbers(), num_workers=2, batch_size=1, multiprocessing_context=context)
+    heard = [json.loads(it[0]) for it in heard]
+    return {"workers": len({pid for pid, _ in heard}), "during": sorted({it for _, all_of in heard for it in all_of})}
+
+
+def forked_rank(told):
+    train(3)
+    told.put([os.getpid(), sockets()])
+
+
+def bad_fork(told):
+    parameter = torch.ones(1, requires_grad=True)
+    parameter.grad = torch.ones(1)
+    torch.optim.SGD([parameter], lr=0.1).step()
+    told.put([os.getpid(), sockets()])
+
+
+def child(context, target):
+    told = context.Queue()
+    process = context.Process(target=target, args=(told,))
+    process.start()
+    heard = told.get()
+    process.join()
+    return {"child": heard[0], "during": heard[1], "code": process.exitcode}
+
+
+if __name__ == "__main__":
+    fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+    say("imported", threads=threading.active_count(), initialized=torch.cuda.is_initialized())
+    say("cpu", trained=bool(bad_fork(fork.SimpleQueue()) or True))
+    say("fork workers", **load(fork))
+    say("spawn workers", **load(spawn))
+    code = "import os, torch; print(os.listdir(os.environ['GPUWATCH_SOCKET_DIR']) if os.path.isdir(os.environ['GPUWATCH_SOCKET_DIR']) else [])"
+    say("subprocess", said=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+    say("forked before CUDA", **child(fork, forked_rank))
+    optimizer = train(3)
+    say("trained", pid=os.getpid(), threads=threading.active_count(), mask=repr(sorted(map(int, __import__("signal").pthread_sigmask(0, [])))))
+    say("fork workers after CUDA", **load(fork))
+    say("forked after CUDA", **child(fork, bad_fork))
+    import gpuwatch_probe
+
+    gpuwatch_probe.mark("epoch \x1b[31m", 3)
+    gpuwatch_probe.mark("phase")
+    gpuwatch_probe.step()
+    gpuwatch_probe.step()
+    optimizer.step()
+    say("marked")
+    sys.stdin.readline()
+    torch.cuda.synchronize()
+    gpuwatch_probe.stop()
+    for _ in range(100):
+        if not sockets():
+            break
+        time.sleep(0.05)
+    optimizer.step()
+    say("stopped")

@@ -1,0 +1,284 @@
+//! The probe in real PyTorch processes: which ones have it, and that the job cannot tell.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use gpuwatch_probe::wire::{Edge, Line};
+use serde_json::Value;
+
+use crate::{launch::Home, torch};
+
+/// A Python script under `gpuwatch run` on a machine of its own.
+pub(crate) struct Job {
+    child: Child,
+    input: Option<ChildStdin>,
+    out: BufReader<ChildStdout>,
+    sockets: PathBuf,
+    _home: Home,
+    _gpu: torch::Gpu,
+}
+
+impl Job {
+    /// Starts `python arguments…` probed.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_on(torch::machine(), arguments)
+    }
+
+    pub(crate) fn start_on(gpu: torch::Gpu, arguments: &[&str]) -> Self {
+        let home = Home::new();
+        let mut command = gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
+        command.args(["run", "--"]).arg(torch::python()).args(arguments).envs(home.variables());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let sockets = home.0.path().join("sockets");
+        Self { input: child.stdin.take(), child, out, sockets, _home: home, _gpu: gpu }
+    }
+
+    /// The next line that the script prints, as JSON.
+    pub(crate) fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    /// A connection to the one probe there is.
+    pub(crate) fn connect(&self) -> BufReader<UnixStream> {
+        let all = sockets(&self.sockets);
+        let [path] = &all[..] else { panic!("one probe was expected: {all:?}") };
+        connect(path)
+    }
+
+    /// Lets the script go on, which waits for a line.
+    pub(crate) fn go_on(&mut self) {
+        self.input.as_mut().unwrap().write_all(b"go on\n").unwrap();
+    }
+
+    /// Lets the script go on to its end; what it still prints.
+    pub(crate) fn finish(mut self) -> String {
+        if let Some(mut input) = self.input.take() {
+            // A script that waits no more does not read this.
+            let _ = input.write_all(b"go on\n");
+        }
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {rest}");
+        rest
+    }
+}
+
+pub(crate) fn script(name: &str) -> String {
+    format!("{}/tests/it/python/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sockets(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.map(|it| it.unwrap().path()).filter(|it| it.extension().is_some_and(|it| it == "sock")).collect()
+}
+
+fn connect(path: &Path) -> BufReader<UnixStream> {
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    BufReader::new(stream)
+}
+
+/// Lines up to the end of the connection.
+pub(crate) fn to_the_end(probe: BufReader<UnixStream>) -> Vec<Line> {
+    probe.lines().map(|it| serde_json::from_str(&it.unwrap()).unwrap()).collect()
+}
+
+/// Lines of what happened before the connection was made.
+pub(crate) fn backlog(probe: &mut BufReader<UnixStream>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    loop {
+        let mut text = String::new();
+        probe.read_line(&mut text).unwrap();
+        match serde_json::from_str(&text).unwrap() {
+            Line::Live(_) => return lines,
+            line => lines.push(line),
+        }
+    }
+}
+
+#[test]
+fn only_processes_that_use_cuda_have_a_probe() {
+    let mut job = Job::start(&[&script("processes.py")]);
+    let mut said = BTreeMap::new();
+    while !said.contains_key("marked") {
+        let fact = job.next();
+        said.insert(fact["what"].as_str().unwrap().to_owned(), fact);
+    }
+    let none = serde_json::json!([]);
+    for what in ["imported", "cpu", "fork workers", "spawn workers", "subprocess", "forked before CUDA"] {
+        assert_eq!(said[what]["sockets"], none, "{what}: {said:#?}");
+    }
+    assert_eq!((&said["imported"]["threads"], &said["imported"]["initialized"]), (&1.into(), &false.into()));
+    for what in ["fork workers", "spawn workers"] {
+        assert_eq!((&said[what]["workers"], &said[what]["during"]), (&2.into(), &none), "{what}");
+    }
+    assert_eq!(said["subprocess"]["said"], "[]");
+    let forked = &said["forked before CUDA"];
+    assert_eq!(forked["during"], serde_json::json!([format!("{}.sock", forked["child"])]), "{forked}");
+    let own = serde_json::json!([format!("{}.sock", said["trained"]["pid"])]);
+    for what in ["trained", "fork workers after CUDA", "forked after CUDA", "marked"] {
+        assert_eq!(said[what]["sockets"], own, "{what}");
+    }
+    assert_eq!((&said["trained"]["threads"], &said["trained"]["mask"]), (&1.into(), &"[]".into()));
+    assert_eq!(said["fork workers after CUDA"]["during"], own);
+    assert_eq!((&said["forked after CUDA"]["during"], &said["forked after CUDA"]["code"]), (&own, &0.into()));
+
+    let mut probe = job.connect();
+    let mut lines = backlog(&mut probe);
+    let rest = job.finish();
+    assert!(rest.contains("\"stopped\", \"sockets\": []"), "{rest}");
+    lines.extend(to_the_end(probe));
+    check_marks_and_calls(&lines);
+}
+
+fn check_marks_and_calls(lines: &[Line]) {
+    let marks: Vec<_> = lines
+        .iter()
+        .filter_map(|it| if let Line::Mark(mark) = it { Some((mark.name.as_str(), mark.value)) } else { None })
+        .collect();
+    assert_eq!(marks, [("epoch \u{1b}[31m", Some(3)), ("phase", None)]);
+    let rows: Vec<_> = lines
+        .iter()
+        .filter_map(|it| if let Line::Sample(it) = it { Some((it.edge, it.step.unwrap_or(0))) } else { None })
+        .filter(|(edge, _)| *edge != Edge::Tick)
+        .collect();
+    // The first call ends the step that an optimizer ended just before; from then on only calls count.
+    assert_eq!(rows, [(Edge::Step, 1), (Edge::Step, 2), (Edge::Step, 3), (Edge::Call, 4)]);
+    assert!(matches!(lines.last(), Some(Line::Bye(bye)) if bye.reason == "stop"), "{:?}", lines.last());
+}
+
+const RANK: &str = r"
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group('gloo')
+parameter = torch.ones(4, device='cuda', requires_grad=True)
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+for _ in range(5):
+    parameter.sum().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+dist.barrier()
+if dist.get_rank() == 0:
+    print('{}', flush=True)
+while not os.path.exists('go-on'):
+    time.sleep(0.02)
+dist.destroy_process_group()
+";
+
+#[test]
+fn two_ranks_of_torchrun_are_two_ranks_of_one_run() {
+    let gpu = torch::machine();
+    let rank = gpu.dir().join("rank.py");
+    let go_on = gpu.dir().join("go-on");
+    fs::write(&rank, RANK).unwrap();
+    let rank = rank.to_str().unwrap();
+    let mut job = Job::start_on(gpu, &["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", rank]);
+    job.next();
+    let mut ranks = Vec::new();
+    let mut runs = Vec::new();
+    for path in sockets(&job.sockets) {
+        let lines = backlog(&mut connect(&path));
+        let Some(Line::Hello(hello)) = lines.first() else { panic!("{lines:?}") };
+        ranks.push((hello.rank, hello.local_rank, hello.world_size));
+        runs.push(hello.run.clone().unwrap());
+        let steps = lines.iter().filter(|it| matches!(it, Line::Sample(it) if it.edge == Edge::Step)).count();
+        assert_eq!(steps, 5);
+    }
+    fs::write(go_on, "").unwrap();
+    job.finish();
+    ranks.sort();
+    assert_eq!(ranks, [(Some(0), Some(0), Some(2)), (Some(1), Some(1), Some(2))]);
+    assert_eq!(runs.first(), runs.last());
+}
+
+/// Python alone, with another `sitecustomize` to hide, an `excepthook`, an `atexit`, and an end by exception.
+const PLAIN: &str = r"
+import atexit, os, sys, threading
+atexit.register(lambda: print('at exit', threading.active_count()))
+before = sys.excepthook
+def hook(kind, error, trace):
+    print('hook', error)
+    before(kind, error, trace)
+sys.excepthook = hook
+import sitecustomize
+print(sitecustomize.__file__.split('/')[-2:], customized, sorted(os.environ.get('PYTHONPATH').split(':'))[-1])
+import torch_like as torch
+raise SystemError('the end')
+";
+
+fn both_ways(home: &Home, arguments: &[&str], prepare: impl Fn(&mut Command)) -> [(Output, Duration); 2] {
+    [false, true].map(|probed| {
+        let mut command = Command::new(if probed { env!("CARGO_BIN_EXE_gpuwatch") } else { "python3" });
+        if probed {
+            command.args(["run", "--", "python3"]);
+        }
+        command.args(arguments).envs(home.variables()).stdin(Stdio::null());
+        prepare(&mut command);
+        let before = Instant::now();
+        let output = command.output().unwrap();
+        (output, before.elapsed())
+    })
+}
+
+#[test]
+fn a_script_without_cuda_cannot_tell() {
+    let home = Home::new();
+    let own = home.0.path().join("zz-own");
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("sitecustomize.py"), "import builtins\nbuiltins.customized = 'customized'\n").unwrap();
+    fs::write(own.join("torch_like.py"), "").unwrap();
+    let [(without, _), (with, _)] = both_ways(&home, &["-c", PLAIN], |it| {
+        it.env("PYTHONPATH", &own);
+    });
+    assert_eq!(without, with);
+    let said = String::from_utf8_lossy(&with.stdout);
+    assert!(said.contains("['zz-own', 'sitecustomize.py'] customized") && said.contains("at exit 1"), "{with:?}");
+    assert_eq!(with.status.code(), Some(1));
+    assert_eq!(sockets(&home.0.path().join("sockets")), Vec::<PathBuf>::new());
+    for arguments in [&["-c", "import sys; sys.exit(3)"][..], &["-I", "-c", "print(1)"], &["-S", "-c", "1/0"]] {
+        let [(without, _), (with, _)] = both_ways(&home, arguments, |_| {});
+        assert_eq!(without, with, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_fault_of_another_sitecustomize_is_its_own() {
+    let home = Home::new();
+    let own = home.0.path().join("own");
+    fs::create_dir(&own).unwrap();
+    for fault in ["import no_such_module", "1/0"] {
+        fs::write(own.join("sitecustomize.py"), fault).unwrap();
+        let [(without, _), (with, _)] = both_ways(&home, &["-c", "print('on')"], |it| {
+            it.env("PYTHONPATH", &own);
+        });
+        assert_eq!(without, with, "{fault}");
+    }
+}
+
+#[test]
+fn the_boot_costs_next_to_nothing() {
+    let home = Home::new();
+    let mut boots = Vec::new();
+    for _ in 0..5 {
+        let [_, (with, _)] = both_ways(&home, &["-X", "importtime", "-c", "pass"], |it| {
+            it.env_remove("PYTHONPATH");
+        });
+        let said = String::from_utf8_lossy(&with.stderr).into_owned();
+        // "import time: self µs | cumulative µs | name": ours is the outer one, told last.
+        let line = said.lines().rfind(|it| it.ends_with(" sitecustomize")).unwrap_or_else(|| panic!("{said}"));
+        boots.push(line.split(['|', ':']).nth(1).unwrap().trim().parse::<u32>().unwrap());
+    }
+    boots.sort_unstable();
+    println!("boot: {} µs", boots[2]);
+    assert!(boots[0] < 5_000, "{boots:?} µs");
+}

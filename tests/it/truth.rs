@@ -1,0 +1,71 @@
+//! The figures are PyTorch's own, to the byte, and watching does not change them.
+
+use gpuwatch_probe::wire::{Counters, Edge, Line, Sample};
+use serde_json::Value;
+
+use crate::{
+    shim::{Job, script, to_the_end},
+    torch,
+};
+
+const STEPS: u64 = 40;
+
+/// What a context takes on the simulated machine, in bytes.
+const CONTEXT: u64 = 512 << 20;
+
+#[test]
+fn every_step_says_what_torch_says_to_the_byte() {
+    let steps = STEPS.to_string();
+    let mut job = Job::start(&[&script("truth.py"), &steps, "wait"]);
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|it: &Value| it["end"] == true) {
+        said.push(job.next());
+    }
+    let probe = job.connect();
+    assert_eq!(job.finish(), "");
+    let lines = to_the_end(probe);
+
+    let rows: Vec<&Sample> = lines
+        .iter()
+        .filter_map(|it| if let Line::Sample(it) = it { Some(it) } else { None })
+        .filter(|it| it.edge == Edge::Step)
+        .collect();
+    let told: Vec<&Value> = said.iter().filter(|it| it["step"].is_u64()).collect();
+    assert_eq!(told.len() as u64, STEPS + 1);
+    assert_eq!(rows.iter().map(|it| it.step.unwrap()).collect::<Vec<_>>(), (1..=STEPS + 1).collect::<Vec<_>>());
+    for (row, told) in rows.iter().zip(told) {
+        assert_same(row, told);
+    }
+    check_pending(rows.last().unwrap());
+    let contexts: Vec<&Value> = said.iter().filter_map(|it| it.get("context")).collect();
+    assert_eq!(contexts, [&Value::from(CONTEXT); 2], "what the driver charges, less what torch holds");
+    let oom = lines.iter().find_map(|it| if let Line::Oom(it) = it { Some(it) } else { None }).expect("an oom line");
+    assert_eq!((oom.device, oom.tried), (0, Some(1 << 42)));
+    assert!(said.iter().any(|it| it["oom"] == "CUDA out of memory"));
+
+    // Without us the job prints the very same: figures, peaks, errors.
+    let gpu = torch::machine();
+    let mut alone = gpu.command(torch::python());
+    let alone = torch::stdout(&alone.arg(script("truth.py")).arg(&steps).output().unwrap());
+    let alone: Vec<Value> = alone.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(alone, said);
+}
+
+fn assert_same(row: &Sample, told: &Value) {
+    let values = row.counters.values();
+    for (name, value) in Counters::NAMES.iter().zip(values) {
+        if let Some(told) = told.get(name) {
+            assert_eq!(value, told.as_u64(), "{name} at step {:?}", row.step);
+        }
+    }
+    assert_eq!(row.counters.private_pools, Some(0));
+}
+
+/// A block that another stream still uses: no longer allocated, but active and requested.
+fn check_pending(row: &Sample) {
+    let it = row.counters;
+    let [requested, allocated, active] = [it.requested, it.allocated, it.active].map(Option::unwrap);
+    assert_eq!(active - allocated, 4 << 20);
+    assert!(requested > allocated, "{it:?}");
+    assert!(it.reserved.unwrap() >= active);
+}
