@@ -9,6 +9,7 @@ use connection::{Ended, connect};
 use directory::{Socket, sockets};
 use std::{
     collections::{HashMap, HashSet},
+    env,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -40,9 +41,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Every directory that a probe of this user may choose.
+    /// Every directory that a probe of this user may choose; `$GPUWATCH_SOCKET_DIR` alone where it is set.
     pub fn user() -> Self {
-        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: true, run: None }
+        let is_chosen = env::var_os("GPUWATCH_SOCKET_DIR").is_some_and(|it| !it.is_empty());
+        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: !is_chosen, run: None }
     }
 }
 
