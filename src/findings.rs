@@ -71,7 +71,7 @@ fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
     // What ended holds nothing any more: it leaves the ladder, and stays in the table. What has said
     // nothing yet is to the ladder what any other process is.
     let own: Vec<_> =
-        session.on_device(&device.id).filter(|(process, it)| process.is_alive() && it.first.is_some()).collect();
+        session.probed(Some(&device.id)).into_iter().filter(|(it, on)| it.is_alive() && on.first.is_some()).collect();
     let list = device.process_list();
     let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
     let strangers: Vec<_> = list

@@ -18,7 +18,7 @@ pub struct Binding {
 const NONE: KeyModifiers = KeyModifiers::NONE;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 15] = [
+pub const BINDINGS: [Binding; 16] = [
     binding(
         Command::Quit,
         "q Ctrl-C F10",
@@ -38,6 +38,7 @@ pub const BINDINGS: [Binding; 15] = [
     binding(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
     binding(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
     binding(Command::Open, "Enter", "explain every gap of the device", &[(NONE, KeyCode::Enter)]),
+    binding(Command::All, "a", "processes of all devices, or of this one", &[(NONE, KeyCode::Char('a'))]),
     binding(Command::Freeze, "Space", "stop the picture, or let it go on", &[(NONE, KeyCode::Char(' '))]),
 ];
 

@@ -11,7 +11,7 @@ pub mod history;
 
 use crate::{
     event::{
-        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo,
+        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
         wire::{self, Hello},
     },
     text::Foreign,
@@ -119,15 +119,33 @@ impl Session {
         self.processes.iter().find(|it| it.probe == probe)
     }
 
-    /// The probed processes on a device: those that were heard of it, and those that can have no other.
-    pub fn on_device<'a, 'b>(
-        &'a self,
-        id: &'b DeviceId,
-    ) -> impl Iterator<Item = (&'a Process, &'a OnDevice)> + use<'a, 'b> {
+    /// The probed processes of one device.
+    pub fn on_device(&self, id: &DeviceId) -> impl Iterator<Item = (&Process, &OnDevice)> + use<'_> {
+        self.probed(Some(id)).into_iter()
+    }
+
+    /// The probed processes of one device, or of all of them, in the order of the tables: where they were
+    /// heard of, and where they can be nowhere else.
+    pub fn probed(&self, device: Option<&DeviceId>) -> Vec<(&Process, &OnDevice)> {
+        let heard = |process: &Process, it: &OnDevice| it.first.is_some() || process.devices.len() == 1;
         self.processes
             .iter()
             .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
-            .filter(move |(process, it)| it.device == *id && (it.first.is_some() || process.devices.len() == 1))
+            .filter(|(process, it)| device.is_none_or(|id| it.device == *id) && heard(process, it))
+            .collect()
+    }
+
+    /// The processes of one device, or of all of them, that only the driver knows; the largest first.
+    pub fn unprobed(&self, device: Option<&DeviceId>) -> Vec<(&Device, ProcessUse)> {
+        let mut out = Vec::new();
+        for it in self.devices.iter().filter(|it| device.is_none_or(|id| it.id == *id)) {
+            let own = self.probed(Some(&it.id));
+            let list = it.process_list().unwrap_or_default().iter();
+            let strangers = list.filter(|used| own.iter().all(|(process, _)| process.pid != Some(used.pid)));
+            out.extend(strangers.map(|used| (it, *used)));
+        }
+        out.sort_by_key(|(_, used)| (std::cmp::Reverse(used.used), used.pid));
+        out
     }
 
     fn process_mut(&mut self, probe: ProbeId) -> Option<&mut Process> {

@@ -55,6 +55,8 @@ pub struct Theme {
     styles: BTreeMap<Role, Style>,
     /// Whether only ASCII is drawn.
     pub ascii: bool,
+    /// Whether colours alone may tell one thing from another.
+    pub coloured: bool,
 }
 
 /// Every role with its name in the theme files.
@@ -112,7 +114,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 impl Default for Theme {
     fn default() -> Self {
-        Self { name: "none".to_owned(), styles: BTreeMap::new(), ascii: false }
+        Self { name: "none".to_owned(), styles: BTreeMap::new(), ascii: false, coloured: false }
     }
 }
 
@@ -157,7 +159,7 @@ impl Theme {
             let words = roles.get(role_name).ok_or_else(|| format!("role {role_name:?} has no style"))?;
             styles.insert(role, style(words, &palette)?);
         }
-        Ok(Self { name: name.to_owned(), styles, ascii: false })
+        Ok(Self { name: name.to_owned(), styles, ascii: false, coloured: true })
     }
 
     /// What it is called.
@@ -178,6 +180,7 @@ impl Theme {
             style.bg = style.bg.map(|it| colour::at(it, depth));
         }
         if depth == ColorDepth::None {
+            self.coloured = false;
             // Without colours, weight and reversal have to say it.
             for (role, modifier) in [(Role::Selected, Modifier::REVERSED), (Role::Bad, Modifier::BOLD)] {
                 let style = self.style(role);

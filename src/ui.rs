@@ -33,6 +33,8 @@ pub enum Command {
     PageDown,
     /// Open what is selected.
     Open,
+    /// List the processes of all devices, or those of the selected one alone.
+    All,
     /// Stop the picture, or let it go on.
     Freeze,
     /// The device with this place in the list, from 0.
@@ -59,6 +61,16 @@ pub enum Focus {
     Processes,
 }
 
+/// Whose processes are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the selected device.
+    #[default]
+    Selected,
+    /// Those of every device: the ranks of a run side by side.
+    All,
+}
+
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
@@ -78,6 +90,8 @@ pub struct Ui {
     pub device: Option<DeviceId>,
     /// The selected row of the processes.
     pub row: usize,
+    /// Whose processes are listed.
+    pub scope: Scope,
     /// Lines that the detail screen is scrolled by.
     pub scroll: usize,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
@@ -96,6 +110,13 @@ impl Ui {
             Command::Back if self.help => self.help = false,
             Command::Back => self.screen = Screen::Overview,
             Command::Freeze => self.frozen = !self.frozen,
+            Command::All => {
+                self.row = 0;
+                self.scope = match self.scope {
+                    Scope::Selected => Scope::All,
+                    Scope::All => Scope::Selected,
+                };
+            }
             Command::Open => {
                 self.screen = Screen::Detail;
                 self.scroll = 0;
@@ -121,9 +142,19 @@ impl Ui {
         wanted.and_then(|id| session.devices.iter().position(|it| it.id == *id)).unwrap_or(0)
     }
 
+    /// The device whose processes are listed; `None` for those of all devices.
+    pub fn listed<'a>(&self, session: &'a Session) -> Option<&'a DeviceId> {
+        session.devices.get(self.selected(session)).map(|it| &it.id).filter(|_| self.scope == Scope::Selected)
+    }
+
+    fn rows(&self, session: &Session) -> usize {
+        let device = self.listed(session);
+        session.probed(device).len() + session.unprobed(device).len()
+    }
+
     fn travel(&mut self, command: Command, session: &Session) {
         if self.screen == Screen::Detail {
-            let most = LINES_PER_PROCESS * (2 + rows(session, self.selected(session)));
+            let most = LINES_PER_PROCESS * (2 + self.rows(session));
             self.scroll = moved(command, self.scroll).min(most);
             return;
         }
@@ -134,7 +165,7 @@ impl Ui {
         let there = moved(command, here);
         match self.focus {
             Focus::Devices => self.select_device(there, session),
-            Focus::Processes => self.row = there.min(rows(session, self.selected(session)).saturating_sub(1)),
+            Focus::Processes => self.row = there.min(self.rows(session).saturating_sub(1)),
         }
     }
 
@@ -158,12 +189,4 @@ fn moved(command: Command, here: usize) -> usize {
         Command::Last => usize::MAX,
         _ => 0,
     }
-}
-
-/// How many processes a device's table has: the probed ones, and those that only the driver knows.
-pub fn rows(session: &Session, place: usize) -> usize {
-    let Some(device) = session.devices.get(place) else { return 0 };
-    let probed = session.on_device(&device.id).count();
-    let known = |pid: u32| session.on_device(&device.id).any(|(it, _)| it.pid == Some(pid));
-    probed + device.process_list().unwrap_or_default().iter().filter(|it| !known(it.pid)).count()
 }

@@ -28,8 +28,12 @@ mod processes;
 mod table;
 
 use crate::{
-    findings::{DeviceFindings, Findings},
-    session::{Session, device::Device},
+    findings::{DeviceFindings, Findings, ProcessFindings},
+    session::{
+        Session,
+        device::Device,
+        process::{OnDevice, Process},
+    },
     theme::{Role, Theme},
     ui::{Screen, Ui},
 };
@@ -72,6 +76,11 @@ impl<'a> Look<'a> {
 
     fn device(&self) -> Option<&'a Device> {
         self.session.devices.get(self.ui.selected(self.session))
+    }
+
+    fn found_for(&self, process: &Process, on: &OnDevice) -> Option<&'a ProcessFindings> {
+        let all = &self.findings.device(&on.device)?.processes;
+        all.iter().find(|it| it.probe == process.probe && it.ordinal == on.ordinal)
     }
 
     fn found(&self) -> Option<&'a DeviceFindings> {

@@ -33,7 +33,7 @@ fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, lines: &mut Vec<Lin
     let owner = rung.owner.and_then(|it| found.processes.get(it)).and_then(|it| look.session.process(it.probe));
     let owner = owner.filter(|_| found.processes.len() > 1).map(messages::who);
     lines.push(Line::from(vec![
-        Span::styled(format!(" {} ", glyph(rung.gap, found.processes.is_empty())), look.style(Role::Gap(rung.gap))),
+        Span::styled(format!(" {} ", glyph(rung.gap, look)), look.style(Role::Gap(rung.gap))),
         Span::styled(cells::left(meaning.name, 13), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), 11), text),
         Span::styled(cells::right(&cells::percent(rung.bytes, found.ladder.total), 6), dim),

@@ -15,7 +15,7 @@ use ratatui::{
 const COLUMNS: [Column; 8] = [
     Column { title: "#", width: 4, rank: 0 },
     Column { title: "used", width: 10, rank: 1 },
-    Column { title: "of", width: 10, rank: 3 },
+    Column { title: "of", width: 11, rank: 3 },
     Column { title: "full", width: 5, rank: 2 },
     Column { title: "", width: BAR, rank: 6 },
     Column { title: "util", width: 5, rank: 4 },

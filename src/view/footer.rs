@@ -9,11 +9,12 @@ use ratatui::{
 };
 
 /// The keys worth a place here, most useful first.
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 8] = [
     ("q", "quit"),
     ("?", "help"),
     ("Space", "freeze"),
     ("Enter", "explain"),
+    ("a", "all"),
     ("1-9", "device"),
     ("↑↓", "move"),
     ("Tab", "box"),

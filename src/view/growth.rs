@@ -52,11 +52,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
 
 /// The process of the selected row, if it is a probed one, else the first one.
 fn chosen<'a>(look: &Look<'a>) -> Option<(&'a Process, &'a OnDevice, Option<&'a ProcessFindings>)> {
-    let id = &look.device()?.id;
-    let found = look.found()?;
-    let (process, it) = look.session.on_device(id).nth(look.ui.row).or_else(|| look.session.on_device(id).next())?;
-    let findings = found.processes.iter().find(|its| its.probe == process.probe && its.ordinal == it.ordinal);
-    Some((process, it, findings))
+    let probed = look.session.probed(look.ui.listed(look.session));
+    let (process, it) = *probed.get(look.ui.row).or(probed.first())?;
+    Some((process, it, look.found_for(process, it)))
 }
 
 fn of_process(

@@ -36,7 +36,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
     put(buffer, area, 0, &Line::from(spans));
     if taken + cells::width(&driver) + 2 <= width {
-        put(buffer, area, 0, &Line::styled(driver, look.style(role)).right_aligned());
+        put(buffer, area, 0, &Line::from(Span::styled(driver, look.style(role))).right_aligned());
     }
 }
 

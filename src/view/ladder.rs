@@ -49,7 +49,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     }
     title(buffer, area, &format!("memory of {}", device_name(device)), right, look);
     let bars = bar_height(area);
-    let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), alone, look);
+    let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
     for row in 1..=bars {
         put(buffer, area, row, &bar);
     }
@@ -103,7 +103,7 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
     let text = look.style(Role::Text);
     let mut spans = vec![
         Span::raw(" "),
-        Span::styled(glyph(rung.gap, alone).to_string(), colour),
+        Span::styled(glyph(rung.gap, look).to_string(), colour),
         Span::styled(format!(" {}", cells::left(name, width.saturating_sub(FIGURE + 3).min(12))), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), width.saturating_sub(3).min(FIGURE)), text),
     ];
@@ -130,13 +130,13 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
 
 /// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
 /// largest pay for it.
-fn bar(rungs: &[Rung], whole: Bytes, width: usize, alone: bool, look: &Look) -> Line<'static> {
+fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
     let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
     let mut spans: Vec<_> = rungs
         .iter()
         .zip(apportion(&parts, whole.0, width))
         .map(|(rung, cells)| {
-            Span::styled(glyph(rung.gap, alone).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
+            Span::styled(glyph(rung.gap, look).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
         })
         .collect();
     spans.retain(|it| !it.content.is_empty());
@@ -174,10 +174,11 @@ fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
     cells
 }
 
-/// What a gap is drawn with: the picture must be readable without colours.
-pub(super) fn glyph(gap: Gap, alone: bool) -> char {
+/// What a gap is drawn with: the picture must be readable by its shapes. Half cells are ragged, so that they
+/// stand only where no colour tells one full cell from another.
+pub(super) fn glyph(gap: Gap, look: &Look) -> char {
     match gap {
-        Gap::Others if alone => '█',
+        Gap::NonTorch | Gap::Others | Gap::Driver if look.theme.coloured => '█',
         Gap::Wanted | Gap::Allocated | Gap::Reserved => '█',
         Gap::Rounding => '▓',
         Gap::Pending => '▞',

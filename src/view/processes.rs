@@ -15,7 +15,7 @@ use crate::{
         process::{Life, OnDevice, Process},
     },
     theme::Role,
-    ui::Focus,
+    ui::{Focus, Scope},
     units::Bytes,
 };
 use ratatui::{
@@ -31,7 +31,8 @@ const SILENT_US: u64 = 5_000_000;
 /// The place kept for state and command line.
 const TEXT: usize = 12;
 
-const PROBED: [Column; 8] = [
+const PROBED: [Column; 9] = [
+    Column { title: "gpu", width: 3, rank: 0 },
     Column { title: "rank", width: 4, rank: 3 },
     Column { title: "pid", width: 7, rank: 0 },
     Column { title: "step", width: 7, rank: 5 },
@@ -42,7 +43,8 @@ const PROBED: [Column; 8] = [
     Column { title: "driver", width: 10, rank: 7 },
 ];
 
-const UNPROBED: [Column; 3] = [
+const UNPROBED: [Column; 4] = [
+    Column { title: "gpu", width: 3, rank: 0 },
     Column { title: "pid", width: 7, rank: 0 },
     Column { title: "driver", width: 10, rank: 1 },
     Column { title: "user", width: 10, rank: 2 },
@@ -50,33 +52,32 @@ const UNPROBED: [Column; 3] = [
 
 /// The rows that would show everything.
 pub(super) fn height(look: &Look) -> usize {
-    let Some(device) = look.device() else { return 0 };
-    let probed: Vec<_> = look.session.on_device(&device.id).collect();
-    let strangers = strangers(device, &probed);
-    2 + (probed.len() + strangers.len()).max(1) + usize::from(hint(&strangers, look).is_some())
+    let listed = look.ui.listed(look.session);
+    let unprobed = look.session.unprobed(listed);
+    2 + (look.session.probed(listed).len() + unprobed.len()).max(1) + usize::from(hint(&unprobed, look).is_some())
 }
 
 /// Draws title, table and hint.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some(device) = look.device().filter(|_| area.height >= 2) else { return };
-    let probed: Vec<_> = look.session.on_device(&device.id).collect();
-    let strangers = strangers(device, &probed);
-    let any_rank = probed.iter().any(|(it, _)| it.rank().is_some());
+    let (listed, all) = (look.ui.listed(look.session), look.ui.scope == Scope::All);
+    let (probed, unprobed) = (look.session.probed(listed), look.session.unprobed(listed));
     let with_probes = !probed.is_empty();
-    let mut rows: Vec<Row> = probed.iter().map(|(process, it)| probed_row(process, it, any_rank, look)).collect();
-    rows.extend(strangers.iter().map(|it| stranger_row(it, with_probes, any_rank, look)));
+    let mut rows: Vec<Row> = probed.iter().map(|(process, it)| probed_row(process, it, look)).collect();
+    rows.extend(unprobed.iter().map(|(device, it)| stranger_row(device, it, with_probes, look)));
     for (at, row) in rows.iter_mut().enumerate() {
         if at == look.ui.row && look.ui.focus == Focus::Processes {
             row.style = Some(look.style(Role::Selected));
         }
     }
     let height = usize::from(area.height);
-    let hint = hint(&strangers, look).filter(|_| height > 3);
+    let hint = hint(&unprobed, look).filter(|_| height > 3);
     let room = height.saturating_sub(2 + usize::from(hint.is_some()));
     let first = table::first_row(look.ui.row.min(rows.len().saturating_sub(1)), rows.len(), room.max(1));
     let shown = rows.len().min(room);
     let count = if shown < rows.len() { format!("{shown} of {}", rows.len()) } else { rows.len().to_string() };
-    title(buffer, area, "processes", vec![Span::styled(count, look.style(Role::Dim))], look);
+    let name = if all { "processes of all devices" } else { "processes" };
+    title(buffer, area, name, vec![Span::styled(count, look.style(Role::Dim))], look);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
         let words = match (&device.processes, device.process_list()) {
@@ -87,15 +88,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         put(buffer, body, 0, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
     } else {
         let kept = Rect { height: u16::try_from(room + 1).unwrap_or(u16::MAX).min(body.height), ..body };
-        let rows = rows.get(first..).unwrap_or_default();
-        let dim = look.style(Role::Dim);
-        // The text's place comes off the width that columns may fill.
+        let mut columns = if with_probes { PROBED.to_vec() } else { UNPROBED.to_vec() };
+        let mut shown = vec![true; columns.len()];
+        shown[0] = all;
         if with_probes {
-            let skip = usize::from(!any_rank);
-            table::draw(buffer, kept, PROBED.get(skip..).unwrap_or_default(), "command", rows, TEXT, dim);
-        } else {
-            table::draw(buffer, kept, &UNPROBED, "command", rows, TEXT, dim);
+            shown[1] = probed.iter().any(|(it, _)| it.rank().is_some());
         }
+        let mut keep = shown.iter();
+        columns.retain(|_| keep.next().is_some_and(|it| *it));
+        for row in &mut rows {
+            let mut keep = shown.iter();
+            row.figures.retain(|_| keep.next().is_some_and(|it| *it));
+        }
+        let rows = rows.get(first..).unwrap_or_default();
+        table::draw(buffer, kept, &columns, "command", rows, TEXT, look.style(Role::Dim));
     }
     if let Some(words) = hint {
         let line = Line::styled(cells::elide(&words, usize::from(area.width)), look.style(Role::Key));
@@ -103,24 +109,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
 }
 
-/// Processes that only the driver knows, the largest first.
-fn strangers(device: &Device, probed: &[(&Process, &OnDevice)]) -> Vec<ProcessUse> {
-    let mut out: Vec<ProcessUse> = device.process_list().unwrap_or_default().to_vec();
-    out.retain(|it| probed.iter().all(|(process, _)| process.pid != Some(it.pid)));
-    out.sort_by_key(|it| (std::cmp::Reverse(it.used), it.pid));
-    out
-}
-
-fn probed_row(process: &Process, it: &OnDevice, any_rank: bool, look: &Look) -> Row {
+fn probed_row(process: &Process, it: &OnDevice, look: &Look) -> Row {
     let alive = process.is_alive();
     let text = look.style(if alive { Role::Text } else { Role::Dim });
-    let found = look
-        .findings
-        .device(&it.device)
-        .and_then(|all| all.processes.iter().find(|its| its.probe == process.probe && its.ordinal == it.ordinal));
+    let found = look.found_for(process, it);
     let trend = it.growth.trend();
     let (rate, rate_style) = rate(trend, found, look);
-    let mut figures = vec![
+    let device = look.session.device(&it.device).and_then(|it| it.index);
+    let figures = vec![
+        (cells::known(device, ""), text),
+        (cells::known(process.rank(), ""), text),
         (cells::known(process.any_pid(), ""), text),
         (cells::known(it.step, ""), text),
         (cells::bytes(it.counters.allocated.map(Bytes)), text),
@@ -129,9 +127,6 @@ fn probed_row(process: &Process, it: &OnDevice, any_rank: bool, look: &Look) -> 
         (rate, rate_style),
         (cells::bytes(found.and_then(|it| it.driver_used)), text),
     ];
-    if any_rank {
-        figures.insert(0, (cells::known(process.rank(), ""), text));
-    }
     let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
     let command = shortened(argv.iter().map(String::as_str));
     let (state, role) = state(process, look);
@@ -164,30 +159,26 @@ fn state(process: &Process, look: &Look) -> (String, Role) {
     }
 }
 
-fn stranger_row(it: &ProcessUse, with_probes: bool, any_rank: bool, look: &Look) -> Row {
+fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, look: &Look) -> Row {
     let (text, dim) = (look.style(Role::Text), look.style(Role::Dim));
     let who = look.session.people.get(&it.pid);
+    let device = (cells::known(device.index, ""), text);
+    let (pid, used) = ((it.pid.to_string(), text), (cells::bytes(it.used), text));
     let figures = if with_probes {
         let unknown = || (cells::UNKNOWN.to_owned(), dim);
-        let mut figures = vec![(it.pid.to_string(), text)];
-        figures.extend((0..5).map(|_| unknown()));
-        figures.push((cells::bytes(it.used), text));
-        if any_rank {
-            figures.insert(0, unknown());
-        }
-        figures
+        vec![device, unknown(), pid, unknown(), unknown(), unknown(), unknown(), unknown(), used]
     } else {
-        let user = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| cells::elide(&cells::foreign(&it.user), 10));
-        vec![(it.pid.to_string(), text), (cells::bytes(it.used), text), (user, text)]
+        let owner = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| cells::elide(&cells::foreign(&it.user), 10));
+        vec![device, pid, used, (owner, text)]
     };
     let command = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it)));
     Row { figures, text: (command, dim), style: None }
 }
 
 /// The line that would probe a job: of the selected process, else of the largest that runs Python.
-fn hint(strangers: &[ProcessUse], look: &Look) -> Option<String> {
+fn hint(unprobed: &[(&Device, ProcessUse)], look: &Look) -> Option<String> {
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
-    let known = || strangers.iter().filter_map(|it| look.session.people.get(&it.pid));
+    let known = || unprobed.iter().filter_map(|(_, it)| look.session.people.get(&it.pid));
     let job = known().find(python)?;
     let place = if job.contained { ", in its container" } else { "" };
     Some(format!(" to probe pid {}{place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))

@@ -9,6 +9,7 @@ use ratatui::{
 };
 
 /// A column of figures, right-aligned.
+#[derive(Clone, Copy)]
 pub(super) struct Column {
     /// What stands above it.
     pub title: &'static str,

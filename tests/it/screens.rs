@@ -5,7 +5,7 @@ use gpuwatch::{
     event::{DriverState, Fact, Line, ProbeId, Trouble, wire::Oom},
     session::Session,
     theme::{self, ColorDepth, Theme},
-    ui::{Command, Focus, Screen, Ui},
+    ui::{Command, Focus, Scope, Screen, Ui},
 };
 use ratatui::{
     buffer::Buffer,
@@ -33,7 +33,8 @@ fn every_other_screen_looks_like_this() {
     let second = Ui { device: Some(device(1)), ..Ui::default() };
     let detail = Ui { screen: Screen::Detail, ..Ui::default() };
     let help = Ui { help: true, frozen: true, ..Ui::default() };
-    for (name, ui) in [("second", second), ("detail", detail), ("help", help)] {
+    let all = Ui { scope: Scope::All, focus: Focus::Processes, row: 1, ..Ui::default() };
+    for (name, ui) in [("all", all), ("second", second), ("detail", detail), ("help", help)] {
         insta::assert_snapshot!(name, text(&picture(&session, &ui, &theme("dusk"), 80, 24)));
     }
     let grid = many_devices().session();

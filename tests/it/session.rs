@@ -9,8 +9,13 @@ use gpuwatch::{
     },
     findings::findings,
     session::{self, Session, process::Life},
+    theme::Theme,
+    ui::Ui,
     units::{Bytes, Stamp},
+    view,
 };
+use ratatui::{Terminal, backend::TestBackend};
+use std::time::{Duration, Instant};
 
 #[test]
 fn the_same_events_make_the_same_session() {
@@ -123,7 +128,7 @@ fn a_device_without_a_name_is_kept_until_it_gets_one() {
     story.line(3, Line::Hello(Hello { protocol: PROTOCOL, devices, ..Hello::default() }));
     let session = story.session();
     assert_eq!(session.devices.iter().map(|it| it.id.clone()).collect::<Vec<_>>(), [device(0)]);
-    assert_eq!(session.on_device(&device(0)).count(), 1);
+    assert_eq!(session.probed(Some(&device(0))).len(), 1);
 }
 
 #[test]
@@ -135,7 +140,7 @@ fn a_tick_keeps_what_only_a_step_knows_and_the_other_way_round() {
     story.sample(0, 2, free);
     let session = story.session();
     let id = device(0);
-    let (_, it) = session.on_device(&id).next().unwrap();
+    let (_, it) = session.probed(Some(&id))[0];
     assert_eq!((it.counters.allocated, it.counters.device_free, it.at), (Some(GIB), Some(7), Stamp(1)));
 }
 
@@ -180,4 +185,35 @@ fn processes_of_the_driver_alone_are_counted() {
     let found = findings(&story.session());
     let others = found.devices[0].ladder.by_gap().iter().find(|it| it.gap == Gap::Others).and_then(|it| it.bytes);
     assert_eq!(others, None, "one unknown part makes the sum unknown");
+}
+
+#[test]
+fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
+    let mut story = Story::default();
+    for it in 0..8 {
+        story.device(it, 70 * GIB, &[(4000 + it, 60 * GIB)]).probe(it, 4000 + it, it, None);
+    }
+    let (mut session, theme, ui) = (story.session(), Theme::builtin("dusk").unwrap(), Ui::default());
+    let mut terminal = Terminal::new(TestBackend::new(200, 50)).unwrap();
+    let (mut folding, mut drawing) = (Duration::ZERO, Duration::ZERO);
+    let seconds = 20;
+    for tenth in 0..seconds * 10 {
+        story.events.clear();
+        for it in 0..8 {
+            for step in 0..10 {
+                story.wait(10).sample(it, tenth * 10 + step + 1, counters(GIB + (tenth + step) * GIB / 9999, GIB));
+            }
+            story.device(it, 70 * GIB, &[(4000 + it, 60 * GIB)]);
+        }
+        let start = Instant::now();
+        story.events.iter().for_each(|it| session.apply(it));
+        folding += start.elapsed();
+        let start = Instant::now();
+        let found = findings(&session);
+        terminal.draw(|frame| view::draw(frame, &session, &found, &ui, &theme)).unwrap();
+        drawing += start.elapsed();
+    }
+    let share = |it: Duration| it.as_secs_f64() / f64::from(u32::try_from(seconds).unwrap()) * 100.0;
+    println!("of one core, this build: folding {:.2} %, findings and drawing {:.2} %", share(folding), share(drawing));
+    assert!(session.processes.iter().all(|it| it.devices[0].growth.latest().is_some()));
 }
