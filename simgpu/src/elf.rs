@@ -160,3 +160,30 @@ fn string(strings: &[u8], at: u64) -> String {
     let rest = usize::try_from(at).ok().and_then(|it| strings.get(it..)).unwrap_or_default();
     String::from_utf8_lossy(rest.split(|it| *it == 0).next().unwrap_or_default()).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_object_says_what_it_needs_offers_and_imports() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = crate::prepare_nvml(dir.path()).unwrap();
+        let stubs = Object::read(&library).unwrap();
+        assert!(stubs.needed.iter().any(|it| it == "libsimgpu.so"), "{:?}", stubs.needed);
+        assert!(stubs.exports.iter().any(|it| it == "nvmlDeviceGetSerial"));
+        let device = Object::read(&dir.path().join("libsimgpu.so")).unwrap();
+        assert!(device.exports.iter().any(|it| it == "cudaMalloc"));
+        let write = device.imports.iter().find(|it| it.name == "mmap" || it.name == "mmap64").unwrap();
+        assert!(write.version.as_ref().is_some_and(|(file, _)| file.starts_with("libc.so")), "{write:?}");
+    }
+
+    #[test]
+    fn what_is_no_shared_object_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("text", b"hello".as_slice()), ("cut", b"\x7fELF\x02\x01")] {
+            std::fs::write(dir.path().join(name), bytes).unwrap();
+            assert!(Object::read(&dir.path().join(name)).is_err());
+        }
+    }
+}

@@ -16,6 +16,3 @@ mod table;
 
 pub use machine::{Card, Fault, Machine, Tenant};
 pub use prepare::{prepare, prepare_nvml, prepared};
-
-/// What a machine has when nobody says what it has.
-pub const DEFAULT_DEVICES: &str = gpu::state::DEFAULT_DEVICES;

@@ -2,6 +2,7 @@
 
 use crate::gpu::state::Book;
 use std::{
+    env,
     ffi::OsString,
     fs,
     io::{self, Error},
@@ -12,7 +13,8 @@ use std::{
 /// A machine: what it has, and who uses it, is in `state` in its directory.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    devices: String,
+    /// What the machine has, where the one who made this says so.
+    devices: Option<String>,
     dir: PathBuf,
 }
 
@@ -53,8 +55,9 @@ pub enum Fault {
     NoMemoryV2,
     /// Processes are listed, their memory is not available (as on WSL).
     NoProcessMemory,
-    /// A line as the library reads it, `WORD[=VALUE] [CALL]`: words `stall`, `lost`, `no-permission`, `no-function`,
-    /// `not-supported`, `unknown`, `no-process-memory`; CALL a name, or the beginning of one with `*`.
+    /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
+    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`; CALL a name, or the beginning of one with `*`;
+    /// DEVICE an index.
     Line(String),
 }
 
@@ -80,16 +83,29 @@ impl Machine {
     /// When the directory or the state cannot be made.
     pub fn new(devices: &str, dir: &Path) -> io::Result<Self> {
         Book::open(dir, Some(devices))?;
-        Ok(Self { devices: devices.to_owned(), dir: dir.to_owned() })
+        Ok(Self { devices: Some(devices.to_owned()), dir: dir.to_owned() })
+    }
+
+    /// The machine in `dir`, whatever it has.
+    ///
+    /// # Errors
+    ///
+    /// When the directory or the state cannot be opened, or made where there is none.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        Book::open(dir, None)?;
+        Ok(Self { devices: None, dir: dir.to_owned() })
     }
 
     /// The environment in which a program finds the machine, with the libraries that were prepared in `libraries`.
     pub fn environment(&self, libraries: &Path) -> Vec<(&'static str, OsString)> {
-        vec![
-            ("LD_LIBRARY_PATH", libraries.into()),
-            ("SIMGPU_DIR", self.dir.clone().into()),
-            ("SIMGPU_DEVICES", self.devices.clone().into()),
-        ]
+        let mut path = libraries.as_os_str().to_owned();
+        if let Some(others) = env::var_os("LD_LIBRARY_PATH").filter(|it| !it.is_empty()) {
+            path.push(":");
+            path.push(others);
+        }
+        let mut environment = vec![("LD_LIBRARY_PATH", path), ("SIMGPU_DIR", self.dir.clone().into())];
+        environment.extend(self.devices.iter().map(|it| ("SIMGPU_DEVICES", it.into())));
+        environment
     }
 
     /// The devices as they stand.

@@ -4,7 +4,6 @@ use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use simgpu::Machine;
 use std::{
-    env,
     ffi::OsString,
     io::Write,
     os::unix::process::CommandExt,
@@ -82,7 +81,7 @@ fn torch_of(python: &OsString) -> anyhow::Result<PathBuf> {
 }
 
 fn status(dir: &Path) -> anyhow::Result<()> {
-    let machine = Machine::new(&env::var("SIMGPU_DEVICES").unwrap_or_else(|_| simgpu::DEFAULT_DEVICES.into()), dir)?;
+    let machine = Machine::open(dir).context("the machine's state")?;
     let mut out = std::io::stdout().lock();
     for card in machine.cards()? {
         let used: u64 = card.tenants.iter().map(|it| it.used).sum();

@@ -35,23 +35,27 @@ static USERS: AtomicUsize = AtomicUsize::new(0);
 /// A device as callers name it: its index plus one.
 pub(super) type Device = usize;
 
-/// What is wrong with the machine right now: lines of the file `faults` in its directory, each `WORD[=VALUE] [CALL]`,
-/// where CALL is a name or the beginning of one with `*`, and without it every call is meant.
-fn faults(call: &str) -> Vec<(String, String)> {
+/// What is wrong with the machine right now: lines of the file `faults` in its directory, each
+/// `WORD[=VALUE] [CALL [DEVICE]]`, where CALL is a name or the beginning of one with `*`, and DEVICE an index; without
+/// them every call about every device is meant.
+fn faults(call: &str, device: Option<Device>) -> Vec<(String, String)> {
     let dir = env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(super::process::DEFAULT_DIR), PathBuf::from);
     let text = fs::read_to_string(dir.join("faults")).unwrap_or_default();
-    let meant = |pattern: &str| pattern.strip_suffix('*').map_or(pattern == call, |it| call.starts_with(it));
     text.lines()
-        .map(|line| line.split_once(' ').unwrap_or((line, "*")))
-        .filter(|(_, pattern)| meant(pattern))
-        .map(|(word, _)| word.split_once('=').unwrap_or((word, "")))
-        .map(|(word, value)| (word.to_owned(), value.to_owned()))
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (word, value) = words.next().map(|it| it.split_once('=').unwrap_or((it, "")))?;
+            let pattern = words.next().unwrap_or("*");
+            let meant = pattern.strip_suffix('*').map_or(pattern == call, |it| call.starts_with(it));
+            let here = words.next().is_none_or(|it| it.parse().is_ok_and(|it: usize| device == Some(it + 1)));
+            (meant && here).then(|| (word.to_owned(), value.to_owned()))
+        })
         .collect()
 }
 
 /// Suffers the faults that are meant for a call: waits, or gives the status that the call answers with.
-fn suffer(call: &str) -> Result<(), i32> {
-    for (word, value) in faults(call) {
+fn suffer(call: &str, device: Option<Device>) -> Result<(), i32> {
+    for (word, value) in faults(call, device) {
         match word.as_str() {
             "stall" => thread::sleep(Duration::from_secs_f64(value.parse().unwrap_or(0.0))),
             "lost" => return Err(status::GPU_IS_LOST),
@@ -70,7 +74,7 @@ pub(super) fn about(call: &str, device: Device, work: impl FnOnce(&Card, usize) 
     if USERS.load(Ordering::Relaxed) == 0 {
         return status::UNINITIALIZED;
     }
-    if let Err(status) = suffer(call) {
+    if let Err(status) = suffer(call, Some(device)) {
         return status;
     }
     let Some(index) = device.checked_sub(1) else { return status::INVALID_ARGUMENT };
@@ -84,7 +88,7 @@ fn find(call: &str, out: Out<Device>, wanted: impl Fn(&Card, usize) -> bool) -> 
     if USERS.load(Ordering::Relaxed) == 0 {
         return status::UNINITIALIZED;
     }
-    if let Err(status) = suffer(call) {
+    if let Err(status) = suffer(call, None) {
         return status;
     }
     let mut process = process();
@@ -97,7 +101,7 @@ fn find(call: &str, out: Out<Device>, wanted: impl Fn(&Card, usize) -> bool) -> 
 }
 
 fn begin() -> i32 {
-    if let Err(status) = suffer("nvmlInit_v2") {
+    if let Err(status) = suffer("nvmlInit_v2", None) {
         return status;
     }
     if process().book().is_err() {
@@ -157,7 +161,7 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 /// The processes on a device, or how many there are where the caller has no room for them.
 fn processes(call: &str, device: Device, count: Out<u32>, put: impl Fn(usize, u32, u64)) -> i32 {
     let Some(room) = count.held() else { return status::INVALID_ARGUMENT };
-    let hidden = faults(call).iter().any(|(word, _)| word == "no-process-memory");
+    let hidden = faults(call, Some(device)).iter().any(|(word, _)| word == "no-process-memory");
     about(call, device, |card, _| {
         let tenants = card.tenants();
         count.put(u32::try_from(tenants.len()).unwrap_or(0));
@@ -232,6 +236,9 @@ entry_points! {
     fn nvmlDeviceGetCount_v2(out: Out<u32>) -> i32 {
         if USERS.load(Ordering::Relaxed) == 0 {
             return status::UNINITIALIZED;
+        }
+        if let Err(status) = suffer("nvmlDeviceGetCount_v2", None) {
+            return status;
         }
         let mut process = process();
         let Ok(book) = process.book() else { return status::UNKNOWN };

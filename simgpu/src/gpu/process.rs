@@ -153,7 +153,11 @@ impl Process {
         }
         let bytes = bytes.saturating_add(if known { 0 } else { context_bytes() });
         if !self.card(device, |it| it.charge(std::process::id(), bytes))? {
-            return Err(Fault::OutOfMemory);
+            // Somebody may have died just now.
+            self.book()?.recheck();
+            if !self.card(device, |it| it.charge(std::process::id(), bytes))? {
+                return Err(Fault::OutOfMemory);
+            }
         }
         self.contexts[index] = true;
         Ok(())
@@ -190,4 +194,20 @@ fn chosen(uuids: &[String], wanted: Option<&str>) -> Vec<usize> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visible_devices_are_chosen_by_index_or_identity_up_to_the_first_unknown_one() {
+        let uuids: Vec<String> = ["GPU-aa-0", "GPU-ab-1", "GPU-bb-2"].map(str::to_owned).into();
+        assert_eq!(chosen(&uuids, None), [0, 1, 2]);
+        assert_eq!(chosen(&uuids, Some("2,0")), [2, 0]);
+        assert_eq!(chosen(&uuids, Some("GPU-bb, 1")), [2, 1]);
+        assert_eq!(chosen(&uuids, Some("1,9,0")), [1]);
+        assert_eq!(chosen(&uuids, Some("")), Vec::<usize>::new());
+        assert_eq!(chosen(&uuids, Some("-1")), Vec::<usize>::new());
+    }
 }

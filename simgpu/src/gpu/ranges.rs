@@ -51,3 +51,21 @@ impl Ranges {
         self.find(address).is_some_and(|it| it.on_device())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_range_around_it() {
+        let mut ranges = Ranges::default();
+        ranges.add(Range { base: 0x1000, size: 0x100, device: 1, kind: Kind::Device });
+        ranges.add(Range { base: 0x2000, size: 0x100, device: 0, kind: Kind::Host });
+        assert_eq!(ranges.find(0x10ff).map(|it| it.device), Some(1));
+        assert!(ranges.find(0x1100).is_none() && ranges.find(0xfff).is_none());
+        assert!(ranges.on_device(0x1000) && !ranges.on_device(0x2000));
+        assert!(ranges.take(0x2000, Kind::Device).is_none(), "pinned memory is no device's");
+        assert!(ranges.take(0x1001, Kind::Device).is_none(), "not where it begins");
+        assert!(ranges.take(0x1000, Kind::Device).is_some() && ranges.find(0x1000).is_none());
+    }
+}

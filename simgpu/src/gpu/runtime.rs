@@ -11,6 +11,7 @@ use super::{
 use std::{
     cell::Cell,
     ffi::{CStr, c_char},
+    sync::{Once, OnceLock},
 };
 
 thread_local! {
@@ -57,6 +58,10 @@ fn texts(error: i32) -> (&'static CStr, &'static CStr) {
 
 entry_points! {
     fn cudaGetDeviceCount(out: Out<i32>) -> i32 {
+        // The runtime loads the driver: others in the process look for it among what is loaded. Not while anything is
+        // held, because loading waits for whoever else is.
+        static DRIVER: Once = Once::new();
+        DRIVER.call_once(|| sys::load(c"libcuda.so.1"));
         answer(process().device_count().and_then(|it| {
             out.put(i32::try_from(it).unwrap_or(0));
             if it == 0 { Err(Fault::NoDevice) } else { Ok(()) }
@@ -278,7 +283,7 @@ fn pointer(address: usize) -> Pointer {
 
 /// Memory for the variables that device code declares; all of them share it, because no code runs that would use them.
 pub(super) fn symbol_area() -> usize {
-    static AREA: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    static AREA: OnceLock<usize> = OnceLock::new();
     const BYTES: usize = 64 << 10;
     *AREA.get_or_init(|| sys::map_anonymous(BYTES, 1).unwrap_or(0))
 }

@@ -7,6 +7,7 @@ use std::{
     io, mem,
     path::Path,
     ptr::NonNull,
+    time::{Duration, Instant},
 };
 
 /// How many devices a machine has at most.
@@ -16,7 +17,10 @@ pub(crate) const MAX_TENANTS: usize = 64;
 /// What a machine has when nobody says what it has.
 pub(crate) const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
 
-const MAGIC: u64 = 0x0031_5550_474d_4953;
+/// Says that the file holds this layout, and not another release's.
+const MAGIC: u64 = 0x5550_474d_4953_0000 ^ mem::size_of::<Shared>() as u64;
+/// How long a process that only its parent still waits for may be taken for a living one.
+const RECHECK: Duration = Duration::from_millis(50);
 
 /// One process's share of a device.
 #[repr(C)]
@@ -54,8 +58,10 @@ pub(crate) struct Shared {
 }
 
 impl Tenant {
-    fn alive(&self) -> bool {
-        self.pid == std::process::id() || start_of(self.pid) == Some(self.start)
+    /// Whether the process still exists; `closely` also sees that it is the same one, and no zombie.
+    fn alive(&self, closely: bool) -> bool {
+        self.pid == std::process::id()
+            || if closely { start_of(self.pid) == Some(self.start) } else { sys::exists(self.pid) }
     }
 }
 
@@ -176,10 +182,12 @@ impl Shared {
         usize::try_from(self.count).unwrap_or(MAX_CARDS).min(MAX_CARDS)
     }
 
-    fn reap(&mut self) {
+    fn reap(&mut self, closely: bool) {
         let len = self.len();
         for card in &mut self.cards[..len] {
-            card.keep(Tenant::alive);
+            if !card.tenants().iter().all(|it| it.alive(closely)) {
+                card.keep(|it| it.alive(closely));
+            }
         }
     }
 
@@ -230,6 +238,8 @@ fn write(field: &mut [u8], text: &str) {
 pub(crate) struct Book {
     file: File,
     shared: NonNull<Shared>,
+    /// When the processes were last looked at closely, which costs a read of /proc each.
+    checked: Option<Instant>,
 }
 
 // SAFETY: the mapping belongs to this value alone, and is reached with `&mut self` and the file's lock only.
@@ -251,7 +261,7 @@ impl Book {
             file.set_len(size as u64)?;
         }
         let shared = NonNull::new(sys::map_file(&file, size)?.cast()).ok_or(io::ErrorKind::Other)?;
-        let mut book = Self { file, shared };
+        let mut book = Self { file, shared, checked: None };
         sys::unlock(&book.file);
         book.locked(|shared| {
             let idle = shared.cards().iter().all(|it| it.tenants().is_empty());
@@ -264,6 +274,11 @@ impl Book {
         Ok(book)
     }
 
+    /// The next work looks at the processes closely, however lately that was done.
+    pub(super) fn recheck(&mut self) {
+        self.checked = None;
+    }
+
     /// Works on the state while nobody else does, dead processes' entries removed first.
     pub(crate) fn locked<R>(&mut self, work: impl FnOnce(&mut Shared) -> R) -> R {
         // A lock that cannot be had (only a dying descriptor refuses) leaves the figures as they are: still readable.
@@ -271,7 +286,11 @@ impl Book {
         // SAFETY: the mapping lives as long as `self`, is aligned to a page, holds a `Shared`, for which any bits are
         // valid, and the file's lock keeps every other process and thread away from it.
         let shared = unsafe { self.shared.as_mut() };
-        shared.reap();
+        let closely = self.checked.is_none_or(|it| it.elapsed() > RECHECK);
+        shared.reap(closely);
+        if closely {
+            self.checked = Some(Instant::now());
+        }
         let result = work(shared);
         if held {
             sys::unlock(&self.file);
@@ -283,5 +302,56 @@ impl Book {
 impl Drop for Book {
     fn drop(&mut self) {
         sys::unmap(self.shared.as_ptr() as usize, mem::size_of::<Shared>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn sizes_are_read_with_and_without_a_unit() {
+        assert_eq!(bytes("143771MiB"), Some(143_771 * MIB));
+        assert_eq!((bytes("24G"), bytes("512"), bytes("8kB")), (Some(24 << 30), Some(512), Some(8192)));
+        assert_eq!((bytes("lots"), bytes("5parsecs")), (None, None));
+    }
+
+    #[test]
+    fn a_machine_has_what_its_list_says_and_an_idle_one_can_be_equipped_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = Book::open(dir.path(), Some("NVIDIA H200:143771MiB:615MiB; T4:16GiB")).unwrap();
+        book.locked(|it| {
+            let [first, second] = it.cards() else { panic!("two devices") };
+            assert_eq!((first.name(), first.capacity()), ("NVIDIA H200", (143_771 - 615) * MIB));
+            assert_eq!((second.name(), second.capacity()), ("T4", 16 << 30));
+            assert_ne!(first.uuid(), second.uuid());
+            assert_eq!(first.uuid_bytes()[..4], [0x51, 0xa6, 0, 0]);
+        });
+        let me = std::process::id();
+        assert!(Book::open(dir.path(), Some("A10:1GiB")).unwrap().locked(|it| it.card(0).unwrap().charge(me, 5)));
+        assert_eq!(book.locked(|it| it.cards().len()), 1, "nobody used the two");
+        Book::open(dir.path(), Some("A100:1GiB")).unwrap();
+        assert_eq!(book.locked(|it| it.cards()[0].name().to_owned()), "A10", "somebody uses it");
+    }
+
+    #[test]
+    fn a_device_is_full_when_all_tenants_together_fill_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut book = Book::open(dir.path(), Some("A10:100MiB:10MiB")).unwrap();
+        let me = std::process::id();
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        book.locked(|it| {
+            let card = it.card(0).unwrap();
+            assert!(card.charge(me, 50 * MIB) && card.charge(other.id(), 40 * MIB));
+            assert!(!card.charge(me, 1), "not a byte is left");
+            card.refund(me, 20 * MIB);
+            assert!(card.charge(other.id(), 20 * MIB));
+            assert_eq!(card.used(), 90 * MIB);
+        });
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(book.locked(|it| it.cards()[0].used()), 30 * MIB, "the dead have nothing");
     }
 }

@@ -35,6 +35,7 @@ unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
     fn munmap(at: *mut c_void, len: usize) -> c_int;
     fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
+    fn kill(pid: c_int, signal: c_int) -> c_int;
     fn flock(fd: c_int, operation: c_int) -> c_int;
     fn pthread_atfork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> c_int;
     fn dlopen(file: *const c_char, mode: c_int) -> *mut c_void;
@@ -59,6 +60,14 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
 pub(super) fn unlock(file: &File) {
     // SAFETY: the descriptor is open as long as `file` is borrowed.
     unsafe { flock(file.as_raw_fd(), LOCK_UN) };
+}
+
+/// Whether there is a process of that number; a zombie is one too.
+pub(super) fn exists(pid: u32) -> bool {
+    const NO_SUCH_PROCESS: i32 = 3;
+    let Ok(pid) = c_int::try_from(pid) else { return false };
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(NO_SUCH_PROCESS) }
 }
 
 /// Maps the first `len` bytes of a file, shared with every other process that does.
@@ -113,6 +122,12 @@ pub(super) fn fill(at: usize, byte: u8, len: usize) {
 pub(super) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     // SAFETY: the three functions live as long as this library, which is never unloaded (threads' locals refer to it).
     unsafe { pthread_atfork(prepare, parent, child) };
+}
+
+/// Loads a library for good, where it can be found.
+pub(super) fn load(library: &CStr) {
+    // SAFETY: the string ends in a zero byte; the generated libraries run no code when they are loaded.
+    unsafe { dlopen(library.as_ptr(), RTLD_LAZY) };
 }
 
 /// The address of a symbol in a library that is loaded already, or in one that it depends on.

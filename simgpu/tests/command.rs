@@ -1,0 +1,42 @@
+//! The command `simgpu`, without PyTorch.
+
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+
+use simgpu::Machine;
+use std::{path::Path, process::Command};
+
+fn simgpu(dir: &Path, arguments: &[&str]) -> (bool, String) {
+    let done = Command::new(env!("CARGO_BIN_EXE_simgpu"))
+        .args(arguments)
+        .current_dir(dir)
+        .env("SIMGPU_DIR", dir)
+        .env_remove("SIMGPU_DEVICES")
+        .output()
+        .unwrap();
+    (done.status.success(), String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned())
+}
+
+#[test]
+fn status_shows_the_devices_and_who_uses_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = Machine::new("NVIDIA H200:143771MiB:615MiB", dir.path()).unwrap();
+    let me = std::process::id();
+    machine.occupy(0, me, 3 << 30).unwrap();
+    let (done, out) = simgpu(dir.path(), &["status"]);
+    assert!(done, "{out}");
+    let expected = "GPU-51a60000-0000-4000-8000-000000000000  NVIDIA H200  3072 of 143771 MiB";
+    assert_eq!(out, format!("{expected}\n  pid {me}  3072 MiB\n"));
+    machine.occupy(0, me, 0).unwrap();
+    assert_eq!(simgpu(dir.path(), &["status"]).1, format!("{}\n", expected.replace("3072 of", "0 of")));
+}
+
+#[test]
+fn nvml_is_prepared_without_torch_and_a_folder_that_is_no_torch_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (done, out) = simgpu(dir.path(), &["prepare", "--out", "lib"]);
+    assert!(done && dir.path().join("lib/libnvidia-ml.so.1").is_file(), "{out}");
+    let (done, out) = simgpu(dir.path(), &["prepare", "--torch", "nowhere"]);
+    assert!(!done && out.contains("nowhere"), "{out}");
+    let (done, out) = simgpu(dir.path(), &["run", "--torch", "nowhere", "--", "true"]);
+    assert!(!done && out.contains("nowhere"), "{out}");
+}
