@@ -95,7 +95,8 @@ int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
                      const char *message);
 
-/* Says bye to the viewers and removes the socket; waits half a second at most. Final for this process. */
+/* Says bye to the viewers and removes the socket; waits for viewers that still
+ * read, a second at most. Final for this process. */
 int32_t gpuwatch_stop(const char *reason);
 
 /* One line to the probe's log file, which comes into being with it. */

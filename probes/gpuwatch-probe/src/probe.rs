@@ -41,7 +41,7 @@ pub(crate) const RSS: usize = 18;
 const SECOND_US: u64 = 1_000_000;
 
 /// How long `stop` waits for the viewers to get the end.
-const STOP_WAIT: Duration = Duration::from_millis(500);
+const STOP_WAIT: Duration = Duration::from_millis(1200);
 
 /// What a probe is told before it starts. What is empty here is read from the process and its environment.
 #[derive(Clone, Debug, Default)]
@@ -206,7 +206,7 @@ impl Probe {
         }
     }
 
-    /// Says bye, with the reason, and removes the socket; waits half a second at most.
+    /// Says bye, with the reason, and removes the socket; waits for viewers that read, a second at most.
     pub fn stop(&self, reason: &str) {
         if !self.shared.is_here() {
             return;

@@ -36,8 +36,9 @@ const EAGER_MS: i32 = 3;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// How long the end may take to reach the viewers.
-const FAREWELL_US: u64 = 200_000;
+/// How long the end may take to reach viewers that read, and how long it waits for ones that do not.
+const FAREWELL_US: u64 = 1_000_000;
+const FAREWELL_STALLED_US: u64 = 200_000;
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -215,10 +216,18 @@ impl Server {
         let reason = reason.unwrap_or_else(|| "exit".to_owned());
         self.history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
         self.endpoint.remove();
-        while sys::monotonic_us().saturating_sub(start_us) < FAREWELL_US {
+        let (mut sent, mut progress_us) = (0, start_us);
+        loop {
             // Nobody is waited for with `since` any more.
             self.serve(u64::MAX);
-            if self.viewers.iter().all(Viewer::is_served) {
+            let now_us = sys::monotonic_us();
+            let sent_now = self.viewers.iter().map(Viewer::sent_bytes).sum();
+            if sent_now != sent {
+                (sent, progress_us) = (sent_now, now_us);
+            }
+            let stalled = now_us.saturating_sub(progress_us) > FAREWELL_STALLED_US;
+            let late = now_us.saturating_sub(start_us) > FAREWELL_US;
+            if stalled || late || self.viewers.iter().all(Viewer::is_served) {
                 break;
             }
             sys::wait(&[], iter::empty(), 1);

@@ -36,7 +36,9 @@ pub(crate) struct Viewer {
     /// The other side says no more; it may still listen.
     mute: bool,
     out: String,
+    /// Of `out`, and of all that was in it before.
     sent: usize,
+    sent_before: u64,
     refusals: u32,
     cursor: Option<Cursor>,
     /// What it was told about the process.
@@ -55,6 +57,7 @@ impl Viewer {
             mute: false,
             out: String::new(),
             sent: 0,
+            sent_before: 0,
             refusals: 0,
             cursor: None,
             hello: 0,
@@ -115,6 +118,11 @@ impl Viewer {
     /// Whether it would take more at once: one that does not read is not waited for.
     pub(crate) fn is_eager(&self) -> bool {
         self.out.is_empty() && self.more
+    }
+
+    /// Over the whole connection.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_before + self.sent as u64
     }
 
     /// Whether all is said.
@@ -187,6 +195,7 @@ impl Viewer {
         }
         if self.sent >= self.out.len() {
             self.out.clear();
+            self.sent_before += self.sent as u64;
             self.sent = 0;
         }
         !sys::hung_up(&*self.stream)
