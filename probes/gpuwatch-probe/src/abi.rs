@@ -17,7 +17,7 @@ use std::{
     ptr,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicPtr, Ordering},
+        atomic::{AtomicBool, AtomicPtr, Ordering},
     },
 };
 
@@ -42,6 +42,8 @@ struct Local {
     pid: u32,
     description: Mutex<Description>,
     probe: OnceLock<Probe>,
+    /// It could not start, and has said why.
+    failed: AtomicBool,
 }
 
 static LOCAL: AtomicPtr<Local> = AtomicPtr::new(ptr::null_mut());
@@ -55,7 +57,12 @@ fn local() -> &'static Local {
     {
         return local;
     }
-    let made = Box::leak(Box::new(Local { pid, description: Mutex::default(), probe: OnceLock::new() }));
+    let made = Box::leak(Box::new(Local {
+        pid,
+        description: Mutex::default(),
+        probe: OnceLock::new(),
+        failed: AtomicBool::new(false),
+    }));
     match LOCAL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
         // SAFETY: another thread of this process was faster, and what it put here is never freed.
@@ -174,7 +181,9 @@ pub extern "C" fn gpuwatch_start() -> i32 {
             }
             Err(_) if std::env::var_os("GPUWATCH").is_some_and(|it| it == "off") => OFF,
             Err(fault) => {
-                early_log(&description).line(&fault.to_string());
+                if !local.failed.swap(true, Ordering::Relaxed) {
+                    early_log(&description).line(&fault.to_string());
+                }
                 FAULT
             }
         }
