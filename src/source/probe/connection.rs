@@ -126,6 +126,10 @@ impl Lines<'_> {
                 Err(why) => return fault(format!("{path} {why}: the connection was closed"), !self.greeted),
             };
             if !self.greeted {
+                if let Line::Refused(refused) = &line {
+                    let reason = Foreign::new(&*refused.reason);
+                    return fault(format!("{path} refused this viewer: {reason}"), true);
+                }
                 let Line::Hello(hello) = &line else {
                     return fault(format!("{path} did not begin with a hello: the connection was closed"), true);
                 };
