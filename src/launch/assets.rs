@@ -42,12 +42,12 @@ pub struct Assets {
 impl Assets {
     /// Unpacks for a job of this process; where no directory allows execution, the library lies in memory.
     pub fn unpack() -> Result<Self, Trouble> {
-        Self::unpack_in(&candidates(), true)
+        Self::unpack_in(&candidates(), true, is_executable_there)
     }
 
     /// Unpacks for jobs that outlive this process.
     pub fn unpack_to_stay() -> Result<Self, Trouble> {
-        Self::unpack_in(&candidates(), false)
+        Self::unpack_in(&candidates(), false, is_executable_there)
     }
 
     /// The directory that goes first on `PYTHONPATH`.
@@ -60,7 +60,11 @@ impl Assets {
         &self.library
     }
 
-    fn unpack_in(candidates: &[PathBuf], may_lie_in_memory: bool) -> Result<Self, Trouble> {
+    fn unpack_in(
+        candidates: &[PathBuf],
+        may_lie_in_memory: bool,
+        is_executable: impl Fn(&Path) -> bool,
+    ) -> Result<Self, Trouble> {
         let mut reasons = Vec::new();
         let mut python = None;
         for candidate in candidates {
@@ -68,7 +72,7 @@ impl Assets {
                 Ok(folder) => {
                     let library = folder.join(LIBRARY);
                     let python = python.get_or_insert_with(|| folder.clone());
-                    if is_executable_there(&folder) {
+                    if is_executable(&folder) {
                         return Ok(Self { python: python.clone(), library, _memory: None });
                     }
                     reasons.push(format!("{} forbids execution", candidate.display()));
@@ -202,13 +206,13 @@ mod tests {
     fn what_was_altered_is_put_right() {
         let home = tempfile::tempdir().unwrap();
         let base = home.path().join("cache/gpuwatch");
-        let assets = Assets::unpack_in(std::slice::from_ref(&base), false).unwrap();
+        let assets = Assets::unpack_in(std::slice::from_ref(&base), false, |_| true).unwrap();
         let file = assets.python().join("sitecustomize.py");
         let told = fs::read(&file).unwrap();
         fs::write(&file, "import evil").unwrap();
         fs::remove_file(assets.library()).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", assets.library()).unwrap();
-        let again = Assets::unpack_in(&[base], false).unwrap();
+        let again = Assets::unpack_in(&[base], false, |_| true).unwrap();
         assert_eq!(again.python(), assets.python());
         assert_eq!(fs::read(&file).unwrap(), told);
         assert!(is_intact(again.library(), &fs::read(again.library()).unwrap()));
@@ -222,19 +226,23 @@ mod tests {
         std::os::unix::fs::symlink("/tmp", &squatted).unwrap();
         let file = home.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = Assets::unpack_in(&[squatted.clone(), file.clone()], true).unwrap_err().to_string();
+        let error = Assets::unpack_in(&[squatted.clone(), file.clone()], true, |_| true).unwrap_err().to_string();
         assert!(error.contains("it is no directory") && error.contains("XDG_CACHE_HOME"), "{error}");
-        let assets = Assets::unpack_in(&[squatted, file, home.path().join("good")], true).unwrap();
+        let assets = Assets::unpack_in(&[squatted, file, home.path().join("good")], true, |_| true).unwrap();
         assert!(assets.library().starts_with(home.path().join("good")));
     }
 
     #[test]
-    fn where_nothing_may_be_executed_the_library_lies_in_memory() {
-        let (path, memory) = in_memory().unwrap();
-        assert_eq!(
-            fs::read(&path).unwrap().len(),
-            fs::read(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap().len()
-        );
-        assert!(fs::read(&path).unwrap().starts_with(b"\x7fELF"));
+    fn the_library_lies_where_it_may_be_executed_else_in_memory() {
+        let home = tempfile::tempdir().unwrap();
+        let places = ["first", "second"].map(|it| home.path().join(it));
+        let in_second = |it: &Path| it.starts_with(&places[1]);
+        let assets = Assets::unpack_in(&places, true, in_second).unwrap();
+        assert!(assets.python().starts_with(&places[0]) && assets.library().starts_with(&places[1]));
+        let assets = Assets::unpack_in(&places, true, |_| false).unwrap();
+        assert!(assets.python().starts_with(&places[0]) && assets.library().starts_with("/proc/"));
+        assert_eq!(fs::read(assets.library()).unwrap(), fs::read(assets.python().join(LIBRARY)).unwrap());
+        let error = Assets::unpack_in(&places, false, |_| false).unwrap_err().to_string();
+        assert!(error.contains("forbids execution"), "{error}");
     }
 }

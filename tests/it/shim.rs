@@ -282,3 +282,64 @@ fn the_boot_costs_next_to_nothing() {
     println!("boot: {} µs", boots[2]);
     assert!(boots[0] < 5_000, "{boots:?} µs");
 }
+
+/// The script with our package importable, but nothing that starts it: what those who prefer code have.
+fn by_code(gpu: &torch::Gpu, home: &Home, prepare: impl FnOnce(&mut Command)) -> BTreeMap<String, Value> {
+    let mut env = Command::new(env!("CARGO_BIN_EXE_gpuwatch"));
+    let exports = torch::stdout(&env.arg("env").envs(home.variables()).output().unwrap());
+    let library = exports.lines().find_map(|it| it.strip_prefix("export GPUWATCH_PROBE_SO='")).unwrap();
+    let mut python = gpu.command(torch::python());
+    python.arg(script("code.py")).envs(home.variables());
+    python.env("PYTHONPATH", format!("{}/probes/python", env!("CARGO_MANIFEST_DIR")));
+    python.env("GPUWATCH_PROBE_SO", library.trim_end_matches('\''));
+    prepare(&mut python);
+    let output = python.output().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let facts = torch::stdout(&output);
+    let facts = facts.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+    facts.map(|it| (it["what"].as_str().unwrap().to_owned(), it)).collect()
+}
+
+#[test]
+fn code_may_start_and_stop_the_probe_and_faults_turn_it_off() {
+    let home = Home::new();
+    let said = by_code(&torch::machine(), &home, |_| {});
+    let none = serde_json::json!([]);
+    let own = |what: &str| serde_json::json!([format!("{}.sock", said[what]["pid"])]);
+    assert_eq!(said["not_asked"]["sockets"], none);
+    assert_eq!((&said["before_cuda"]["asked"], &said["before_cuda"]["sockets"]), (&none, &own("before_cuda")));
+    assert_eq!(said["before_cuda"]["stopped"], true);
+    assert_eq!((&said["after_cuda"]["sockets"], &said["after_cuda"]["steps"]), (&own("after_cuda"), &3.into()));
+    assert_eq!(said["off"]["sockets"], none);
+    let log = said["no_library"]["log"].as_str().unwrap();
+    assert!(log.contains("/nowhere/libgpuwatch_probe.so") && log.contains("gpuwatch run"), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert_eq!(said["wrong_marks"]["off"], false);
+}
+
+#[test]
+fn a_backend_that_counts_less_leaves_the_rest_unknown() {
+    let (gpu, home) = (torch::machine(), Home::new());
+    let said = by_code(&gpu, &home, |it| {
+        it.env("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
+    });
+    let (hello, row) = (&said["async_backend"]["hello"], &said["async_backend"]["row"]);
+    assert_eq!(
+        (&hello["backend"], &hello["allocator_conf"]),
+        (&"cudaMallocAsync".into(), &"backend:cudaMallocAsync".into())
+    );
+    assert!(row["allocated"].as_u64().unwrap() > 0 && row["reserved"].is_u64() && row["active"].is_u64(), "{row}");
+    for unknown in ["requested", "blocks", "segments", "retries", "ooms", "inactive_split", "device_allocs"] {
+        assert!(row.get(unknown).is_none(), "{unknown}: {row}");
+    }
+}
+
+#[test]
+fn off_is_off() {
+    let home = Home::new();
+    let [_, (with, _)] =
+        both_ways(&home, &["-c", "import sys; print([type(it).__name__ for it in sys.meta_path])"], |it| {
+            it.env("GPUWATCH", "off");
+        });
+    assert!(!String::from_utf8_lossy(&with.stdout).contains("OnTorch"), "{with:?}");
+}
