@@ -3,6 +3,14 @@
 //! `prepare` makes the libraries that PyTorch's CUDA wheel needs, `Machine` is a machine with devices: it gives the
 //! environment in which a program finds them, and shows who has how much memory. No kernel ever computes anything;
 //! memory behaves as on a device.
+//!
+//! A program on the machine can be told by its environment:
+//!
+//! - `SIMGPU_DIR`: where the machine's state is; `SIMGPU_DEVICES`: what it has, as long as nobody uses it.
+//! - `SIMGPU_CONTEXT_MB`: what a context costs, 512 unless said.
+//! - `SIMGPU_KERNEL_US`: how long each kernel takes on its stream, 0 unless said: events are late, as on a device.
+//! - `SIMGPU_TRACE`: launches, stubs and refusals are said on stderr.
+//! - `CUDA_VISIBLE_DEVICES`: as CUDA reads it.
 
 mod elf;
 #[expect(dead_code, reason = "entry points that only the shared object exports")]

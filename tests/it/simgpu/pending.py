@@ -16,12 +16,10 @@ def gap():
 
 
 assert gap() == 0
+begin = time.monotonic()
 with torch.cuda.stream(side):
-    for _ in range(4):
-        y.add_(1)
     x.add_(1)
 x.record_stream(side)
-begin = time.monotonic()
 del x
 assert gap() == 1 << 20, gap()
 requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
@@ -33,8 +31,8 @@ with torch.cuda.stream(side):
     b.record()
 assert not b.query()
 torch.cuda.synchronize()
-assert time.monotonic() - begin > 0.2, "six kernels of 50 ms were waited for, but for the time that calls took"
-assert b.query() and 49 < a.elapsed_time(b) < 60, a.elapsed_time(b)
+assert time.monotonic() - begin >= 2, "two kernels of a second each were waited for"
+assert b.query() and 999 < a.elapsed_time(b) < 1001, a.elapsed_time(b)
 z = torch.empty(1, device="cuda")
 assert gap() == 0, "the next allocation looks at the events"
 print("ok")
