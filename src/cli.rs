@@ -2,14 +2,17 @@
 
 use crate::{
     config::{self, Watching},
-    demo, launch, live, once,
+    demo,
+    event::Fact,
+    launch::{self, job::Ended},
+    live, once,
     recording::{FORMAT, Header},
     sink::{
         follow::follow,
         record::Recorder,
         store::{Store, Writer, open_new},
     },
-    source::{self, Sources, probe},
+    source::{self, Sources},
     term,
     text::Foreign,
     theme::Theme,
@@ -89,7 +92,7 @@ enum Command {
     /// Record what is already running, until Ctrl-C.
     #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
     Record {
-        /// The file to make; by default one in $XDG_STATE_HOME/gpuwatch/recordings.
+        /// The file to make; by default a new one among the recordings that `run` makes.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         #[command(flatten)]
@@ -225,34 +228,29 @@ fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
 fn record_run(started: launch::Started) {
     let launch::Started { run, over, .. } = started;
     // There is no place to say it: standard output and error are the job's.
-    let _ = record_job(run, over);
+    let _ = record_job(&run, over);
 }
 
-fn record_job(run: String, over: Receiver<()>) -> Result<()> {
-    let (_, file) = keep(&run)?;
+fn record_job(run: &str, over: Receiver<Ended>) -> Result<()> {
+    let (_, file) = keep(run)?;
     let recorder = Recorder::start(file, &header())?;
-    let nvml = source::nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: RUN_INTERVAL };
-    let nvml = env::var_os("GPUWATCH_NO_NVML").is_none_or(|it| it.is_empty()).then_some(nvml);
-    let probes = probe::Options { run: Some(run), ..probe::Options::user() };
-    let (tell, told) = tokio::sync::oneshot::channel::<()>();
-    thread::Builder::new().name("over".into()).spawn(move || {
-        // Nothing is ever sent; the other side goes when the job is over.
-        let _ = over.recv();
-        drop(tell);
-    })?;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
     runtime()?.block_on(async {
-        let mut sources = Sources::start(source::Options { nvml, probes: Some(probes) });
-        let stop = async {
-            let _ = told.await;
-            Vec::new()
-        };
+        let mut sources = Sources::start(config::job_sources(run));
+        let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
         follow(&mut sources, &recorder, stop, |_| {}).await;
     });
     recorder.finish();
     Ok(())
 }
 
-const RUN_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+fn ended(how: Ended) -> Fact {
+    match how {
+        Ended::Code(code) => Fact::JobEnded { code: Some(code.into()), signal: None },
+        Ended::Signal(signal) => Fact::JobEnded { code: None, signal: Some(signal) },
+    }
+}
 
 /// A new file in the user's store.
 fn keep(run: &str) -> Result<(PathBuf, File)> {

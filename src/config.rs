@@ -27,6 +27,14 @@ impl Watching {
     }
 }
 
+/// What is recorded beside a job: its own probes, and the driver once a second.
+pub fn job_sources(run: &str) -> source::Options {
+    let is_off = env::var("GPUWATCH_NO_NVML").is_ok_and(|it| !matches!(it.as_str(), "" | "0" | "false" | "no" | "off"));
+    let watching = Watching { no_nvml: is_off, interval: Duration::from_secs(1) };
+    let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
+    source::Options { probes: Some(probes), ..watching.sources() }
+}
+
 /// The theme by its name, with the colours and characters that the terminal has.
 ///
 /// # Errors

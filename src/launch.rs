@@ -44,8 +44,8 @@ pub struct Started {
     pub run: String,
     /// The job's process.
     pub pid: u32,
-    /// Disconnects when the job is over.
-    pub over: Receiver<()>,
+    /// Says how the job ended, and disconnects when it is over.
+    pub over: Receiver<Ended>,
 }
 
 /// Runs `command` with its probe, and `beside` in a thread of its own until the job is over; the code to exit with.
@@ -82,6 +82,8 @@ pub fn run(command: &[OsString], beside: impl FnOnce(Started) + Send + 'static) 
     };
     let (over, companion) = accompany(run, job.pid(), beside);
     let ended = job.wait();
+    // Whoever was beside the job may have failed and gone.
+    let _ = over.send(ended);
     drop(over);
     wait_for(&companion);
     match ended {
@@ -143,7 +145,7 @@ fn run_id() -> String {
 }
 
 /// Starts what runs beside the job; the second channel disconnects when it has finished.
-fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<()>, Receiver<()>) {
+fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<Ended>, Receiver<()>) {
     let (over, told) = channel();
     let (finished, companion) = channel::<()>();
     // A fault of ours must not write over the job's terminal.

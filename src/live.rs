@@ -129,10 +129,8 @@ fn signals() -> io::Result<mpsc::Receiver<i32>> {
     let (tell, told) = channel(4);
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            if tell.try_send(signal).is_err() {
-                return;
-            }
+        let Some(signal) = signals.forever().next() else { return };
+        if tell.try_send(signal).is_ok() {
             thread::sleep(GRACE);
             // Still here, so the loop is stuck in a write to the terminal.
             process::exit(128 + signal);

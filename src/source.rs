@@ -10,7 +10,7 @@ pub mod probe;
 pub mod system;
 
 use crate::{
-    event::{Event, Fact},
+    event::{DriverState, Event, Fact},
     units::Stamp,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -42,14 +42,13 @@ impl Sources {
         let teller = Teller(sender);
         let (pids_out, pids) = tokio::sync::watch::channel(Vec::new());
         let mut tasks = vec![tokio::spawn(system::run(pids.clone(), teller.clone()))];
-        match options.nvml {
-            Some(nvml) => tasks.push(tokio::spawn(nvml::run(nvml, pids_out, teller.clone()))),
-            None => {
-                let teller = teller.clone();
-                tasks.push(tokio::spawn(async move {
-                    teller.tell(Fact::Driver(crate::event::DriverState::Off)).await;
-                }));
-            }
+        if let Some(nvml) = options.nvml {
+            tasks.push(tokio::spawn(nvml::run(nvml, pids_out, teller.clone())));
+        } else {
+            let teller = teller.clone();
+            tasks.push(tokio::spawn(async move {
+                teller.tell(Fact::Driver(DriverState::Off)).await;
+            }));
         }
         if let Some(probes) = options.probes {
             tasks.push(tokio::spawn(probe::run(probes, pids, teller)));

@@ -7,7 +7,7 @@ use gpuwatch_probe::{
     wire::{Counters, Device, Edge, Hello, Oom},
 };
 use std::{
-    fs,
+    env, fs,
     io::{self, Read},
     path::PathBuf,
     sync::mpsc::{RecvTimeoutError, channel},
@@ -127,7 +127,8 @@ fn describe(job: &Job) -> Description {
         rank: Some(job.rank),
         local_rank: Some(job.rank),
         world_size: Some(job.ranks),
-        run: Some(format!("{:032x}", u128::from(job.seed) | 0xDE30 << 64)),
+        // Under `gpuwatch run` it is that run's, as any job's.
+        run: env::var_os("GPUWATCH_RUN").is_none().then(|| format!("{:032x}", u128::from(job.seed) | 0xDE30 << 64)),
         ..Hello::default()
     };
     let mut description = Description { hello, directories: vec![job.directory.clone()], ..Description::default() };

@@ -27,6 +27,7 @@ use crate::{
     text::Foreign,
 };
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 
 /// The version of what is documented above.
 const SCHEMA: u32 = 1;
@@ -189,7 +190,10 @@ fn escaped(json: &str) -> String {
             out.push(c);
         } else {
             let mut units = [0; 2];
-            c.encode_utf16(&mut units).iter().for_each(|it| out.push_str(&format!("\\u{it:04x}")));
+            for unit in c.encode_utf16(&mut units) {
+                // Writing into a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         }
     }
     out

@@ -55,7 +55,7 @@ impl Recorder {
     pub fn start(file: File, header: &Header) -> io::Result<Self> {
         let state = Arc::new(State::default());
         let (queue, events) = sync_channel(QUEUE);
-        let mut writing = Writing::new(file)?;
+        let mut writing = Writing::new(file);
         writing.line(&encode_header(header))?;
         writing.flush()?;
         let shared = Arc::clone(&state);
@@ -149,8 +149,8 @@ struct Writing {
 }
 
 impl Writing {
-    fn new(file: File) -> io::Result<Self> {
-        Ok(Self { file, frame: None, began: Instant::now(), dirty: false, last: Stamp(0), text: String::new() })
+    fn new(file: File) -> Self {
+        Self { file, frame: None, began: Instant::now(), dirty: false, last: Stamp(0), text: String::new() }
     }
 
     fn event(&mut self, event: &Event) -> io::Result<()> {

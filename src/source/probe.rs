@@ -29,6 +29,9 @@ const LEAVE_ALONE: Duration = Duration::from_secs(3600);
 /// More probes than this at once are not read.
 const PROBES_MAX: usize = 512;
 
+/// Probes remembered; past it, those that are not connected are forgotten and would get a new number.
+const KNOWN_MAX: usize = 4096;
+
 /// Where probes are looked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -64,10 +67,17 @@ struct Known {
     connected: bool,
 }
 
+/// Every probe met, and the number of the next one.
+#[derive(Default)]
+struct Probes {
+    known: HashMap<Identity, Known>,
+    next: u32,
+}
+
 /// Looks for probes each second and reads those found, until nobody listens.
 pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, teller: Teller) {
     let (done, mut ended) = mpsc::channel(64);
-    let mut probes: HashMap<Identity, Known> = HashMap::new();
+    let mut probes = Probes::default();
     let mut read: HashSet<(u64, u64)> = HashSet::new();
     let mut left_alone: HashMap<(u64, u64), Instant> = HashMap::new();
     let mut told: HashSet<String> = HashSet::new();
@@ -82,7 +92,7 @@ pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, telle
                 if leave_alone {
                     left_alone.insert(inode, Instant::now() + LEAVE_ALONE);
                 }
-                if let Some(known) = probes.get_mut(&identity) {
+                if let Some(known) = probes.known.get_mut(&identity) {
                     known.connected = false;
                     known.seq = seq;
                 }
@@ -124,14 +134,20 @@ pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, telle
 
 /// Its number: the one it had, or the next. A second socket of a process that is already read is a probe of
 /// its own.
-fn introduce(probes: &mut HashMap<Identity, Known>, socket: &Socket, pid: Option<u32>) -> (Identity, Known) {
-    let next = ProbeId(u32::try_from(probes.len()).unwrap_or(u32::MAX));
+fn introduce(probes: &mut Probes, socket: &Socket, pid: Option<u32>) -> (Identity, Known) {
     let by_socket = Identity::Socket { device: socket.inode.0, inode: socket.inode.1 };
     let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
-    let identity = by_process.filter(|it| !probes.get(it).is_some_and(|it| it.connected)).unwrap_or(by_socket);
-    let known = probes.entry(identity.clone()).or_insert(Known { probe: next, seq: 0, connected: false });
-    known.connected = true;
-    (identity, *known)
+    let known = &mut probes.known;
+    let identity = by_process.filter(|it| !known.get(it).is_some_and(|it| it.connected)).unwrap_or(by_socket);
+    if known.len() > KNOWN_MAX {
+        known.retain(|_, it| it.connected);
+    }
+    let probe = known.entry(identity.clone()).or_insert_with(|| {
+        probes.next += 1;
+        Known { probe: ProbeId(probes.next - 1), seq: 0, connected: false }
+    });
+    probe.connected = true;
+    (identity, *probe)
 }
 
 /// The directories asked for, and the private /tmp of the user's own processes on devices.

@@ -1,10 +1,17 @@
 //! The live view in a real terminal: it starts, obeys keys, and always gives the terminal back.
 
+use gpuwatch_probe::{
+    Description, Probe,
+    reading::Reading,
+    wire::{Device, Edge, Hello, Oom},
+};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fs,
     io::{Read, Write},
     num::NonZeroU16,
+    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -296,4 +303,40 @@ fn words_on_the_command_line() {
     let (code, text) = run(&["--theme", "nope"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("there are dusk"), "{text}");
+}
+
+#[test]
+fn control_characters_of_others_reach_no_terminal() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let nasty = "\x1b]0;owned\x07\u{9b}31m\u{202e}";
+    let hello = Hello { argv: vec!["job".into(), nasty.into()], ..Hello::default() };
+    let mut description = Description { hello, directories: vec![home.path().into()], ..Description::default() };
+    let device =
+        Device { ordinal: 0, uuid: Some(format!("GPU-{nasty}")), name: Some(nasty.into()), total: Some(1 << 30) };
+    description.device(device);
+    let probe = Probe::start(description).unwrap();
+    let mut reading = Reading { edge: Edge::Step, steps: 1, ..Reading::default() };
+    reading.put(1, 512);
+    probe.push(&reading).unwrap();
+    probe.mark(nasty, Some(1)).unwrap();
+    probe.oom(Oom { step: Some(1), message: Some(nasty.into()), ..Oom::default() }).unwrap();
+    let environment = [("GPUWATCH_SOCKET_DIR", home.path().to_str().unwrap())];
+    let mut terminal = Terminal::start(&["--no-nvml"], &environment);
+    terminal.shows("1 probe");
+    terminal.shows("owned");
+    terminal.press("\r");
+    terminal.press("?");
+    terminal.shows("this help");
+    terminal.press("q");
+    terminal.ends(PATIENCE);
+    let mut command = Command::new(PROGRAM);
+    command.env("GPUWATCH_SOCKET_DIR", home.path());
+    let text = command.args(["once", "--no-nvml"]).output().unwrap().stdout;
+    let json = command.arg("--json").output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&json).contains("owned"));
+    for sent in [terminal.bytes(), text, json] {
+        let sent = String::from_utf8(sent).unwrap();
+        assert!(!sent.contains("\x1b]") && !sent.contains(['\x07', '\u{9b}', '\u{202e}']), "{sent:?}");
+    }
 }

@@ -10,9 +10,11 @@ use gpuwatch::{
 use gpuwatch_probe::{Description, Probe, reading::Reading, wire::Edge};
 use std::{
     fs::{self, File, OpenOptions},
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -163,4 +165,93 @@ fn many_events_come_back_in_order_and_the_lost_are_counted() {
         .collect();
     assert!(stamps.is_sorted());
     assert_eq!(stamps.len() as u64 + outcome.lost, offered);
+}
+
+#[test]
+fn a_disk_that_fills_up_is_said_once_while_the_recorder_goes_on_reading() {
+    let dir = own_directory();
+    let probe = Probe::start(Description { directories: vec![dir.path().into()], ..Description::default() }).unwrap();
+    let file = dir.path().join("full.jsonl.zst");
+    // A file that may not grow past 400 KiB is a full disk to its writer.
+    let limited = "ulimit -f 800; trap '' XFSZ; exec \"$0\" record --no-nvml -o \"$1\"";
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", limited, PROGRAM, file.to_str().unwrap()])
+        .env("GPUWATCH_SOCKET_DIR", dir.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("recording to"));
+    let pushing = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut step = 0;
+            while pushing.load(Relaxed) {
+                step += 1;
+                let mut reading = Reading { edge: Edge::Step, steps: step, ..Reading::default() };
+                (0..16).for_each(|it| reading.put(it, step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> it));
+                // What the full queue drops only makes the file smaller.
+                let _ = probe.push(&reading);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let said = lines.next().unwrap();
+        pushing.store(false, Relaxed);
+        assert!(said.contains("the recording stopped"), "{said}");
+    });
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(lines.next(), None, "it is said once");
+    let (entries, _) = read(&file);
+    assert!(!steps(&entries).is_empty(), "what was written before can be read");
+}
+
+#[test]
+fn a_run_records_its_own_probes_and_how_the_job_ended() {
+    let dir = own_directory();
+    let sockets = dir.path().join("s");
+    fs::create_dir(&sockets).unwrap();
+    fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700)).unwrap();
+    let job = format!("'{PROGRAM}' demo-job --directory \"$0\" --rate 50; exit 7");
+    let mut stranger = Command::new(PROGRAM)
+        .args(["demo-job", "--rank", "5", "--directory"])
+        .arg(&sockets)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut child = Command::new(PROGRAM)
+        .args(["run", "--", "/bin/sh", "-c", &job])
+        .arg(&sockets)
+        .env("GPUWATCH_SOCKET_DIR", &sockets)
+        .env("XDG_STATE_HOME", dir.path())
+        .env("GPUWATCH_NO_NVML", "1")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let store = dir.path().join("gpuwatch/recordings");
+    let file = || fs::read_dir(&store).ok()?.flatten().next().map(|it| it.path());
+    let recorded = || file().is_some_and(|it| steps(&read(&it).0).len() > 250);
+    assert!(until(PATIENCE, recorded), "the job's steps reach the store");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    drop(stranger.stdin.take());
+    stranger.wait().unwrap();
+    let (entries, fault) = read(&file().unwrap());
+    assert!(fault.is_none(), "{fault:?}");
+    let hellos: Vec<Option<u64>> = entries
+        .iter()
+        .filter_map(|it| match it {
+            Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => match &**line {
+                Line::Hello(hello) => Some(hello.rank),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    assert!(!hellos.is_empty() && hellos.iter().all(|it| *it == Some(0)), "the stranger is not in it: {hellos:?}");
+    let last = entries.last().unwrap();
+    let ended = matches!(last, Entry::Event(Event { fact: Fact::JobEnded { code: Some(7), signal: None }, .. }));
+    assert!(ended, "{last:?}");
+    let steps = steps(&entries);
+    assert_eq!(steps, (1..=steps.len() as u64).collect::<Vec<_>>(), "from the first step, none missing");
 }

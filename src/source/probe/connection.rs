@@ -24,7 +24,7 @@ const OVERFLOW_UID: u32 = 65534;
 
 /// A connected socket and who is at its other end.
 pub(super) struct Stream {
-    stream: UnixStream,
+    socket: UnixStream,
     uid: u32,
     /// `None` when it lives in a pid namespace that we cannot see into.
     pub(super) pid: Option<u32>,
@@ -41,7 +41,7 @@ pub(super) fn connect(path: &Path) -> Option<Stream> {
     let stream = UnixStream::from_std(connected.ok()?).ok()?;
     let peer = stream.peer_cred().ok()?;
     let pid = peer.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0);
-    Some(Stream { stream, uid: peer.uid(), pid })
+    Some(Stream { socket: stream, uid: peer.uid(), pid })
 }
 
 /// How a connection ended.
@@ -107,9 +107,9 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     async fn follow(&mut self, stream: Stream, socket: &Socket, run: Option<&str>) -> End {
-        let Stream { mut stream, uid, pid } = stream;
+        let Stream { socket: mut stream, uid, pid } = stream;
         let path = Foreign::new(socket.path.to_string_lossy());
-        if !may_talk(uid) {
+        if !may_talk(rustix::process::geteuid().as_raw(), uid) {
             return fault(format!("{path} is answered by user {uid}, not by you: refused"), true);
         }
         if self.seq > 0 && stream.write_all(format!("since seq={}\n", self.seq).as_bytes()).await.is_err() {
@@ -180,8 +180,7 @@ fn fault(why: String, leave_alone: bool) -> End {
 }
 
 /// Ourselves and root; root listens to everybody with a name.
-fn may_talk(uid: u32) -> bool {
-    let own = rustix::process::geteuid().as_raw();
+fn may_talk(own: u32, uid: u32) -> bool {
     uid == own || uid == 0 || (own == 0 && uid != OVERFLOW_UID)
 }
 
@@ -198,7 +197,7 @@ async fn line(input: &mut BufReader<UnixStream>, buffer: &mut Vec<u8>) -> Result
         Ok(read) if read == LINE_MAX => return Err("sent a line longer than 1 MiB".into()),
         Ok(_) => return Err("ended inside a line".into()),
     }
-    let text = std::str::from_utf8(buffer).map_err(|_| "sent a line that is not UTF-8".to_owned())?;
+    let text = std::str::from_utf8(buffer).map_err(|e| format!("sent a line that is not UTF-8 ({e})"))?;
     serde_json::from_str(text).map(Some).map_err(|e| format!("sent a line that is not of the wire ({e})"))
 }
 
@@ -210,5 +209,18 @@ fn seq_of(line: &Line) -> Option<u64> {
         Line::Lost(it) => it.seq,
         Line::Bye(it) => it.seq,
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_another_user_are_refused() {
+        let cases = [(1000, 1000, true), (1000, 0, true), (1000, 1001, false), (1000, OVERFLOW_UID, false)];
+        for (own, uid, may) in cases.into_iter().chain([(0, 1000, true), (0, OVERFLOW_UID, false)]) {
+            assert_eq!(may_talk(own, uid), may, "{own} hears {uid}");
+        }
     }
 }
