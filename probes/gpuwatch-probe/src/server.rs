@@ -33,6 +33,7 @@ const CONNECTIONS_MAX: usize = VIEWERS_MAX + 8;
 const ALONE_MS: i32 = 100;
 const WATCHED_MS: i32 = 15;
 const EAGER_MS: i32 = 3;
+const EAGER_US: u64 = 3000;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -53,6 +54,8 @@ pub(crate) struct Server {
     /// The queue was nearly full.
     busy: bool,
     accepting: bool,
+    /// Something ended the last wait early.
+    hurried: bool,
 }
 
 impl Server {
@@ -76,6 +79,7 @@ impl Server {
             second_us: 0,
             busy: false,
             accepting: true,
+            hurried: false,
         }
     }
 
@@ -93,25 +97,21 @@ impl Server {
         self.farewell();
     }
 
-    /// Until the next turn. Whatever others do to the socket, turns are `EAGER_MS` apart at least.
+    /// Until the next turn. Whatever others do to the socket, it hurries one turn and not the next as well.
     fn wait(&mut self) {
         let eager = self.busy || self.viewers.iter().any(Viewer::is_eager);
-        let timeout_ms = if eager {
-            0
-        } else if self.viewers.is_empty() {
-            ALONE_MS - EAGER_MS
-        } else {
-            WATCHED_MS - EAGER_MS
-        };
+        let timeout_ms = if self.viewers.is_empty() { ALONE_MS } else { WATCHED_MS };
         let bell = self.bell.as_raw_fd();
-        sys::wait(&[bell], iter::empty(), EAGER_MS);
-        if !self.bell.is_ours() {
-            return;
+        if eager || self.hurried {
+            sys::wait(&[bell], iter::empty(), EAGER_MS);
         }
-        if !self.shared.stopping() && timeout_ms > 0 {
+        self.hurried = false;
+        if !eager && self.bell.is_ours() && !self.shared.stopping() {
             // A connection that cannot be taken now would be news in every turn.
             let ready = if self.accepting { [bell, self.endpoint.fd()] } else { [bell; 2] };
+            let before_us = sys::monotonic_us();
             sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
+            self.hurried = sys::monotonic_us().saturating_sub(before_us) < EAGER_US;
         }
         let mut rung = [0_u8; 64];
         while self.bell.is_ours() && matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
