@@ -266,6 +266,22 @@ fn a_fault_of_another_sitecustomize_is_its_own() {
 }
 
 #[test]
+fn a_torch_that_is_none_or_breaks_is_left_alone() {
+    let home = Home::new();
+    let own = home.0.path().join("own");
+    fs::create_dir(&own).unwrap();
+    // Before Python 3.11 a frame of ours cannot be taken out of a traceback.
+    for torch in ["torch = 1", "import sys\nif sys.version_info >= (3, 11): 1/0", "import no_such_module_but_ours"] {
+        fs::write(own.join("torch.py"), torch).unwrap();
+        let script = "try:\n import torch\nexcept ImportError as e: print(e)\nimport torch\nprint(torch.torch)";
+        let [(without, _), (with, _)] = both_ways(&home, &["-c", script], |it| {
+            it.env("PYTHONPATH", &own);
+        });
+        assert_eq!(without, with, "{torch}");
+    }
+}
+
+#[test]
 fn the_boot_costs_next_to_nothing() {
     let home = Home::new();
     let mut boots = Vec::new();
@@ -289,7 +305,7 @@ fn by_code(gpu: &torch::Gpu, home: &Home, prepare: impl FnOnce(&mut Command)) ->
     let exports = torch::stdout(&env.arg("env").envs(home.variables()).output().unwrap());
     let library = exports.lines().find_map(|it| it.strip_prefix("export GPUWATCH_PROBE_SO='")).unwrap();
     let mut python = gpu.command(torch::python());
-    python.arg(script("code.py")).envs(home.variables());
+    python.arg(script("by_code.py")).envs(home.variables());
     python.env("PYTHONPATH", format!("{}/probes/python", env!("CARGO_MANIFEST_DIR")));
     python.env("GPUWATCH_PROBE_SO", library.trim_end_matches('\''));
     prepare(&mut python);

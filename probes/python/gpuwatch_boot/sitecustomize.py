@@ -35,7 +35,12 @@ class _OnTorch:
                 del loader.exec_module
             except AttributeError:
                 pass
-            execute(module)
+            try:
+                execute(module)
+            except BaseException as error:
+                # A traceback of the job's shows the job's frames only (Python 3.11 and newer take this to heart).
+                error.__traceback__ = error.__traceback__.tb_next
+                raise
             try:
                 sys.meta_path.remove(self)
             except ValueError:

@@ -106,7 +106,7 @@ torch.cuda.synchronize()
 say(context=nvml() - torch.cuda.memory_reserved())
 try:
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
-except torch.OutOfMemoryError as error:
+except torch.cuda.OutOfMemoryError as error:
     say(oom=str(error).split(".")[0])
 say(end=True, **figures())
 if sys.argv[2:] == ["wait"]:
