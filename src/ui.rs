@@ -111,11 +111,12 @@ impl Ui {
             Command::Back => self.screen = Screen::Overview,
             Command::Freeze => self.frozen = !self.frozen,
             Command::All => {
-                self.row = 0;
+                self.focus = Focus::Processes;
                 self.scope = match self.scope {
                     Scope::Selected => Scope::All,
                     Scope::All => Scope::Selected,
                 };
+                self.row_of_device(session);
             }
             Command::Open => {
                 self.screen = Screen::Detail;
@@ -148,8 +149,7 @@ impl Ui {
     }
 
     fn rows(&self, session: &Session) -> usize {
-        let device = self.listed(session);
-        session.probed(device).len() + session.unprobed(device).len()
+        self.devices_of_rows(session).len()
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
@@ -165,7 +165,10 @@ impl Ui {
         let there = moved(command, here);
         match self.focus {
             Focus::Devices => self.select_device(there, session),
-            Focus::Processes => self.row = there.min(self.rows(session).saturating_sub(1)),
+            Focus::Processes => {
+                self.row = there.min(self.rows(session).saturating_sub(1));
+                self.device_of_row(session);
+            }
         }
     }
 
@@ -175,8 +178,28 @@ impl Ui {
             && self.device.as_ref() != Some(&device.id)
         {
             self.device = Some(device.id.clone());
-            self.row = 0;
+            self.row_of_device(session);
         }
+    }
+
+    /// The first row of the selected device.
+    fn row_of_device(&mut self, session: &Session) {
+        let rows = self.devices_of_rows(session);
+        let device = session.devices.get(self.selected(session)).map(|it| &it.id);
+        self.row = rows.iter().position(|it| Some(*it) == device).unwrap_or(0);
+    }
+
+    /// The ladder follows the row where rows of several devices are listed.
+    fn device_of_row(&mut self, session: &Session) {
+        if let Some(device) = self.devices_of_rows(session).get(self.row) {
+            self.device = Some((*device).clone());
+        }
+    }
+
+    fn devices_of_rows<'a>(&self, session: &'a Session) -> Vec<&'a DeviceId> {
+        let listed = self.listed(session);
+        let probed = session.probed(listed).into_iter().map(|(_, it)| &it.device);
+        probed.chain(session.unprobed(listed).into_iter().map(|(it, _)| &it.id)).collect()
     }
 }
 

@@ -111,9 +111,13 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) {
         rest.height = rest.height.saturating_sub(1);
         footer::draw(buffer, bottom, look);
     }
-    let said = messages::messages(look);
-    let lines = said.len().min(if tall { 3 } else { 1 });
-    messages::draw(buffer, take(&mut rest, lines), &said, look);
+    let room = match (look.session.devices.is_empty(), tall) {
+        (true, _) => usize::from(area.height / 2),
+        (false, true) => 3,
+        (false, false) => 1,
+    };
+    let said = messages::lines(&messages::messages(look), usize::from(area.width), room);
+    messages::draw(buffer, take(&mut rest, said.len()), &said, look);
     if look.session.devices.is_empty() {
         devices::draw_none(buffer, rest, look);
         return;

@@ -118,6 +118,21 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     out
 }
 
+/// A text in lines of a width, broken between words; a word that is too long is elided.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(elide(word, columns)),
+        }
+    }
+    lines
+}
+
 /// A figure in a column: right-aligned, and where it does not fit, `…` instead of a part of it.
 pub(super) fn right(figure: &str, columns: usize) -> String {
     let taken = width(figure);
@@ -153,6 +168,8 @@ mod tests {
         assert_eq!(right("140.40 GiB", 9), "        …");
         assert_eq!(elide("训练训练", 5), "训练…");
         assert_eq!(elide("had 12.34 GiB", 7), "had …");
+        assert_eq!(wrapped("one  two three", 9), ["one  two", "three"]);
+        assert_eq!(wrapped("unbreakable", 4), ["unb…"]);
         assert_eq!((elide("abc", 0), left("a", 3)), (String::new(), "a  ".to_owned()));
     }
 

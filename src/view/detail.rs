@@ -13,7 +13,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let (Some(device), Some(found)) = (look.device(), look.found()) else { return };
     let hint = vec![Span::styled("Esc: back", look.style(Role::Dim))];
     title(buffer, area, &format!("every gap of {}", device_name(device)), hint, look);
-    let mut lines: Vec<Line> = messages::messages(look)
+    let width = usize::from(area.width).saturating_sub(1);
+    let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX)
         .into_iter()
         .map(|(role, text)| Line::styled(format!(" {text}"), look.style(role)))
         .collect();

@@ -56,15 +56,36 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
     out
 }
 
-/// Draws as many as there are rows; the last row says how many are left.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, messages: &[Message], look: &Look) {
-    let rows = usize::from(area.height);
-    let width = usize::from(area.width);
-    for (row, (role, text)) in messages.iter().take(rows).enumerate() {
-        let more = messages.len() - rows.min(messages.len());
-        let tail = if row + 1 == rows && more > 0 { format!(" (+{more}: Enter)") } else { String::new() };
-        let text = cells::elide(text, width.saturating_sub(cells::width(&tail))) + &tail;
-        put(buffer, area, row, &Line::styled(text, look.style(*role)));
+/// The messages in lines of a width, at most so many: the next step stands at the end of a message, and
+/// must not be what is cut.
+pub(super) fn lines(messages: &[Message], width: usize, most: usize) -> Vec<Message> {
+    let mut out: Vec<Message> = Vec::new();
+    for (at, (role, text)) in messages.iter().enumerate() {
+        let wrapped = cells::wrapped(text, width);
+        let left = most - out.len();
+        if wrapped.len() > left || (left == 1 && at + 1 < messages.len()) {
+            // As much of it as fits, and how many are not told.
+            let more = messages.len() - at - 1;
+            let tail = if more > 0 { format!(" (+{more}: Enter)") } else { String::new() };
+            let rest = wrapped.get(left.saturating_sub(1)..).unwrap_or_default().join(" ");
+            out.extend(wrapped.iter().take(left.saturating_sub(1)).map(|it| (*role, it.clone())));
+            if left > 0 {
+                out.push((*role, cells::elide(&rest, width.saturating_sub(cells::width(&tail))) + &tail));
+            }
+            break;
+        }
+        out.extend(wrapped.into_iter().map(|it| (*role, it)));
+        if out.len() == most {
+            break;
+        }
+    }
+    out
+}
+
+/// Draws lines that were made to fit.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], look: &Look) {
+    for (row, (role, text)) in lines.iter().enumerate() {
+        put(buffer, area, row, &Line::styled(text.as_str(), look.style(*role)));
     }
 }
 

@@ -33,7 +33,7 @@ fn every_other_screen_looks_like_this() {
     let second = Ui { device: Some(device(1)), ..Ui::default() };
     let detail = Ui { screen: Screen::Detail, ..Ui::default() };
     let help = Ui { help: true, frozen: true, ..Ui::default() };
-    let all = Ui { scope: Scope::All, focus: Focus::Processes, row: 1, ..Ui::default() };
+    let all = Ui { scope: Scope::All, focus: Focus::Processes, row: 1, ..second.clone() };
     for (name, ui) in [("all", all), ("second", second), ("detail", detail), ("help", help)] {
         insta::assert_snapshot!(name, text(&picture(&session, &ui, &theme("dusk"), 80, 24)));
     }
@@ -158,6 +158,14 @@ fn keys_move_through_everything_without_leaving_it() {
     ui.update(Command::NextBox, &session);
     ui.update(Command::Last, &session);
     assert_eq!((ui.focus, ui.row), (Focus::Processes, 1));
+    // Among the rows of all devices, the device follows the row, and the row the device.
+    ui.update(Command::All, &session);
+    assert_eq!((ui.scope, ui.row), (Scope::All, 0));
+    ui.update(Command::Down, &session);
+    assert_eq!((&ui.device, ui.row), (&Some(device(1)), 1));
+    ui.update(Command::Device(0), &session);
+    assert_eq!(ui.row, 0);
+    ui.update(Command::All, &session);
     ui.update(Command::Open, &session);
     ui.update(Command::Help, &session);
     ui.update(Command::Back, &session);

@@ -1,11 +1,11 @@
 //! The fold: joining, life cycles, bounds; and what it costs.
 
-use crate::story::{GIB, Story, counters, device, hostile, usual};
+use crate::story::{GIB, Story, counters, device, hostile, picture, usual};
 use gpuwatch::{
     analysis::{growth::Trend, ladder::Gap},
     event::{
-        Event, Fact, Line, ProbeId, ProcessUse,
-        wire::{Bye, Counters, Device, Hello, History, Live, Lost, Mark, Oom, PROTOCOL},
+        DeviceMemory, Event, Fact, Line, ProbeId, ProcessUse,
+        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
     },
     findings::findings,
     session::{self, Session, process::Life},
@@ -14,6 +14,7 @@ use gpuwatch::{
     units::{Bytes, Stamp},
     view,
 };
+use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend};
 use std::time::{Duration, Instant};
 
@@ -216,4 +217,63 @@ fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
     let share = |it: Duration| it.as_secs_f64() / f64::from(u32::try_from(seconds).unwrap()) * 100.0;
     println!("of one core, this build: folding {:.2} %, findings and drawing {:.2} %", share(folding), share(drawing));
     assert!(session.processes.iter().all(|it| it.devices[0].growth.latest().is_some()));
+}
+
+prop_compose! {
+    fn any_fact()(
+        kind in 0..9_u8,
+        number in 0..3_u32,
+        values in prop::collection::vec(prop_oneof![Just(None), any::<u64>().prop_map(Some), (0..9_u64).prop_map(Some)], 24),
+    ) -> (u64, Fact) {
+        let value = |place: usize| values[place].unwrap_or(0);
+        let probe = ProbeId(number);
+        let line = |line| Fact::Probe { probe, line: Box::new(line) };
+        let figures = std::array::from_fn(|it| values[it]);
+        let memory =
+            DeviceMemory { total: Bytes(value(0)), used: Bytes(value(1)), free: Bytes(value(2)), reserved: values[3].map(Bytes) };
+        let pid = u32::try_from(value(4) % 9).unwrap();
+        let fact = match kind {
+            0 => Fact::Memory { device: device(number), reading: Ok(memory) },
+            1 => Fact::Processes {
+                device: device(number),
+                reading: Ok(vec![ProcessUse { pid, used: values[5].map(Bytes) }]),
+            },
+            2 => Fact::ProbeFound { probe, pid: Some(pid), socket: "".into() },
+            3 => line(Line::Hello(Hello {
+                protocol: PROTOCOL,
+                rank: values[6],
+                devices: vec![Device { uuid: Some(device(pid % 3).0), ordinal: pid % 2, ..Device::default() }],
+                ..Hello::default()
+            })),
+            4 => Fact::ProbeGone { probe, why: "".into() },
+            5 => line(Line::Lost(Lost { samples: value(7), seq: values[8], ..Lost::default() })),
+            _ => line(Line::Sample(Sample {
+                at_us: value(9),
+                device: pid % 2,
+                edge: Edge::Step,
+                step: values[10],
+                counters: Counters::from_values(&figures),
+                ..Sample::default()
+            })),
+        };
+        (value(11), fact)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn no_event_can_break_the_fold_the_findings_or_the_picture(facts in prop::collection::vec(any_fact(), 0..60)) {
+        let story = Story {
+            events: facts.into_iter().map(|(at, fact)| Event { at: Stamp(at), fact }).collect(),
+            ..Story::default()
+        };
+        let session = story.session();
+        prop_assert_eq!(&session, &story.session());
+        for found in findings(&session).devices {
+            let exact: u128 = found.ladder.rungs.iter().filter_map(|it| it.bytes).map(|it| u128::from(it.0)).sum();
+            prop_assert!(found.ladder.total.is_none_or(|it| u128::from(it.0) == exact));
+        }
+        picture(&session, &Ui::default(), &Theme::default(), 80, 24);
+    }
 }
