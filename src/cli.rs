@@ -27,7 +27,7 @@ use std::{
     env,
     ffi::OsString,
     fmt,
-    fs::File,
+    fs::{self, File},
     io::{self, Write},
     path::PathBuf,
     sync::mpsc::Receiver,
@@ -202,7 +202,8 @@ fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
     };
     let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
     say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let wanted = [SIGHUP, SIGINT, SIGTERM];
+    let mut signals = Signals::new(wanted.iter().filter(|it| !is_ignored(**it)))?;
     let (tell, told) = tokio::sync::oneshot::channel();
     thread::spawn(move || tell.send(signals.forever().next()));
     runtime()?.block_on(async {
@@ -222,6 +223,14 @@ fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
         say(format_args!("{} events were lost: the disk is too slow", outcome.lost));
     }
     Ok(u8::from(outcome.trouble.is_some()))
+}
+
+/// Whether whoever started us wants a signal ignored, as nohup does: then it stays so.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
 
 /// Beside a job: its probes and the driver, recorded. Whatever fails here, the job goes on.

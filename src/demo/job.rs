@@ -186,7 +186,7 @@ impl Allocator {
         let pending = if self.kind == Kind::Pending { GIB + self.below(1536) * MIB } else { 0 };
         match self.kind {
             Kind::Leaking => self.leaked += 4 * MIB,
-            Kind::Fragmenting => self.split += 6 * MIB + self.below(10) * MIB,
+            Kind::Fragmenting => self.split += 40 * MIB + self.below(40) * MIB,
             Kind::Steady | Kind::Pending => {}
         }
         let allocated = self.base + self.leaked + jitter;

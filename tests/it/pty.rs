@@ -240,6 +240,33 @@ fn a_terminal_that_is_gone_ends_the_view() {
     }
 }
 
+/// The one that panics is this very test, started again in a terminal.
+#[test]
+fn a_panic_gives_the_terminal_back_before_it_is_printed() {
+    if std::env::var_os("GPUWATCH_TEST_PANIC").is_some() {
+        let _screen = gpuwatch::term::Screen::take().unwrap();
+        panic!("as asked");
+    }
+    let own = std::env::current_exe().unwrap();
+    let name = "pty::a_panic_gives_the_terminal_back_before_it_is_printed";
+    let arguments = ["--exact", name, "--nocapture", "--test-threads", "1"];
+    let environment = [("GPUWATCH_TEST_PANIC", "1"), ("RUST_BACKTRACE", "0")];
+    let (_home, master, mut child) = spawn((40, 130), own.to_str().unwrap(), &arguments, &environment);
+    let mut reader = master.try_clone_reader().unwrap();
+    let (mut seen, mut buffer) = (Vec::new(), [0; 1024]);
+    while !String::from_utf8_lossy(&seen).contains("test result") {
+        match reader.read(&mut buffer) {
+            Ok(read @ 1..) => seen.extend_from_slice(&buffer[..read]),
+            _ => break,
+        }
+    }
+    ends(&mut *child, PATIENCE);
+    let seen = String::from_utf8_lossy(&seen).into_owned();
+    let place = |words: &str| seen.find(words).unwrap_or_else(|| panic!("no {words:?} in {seen:?}"));
+    assert!(place("\x1b[?1049h") < place("\x1b[?1049l"));
+    assert!(place("\x1b[?1049l") < place("as asked"), "{seen:?}");
+}
+
 #[test]
 fn without_colours_none_is_sent() {
     let mut terminal = Terminal::start(&["demo"], &[("NO_COLOR", "1")]);

@@ -255,3 +255,24 @@ fn a_run_records_its_own_probes_and_how_the_job_ended() {
     let steps = steps(&entries);
     assert_eq!(steps, (1..=steps.len() as u64).collect::<Vec<_>>(), "from the first step, none missing");
 }
+
+#[test]
+fn a_recorder_under_nohup_outlives_the_hangup() {
+    let dir = own_directory();
+    let probe = Probe::start(Description { directories: vec![dir.path().into()], ..Description::default() }).unwrap();
+    let file = dir.path().join("night.jsonl.zst");
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" record --no-nvml -o \"$1\"", PROGRAM, file.to_str().unwrap()])
+        .env("GPUWATCH_SOCKET_DIR", dir.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    push(&probe, 1);
+    assert!(until(PATIENCE, || file.exists() && steps(&read(&file).0) == [1]));
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    push(&probe, 2);
+    assert!(until(PATIENCE, || steps(&read(&file).0) == [1, 2]), "it goes on recording");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}
