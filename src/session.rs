@@ -238,7 +238,12 @@ impl Session {
     fn hello(&mut self, probe: ProbeId, hello: &Hello) {
         let Some(process) = self.process_mut(probe) else { return };
         let known = hello.protocol == wire::PROTOCOL;
-        process.life = if known { Life::CatchingUp } else { Life::Incompatible { protocol: hello.protocol } };
+        process.life = match process.life {
+            _ if !known => Life::Incompatible { protocol: hello.protocol },
+            // Said again, as a device was added: the stream goes on.
+            Life::Live => Life::Live,
+            _ => Life::CatchingUp,
+        };
         process.hello = Some(Box::new(hello.clone()));
         let mut named = Vec::new();
         for device in hello.devices.iter().take(if known { process::DEVICES } else { 0 }) {

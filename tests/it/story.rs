@@ -97,6 +97,7 @@ impl Story {
         self.say(Fact::Probe { probe: ProbeId(number), line: Box::new(line) })
     }
 
+    #[expect(clippy::large_types_passed_by_value, reason = "a story is told in literals")]
     pub(crate) fn sample(&mut self, number: u32, step: u64, counters: Counters) -> &mut Self {
         let at_us = self.now;
         self.line(

@@ -1,10 +1,16 @@
 //! Probes as a viewer meets them: good ones, late ones, hostile ones.
 
 use gpuwatch::{
-    event::{Event, Fact, Line, ProbeId},
+    event::{DeviceId, Event, Fact, Line, ProbeId},
+    session::{Session, process::Life},
     source::{Options, Sources, probe},
 };
-use gpuwatch_probe::{Description, Probe, reading::Reading, socket, wire::Edge};
+use gpuwatch_probe::{
+    Description, Probe,
+    reading::Reading,
+    socket,
+    wire::{Device, Edge},
+};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -244,4 +250,27 @@ fn one_run_can_be_followed_alone() {
     let _ours = fake(&dir.path().join("2.sock"), of("bb", 2));
     let events = watch_run(&[dir.path()], Some("bb"), |it| words(it).len() == 1);
     assert_eq!(samples(&events).iter().map(|it| it.1).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_probe_that_names_a_device_later_stays_live() {
+    let dir = directory();
+    let description = Description { directories: vec![dir.path().into()], ..Description::default() };
+    let probe = Probe::start(description).unwrap();
+    let hellos = |events: &[Event]| {
+        let hello = |it: &&Event| matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Hello(_)));
+        events.iter().filter(hello).count()
+    };
+    let is_live = |it: &Event| matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Live(_)));
+    let added = std::cell::Cell::new(false);
+    let events = watch(&[dir.path()], |events| {
+        if events.iter().any(is_live) && !added.replace(true) {
+            probe.device(Device { ordinal: 1, uuid: Some("GPU-later".into()), ..Device::default() }).unwrap();
+        }
+        hellos(events) == 2
+    });
+    let mut session = Session::default();
+    events.iter().for_each(|it| session.apply(it));
+    assert_eq!(session.processes[0].life, Life::Live);
+    assert!(session.device(&DeviceId("GPU-later".into())).is_some());
 }
