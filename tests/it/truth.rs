@@ -20,6 +20,10 @@ fn every_step_says_what_torch_says_to_the_byte() {
     let mut said = Vec::new();
     while !said.last().is_some_and(|it: &Value| it["end"] == true) {
         said.push(job.next());
+        if said.last().is_some_and(|it| it["pending"] == true) {
+            check_ladder(&job.gpuwatch(&["once", "--json"])["devices"][0], said.last().unwrap());
+            job.go_on();
+        }
     }
     let probe = job.connect();
     assert_eq!(job.finish(), "");
@@ -68,4 +72,15 @@ fn check_pending(row: &Sample) {
     assert_eq!(active - allocated, 4 << 20);
     assert!(requested > allocated, "{it:?}");
     assert!(it.reserved.unwrap() >= active);
+}
+
+/// Every byte of the device has a name, with a block pending and the context outside torch.
+fn check_ladder(device: &Value, told: &Value) {
+    let rungs = device["ladder"]["rungs"].as_array().unwrap();
+    let bytes = |gap: &str| rungs.iter().find(|it| it["gap"] == gap).unwrap()["bytes"].as_u64().unwrap();
+    assert_eq!(rungs.iter().map(|it| it["bytes"].as_u64().unwrap()).sum::<u64>(), device["memory"]["total"]);
+    assert_eq!((bytes("pending"), bytes("non_torch")), (4 << 20, CONTEXT));
+    assert_eq!(bytes("wanted") + bytes("rounding"), told["allocated"]);
+    assert_eq!((bytes("others"), bytes("unattributed")), (0, 0));
+    assert!(rungs.iter().all(|it| it["inconsistent"].is_null()), "{rungs:#?}");
 }

@@ -102,6 +102,9 @@ block.record_stream(side)
 del block, optimizer, loss
 plain.step()
 say(step=steps + 1, pending=True, **figures())
+waits = sys.argv[2:] == ["wait"]
+if waits:
+    sys.stdin.readline()
 torch.cuda.synchronize()
 say(context=nvml() - torch.cuda.memory_reserved())
 try:
@@ -109,6 +112,6 @@ try:
 except torch.cuda.OutOfMemoryError as error:
     say(oom=str(error).split(".")[0])
 say(end=True, **figures())
-if sys.argv[2:] == ["wait"]:
+if waits:
     sys.stdin.readline()
 torch.cuda.synchronize()
