@@ -5,7 +5,7 @@ use crate::{
     findings::{Findings, findings},
     keys,
     session::Session,
-    term::Screen,
+    term::{self, Screen},
     theme::Theme,
     ui::Ui,
     view,
@@ -31,6 +31,7 @@ const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// A terminal that is stuck in a write must not keep the program alive after a signal.
 const GRACE: Duration = Duration::from_millis(700);
+const LAST_GRACE: Duration = Duration::from_millis(150);
 
 /// How the view ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,10 @@ fn signals() -> io::Result<mpsc::Receiver<i32>> {
         let Some(signal) = signals.forever().next() else { return };
         if tell.try_send(signal).is_ok() {
             thread::sleep(GRACE);
-            // Still here, so the loop is stuck in a write to the terminal.
+            // Still here, so the loop is stuck, most likely in a write to the terminal; giving the terminal
+            // back may get stuck as well.
+            thread::spawn(term::leave);
+            thread::sleep(LAST_GRACE);
             process::exit(128 + signal);
         }
     })?;

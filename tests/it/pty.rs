@@ -367,3 +367,19 @@ fn control_characters_of_others_reach_no_terminal() {
         assert!(!sent.contains("\x1b]") && !sent.contains(['\x07', '\u{9b}', '\u{202e}']), "{sent:?}");
     }
 }
+
+/// A terminal that takes nothing (Ctrl-S, a stopped terminal program) blocks the write of a picture.
+#[test]
+fn a_signal_ends_a_view_whose_terminal_is_stuck() {
+    let (_home, _master, mut child) = spawn((50, 200), PROGRAM, &["demo"], &[]);
+    // Nobody reads: pictures that move fill the terminal's buffer, and a write sleeps. Where the kernel does not
+    // say what a process sleeps in, some seconds do.
+    let stat = format!("/proc/{}/wchan", child.process_id().unwrap());
+    let stuck = until(Duration::from_secs(4), || {
+        fs::read_to_string(&stat).is_ok_and(|it| it.contains("tty") || it.contains("woken"))
+    });
+    kill_process(pid(&*child), Signal::TERM).unwrap();
+    let sent = Instant::now();
+    ends(&mut *child, PATIENCE);
+    assert!(sent.elapsed() < Duration::from_secs(2), "took {:?}, stuck: {stuck}", sent.elapsed());
+}

@@ -270,7 +270,9 @@ fn a_probe_that_names_a_device_later_stays_live() {
         hellos(events) == 2
     });
     let mut session = Session::default();
-    events.iter().for_each(|it| session.apply(it));
+    for event in &events {
+        session.apply(event);
+    }
     assert_eq!(session.processes[0].life, Life::Live);
     assert!(session.device(&DeviceId("GPU-later".into())).is_some());
 }
