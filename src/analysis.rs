@@ -11,3 +11,6 @@ pub mod growth;
 
 /// A value over a rising axis, in bounded memory.
 pub mod curve;
+
+/// Spans of growth: what the detector raises, and what a cause is found for.
+pub mod episode;

@@ -1,0 +1,82 @@
+//! A span of growth: raised once, kept up to date while it lasts, resolved when it ended.
+
+use crate::units::Stamp;
+
+/// What may grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// Live allocations of the framework's allocator.
+    Allocated,
+    /// What that allocator holds from the driver.
+    Reserved,
+    /// What the driver charges to the process beyond `Reserved`: contexts, communicators, other libraries.
+    Driver,
+    /// What the device lost and no process can be charged with.
+    Device,
+    /// Page-locked host memory of the framework's host allocator.
+    Pinned,
+    /// Resident host memory of the process.
+    Host,
+}
+
+impl Resource {
+    /// Every resource, in the order of the list above.
+    pub const ALL: [Self; 6] = [Self::Allocated, Self::Reserved, Self::Driver, Self::Device, Self::Pinned, Self::Host];
+
+    /// Its name in reports and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Reserved => "reserved",
+            Self::Driver => "driver",
+            Self::Device => "device",
+            Self::Pinned => "pinned",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// A span of growth of one resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Episode {
+    /// What grows.
+    pub resource: Resource,
+    /// The step at which growth began, as well as can be told.
+    pub since_step: u64,
+    /// The step at which it was raised: never moves once it is set.
+    pub first_alert_step: u64,
+    /// When it was raised.
+    pub first_alert_at: Stamp,
+    /// The latest step it rests on.
+    pub last_step: u64,
+    /// How it ended; `None` while it lasts.
+    pub resolved: Option<Resolved>,
+    /// Bytes a step, above 0.
+    pub bytes_per_step: f64,
+    /// Between which bytes a step lie with a confidence of 95 %.
+    pub interval: (f64, f64),
+    /// Live blocks a step; `None` where the backend counts none, or where the resource has none.
+    pub blocks_per_step: Option<f64>,
+    /// Bytes gained since `since_step`.
+    pub gained: u64,
+}
+
+/// The end of a span of growth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The step at which it was seen to have ended.
+    pub step: u64,
+    /// When.
+    pub at: Stamp,
+    /// In which way.
+    pub end: End,
+}
+
+/// In which way growth ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It rose no more.
+    Plateau,
+    /// What had been gained was given back.
+    Released,
+}
