@@ -36,11 +36,23 @@ impl Resource {
     }
 }
 
+/// What growth is measured over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// Steps of the job.
+    #[default]
+    Steps,
+    /// Seconds since the first sample, for a job that counts no steps: wherever an episode says step, read second.
+    Seconds,
+}
+
 /// A span of growth of one resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Episode {
     /// What grows.
     pub resource: Resource,
+    /// What its steps are.
+    pub axis: Axis,
     /// The step at which growth began, as well as can be told.
     pub since_step: u64,
     /// The step at which it was raised: never moves once it is set.
@@ -79,4 +91,6 @@ pub enum End {
     Plateau,
     /// What had been gained was given back.
     Released,
+    /// The count of steps began anew.
+    Restarted,
 }

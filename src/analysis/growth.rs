@@ -1,253 +1,148 @@
-//! Whether memory grows from step to step: a robust slope over the latest steps, fed one sample at a time.
+//! Whether memory grows from step to step: every resource of one process on one device, an observation at a time.
 
-use crate::analysis::curve::Curve;
+mod trend;
+
+pub use self::trend::{ENOUGH, StepValue, Trend, WARM_UP, WINDOW};
+
+use crate::{
+    analysis::{
+        curve::Curve,
+        episode::{Axis, End, Episode, Resolved, Resource},
+    },
+    units::Stamp,
+};
 use std::collections::VecDeque;
+use trend::Recent;
 
-/// Steps that the slope looks back over.
-pub const WINDOW: usize = 512;
+/// Episodes kept; the oldest that ended goes first.
+pub const EPISODES: usize = 64;
 
-/// First steps of a run that are not judged: optimizers make their state, libraries their workspaces.
-pub const WARM_UP: u64 = 10;
+/// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// Steps completed, at the boundary of a step; `None` between steps.
+    pub step: Option<u64>,
+    /// When.
+    pub at: Stamp,
+    /// Live allocations.
+    pub allocated: Option<u64>,
+    /// Live allocations, a count.
+    pub blocks: Option<u64>,
+    /// What the allocator holds from the driver.
+    pub reserved: Option<u64>,
+    /// What the driver charges to the process beyond `reserved`.
+    pub driver: Option<u64>,
+    /// What the device lost and no probed process can be charged with.
+    pub device: Option<u64>,
+    /// Page-locked host memory.
+    pub pinned: Option<u64>,
+    /// Resident host memory.
+    pub host: Option<u64>,
+}
 
-/// Steps needed before anything is said.
-pub const ENOUGH: usize = 32;
-
-/// Blocks that the window is reduced to before slopes are taken.
-const BLOCKS: usize = 32;
-
-/// Share of pairs of blocks that must agree on the direction, ties counting against: one jump of the level
-/// makes at most half of them agree, so that a jump is not called growth.
-const AGREEMENT: f64 = 0.8;
-
-/// What was seen so far.
+/// What was seen so far, and what was found in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Growth {
-    recent: VecDeque<StepValue>,
+    axis: Option<Axis>,
+    last: Option<(u64, Stamp)>,
+    recent: Recent,
     curve: Curve,
+    episodes: VecDeque<Episode>,
+    forgotten: u64,
 }
 
-/// A value at the end of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepValue {
-    /// Steps completed, from 1.
-    pub step: u64,
-    /// The value, in bytes.
-    pub bytes: u64,
-}
-
-/// The verdict.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Trend {
-    /// Too few steps after the warm-up to say anything.
-    TooFew {
-        /// Steps seen after the warm-up.
-        have: usize,
-    },
-    /// No direction that holds.
-    Flat {
-        /// Steps looked at.
-        steps: u64,
-    },
-    /// Rises by this much a step.
-    Growing {
-        /// Bytes a step, above 0.
-        per_step: f64,
-        /// Steps looked at.
-        steps: u64,
-    },
-    /// Falls by this much a step.
-    Shrinking {
-        /// Bytes a step, below 0.
-        per_step: f64,
-        /// Steps looked at.
-        steps: u64,
-    },
-}
-
-/// Takes one more sample. A repeated step replaces the earlier value; a step before the window changes nothing.
+/// Takes one more observation. A step said again changes nothing; one that falls back is a restart.
 #[must_use]
-pub fn step(mut state: Growth, sample: StepValue) -> Growth {
-    state.curve.push(sample.step, sample.bytes);
-    match state.recent.back() {
-        Some(last) if sample.step <= last.step => {
-            if let Ok(place) = state.recent.binary_search_by_key(&sample.step, |it| it.step)
-                && let Some(old) = state.recent.get_mut(place)
-            {
-                *old = sample;
-            }
-        }
-        _ => {
-            if state.recent.len() == WINDOW {
-                state.recent.pop_front();
-            }
-            state.recent.push_back(sample);
+pub fn step(mut state: Growth, seen: &Observation) -> Growth {
+    let Some(step) = seen.step else { return state };
+    match state.last {
+        Some((last, _)) if step == last => return state,
+        Some((last, at)) if step < last && seen.at <= at => return state,
+        Some((last, _)) if step < last => state.restart(step, seen.at),
+        _ => {}
+    }
+    state.axis = Some(Axis::Steps);
+    state.last = Some((step, seen.at));
+    if let Some(bytes) = seen.allocated {
+        state.curve.push(step, bytes);
+        state.recent.push(StepValue { step, bytes });
+        if step.is_multiple_of(16) {
+            state.judge(step, seen.at);
         }
     }
     state
 }
 
 impl Growth {
-    /// The whole run, at a growing stride.
+    /// Every episode that is remembered, in the order in which they were raised.
+    pub fn episodes(&self) -> impl Iterator<Item = &Episode> {
+        self.episodes.iter()
+    }
+
+    /// How many episodes are no longer remembered.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// What growth is measured over; `None` before anything was seen.
+    pub fn axis(&self) -> Option<Axis> {
+        self.axis
+    }
+
+    /// Live allocations over the whole run, at a growing stride.
     pub fn curve(&self) -> &Curve {
         &self.curve
     }
 
-    /// The latest value.
+    /// The latest live allocations.
     pub fn latest(&self) -> Option<StepValue> {
-        self.recent.back().copied()
+        self.recent.latest()
     }
 
-    /// What the latest steps say.
+    /// What the latest steps say of live allocations.
     pub fn trend(&self) -> Trend {
-        let from = self.recent.partition_point(|it| it.step <= WARM_UP);
-        let have = self.recent.len() - from;
-        let (Some(first), Some(last)) = (self.recent.get(from), self.recent.back()) else {
-            return Trend::TooFew { have };
-        };
-        if have < ENOUGH {
-            return Trend::TooFew { have };
-        }
-        let steps = last.step - first.step + 1;
-        let points = self.blocks(from);
-        let (slope, agreement) = theil_sen(&points);
-        if agreement >= AGREEMENT && slope > 0.0 {
-            Trend::Growing { per_step: slope, steps }
-        } else if agreement <= -AGREEMENT && slope < 0.0 {
-            Trend::Shrinking { per_step: slope, steps }
-        } else {
-            Trend::Flat { steps }
+        self.recent.trend()
+    }
+
+    fn restart(&mut self, step: u64, at: Stamp) {
+        self.recent = Recent::default();
+        for it in self.episodes.iter_mut().filter(|it| it.resolved.is_none()) {
+            it.resolved = Some(Resolved { step, at, end: End::Restarted });
         }
     }
 
-    /// The window in blocks of consecutive samples, each as (mean step, median bytes): a spike inside a
-    /// block moves neither.
-    fn blocks(&self, from: usize) -> Vec<(f64, f64)> {
-        let have = self.recent.len() - from;
-        let count = have.min(BLOCKS);
-        let mut points = Vec::with_capacity(count);
-        let mut values = Vec::with_capacity(have / count.max(1) + 1);
-        for block in 0..count {
-            let (start, end) = (from + block * have / count, from + (block + 1) * have / count);
-            values.clear();
-            values.extend(self.recent.range(start..end).map(|it| it.bytes as f64));
-            let middle = self.recent.range(start..end).map(|it| it.step as f64).sum::<f64>() / values.len() as f64;
-            if let Some(median) = median(&mut values) {
-                points.push((middle, median));
+    fn judge(&mut self, step: u64, at: Stamp) {
+        let open = self.episodes.iter_mut().find(|it| it.resolved.is_none());
+        match (self.recent.trend(), open) {
+            (Trend::Growing { per_step, .. }, Some(it)) => {
+                it.last_step = step;
+                it.bytes_per_step = per_step;
+                it.interval = (per_step, per_step);
             }
+            (Trend::Growing { per_step, steps }, None) => self.raise(Episode {
+                resource: Resource::Allocated,
+                axis: Axis::Steps,
+                since_step: step.saturating_sub(steps),
+                first_alert_step: step,
+                first_alert_at: at,
+                last_step: step,
+                resolved: None,
+                bytes_per_step: per_step,
+                interval: (per_step, per_step),
+                blocks_per_step: None,
+                gained: 0,
+            }),
+            (_, Some(it)) => it.resolved = Some(Resolved { step, at, end: End::Plateau }),
+            _ => {}
         }
-        points
     }
-}
 
-/// The median slope over all pairs of points, and the balance of rising and falling pairs, from -1 to 1.
-fn theil_sen(points: &[(f64, f64)]) -> (f64, f64) {
-    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
-    let mut balance = 0.0;
-    for (i, (x, y)) in points.iter().enumerate() {
-        for (later_x, later_y) in points.iter().skip(i + 1) {
-            let rise = later_y - y;
-            if rise != 0.0 {
-                balance += rise.signum();
-            }
-            slopes.push(rise / (later_x - x).max(1.0));
+    fn raise(&mut self, episode: Episode) {
+        if self.episodes.len() == EPISODES {
+            let oldest = self.episodes.iter().position(|it| it.resolved.is_some()).unwrap_or(0);
+            self.episodes.remove(oldest);
+            self.forgotten += 1;
         }
-    }
-    let pairs = slopes.len().max(1) as f64;
-    (median(&mut slopes).unwrap_or(0.0), balance / pairs)
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let even = values.len().is_multiple_of(2);
-    let (below, high, _) = values.select_nth_unstable_by(values.len() / 2, f64::total_cmp);
-    let low = below.iter().copied().reduce(f64::max).filter(|_| even);
-    Some(low.map_or(*high, |low| f64::midpoint(low, *high)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn trend(values: impl IntoIterator<Item = u64>) -> Trend {
-        let mut state = Growth::default();
-        for (step_number, bytes) in (1..).zip(values) {
-            state = step(state, StepValue { step: step_number, bytes });
-        }
-        state.trend()
-    }
-
-    /// A cheap repeatable noise from 0 to 1023.
-    fn noise(at: u64) -> u64 {
-        at.wrapping_mul(6_364_136_223_846_793_005).rotate_left(23) % 1024
-    }
-
-    #[test]
-    fn a_steady_leak_is_measured_to_the_byte() {
-        assert_eq!(
-            trend((0..600).map(|it| 100 * MIB + it * 4 * MIB)),
-            Trend::Growing { per_step: 4_194_304.0, steps: 512 }
-        );
-    }
-
-    #[test]
-    fn a_small_leak_is_found_under_noise() {
-        let leak = trend((0..600).map(|it| 100 * MIB + it * 512 + noise(it) * 16));
-        let Trend::Growing { per_step, .. } = leak else { panic!("{leak:?}") };
-        assert!((per_step - 512.0).abs() < 32.0, "{per_step}");
-    }
-
-    #[test]
-    fn noise_warm_up_jumps_and_spikes_are_flat() {
-        assert_eq!(trend((0..600).map(|it| 100 * MIB + noise(it) * 1024)), Trend::Flat { steps: 512 });
-        assert_eq!(trend((0..60).map(|it| it.min(10) * MIB)), Trend::Flat { steps: 50 });
-        assert_eq!(trend((0..600).map(|it| if it < 300 { MIB } else { 9 * MIB })), Trend::Flat { steps: 512 });
-        assert_eq!(trend((0..600).map(|it| if it % 50 == 0 { 90 * MIB } else { MIB })), Trend::Flat { steps: 512 });
-        assert_eq!(trend(std::iter::repeat_n(MIB, 600)), Trend::Flat { steps: 512 });
-    }
-
-    #[test]
-    fn shrinking_and_too_few_are_said() {
-        assert!(matches!(trend((0..600).map(|it| (1000 - it) * MIB)), Trend::Shrinking { steps: 512, .. }));
-        assert_eq!(trend(0..20), Trend::TooFew { have: 10 });
-        assert_eq!(trend([]), Trend::TooFew { have: 0 });
-    }
-
-    #[test]
-    fn a_strided_history_gives_the_same_slope() {
-        let mut state = Growth::default();
-        for it in (1..40_000).step_by(64) {
-            state = step(state, StepValue { step: it, bytes: it * 100 });
-        }
-        assert_eq!(state.trend(), Trend::Growing { per_step: 100.0, steps: 511 * 64 + 1 });
-    }
-
-    #[test]
-    fn a_repeated_step_replaces_and_one_long_gone_changes_nothing() {
-        let mut state = Growth::default();
-        for it in [1, 2, 3, 2] {
-            state = step(state, StepValue { step: it, bytes: 7 });
-        }
-        let before = state.clone();
-        state = step(state, StepValue { step: 3, bytes: 9 });
-        assert_eq!(state.latest(), Some(StepValue { step: 3, bytes: 9 }));
-        state = step(state, StepValue { step: 3, bytes: 7 });
-        assert_eq!(state, before);
-        state = step(state, StepValue { step: 0, bytes: 1 });
-        assert_eq!(state, before);
-    }
-
-    #[test]
-    fn extremes_do_not_panic() {
-        let values = [0, u64::MAX, 1, u64::MAX - 1];
-        let mut state = Growth::default();
-        for it in 0..2000_u64 {
-            let place = usize::try_from(it).unwrap();
-            state = step(state, StepValue { step: it.wrapping_mul(u64::MAX / 7), bytes: values[place % 4] });
-            let _ = state.trend();
-        }
+        self.episodes.push_back(episode);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::history::Latest;
 use crate::{
-    analysis::growth::{self, Growth, StepValue},
+    analysis::growth::{self, Growth, Observation},
     event::{
         DeviceId, ProbeId,
         wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
@@ -96,7 +96,7 @@ pub struct OnDevice {
     pub counters: Counters,
     /// When `device_free` and `device_total` were read.
     pub device_at: Stamp,
-    /// Bytes allocated at the ends of steps.
+    /// What grows, from step to step.
     pub growth: Growth,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
@@ -219,9 +219,17 @@ impl OnDevice {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
         if let (Edge::Step | Edge::Call, Some(step)) = (sample.edge, sample.step) {
-            if let Some(bytes) = sample.counters.allocated {
-                self.growth = growth::step(std::mem::take(&mut self.growth), StepValue { step, bytes });
-            }
+            self.growth = growth::step(
+                std::mem::take(&mut self.growth),
+                &Observation {
+                    step: Some(step),
+                    at,
+                    allocated: sample.counters.allocated,
+                    blocks: sample.counters.blocks,
+                    reserved: sample.counters.reserved,
+                    ..Observation::default()
+                },
+            );
             match self.last_step {
                 Some((last, _)) if step <= last => {}
                 last => {
