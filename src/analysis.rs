@@ -14,3 +14,21 @@ pub mod curve;
 
 /// Spans of growth: what the detector raises, and what a cause is found for.
 pub mod episode;
+
+/// Why it grows: named causes and their remedies.
+pub mod cause;
+
+/// Figures that a finding rests on.
+pub mod evidence;
+
+/// How all counters moved together over a span.
+pub mod signature;
+
+/// From a span of growth to its cause.
+pub mod diagnosis;
+
+/// How much it matters.
+pub mod severity;
+
+/// What PyTorch says when it is out of memory.
+pub mod oom;

@@ -1,4 +1,8 @@
-//! Every analysis of one session, at its own now: one ladder per device, fragmentation and growth per process.
+//! Every analysis of one session, at its own now: one ladder per device, fragmentation and growth per process,
+//! and what is wrong.
+
+mod derive;
+mod finding;
 
 use crate::{
     analysis::{
@@ -14,12 +18,15 @@ use crate::{
     },
     units::{Bytes, Stamp},
 };
+pub use finding::{Finding, Kind};
 
 /// What a session means.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Per device, in the session's order.
     pub devices: Vec<DeviceFindings>,
+    /// What is wrong: the worst first, those that last before those that ended, then as they were raised.
+    pub all: Vec<Finding>,
 }
 
 /// What is found for one device.
@@ -57,7 +64,10 @@ pub struct ProcessFindings {
 
 /// Every analysis of one session.
 pub fn findings(session: &Session) -> Findings {
-    Findings { devices: session.devices.iter().map(|it| device_findings(session, it)).collect() }
+    Findings {
+        devices: session.devices.iter().map(|it| device_findings(session, it)).collect(),
+        all: derive::all(session),
+    }
 }
 
 impl Findings {

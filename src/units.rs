@@ -48,13 +48,13 @@ pub fn per_step(bytes: f64) -> String {
         return "–".to_owned();
     }
     let sign = if bytes < 0.0 { "-" } else { "+" };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "finite and positive; the cast saturates"
-    )]
-    let size = bytes.abs().round() as u64;
-    format!("{sign}{}", scaled(size, "/step"))
+    format!("{sign}{}", scaled(whole(bytes.abs()), "/step"))
+}
+
+/// The nearest whole number, 0 for what is negative or no number, capped at the largest.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates, and NaN gives 0")]
+pub fn whole(value: f64) -> u64 {
+    value.round() as u64
 }
 
 fn scaled(bytes: u64, suffix: &str) -> String {

@@ -130,7 +130,7 @@ fn probe(it: &Process, findings: &Findings) -> Value {
         "lost": it.lost,
         "stride": it.stride,
         "marks": it.marks.iter().collect::<Vec<_>>(),
-        "ooms": it.ooms.iter().collect::<Vec<_>>(),
+        "ooms": it.ooms.iter().map(|it| &it.said).collect::<Vec<_>>(),
         "devices": it.devices.iter().map(|on| on_device(it, on, findings)).collect::<Vec<_>>(),
     })
 }

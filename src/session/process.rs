@@ -2,7 +2,12 @@
 
 use super::history::Latest;
 use crate::{
-    analysis::growth::{self, Growth, Observation},
+    analysis::{
+        episode::Axis,
+        growth::{self, Growth, Observation},
+        oom::{self, OomFigures},
+        signature::Trail,
+    },
     event::{
         DeviceId, ProbeId,
         wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
@@ -45,7 +50,16 @@ pub struct Process {
     /// What the job named.
     pub marks: Latest<Mark, MARKS>,
     /// Allocations that failed for good.
-    pub ooms: Latest<Oom, OOMS>,
+    pub ooms: Latest<OutOfMemory, OOMS>,
+}
+
+/// An allocation that failed for good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutOfMemory {
+    /// What the probe said.
+    pub said: Oom,
+    /// The message's figures; what it does not say, from the allocator's counters at that time.
+    pub figures: OomFigures,
 }
 
 /// Where a probe is in its life.
@@ -98,6 +112,8 @@ pub struct OnDevice {
     pub device_at: Stamp,
     /// What grows, from step to step.
     pub growth: Growth,
+    /// How its counters moved.
+    pub trail: Trail,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
@@ -179,9 +195,23 @@ impl Process {
 
     /// Takes an out-of-memory error, unless a reconnection brought it before.
     pub(super) fn oom(&mut self, oom: &Oom) {
-        if is_news(oom.seq, self.ooms.last().and_then(|it| it.seq)) {
-            self.ooms.push(oom.clone());
+        if !is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
+            return;
         }
+        let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters).unwrap_or_default();
+        let said = oom::parse(oom.message.as_deref().unwrap_or_default());
+        let total = said.total.or(known.device_total);
+        let figures = OomFigures {
+            tried: said.tried.or(oom.tried),
+            total,
+            free: said.free.or(oom.device_free),
+            allowed: said.allowed.or(oom.limit.filter(|it| total.is_some_and(|total| *it < total))),
+            allocated: said.allocated.or(known.allocated),
+            reserved: said.reserved.or(known.reserved),
+            private_pools: said.private_pools.or(known.private_pools),
+            ..said
+        };
+        self.ooms.push(OutOfMemory { said: oom.clone(), figures });
     }
 
     /// Counts what was lost, unless a reconnection brought it before.
@@ -210,6 +240,7 @@ impl OnDevice {
             counters: Counters::default(),
             device_at: Stamp(0),
             growth: Growth::default(),
+            trail: Trail::default(),
             step_us: None,
             last_step: None,
         }
@@ -240,11 +271,25 @@ impl OnDevice {
                 }
             }
         }
+        self.leave_trail(sample, at);
         if at < self.at {
             return;
         }
         self.step = sample.step.or(self.step);
         self.merge(&sample.counters, at);
+    }
+
+    /// Keeps the counters on the axis that growth is measured over.
+    fn leave_trail(&mut self, sample: &Sample, at: Stamp) {
+        let step = match self.growth.axis() {
+            Some(Axis::Seconds) => self.first.map(|it| at.since(it) / 1_000_000),
+            _ if sample.edge == Edge::Tick => None,
+            _ => sample.step,
+        };
+        if let Some(step) = step {
+            self.trail.push(step, at, &sample.counters);
+        }
+        self.trail.settle(&self.growth);
     }
 
     fn merge(&mut self, new: &Counters, at: Stamp) {

@@ -90,7 +90,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], look: &Lo
 }
 
 fn oom(process: &Process, look: &Look) -> Option<Message> {
-    let oom = process.ooms.last()?;
+    let oom = &process.ooms.last()?.said;
     let on = process.devices.iter().find(|it| it.ordinal == oom.device);
     let device = on.and_then(|it| look.session.device(&it.device));
     let place = device.map_or_else(|| format!("device {}", oom.device), device_name);

@@ -1,0 +1,112 @@
+//! Why memory grows, fills or is wasted: a closed list, each cause with its remedy.
+
+/// The longer words of each cause.
+mod texts;
+
+/// A named cause. Its id never changes once released: it stands in configurations, in CI and in recordings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Zero-dimensional tensors kept: losses, counters, norms.
+    ScalarsRetained,
+    /// Tensors kept alive: outputs, activations, batches, metric states.
+    TensorsRetained,
+    /// Autograd graphs kept, several blocks at a time.
+    GraphRetained,
+    /// One tensor that is made anew, larger each time.
+    GrowingTensor,
+    /// The allocator's cache grows while what is live does not.
+    Fragmentation,
+    /// Freed blocks that wait for another stream.
+    CrossStreamPending,
+    /// Private pools of CUDA graphs.
+    GraphPools,
+    /// Device memory of this process outside the framework's allocator.
+    DriverGrowth,
+    /// Device memory that this process did not take.
+    OtherProcess,
+    /// Page-locked host memory.
+    PinnedGrowth,
+    /// Resident host memory.
+    HostGrowth,
+    /// Rises that end in a sudden release: reference cycles that wait for the collector, or a container that
+    /// the loop empties.
+    ReferenceCycle,
+    /// A rise that ended by itself: a cache, a buffer or a warm-up that is full.
+    CacheFilling,
+    /// High and flat: the batch or the model fills the device.
+    Pressure,
+    /// The allocator flushes its cache to satisfy requests.
+    Thrashing,
+    /// Segments taken from and given back to the driver in every step.
+    Churn,
+    /// One rank holds much more than the others.
+    RankImbalance,
+    /// A process with a context on a device that it does not train on.
+    ExtraContext,
+    /// A request larger than what the device can give.
+    Oom,
+}
+
+/// What is known of a cause, in words.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which.
+    pub cause: Cause,
+    /// Its id: lower case, words joined by hyphens.
+    pub id: &'static str,
+    /// What it is, in a few words.
+    pub title: &'static str,
+    /// What to do, in one line.
+    pub advice: &'static str,
+    /// How it is recognised, what it is not, and what to do, in paragraphs.
+    pub text: &'static str,
+}
+
+impl Cause {
+    /// Its words.
+    pub fn entry(self) -> &'static Entry {
+        let [first, ..] = &texts::ENTRIES;
+        // The table is in the order of the enum, so that there is always an entry; a test holds it to that.
+        texts::ENTRIES.get(self as usize).unwrap_or(first)
+    }
+
+    /// Its id: lower case, words joined by hyphens.
+    pub fn id(self) -> &'static str {
+        self.entry().id
+    }
+
+    /// What to do, in one line.
+    pub fn advice(self) -> &'static str {
+        self.entry().advice
+    }
+
+    /// The cause with this id.
+    pub fn from_id(id: &str) -> Option<Self> {
+        entries().iter().find(|it| it.id == id).map(|it| it.cause)
+    }
+}
+
+/// Every cause, in the order of the enum.
+pub fn entries() -> &'static [Entry] {
+    &texts::ENTRIES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_own_words() {
+        for (place, entry) in entries().iter().enumerate() {
+            assert_eq!(entry.cause as usize, place, "{}", entry.id);
+            assert_eq!(Cause::from_id(entry.id), Some(entry.cause));
+            assert_eq!(entry.cause.entry().id, entry.id);
+            assert!(entry.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{}", entry.id);
+            assert!((20..=160).contains(&entry.advice.len()), "{}: advice is one line", entry.id);
+            assert!(!entry.advice.contains('\n') && entry.text.len() > entry.advice.len(), "{}", entry.id);
+            assert!(entry.text.lines().all(|it| it.chars().count() <= 110), "{}: lines are short", entry.id);
+        }
+        assert_eq!(entries().len(), Cause::Oom as usize + 1);
+        assert_eq!(Cause::from_id("nothing"), None);
+    }
+}

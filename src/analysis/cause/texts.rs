@@ -1,0 +1,307 @@
+//! The table of causes: ids, titles, advice, and what `gpuwatch explain` says.
+//!
+//! Signatures were measured on PyTorch's own allocator.
+
+use super::{Cause, Entry};
+
+pub(super) static ENTRIES: [Entry; 19] = [
+    Entry {
+        cause: Cause::ScalarsRetained,
+        id: "scalars-retained",
+        title: "zero-dimensional tensors are kept",
+        advice: "append loss.item() (or loss.detach().cpu()) to the list, not the tensor itself",
+        text: "\
+Each step leaves one or a few live blocks of 512 bytes, the allocator's smallest: a loss, a norm or a
+counter that is kept as a tensor.
+
+It takes hundreds of millions of steps to fill a device that way, so this does not ring. It matters when
+the tensor still has its graph: then host memory grows as well, with the graph's nodes.
+
+Remedy: losses.append(loss.item()). If .item() in every step is too slow because it waits for the device,
+keep loss.detach() in a tensor that was made once, and read it every so many steps.
+
+What is not the cause: `total_loss += loss` after backward() grows no device memory; backward() has
+released what the graph held, and only a few small nodes in host memory stay.",
+    },
+    Entry {
+        cause: Cause::TensorsRetained,
+        id: "tensors-retained",
+        title: "tensors are kept alive",
+        advice: "find the list, dict or attribute that keeps them: clear it, move it .cpu(), reset the metric, remove the hook",
+        text: "\
+Live blocks and live bytes rise together: each step (or each few steps) leaves a tensor behind, and
+something still refers to it.
+
+Where to look: lists of outputs or predictions, also detached ones (detach() lets go of the graph, not of
+the tensor); metric objects whose reset() is never called; forward hooks that append activations, or that
+are registered again in every step and never removed; caches keyed by something that never repeats;
+evaluation outputs kept on the device until the epoch's end.
+
+Remedy: keep what you need as numbers or with .cpu(), clear the container, call metric.reset(), call
+handle.remove(). Bytes a block (in the evidence) tell the tensor's size, and so which one it is.
+
+What is not the cause: a missing zero_grad(). Dense gradients are accumulated in place, so that a missing
+zero_grad() makes wrong updates and no growth. empty_cache() cures nothing here: what is referred to
+cannot be given back.
+
+Where the backend counts no blocks (cudaMallocAsync), one tensor that grows looks the same.",
+    },
+    Entry {
+        cause: Cause::GraphRetained,
+        id: "graph-retained",
+        title: "autograd graphs are kept",
+        advice: "detach() or .item() whatever outlives the step; run evaluation under torch.no_grad(); drop retain_graph=True",
+        text: "\
+Several live blocks of different sizes stay at a time: a tensor that needs gradients is kept, and with it
+every activation that its graph saved for backward().
+
+Where to look: total += loss in a loop without backward() and without torch.no_grad() (evaluation, metrics);
+outputs kept with their graph; hidden states carried from step to step without detach(); retain_graph=True
+together with a loss that is kept; create_graph=True without zero_grad(), where the gradients themselves
+carry a graph.
+
+Remedy: .detach() or .item() before anything is kept; torch.no_grad() around evaluation; no retain_graph
+unless a second backward() follows.
+
+What is not the cause: retain_graph=True alone, with the loss bound anew in each step, only lifts the peak.
+`total_loss += loss` after backward() grows no device memory.",
+    },
+    Entry {
+        cause: Cause::GrowingTensor,
+        id: "growing-tensor",
+        title: "one tensor grows",
+        advice: "do not grow a tensor with torch.cat: allocate it once at its full size, or collect parts on the CPU",
+        text: "\
+Live bytes rise while the number of live blocks stays: something is made anew, larger each time.
+
+Where to look: all = torch.cat([all, new]); key-value caches and replay buffers without a limit; sparse
+gradients that are never zeroed (uncoalesced entries pile up; dense ones do not).
+
+Remedy: allocate once at the size it will have and write into a slice; bound the buffer; with sparse
+gradients call zero_grad() or coalesce(). Each torch.cat also holds the old and the new copy at once, so
+that the peak is twice the tensor, and fragments the cache.",
+    },
+    Entry {
+        cause: Cause::Fragmentation,
+        id: "fragmentation",
+        title: "the allocator's cache is fragmented",
+        advice: "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or bucket and pad shapes so that sizes repeat",
+        text: "\
+Reserved memory rises or stays far above what is live: free pieces lie between live blocks, too small for
+what is asked next, so that new segments are taken from the driver.
+
+Where to look: sequence lengths or image sizes that change from batch to batch, above all growing ones; a
+few long-lived tensors made between short-lived ones; max_split_size_mb together with expandable segments.
+
+Remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad to a few sizes; run the largest batch first.
+torch.cuda.empty_cache() returns whole free segments only (the part called releasable); what is stuck in
+split segments stays, and calling it in each step costs more than it gives (see churn).
+
+Under expandable segments the stuck part cannot be measured: its counter reads 0 by design.",
+    },
+    Entry {
+        cause: Cause::CrossStreamPending,
+        id: "cross-stream-pending",
+        title: "freed blocks wait for another stream",
+        advice: "avoid record_stream (FSDP: limit_all_gathers=True; NCCL: TORCH_NCCL_AVOID_RECORD_STREAMS=1), or synchronise streams",
+        text: "\
+The program has freed blocks that another stream still uses: active stays above allocated, the memory can
+be used by nobody, and under pressure the allocator waits for the device.
+
+Where to look: tensor.record_stream(); FSDP without limit_all_gathers; collectives of older releases;
+prefetchers that run far ahead of the computation.
+
+Remedy: TORCH_NCCL_AVOID_RECORD_STREAMS=1 (the default in newer releases), limit_all_gathers=True, a bound
+on how far ahead a side stream may run, or wait_stream() before the tensor is let go.",
+    },
+    Entry {
+        cause: Cause::GraphPools,
+        id: "graph-pools",
+        title: "private pools of CUDA graphs grow",
+        advice: "fix the shapes that are captured, share one pool between graphs, or mark dynamic dimensions (mark_dynamic)",
+        text: "\
+Private pools hold what CUDA graphs use. They are not shared with ordinary allocations and are not given
+back by empty_cache() while their graph lives. A graph for every new shape means a pool's growth for every
+new shape.
+
+Where to look: torch.compile(mode=\"reduce-overhead\") with shapes that change; torch.cuda.graph() in a loop;
+a MemPool of your own.
+
+Remedy: pad to a few shapes, capture with pool=torch.cuda.graph_pool_handle() shared between graphs,
+torch._dynamo.mark_dynamic, or compile without CUDA graphs where shapes vary.",
+    },
+    Entry {
+        cause: Cause::DriverGrowth,
+        id: "driver-growth",
+        title: "device memory outside the framework's allocator grows",
+        advice: "look at NCCL groups, other libraries' pools and own cudaMalloc calls: destroy_process_group(), free, or bound them",
+        text: "\
+The driver charges this process with more than its allocator reserved, and the difference rises.
+
+Where to look: a new process group or communicator in every epoch (each holds hundreds of MB); other
+libraries with pools of their own (CuPy, RAPIDS, ONNX Runtime, TensorRT, JAX); extensions that call
+cudaMalloc; modules and kernels loaded one after another; compiled models that are made again and again.
+
+Remedy: reuse process groups, or destroy_process_group() them; bound the other library's pool; free what
+the extension takes. empty_cache() does nothing here: this memory is not in PyTorch's cache.",
+    },
+    Entry {
+        cause: Cause::OtherProcess,
+        id: "other-process",
+        title: "somebody else takes the device's memory",
+        advice: "find the other process (gpuwatch, nvidia-smi): end leftovers of earlier runs, or move one of the jobs",
+        text: "\
+The device loses free memory, and this process's own figures do not explain it.
+
+Where to look: another user's job; a worker of an earlier run that never ended; a notebook kernel; one's
+own helper processes (data loaders that touch CUDA, evaluation servers). Without the driver's list of
+processes, memory that this process takes outside its allocator looks the same: then see driver-growth.
+
+Remedy: end what is left over; CUDA_VISIBLE_DEVICES for each job; set_per_process_memory_fraction() where
+two jobs must share.",
+    },
+    Entry {
+        cause: Cause::PinnedGrowth,
+        id: "pinned-growth",
+        title: "page-locked host memory grows",
+        advice: "reuse pinned buffers, lower prefetch_factor x num_workers, and drop references to pinned batches",
+        text: "\
+The host allocator holds more and more page-locked memory, which no swapping can relieve.
+
+Where to look: pinned tensors kept in a list; pin_memory() for batches whose size always changes (sizes are
+rounded up to a power of two and cached for each power); prefetching without a bound; CPU offloading.
+
+Remedy: allocate pinned buffers once and copy into them; bound prefetching; let go of batches after their
+copy to the device is done.",
+    },
+    Entry {
+        cause: Cause::HostGrowth,
+        id: "host-growth",
+        title: "host memory grows",
+        advice: "look for CPU copies and Python objects that are kept; in datasets keep numpy arrays, not lists of objects",
+        text: "\
+The process's resident memory rises while device memory does not: it will end at the kernel's OOM killer or
+at the container's limit, without a CUDA error.
+
+Where to look: results moved .cpu() and kept; losses kept with their graph's nodes; logs and histories in
+lists; datasets as lists of Python objects, which each worker copies page by page as reference counts are
+touched; decoded images in a cache without a bound.
+
+Remedy: write results out as you go; keep numpy or Arrow arrays; fewer workers; bound the caches.",
+    },
+    Entry {
+        cause: Cause::ReferenceCycle,
+        id: "reference-cycle",
+        title: "rises end in sudden releases",
+        advice: "if nothing in your loop empties a container then, break the cycle: ctx.save_for_backward, weakref; gc.collect() proves it",
+        text: "\
+Live memory rises and falls back again and again. Two things look so: a container that the loop itself
+empties (an epoch's predictions, a metric that is reset), which is no fault as long as the top fits; and
+reference cycles, whose tensors stay until Python's collector runs, which it does by its own count of
+objects and not when the device is full.
+
+The test: call gc.collect() once, at a step where memory is high. If live memory falls, it was cycles.
+
+Where cycles come from: ctx.y = output in an autograd.Function (use ctx.save_for_backward); hooks that close
+over their own module; an exception's traceback that is kept; objects that know their parent.
+
+Remedy: break the cycle, weakref.ref for the way back, or gc.collect() every so many steps.",
+    },
+    Entry {
+        cause: Cause::CacheFilling,
+        id: "cache-filling",
+        title: "a rise that ended by itself",
+        advice: "nothing to do if the level it reached fits: a bounded buffer, a cache or a warm-up is full",
+        text: "\
+Memory rose for a while, then stayed. Caches keyed by shape, replay buffers and deques of fixed length,
+optimizer state made at first use, and workspaces behave so.
+
+It is shown so that the level is explained, and does not ring. If the level is too high, bound the cache
+lower.",
+    },
+    Entry {
+        cause: Cause::Pressure,
+        id: "pressure",
+        title: "the device is nearly full",
+        advice: "lower the batch or sequence length, checkpoint activations, shard or offload optimizer state: no leak is at work",
+        text: "\
+What is in use fills nearly the whole device and does not grow: the next larger batch, an evaluation or a
+neighbour can end the run. This is no leak.
+
+Remedy, in the order of their cost: set expandable_segments:True; a smaller batch with gradient
+accumulation; activation checkpointing; lower precision; a smaller or sharded optimizer state (8-bit,
+FSDP, ZeRO); offloading. Missing zero_grad(set_to_none=True) keeps one copy of the gradients resident, once.",
+    },
+    Entry {
+        cause: Cause::Thrashing,
+        id: "thrashing",
+        title: "the allocator flushes its cache to go on",
+        advice: "leave more room: a smaller batch or expandable_segments:True; each retry flushes the cache and stalls the device",
+        text: "\
+A request did not fit, so the allocator gave its whole cache back to the driver and asked again (counter
+num_alloc_retries). The run goes on, slower, and is one larger request away from an out-of-memory error.
+
+Remedy: what helps against pressure and fragmentation; above all expandable_segments:True where sizes vary,
+and a smaller batch where they do not.",
+    },
+    Entry {
+        cause: Cause::Churn,
+        id: "churn",
+        title: "segments are taken and given back in every step",
+        advice: "remove torch.cuda.empty_cache() from the loop: it frees nothing that is live, and each call stalls the device",
+        text: "\
+In nearly every step segments are freed to the driver and taken from it again (counters num_device_free and
+num_device_alloc). Each of these calls waits for the device.
+
+Where to look: torch.cuda.empty_cache() in the training loop, called against a leak that it cannot cure; a
+garbage_collection_threshold that is set too low; several processes that share one device at its limit.
+
+Remedy: call empty_cache() at most where a phase ends (after evaluation, before another process needs the
+device).",
+    },
+    Entry {
+        cause: Cause::RankImbalance,
+        id: "rank-imbalance",
+        title: "one rank holds much more than the others",
+        advice: "look for work done on that rank alone (gathering, logging, evaluation), or shard unevenly sized layers again",
+        text: "\
+Ranks of one run that do the same work hold the same memory, more or less. The fullest rank decides what
+batch fits for all.
+
+Where to look: gather() or all_gather_object() to rank 0; checkpoints loaded on every rank with
+map_location=\"cuda\" (they all land on device 0); evaluation or logging on one rank; pipeline stages and
+expert shards of different size; unsorted batches of different length.
+
+Remedy: map_location=\"cpu\" or local_rank; gather on the CPU; balance stages by their measured memory.",
+    },
+    Entry {
+        cause: Cause::ExtraContext,
+        id: "extra-context",
+        title: "a context on a device that is not trained on",
+        advice: "call torch.cuda.set_device(local_rank) before anything else touches CUDA, or set CUDA_VISIBLE_DEVICES per rank",
+        text: "\
+A process holds memory on a device besides its own: a CUDA context of 200 to 900 MB, usually on device 0,
+once for every rank.
+
+Where to look: torch.load() without map_location; tensor.cuda() or torch.cuda.empty_cache() before
+set_device(); a library that picks device 0; barrier() without device_ids.
+
+Remedy: torch.cuda.set_device(local_rank) first; map_location=f\"cuda:{local_rank}\"; or one visible device
+for each rank.",
+    },
+    Entry {
+        cause: Cause::Oom,
+        id: "oom",
+        title: "out of memory: the request is too large for the device",
+        advice: "the request does not fit beside what is live: smaller batch or sequence, activation checkpointing, or sharding",
+        text: "\
+An allocation failed for good, and what is live is what fills the device: neither fragmentation nor another
+process explains it.
+
+Remedy: see what grew before it (the other findings), and which request failed (the evidence names its
+size). Without growth the job is simply too large: see pressure.
+
+After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
+the failed step) before trying again.",
+    },
+];

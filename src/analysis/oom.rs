@@ -1,0 +1,174 @@
+//! What an out-of-memory message says, in every wording that PyTorch has had, and what follows from it.
+
+use super::{
+    cause::Cause,
+    evidence::{Evidence, Unit},
+};
+
+/// The figures of one failed allocation, bytes; `None` is not said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OomFigures {
+    /// What was asked for.
+    pub tried: Option<u64>,
+    /// The device's capacity.
+    pub total: Option<u64>,
+    /// Free on the device.
+    pub free: Option<u64>,
+    /// What the process may take at most, where it was limited.
+    pub allowed: Option<u64>,
+    /// What this process has on the device, contexts and libraries included.
+    pub process: Option<u64>,
+    /// What other processes have on it.
+    pub others: Option<u64>,
+    /// Live in the framework's allocator.
+    pub allocated: Option<u64>,
+    /// Held by the allocator from the driver, live or not.
+    pub reserved: Option<u64>,
+    /// Live in private pools (CUDA graphs).
+    pub private_pools: Option<u64>,
+}
+
+/// The figures in a message. Words that are not known are passed over; no message at all gives no figures.
+pub fn parse(message: &str) -> OomFigures {
+    let after = |label| size_after(message, label);
+    let before = |label| size_before(message, label);
+    let allocated = before(" already allocated")
+        .or_else(|| after("Of the allocated memory "))
+        .or_else(|| after_colon(message, "Currently allocated"));
+    // `cached` is what the oldest releases call memory that is held and not live.
+    let unallocated = before(" is reserved by PyTorch but unallocated").or_else(|| before(" cached)"));
+    let reserved = before(" reserved in total by PyTorch").or_else(|| Some(allocated?.saturating_add(unallocated?)));
+    let mut figures = OomFigures {
+        tried: after("Tried to allocate ")
+            .or_else(|| after("Requested size: "))
+            .or_else(|| after_colon(message, "Requested"))
+            .or_else(|| after("Failed to CUDA calloc "))
+            .or_else(|| after("trying to allocate ")),
+        total: before(" total capacity")
+            .or_else(|| after("total capacity of "))
+            // So it was spelt in PyTorch 2.1.
+            .or_else(|| after("total capacty of "))
+            .or_else(|| after_colon(message, "Device limit")),
+        free: before(" is free")
+            .or_else(|| before(" free;"))
+            .or_else(|| after_colon(message, "Free (according to CUDA)")),
+        allowed: before(" allowed;")
+            .or_else(|| after_colon(message, "PyTorch limit (set by user-supplied memory fraction)")),
+        process: after("this process has "),
+        others: None,
+        allocated,
+        reserved,
+        private_pools: before(" allocated in private pools"),
+    };
+    (figures.process, figures.others) = processes(message, &figures);
+    figures
+}
+
+/// What this process and what all others have. The list of processes may have our own in it without saying which: it
+/// is one that has at least what our allocator holds.
+fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
+    let listed: Vec<u64> = message
+        .split("Process ")
+        .skip(1)
+        .filter_map(|it| {
+            let (pid, rest) = it.split_once(" has ")?;
+            pid.parse::<u64>().ok()?;
+            size(rest)
+        })
+        .collect();
+    let sum = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, it| sum.saturating_add(*it));
+    if let Some(own) = known.process {
+        let others = known.total.zip(known.free).map(|(total, free)| total.saturating_sub(free).saturating_sub(own));
+        return (Some(own), if listed.is_empty() { others } else { Some(sum(&listed)) });
+    }
+    let own = known.reserved.and_then(|reserved| listed.iter().copied().filter(|it| *it >= reserved).min());
+    match own {
+        Some(own) => (Some(own), Some(sum(&listed).saturating_sub(own))),
+        None if listed.is_empty() => (None, None),
+        None => (None, known.reserved.map(|_| sum(&listed))),
+    }
+}
+
+impl OomFigures {
+    /// Held by the allocator and not live.
+    pub fn unallocated(&self) -> Option<u64> {
+        self.reserved?.checked_sub(self.allocated?)
+    }
+
+    /// Why it did not fit: what would have made room for it, the largest first; else the request itself.
+    pub fn cause(&self) -> Cause {
+        let tried = self.tried.unwrap_or(u64::MAX);
+        let room = |bytes: Option<u64>| bytes.filter(|it| *it >= tried);
+        match (room(self.unallocated()), room(self.others)) {
+            (Some(cached), Some(others)) if others > cached => Cause::OtherProcess,
+            (Some(_), _) => Cause::Fragmentation,
+            (None, Some(_)) => Cause::OtherProcess,
+            (None, None) => Cause::Oom,
+        }
+    }
+
+    /// The figures that are known.
+    pub fn evidence(&self) -> Evidence {
+        let mut out = Evidence::default();
+        let figures = [
+            ("tried", self.tried),
+            ("free", self.free),
+            ("total", self.total),
+            ("allowed", self.allowed),
+            ("process", self.process),
+            ("others", self.others),
+            ("allocated", self.allocated),
+            ("reserved", self.reserved),
+            ("reserved_unallocated", self.unallocated()),
+            ("private_pools", self.private_pools),
+        ];
+        for (name, bytes) in figures {
+            if let Some(bytes) = bytes {
+                out.add(name, bytes as f64, Unit::Bytes);
+            }
+        }
+        out
+    }
+}
+
+/// The size right after a label.
+fn size_after(message: &str, label: &str) -> Option<u64> {
+    size(message.split_once(label)?.1)
+}
+
+/// The size after a label, blanks and a colon.
+fn after_colon(message: &str, label: &str) -> Option<u64> {
+    let (_, rest) = message.split_once(label)?;
+    size(rest.trim_start().strip_prefix(':')?.trim_start())
+}
+
+/// The size right before a label.
+fn size_before(message: &str, label: &str) -> Option<u64> {
+    let (rest, _) = message.split_once(label)?;
+    let mut words = rest.rsplit([' ', '(', '\n']);
+    let unit = words.next()?;
+    size_of(words.next()?, unit)
+}
+
+/// `512 bytes`, `20.00 MiB`, whatever follows.
+fn size(text: &str) -> Option<u64> {
+    let mut words = text.split([' ', '\n']);
+    size_of(words.next()?, words.next()?)
+}
+
+fn size_of(number: &str, unit: &str) -> Option<u64> {
+    let unit = unit.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
+    let scale = match unit {
+        "bytes" | "byte" | "B" => 1_u64,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok().filter(|it: &f64| it.is_finite() && *it >= 0.0)?;
+    Some(crate::units::whole(number * scale as f64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Every wording, as people posted it.
+
+#![expect(clippy::unnecessary_wraps, reason = "sizes are compared with figures that may be unknown")]
+
+use super::*;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn mib(value: f64) -> Option<u64> {
+    Some(crate::units::whole(value * MIB as f64))
+}
+
+fn gib(value: f64) -> Option<u64> {
+    Some(crate::units::whole(value * GIB as f64))
+}
+
+#[test]
+fn up_to_1_4_held_memory_is_called_cached() {
+    let it = parse(
+        "RuntimeError: CUDA out of memory. Tried to allocate 381.50 MiB (GPU 1; 7.92 GiB total capacity; \
+         7.16 GiB already allocated; 231.00 MiB free; 452.50 KiB cached)",
+    );
+    assert_eq!((it.tried, it.total, it.free), (mib(381.5), gib(7.92), mib(231.0)));
+    assert_eq!((it.allocated, it.unallocated()), (gib(7.16), Some(463_360)));
+    assert_eq!(it.cause(), Cause::Oom);
+}
+
+#[test]
+fn from_1_5_to_2_0_reserved_is_a_total() {
+    let hint = " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.";
+    for tail in ["", hint] {
+        let it = parse(&format!(
+            "CUDA out of memory. Tried to allocate 120.00 MiB (GPU 0; 10.91 GiB total capacity; 5.68 GiB already \
+             allocated; 100.81 MiB free; 5.75 GiB reserved in total by PyTorch){tail}"
+        ));
+        assert_eq!((it.tried, it.free, it.reserved), (mib(120.0), mib(100.81), gib(5.75)));
+        assert_eq!(it.allocated, gib(5.68));
+        // 70 MiB are cached: less than was asked for, so that fragmentation does not explain it.
+        assert_eq!(it.cause(), Cause::Oom);
+    }
+}
+
+#[test]
+fn in_2_1_processes_are_listed_without_saying_which_is_ours() {
+    let it = parse(
+        "CUDA out of memory. Tried to allocate 448.00 MiB. GPU 1 has a total capacty of 79.10 GiB of which 364.31 MiB \
+         is free. Process 175080 has 1.46 GiB memory in use. Process 175356 has 77.26 GiB memory in use. Of the \
+         allocated memory 72.12 GiB is allocated by PyTorch, and 3.78 GiB is reserved by PyTorch but unallocated. If \
+         reserved but unallocated memory is large try setting max_split_size_mb to avoid fragmentation.",
+    );
+    assert_eq!((it.total, it.free, it.process, it.others), (gib(79.1), mib(364.31), gib(77.26), gib(1.46)));
+    assert_eq!((it.allocated, it.unallocated()), (gib(72.12), gib(3.78)));
+    assert_eq!(it.cause(), Cause::Fragmentation);
+}
+
+#[test]
+fn since_2_2_this_process_is_named_and_others_are_apart() {
+    let text = |other: &str| {
+        format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+             79.10 GiB of which 364.31 MiB is free. {other}Including non-PyTorch memory, this process has 40.00 GiB \
+             memory in use. Of the allocated memory 38.00 GiB is allocated by PyTorch, with 79.87 MiB allocated in \
+             private pools (e.g., CUDA Graphs), and 352.99 MiB is reserved by PyTorch but unallocated. If reserved but \
+             unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid \
+             fragmentation.  See documentation for Memory Management"
+        )
+    };
+    let it = parse(&text("Process 9 has 38.50 GiB memory in use. "));
+    assert_eq!((it.process, it.others, it.private_pools), (gib(40.0), gib(38.5), mib(79.87)));
+    assert_eq!(it.cause(), Cause::OtherProcess);
+    // In a container others are not listed; what is missing on the device is theirs all the same.
+    assert_eq!(parse(&text("")).cause(), Cause::OtherProcess);
+    let lost_index = text("").replace("GPU 0 has", "GPU  has").replace("CUDA out", "HIP out");
+    assert_eq!(parse(&lost_index), parse(&text("")));
+    let fits =
+        text("").replace("this process has 40.00", "this process has 78.00").replace("memory 38.00", "memory 76.00");
+    assert_eq!(parse(&fits).cause(), Cause::Oom);
+}
+
+#[test]
+fn a_fraction_and_an_early_rejection_are_read() {
+    let it = parse(
+        "CUDA out of memory. Tried to allocate 13.20 GiB. GPU 0 has a total capacity of 24.00 GiB of which 23.17 GiB \
+         is free. 12.00 GiB allowed; Of the allocated memory 312.00 MiB is allocated by PyTorch, and 0 bytes is \
+         reserved by PyTorch but unallocated.",
+    );
+    assert_eq!((it.allowed, it.allocated, it.unallocated()), (gib(12.0), mib(312.0), Some(0)));
+    assert_eq!(it.cause(), Cause::Oom);
+    let it = parse(
+        "Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. Requested \
+         size: 512.00 KiB.",
+    );
+    assert_eq!(it.tried, Some(512 << 10));
+}
+
+#[test]
+fn other_allocators_and_libraries_are_read_as_far_as_they_go() {
+    let it = parse(
+        "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 150.00 MiB\n\
+         Requested               : 131072.00 GiB\nDevice limit            : 24.00 GiB\n\
+         Free (according to CUDA): 23.35 GiB\nPyTorch limit (set by user-supplied memory fraction)\n\
+         \u{20}                       : 17179869184.00 GiB",
+    );
+    assert_eq!((it.allocated, it.tried, it.total, it.free), (mib(150.0), gib(131_072.0), gib(24.0), gib(23.35)));
+    assert_eq!(it.allowed, Some(u64::MAX));
+    let it = parse("NCCL WARN Failed to CUDA calloc 536870912 bytes");
+    assert_eq!(it, OomFigures { tried: Some(536_870_912), ..OomFigures::default() });
+    let it = parse("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 137438953472 bytes.");
+    assert_eq!(it.tried, Some(137_438_953_472));
+    for text in
+        ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Tried to allocate more than 1EB memory.", ""]
+    {
+        assert_eq!((parse(text), parse(text).cause()), (OomFigures::default(), Cause::Oom), "{text}");
+    }
+}
+
+#[test]
+fn memory_free_on_wsl_is_zero_bytes() {
+    let it = parse("Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which 0 bytes is free. Of");
+    assert_eq!(it.free, Some(0));
+}
+
+proptest! {
+    #[test]
+    fn no_message_is_too_strange(text in "(Tried to allocate |Process |has |GiB |: |allowed;| is free|[0-9.eE+-]{0,5}| |[a-zé\n]{0,3}){0,20}") {
+        let it = parse(&text);
+        let _ = (it.cause(), it.evidence());
+    }
+}

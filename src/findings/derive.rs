@@ -1,0 +1,143 @@
+//! What is found in one process on one device: from what the session holds to findings.
+
+use super::finding::{Finding, Kind};
+use crate::{
+    analysis::{
+        cause::Cause,
+        diagnosis,
+        episode::{Axis, End, Episode, Resolved, Resource},
+        evidence::{Evidence, Unit},
+        severity::{self, Full, Severity},
+    },
+    session::{
+        Session,
+        process::{OnDevice, OutOfMemory, Process},
+    },
+    units::Stamp,
+};
+
+/// Every finding of a session: worst first, those that last before those that ended, then as they were raised.
+pub(super) fn all(session: &Session) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for process in &session.processes {
+        for on in &process.devices {
+            let place = Place { session, process, on };
+            out.extend(on.growth.episodes().map(|it| place.growth(it)));
+            out.extend(Resource::ALL.iter().filter_map(|it| place.sawtooth(*it)));
+            let ooms = process.ooms.iter().filter(|it| it.said.device == on.ordinal);
+            out.extend(ooms.map(|it| place.oom(it)));
+        }
+    }
+    out.sort_by_key(|it| (std::cmp::Reverse(it.severity), !it.is_active(), it.first_alert_at, it.rank));
+    out
+}
+
+/// One process on one device.
+struct Place<'a> {
+    session: &'a Session,
+    process: &'a Process,
+    on: &'a OnDevice,
+}
+
+impl Place<'_> {
+    fn finding(&self, kind: Kind, cause: Cause, evidence: Evidence, first: (u64, Stamp)) -> Finding {
+        Finding {
+            kind,
+            severity: Severity::Info,
+            cause,
+            advice: cause.advice(),
+            resource: None,
+            device: Some(self.on.device.clone()),
+            ordinal: Some(self.on.ordinal),
+            probe: self.process.probe,
+            pid: self.process.any_pid(),
+            rank: self.process.rank(),
+            axis: Axis::Steps,
+            since_step: first.0,
+            first_alert_step: first.0,
+            first_alert_at: first.1,
+            resolved_step: None,
+            resolved_at: None,
+            bytes_per_step: None,
+            blocks_per_step: None,
+            full_in_steps: None,
+            full_in_us: None,
+            evidence,
+            approximate: self.process.stride > 1 || self.process.lost > 0,
+        }
+    }
+
+    fn growth(&self, it: &Episode) -> Finding {
+        let (cause, evidence) = diagnosis::diagnose(it, &self.on.trail.signature(it));
+        let step_us = match it.axis {
+            Axis::Steps => self.on.trail.step_us(),
+            Axis::Seconds => Some(1_000_000),
+        };
+        let lasts = it.resolved.is_none();
+        let full =
+            if lasts { severity::full(it.bytes_per_step, self.room(it.resource), step_us) } else { Full::default() };
+        let severity = if lasts { severity::of_growth(it.bytes_per_step, full, step_us) } else { Severity::Info };
+        let is_host = matches!(it.resource, Resource::Host | Resource::Pinned);
+        let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
+        Finding {
+            severity,
+            resource: Some(it.resource),
+            device: found.device.filter(|_| !is_host),
+            ordinal: found.ordinal.filter(|_| !is_host),
+            axis: it.axis,
+            since_step: it.since_step,
+            resolved_step: it.resolved.map(|it| it.step),
+            resolved_at: it.resolved.map(|it| it.at),
+            bytes_per_step: Some(it.bytes_per_step),
+            blocks_per_step: it.blocks_per_step,
+            full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
+            full_in_us: full.in_us,
+            ..found
+        }
+    }
+
+    /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
+    /// the allocator holds and does not use.
+    fn room(&self, resource: Resource) -> Option<u64> {
+        if matches!(resource, Resource::Pinned | Resource::Host) {
+            return None;
+        }
+        let counters = &self.on.counters;
+        let driver = self.session.device(&self.on.device).and_then(|it| it.figures()).map(|it| it.free.0);
+        let hello = self.process.hello.as_ref();
+        let total =
+            counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
+        let free = driver.or(counters.device_free).or_else(|| total?.checked_sub(counters.reserved?))?;
+        let cached = counters.reserved.zip(counters.active).and_then(|(reserved, active)| reserved.checked_sub(active));
+        Some(match resource {
+            Resource::Allocated => free.saturating_add(cached.unwrap_or(0)),
+            _ => free,
+        })
+    }
+
+    /// The second release of a resource shows a sawtooth.
+    fn sawtooth(&self, resource: Resource) -> Option<Finding> {
+        let is_release = |it: &Resolved| it.end == End::Released;
+        let releases: Vec<(&Episode, Resolved)> = self
+            .on
+            .growth
+            .episodes()
+            .filter(|it| it.resource == resource)
+            .filter_map(|it| Some((it, it.resolved.filter(is_release)?)))
+            .collect();
+        let [(first, _), (_, second), ..] = releases.as_slice() else { return None };
+        let mut evidence = Evidence::default();
+        evidence.add("releases", releases.len() as f64, Unit::Count);
+        evidence.add("gained", releases.iter().map(|(it, _)| it.gained).max().unwrap_or(0) as f64, Unit::Bytes);
+        let found = self.finding(Kind::Sawtooth, Cause::ReferenceCycle, evidence, (second.step, second.at));
+        Some(Finding { resource: Some(resource), axis: first.axis, since_step: first.since_step, ..found })
+    }
+
+    /// One that steps went on after was caught, and is no longer what ends the run.
+    fn oom(&self, it: &OutOfMemory) -> Finding {
+        let step = it.said.step.unwrap_or(0);
+        let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
+        let caught = self.on.step.is_some_and(|it| it > step + 1);
+        Finding { severity: if caught { Severity::Warning } else { Severity::Critical }, ..found }
+    }
+}

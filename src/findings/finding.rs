@@ -1,0 +1,119 @@
+//! One finding: what is wrong, how much it matters, why, and what to do.
+
+use crate::{
+    analysis::{
+        cause::Cause,
+        episode::{Axis, Resource},
+        evidence::Evidence,
+        severity::Severity,
+    },
+    event::{DeviceId, ProbeId},
+    units::Stamp,
+};
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Memory grows from step to step.
+    Growth,
+    /// Memory rises and is released, again and again.
+    Sawtooth,
+    /// Much of what the allocator holds is stuck.
+    Fragmentation,
+    /// The device is nearly full, and stays so.
+    Pressure,
+    /// An allocation failed for good.
+    Oom,
+    /// The allocator flushes its cache to go on, or gives it back in every step.
+    Retries,
+    /// A process holds memory on a device that it does not train on.
+    ExtraContext,
+    /// One rank holds much more than the others.
+    Imbalance,
+}
+
+impl Kind {
+    /// Every kind, in the order of the list above.
+    pub const ALL: [Self; 8] = [
+        Self::Growth,
+        Self::Sawtooth,
+        Self::Fragmentation,
+        Self::Pressure,
+        Self::Oom,
+        Self::Retries,
+        Self::ExtraContext,
+        Self::Imbalance,
+    ];
+
+    /// Its name in reports and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Growth => "growth",
+            Self::Sawtooth => "sawtooth",
+            Self::Fragmentation => "fragmentation",
+            Self::Pressure => "pressure",
+            Self::Oom => "oom",
+            Self::Retries => "retries",
+            Self::ExtraContext => "extra-context",
+            Self::Imbalance => "imbalance",
+        }
+    }
+}
+
+/// Something found: raised once, kept up to date while it lasts, resolved when it ended.
+///
+/// `kind`, `probe`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// How much it matters now.
+    pub severity: Severity,
+    /// Why, as well as can be told now.
+    pub cause: Cause,
+    /// What to do, in one line.
+    pub advice: &'static str,
+    /// What grows; `None` for kinds that are not about one resource.
+    pub resource: Option<Resource>,
+    /// The device; `None` where it is about host memory.
+    pub device: Option<DeviceId>,
+    /// The process's own number for the device.
+    pub ordinal: Option<u32>,
+    /// The probe whose process it is about.
+    pub probe: ProbeId,
+    /// That process, by our number for it, else by its own.
+    pub pid: Option<u32>,
+    /// Its rank in its run.
+    pub rank: Option<u64>,
+    /// What the steps of this finding are.
+    pub axis: Axis,
+    /// The step at which it began, as well as can be told; 0 is before the first one.
+    pub since_step: u64,
+    /// The step at which it was raised: never moves.
+    pub first_alert_step: u64,
+    /// When it was raised.
+    pub first_alert_at: Stamp,
+    /// The step at which it was seen to have ended; `None` while it lasts.
+    pub resolved_step: Option<u64>,
+    /// When.
+    pub resolved_at: Option<Stamp>,
+    /// Growth in bytes a step.
+    pub bytes_per_step: Option<f64>,
+    /// Growth in live blocks a step; `None` where they are not counted.
+    pub blocks_per_step: Option<f64>,
+    /// Steps until the device is full; `None` where it does not grow or no limit is known.
+    pub full_in_steps: Option<u64>,
+    /// The same in µs, where the time of a step is known.
+    pub full_in_us: Option<u64>,
+    /// The figures it rests on.
+    pub evidence: Evidence,
+    /// Whether samples are missing in what it rests on.
+    pub approximate: bool,
+}
+
+impl Finding {
+    /// Whether it lasts.
+    pub fn is_active(&self) -> bool {
+        self.resolved_step.is_none()
+    }
+}
