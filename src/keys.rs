@@ -37,9 +37,9 @@ pub const BINDINGS: [Binding; 16] = [
     binding(Command::Last, "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
     binding(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
     binding(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
-    binding(Command::Open, "Enter", "explain every gap of the device", &[(NONE, KeyCode::Enter)]),
-    binding(Command::All, "a", "processes of all devices, or of this one", &[(NONE, KeyCode::Char('a'))]),
-    binding(Command::Freeze, "Space", "stop the picture, or let it go on", &[(NONE, KeyCode::Char(' '))]),
+    binding(Command::Open, "Enter", "explain every gap", &[(NONE, KeyCode::Enter)]),
+    binding(Command::All, "a", "processes everywhere", &[(NONE, KeyCode::Char('a'))]),
+    binding(Command::Freeze, "Space", "freeze, or go on", &[(NONE, KeyCode::Char(' '))]),
 ];
 
 /// The help's line for the number keys.

@@ -111,12 +111,17 @@ impl Picture {
         }
     }
 
-    fn draw(&self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
+        let ui = &self.ui;
+        let mut scroll_most = 0;
         if let Some(frozen) = &self.frozen {
-            return screen.draw(|it| view::draw(it, &frozen.0, &frozen.1, &self.ui, theme));
+            screen.draw(|it| scroll_most = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;
+        } else {
+            let findings = findings(&self.session);
+            screen.draw(|it| scroll_most = view::draw(it, &self.session, &findings, ui, theme))?;
         }
-        let findings = findings(&self.session);
-        screen.draw(|it| view::draw(it, &self.session, &findings, &self.ui, theme))
+        self.ui.scroll = self.ui.scroll.min(scroll_most);
+        Ok(())
     }
 }
 

@@ -74,9 +74,6 @@ pub enum Scope {
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
-/// Lines of the detail screen that one process can take; scrolling ends there.
-const LINES_PER_PROCESS: usize = 16;
-
 /// What the user looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ui {
@@ -92,7 +89,7 @@ pub struct Ui {
     pub row: usize,
     /// Whose processes are listed.
     pub scope: Scope,
-    /// Lines that the detail screen is scrolled by.
+    /// Lines that the detail screen is scrolled by; the loop takes back what the picture has no lines for.
     pub scroll: usize,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
@@ -154,8 +151,7 @@ impl Ui {
 
     fn travel(&mut self, command: Command, session: &Session) {
         if self.screen == Screen::Detail {
-            let most = LINES_PER_PROCESS * (2 + self.rows(session));
-            self.scroll = moved(command, self.scroll).min(most);
+            self.scroll = moved(command, self.scroll);
             return;
         }
         let here = match self.focus {

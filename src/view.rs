@@ -46,19 +46,20 @@ use ratatui::{
     widgets::Widget,
 };
 
-/// Draws the whole screen.
-pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) {
+/// Draws the whole screen, and says how many lines what is open could be scrolled by.
+pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> usize {
     let area = frame.area();
     let look = Look { session, findings, ui, theme };
     let buffer = frame.buffer_mut();
     buffer.set_style(area, look.style(Role::Text));
-    arrange(buffer, area, &look);
+    let scroll_most = arrange(buffer, area, &look);
     if ui.help {
         help::draw(buffer, area, &look);
     }
     if theme.ascii {
         ascii::draw(buffer, area);
     }
+    scroll_most
 }
 
 /// What every box looks at.
@@ -103,10 +104,10 @@ impl<'a> Look<'a> {
 ///
 /// From 160 columns on, growth stands to the right of ladder and gauge. What does not fit is
 /// left out from the bottom, the footer first; on small screens only the selected device is listed.
-fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let (mut rest, tall) = (area, area.height >= 20);
-    header::draw(buffer, take(&mut rest, 1), look);
-    if area.height >= 8 {
+fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+    let (mut rest, tall, footed) = (area, area.height >= 20, area.height >= 8);
+    header::draw(buffer, take(&mut rest, 1), look, footed);
+    if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);
         footer::draw(buffer, bottom, look);
@@ -120,15 +121,16 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) {
     messages::draw(buffer, take(&mut rest, said.len()), &said, look);
     if look.session.devices.is_empty() {
         devices::draw_none(buffer, rest, look);
-        return;
+        return 0;
     }
     let rows = devices::height(area, look);
     devices::draw(buffer, take(&mut rest, rows), look);
     if look.ui.screen == Screen::Detail {
-        detail::draw(buffer, rest, look);
-    } else if area.width >= 160 {
+        return detail::draw(buffer, rest, look);
+    }
+    if area.width >= 160 {
         let left = Rect { width: rest.width / 2, ..rest };
-        let rows = ladder::height(left, look, true) + 1;
+        let rows = ladder::height(left, look, true) + gauge::height(look);
         let top = take(&mut rest, rows);
         let left = Rect { width: top.width / 2, ..top };
         let right = Rect { x: left.right() + 2, width: top.width.saturating_sub(left.width + 2), ..top };
@@ -141,6 +143,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) {
         growth::draw(buffer, take(&mut rest, rows), look);
         processes::draw(buffer, rest, look);
     }
+    0
 }
 
 /// Where the memory is now. Gives back the area below, of which a few rows are always left.
@@ -148,7 +151,7 @@ fn inside(buffer: &mut Buffer, mut rest: Rect, look: &Look, explained: bool) -> 
     let kept = if rest.height >= 16 { 6 } else { 3 };
     let rows = ladder::height(rest, look, explained).min(usize::from(rest.height).saturating_sub(kept));
     ladder::draw(buffer, take(&mut rest, rows), look, explained);
-    gauge::draw(buffer, take(&mut rest, 1), look);
+    gauge::draw(buffer, take(&mut rest, if rows > 0 { gauge::height(look) } else { 0 }), look);
     rest
 }
 
@@ -159,6 +162,16 @@ fn take(rest: &mut Rect, rows: usize) -> Rect {
     rest.y = rest.y.saturating_add(height);
     rest.height -= height;
     top
+}
+
+/// Draws the lines of an opened box, below its title, from where the user scrolled to. Says how far that can be.
+fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], look: &Look) -> usize {
+    let height = usize::from(area.height).saturating_sub(1);
+    let most = lines.len().saturating_sub(height);
+    for (row, line) in lines.iter().skip(look.ui.scroll.min(most)).take(height).enumerate() {
+        put(buffer, area, row + 1, line);
+    }
+    most
 }
 
 /// Writes a line in a row of an area, or nothing where there is no such row.

@@ -4,7 +4,9 @@ use super::{
     Look, cells, put,
     table::{self, Column, Row},
 };
-use crate::{event::DriverState, session::device::Device, theme::Role, ui::Focus, units::Bytes};
+use crate::{
+    analysis::growth::Trend, event::DriverState, session::device::Device, theme::Role, ui::Focus, units::Bytes,
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -12,16 +14,27 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     Column { title: "#", width: 4, rank: 0 },
     Column { title: "used", width: 10, rank: 1 },
-    Column { title: "of", width: 11, rank: 3 },
+    Column { title: "of", width: 11, rank: 4 },
     Column { title: "full", width: 5, rank: 2 },
-    Column { title: "", width: BAR, rank: 6 },
-    Column { title: "util", width: 5, rank: 4 },
-    Column { title: "temp", width: 5, rank: 5 },
-    Column { title: "power", width: 9, rank: 7 },
+    Column { title: "", width: BAR, rank: 7 },
+    Column { title: "per step", width: 9, rank: 3 },
+    Column { title: "util", width: 5, rank: 5 },
+    Column { title: "temp", width: 5, rank: 6 },
+    Column { title: "power", width: 9, rank: 8 },
 ];
+
+/// The places of the columns that smaller pictures choose from.
+const NUMBER: usize = 0;
+const USED: usize = 1;
+const FULL: usize = 3;
+const GAUGE: usize = 4;
+const RATE: usize = 5;
+const UTIL: usize = 6;
+const TEMP: usize = 7;
+const POWER: usize = 8;
 
 const BAR: usize = 10;
 
@@ -85,6 +98,7 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
         (cells::bytes(total), text),
         (cells::share(full), fullness(full, look)),
         (gauge(full, BAR), fullness(full, look)),
+        rate(device, look),
         (cells::known(load.gpu_percent, " %"), text),
         (cells::known(load.celsius, " °"), text),
         (power, text),
@@ -107,9 +121,14 @@ fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
     let mut left = width;
     let position = format!("{}/{}", look.ui.selected(look.session) + 1, look.session.devices.len());
     let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
-    let name = (format!("GPU{}", figure(0).0), look.style(Role::Title));
-    let list = (format!("({position})"), look.style(Role::Dim));
-    for (text, style) in [name, figure(1), figure(3), figure(5), figure(4), figure(6), figure(7), list] {
+    let mut pieces = vec![(format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)), figure(USED), figure(FULL)];
+    if growing(device, look).is_some() {
+        let (rate, style) = figure(RATE);
+        pieces.push((format!("{rate}/step"), style));
+    }
+    pieces.extend([UTIL, GAUGE, TEMP, POWER].map(figure));
+    pieces.push((format!("({position})"), look.style(Role::Dim)));
+    for (text, style) in pieces {
         let Some(rest) = left.checked_sub(cells::width(&text) + 1) else { break };
         left = rest;
         spans.push(Span::styled(format!("{text} "), style));
@@ -131,9 +150,11 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
         let full = row(device, at == selected, look);
         let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
         let mut line = Line::default();
-        for (place, width) in [(0, 4), (3, 5), (4, BAR), (5, 5)] {
+        // What grows matters more than how it looks.
+        let middle = if growing(device, look).is_some() { RATE } else { GAUGE };
+        for (place, width) in [(NUMBER, 4), (FULL, 5), (middle, BAR), (UTIL, 5)] {
             let (text, style) = figure(place);
-            let gap = if place == 4 { " " } else { "" };
+            let gap = if place == middle { " " } else { "" };
             let style = full.style.map_or(style, |it| style.patch(it));
             line.push_span(Span::styled(format!("{gap}{}", cells::right(&text, width)), style));
         }
@@ -157,6 +178,27 @@ pub(super) fn used(device: &Device, look: &Look) -> Option<Bytes> {
 
 fn total(device: &Device, look: &Look) -> Option<Bytes> {
     look.findings.device(&device.id)?.ladder.total
+}
+
+/// The fastest growth of a process on the device, and whether it is approximate.
+fn growing(device: &Device, look: &Look) -> Option<(f64, bool)> {
+    let all = &look.findings.device(&device.id)?.processes;
+    let rates = all.iter().filter_map(|it| match it.trend {
+        Trend::Growing { per_step, .. } => Some((per_step, it.approximate)),
+        _ => None,
+    });
+    rates.max_by(|(one, _), (other, _)| one.total_cmp(other))
+}
+
+/// What the fastest process grows by in a step, so that it is seen whichever device is selected.
+fn rate(device: &Device, look: &Look) -> (String, Style) {
+    if let Some((per_step, approximate)) = growing(device, look) {
+        let sign = if approximate { "≈" } else { "" };
+        return (format!("{sign}{}", cells::rate(per_step)), look.style(Role::Warning));
+    }
+    let processes = look.findings.device(&device.id).map_or(&[][..], |it| &it.processes);
+    let judged = processes.iter().any(|it| !matches!(it.trend, Trend::TooFew { .. }));
+    (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), look.style(Role::Dim))
 }
 
 fn fullness(share: Option<f64>, look: &Look) -> Style {

@@ -13,6 +13,11 @@ use ratatui::{
     text::{Line, Span},
 };
 
+/// The rows that it wants: none where no probe says what is held.
+pub(super) fn height(look: &Look) -> usize {
+    usize::from(look.found().is_some_and(|it| !it.processes.is_empty()))
+}
+
 /// `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some(found) = look.found().filter(|it| !it.processes.is_empty()) else { return };

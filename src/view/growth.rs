@@ -65,14 +65,18 @@ fn of_process(
     it: &OnDevice,
     found: Option<&ProcessFindings>,
 ) {
-    let (words, role) = verdict(it.growth.trend(), usize::from(area.width) < NARROW);
+    let (words, mut role) = verdict(it.growth.trend(), usize::from(area.width) < NARROW);
+    if !process.is_alive() {
+        role = Role::Dim;
+    }
     let approximate = found.is_some_and(|it| it.approximate);
     let words = if approximate { format!("≈ {words}") } else { words };
     let owner = short(process);
     let mark = process.marks.last().map_or_else(String::new, |it| {
         format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |it| it.to_string()))
     });
-    let name = format!("allocated · {owner}{mark}");
+    let ended = if process.is_alive() { "" } else { " · ended" };
+    let name = format!("allocated · {owner}{mark}{ended}");
     title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
     let curve = it.growth.curve();
     if curve.buckets().is_empty() {

@@ -8,8 +8,9 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// `gpuwatch  2 devices  4 probes  12 samples lost                     driver 570.86`
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+/// `gpuwatch  2 devices  4 probes  12 samples lost                     driver 570.86`; where there is no footer,
+/// its end says how to leave.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
     let session = look.session;
     let alive = session.processes.iter().filter(|it| it.is_alive()).count();
     let lost = session.processes.iter().fold(0_u64, |sum, it| sum.saturating_add(it.lost));
@@ -22,8 +23,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     if lost > 0 {
         pieces.push((format!("{lost} samples lost"), Role::Warning));
     }
-    let (driver, role) = driver(look);
-    let width = usize::from(area.width);
+    let (driver, role) = if footed { driver(look) } else { ("q quit".to_owned(), Role::Dim) };
+    let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
     let mut spans: Vec<Span> = Vec::new();
     let mut taken = 0;
     for (text, role) in pieces {
@@ -35,7 +36,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         spans.push(Span::styled(text, look.style(role)));
     }
     put(buffer, area, 0, &Line::from(spans));
-    if taken + cells::width(&driver) + 2 <= width {
+    if !footed || taken + cells::width(&driver) + 2 <= width {
         put(buffer, area, 0, &Line::from(Span::styled(driver, look.style(role))).right_aligned());
     }
 }

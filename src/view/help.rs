@@ -9,6 +9,9 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
+/// The width of a line of the help; where two fit, they stand side by side.
+const ENTRY: usize = 37;
+
 /// What is not a key and still asks to be explained.
 const NOTES: [&str; 4] = [
     "–  unknown; it is never drawn as 0",
@@ -19,20 +22,23 @@ const NOTES: [&str; 4] = [
 
 /// Draws a box in the middle, as large as needed and as fits.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let mut lines: Vec<Line> = keys::BINDINGS
-        .iter()
-        .map(|it| (it.keys, it.help))
-        .chain([keys::DEVICES])
-        .map(|(keys, help)| {
-            Line::from(vec![
-                Span::raw(" "),
-                Span::styled(cells::left(keys, 14), look.style(Role::Key)),
-                Span::styled(help, look.style(Role::Text)),
-            ])
+    let width = area.width.min(76);
+    let entries: Vec<_> = keys::BINDINGS.iter().map(|it| (it.keys, it.help)).chain([keys::DEVICES]).collect();
+    let columns = if usize::from(width) >= 2 * ENTRY + 2 { 2 } else { 1 };
+    let rows = entries.len().div_ceil(columns);
+    let mut lines: Vec<Line> = (0..rows)
+        .map(|row| {
+            let both = entries.iter().skip(row).step_by(rows);
+            both.flat_map(|(keys, help)| {
+                [
+                    Span::styled(format!(" {}", cells::left(keys, 13)), look.style(Role::Key)),
+                    Span::styled(cells::left(help, ENTRY - 14), look.style(Role::Text)),
+                ]
+            })
+            .collect()
         })
         .collect();
     lines.extend(NOTES.iter().map(|it| Line::styled(format!(" {it}"), look.style(Role::Dim))));
-    let width = area.width.min(76);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     Clear.render(place, buffer);

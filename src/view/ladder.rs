@@ -18,6 +18,9 @@ const NARROW: usize = 56;
 /// The narrowest legend entry.
 const ENTRY: usize = 36;
 
+/// The least place in which an explanation says anything.
+const EXPLANATION: usize = 36;
+
 /// The place for a rung's bytes.
 const FIGURE: usize = 11;
 
@@ -114,7 +117,7 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
         spans.push(Span::styled(" !", look.style(Role::Warning)));
     }
     let taken: usize = spans.iter().map(Span::width).sum();
-    if let Some(room) = width.checked_sub(taken + 12) {
+    if let Some(room) = width.checked_sub(taken + EXPLANATION) {
         let mut words = if rung.inconsistent.is_some() {
             "two readings contradict each other".to_owned()
         } else {
@@ -123,7 +126,7 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
         if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
             words = format!("{words} → {}", meaning.remedy);
         }
-        spans.push(Span::styled(format!("  {}", cells::elide(&words, room + 10)), look.style(Role::Dim)));
+        spans.push(Span::styled(format!("  {}", cells::elide(&words, room + EXPLANATION - 2)), look.style(Role::Dim)));
     }
     Line::from(spans)
 }

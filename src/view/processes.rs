@@ -81,7 +81,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
         let words = match (&device.processes, device.process_list()) {
-            (_, Some(_)) => "none",
+            (_, Some(_)) if look.session.probed(None).is_empty() && look.session.unprobed(None).is_empty() => "none",
+            (_, Some(_)) => "none on this device; a: those of all devices",
             (None, _) => "unknown: the driver has not said",
             (Some(_), None) => "unknown: the driver does not say",
         };

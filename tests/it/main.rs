@@ -5,6 +5,7 @@
 mod cost;
 mod demo;
 mod launch;
+mod namespaces;
 mod nvml;
 mod pty;
 mod record;

@@ -61,7 +61,7 @@ impl Terminal {
         let (home, master, child) = spawn(size, PROGRAM, arguments, environment);
         let mut reader = master.try_clone_reader().unwrap();
         let keys = master.take_writer().unwrap();
-        let (rows, columns) = (NonZeroU16::new(size.0).unwrap(), NonZeroU16::new(size.1).unwrap());
+        let [rows, columns] = [size.0, size.1].map(|it| NonZeroU16::new(it).unwrap_or(NonZeroU16::MIN));
         let seen = Arc::new(Mutex::new(Seen { parser: vt100::Parser::new(rows, columns, 0), bytes: Vec::new() }));
         let shared = Arc::clone(&seen);
         thread::spawn(move || {
@@ -206,6 +206,17 @@ fn a_terminal_of_no_size_is_survived() {
     }
     terminal.resize(40, 130);
     terminal.shows("rank 0");
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+/// As `docker exec -t` and serial lines may start it: nobody has said yet how large the terminal is.
+#[test]
+fn a_terminal_whose_size_nobody_knows_is_drawn_on_and_left() {
+    let mut terminal = Terminal::start_sized((0, 0), &["--no-nvml"], &[]);
+    assert!(until(PATIENCE, || terminal.is_alternate()), "{:?}", String::from_utf8_lossy(&terminal.bytes()));
+    terminal.resize(24, 80);
+    terminal.shows("0 devices");
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
 }

@@ -2,7 +2,11 @@
 
 use crate::story::{Story, device, hostile, picture, text, usual};
 use gpuwatch::{
-    event::{DriverState, Fact, Line, ProbeId, Trouble, wire::Oom},
+    event::{
+        DriverState, Fact, Line, ProbeId, Trouble,
+        wire::{Hello, Oom},
+    },
+    findings::findings,
     session::Session,
     theme::{self, ColorDepth, Theme},
     ui::{Command, Focus, Scope, Screen, Ui},
@@ -69,7 +73,7 @@ fn every_trouble_is_a_state_of_its_own() {
         (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 9: wanted 2.00 GiB, 1.00 GiB free"),
         (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
     ];
-    for (fact, words) in cases {
+    for (fact, words) in cases.into_iter().chain(lives()) {
         let mut story = usual();
         story.say(fact.clone());
         let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
@@ -181,6 +185,69 @@ fn keys_move_through_everything_without_leaving_it() {
     assert_eq!((lost.device, lost.row), (None, 7));
 }
 
+/// The leak is on GPU 0: it is seen on every screen that lists devices, whichever is selected.
+#[test]
+fn what_grows_is_seen_whichever_device_is_selected() {
+    for story in [usual(), many_devices()] {
+        let session = story.session();
+        for (width, height) in [(70, 24), (80, 24), (120, 40), (200, 50)] {
+            let shown = text(&picture(
+                &session,
+                &Ui { device: Some(device(1)), ..Ui::default() },
+                &theme("dusk"),
+                width,
+                height,
+            ));
+            assert!(shown.lines().take(9).any(|it| it.contains(" 0 ") && it.contains("+4.00 MiB")), "{width}: {shown}");
+        }
+    }
+    let small = text(&picture(&usual().session(), &Ui::default(), &theme("dusk"), 40, 12));
+    assert!(small.lines().any(|it| it.starts_with("GPU 0") && it.contains("+4.00 MiB/step")), "{small}");
+}
+
+#[test]
+fn every_screen_tells_how_to_leave() {
+    let uis = [
+        (Ui::default(), "q quit"),
+        (Ui { screen: Screen::Detail, ..Ui::default() }, "q quit"),
+        (Ui { help: true, ..Ui::default() }, "quit"),
+    ];
+    for session in [Session::default(), usual().session()] {
+        for (ui, words) in &uis {
+            for (width, height) in [(20, 1), (20, 5), (40, 12), (80, 24), (200, 50)] {
+                let shown = text(&picture(&session, ui, &theme("dusk"), width, height));
+                assert!(shown.contains(words) || (ui.help && height < 3), "{width}x{height} {ui:?}:\n{shown}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_explained_is_explained_to_the_end() {
+    let session = usual().session();
+    for width in [60, 80, 120] {
+        let mut ui = Ui { screen: Screen::Detail, ..Ui::default() };
+        let mut seen = String::new();
+        for scroll in (0..80).step_by(5) {
+            ui.scroll = scroll;
+            seen += &text(&picture(&session, &ui, &theme("dusk"), width, 24));
+        }
+        let words: Vec<&str> = seen.split_whitespace().collect();
+        let all = words.join(" ");
+        for rung in findings(&session)
+            .device(&device(0))
+            .unwrap()
+            .ladder
+            .rungs
+            .iter()
+            .filter(|it| it.bytes.is_some_and(|it| it.0 > 0))
+        {
+            let meaning = rung.gap.meaning();
+            assert!(all.contains(meaning.cause) && all.contains(meaning.remedy), "{width}: {} in {seen}", meaning.name);
+        }
+    }
+}
+
 #[test]
 fn without_colours_the_selected_row_is_still_seen() {
     for name in theme::names() {
@@ -192,6 +259,14 @@ fn without_colours_the_selected_row_is_still_seen() {
         };
         assert!(reversed(2) > 70 && reversed(3) == 0, "{name}");
     }
+}
+
+/// What a probe's line or its end says.
+fn lives() -> [(Fact, &'static str); 2] {
+    let hello = Hello { protocol: 9, pid: 7, ..Hello::default() };
+    let other = Fact::Probe { probe: ProbeId(5), line: Box::new(Line::Hello(hello)) };
+    let gone = Fact::ProbeGone { probe: ProbeId(1), why: "the connection ended without a bye".into() };
+    [(other, "pid 7 speaks version 9 of the wire"), (gone, "rank 1 (pid 4243): the connection ended without a bye")]
 }
 
 fn oom() -> Fact {

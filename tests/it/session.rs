@@ -211,7 +211,11 @@ fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
         folding += start.elapsed();
         let start = Instant::now();
         let found = findings(&session);
-        terminal.draw(|frame| view::draw(frame, &session, &found, &ui, &theme)).unwrap();
+        terminal
+            .draw(|frame| {
+                view::draw(frame, &session, &found, &ui, &theme);
+            })
+            .unwrap();
         drawing += start.elapsed();
     }
     let share = |it: Duration| it.as_secs_f64() / f64::from(u32::try_from(seconds).unwrap()) * 100.0;

@@ -181,7 +181,11 @@ pub(crate) fn hostile() -> Story {
 pub(crate) fn picture(session: &Session, ui: &Ui, theme: &Theme, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let found = findings(session);
-    terminal.draw(|frame| view::draw(frame, session, &found, ui, theme)).unwrap();
+    terminal
+        .draw(|frame| {
+            view::draw(frame, session, &found, ui, theme);
+        })
+        .unwrap();
     terminal.backend().buffer().clone()
 }
 

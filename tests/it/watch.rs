@@ -1,5 +1,6 @@
 //! Probes as a viewer meets them: good ones, late ones, hostile ones.
 
+use crate::pty::{PATIENCE, PROGRAM, until};
 use gpuwatch::{
     event::{DeviceId, Event, Fact, Line, ProbeId},
     session::{Session, process::Life},
@@ -15,17 +16,17 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::{
-        fs::{PermissionsExt, symlink},
+        fs::{PermissionsExt, chown, symlink},
         net::{UnixListener, UnixStream},
+        process::CommandExt,
     },
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout_at};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const HELLO: &str = r#"{"type":"hello","protocol":1,"probe":"fake/1","pid":7,"seq":0,"monotonic_us":1,"devices":[]}"#;
 
@@ -237,6 +238,37 @@ fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
         assert!(notices.iter().any(|it| it.contains(&path) && it.contains(why)), "{why}: {notices:#?}");
     }
     assert_eq!(samples(&events).len(), 1, "the one sample came once, from the good directory");
+}
+
+/// Only root can be another user for a test; what is decided about whom is tested beside the code.
+#[test]
+fn a_directory_and_a_socket_of_another_user_are_refused_by_name() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (sockets, program) = (place.path().join("sockets"), place.path().join("gpuwatch"));
+    fs::create_dir(&sockets).unwrap();
+    fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::copy(PROGRAM, &program).unwrap();
+    chown(&sockets, Some(NOBODY), Some(NOBODY)).unwrap();
+    let mut job = Command::new(&program);
+    job.args(["demo-job", "--directory"]).arg(&sockets).uid(NOBODY).gid(NOBODY).current_dir("/").stdin(Stdio::piped());
+    let mut job = job.spawn().unwrap();
+    let listens = || fs::read_dir(&sockets).unwrap().flatten().any(|it| it.path().extension().is_some());
+    let is_there = until(PATIENCE, listens);
+    let events = watch(&[&sockets], |it| !words(it).is_empty());
+    let not_ours = words(&events);
+    chown(&sockets, Some(0), Some(0)).unwrap();
+    let events = watch(&[&sockets], |it| !words(it).is_empty());
+    job.kill().unwrap();
+    job.wait().unwrap();
+    assert!(is_there && not_ours[0].contains("is not used"), "{not_ours:?}");
+    let words = words(&events);
+    assert!(words[0].contains(&format!("is answered by user {NOBODY}, not by you: refused")), "{words:?}");
+    assert!(samples(&events).is_empty());
 }
 
 #[test]

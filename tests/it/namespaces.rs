@@ -1,0 +1,164 @@
+//! Containers and mounts as a job meets them, made with `unshare`; where the kernel makes none, there is nothing to see.
+
+use crate::pty::{PATIENCE, PROGRAM, until};
+use ::simgpu::{Machine, prepare_nvml};
+use gpuwatch_probe::{
+    Description, Probe,
+    reading::Reading,
+    wire::{Counters, Device, Edge},
+};
+use serde_json::Value;
+use std::{
+    env, fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+use tempfile::TempDir;
+
+const GIB: u64 = 1 << 30;
+
+/// Whether namespaces of this kind can be made here.
+fn can(unshare: &str) -> bool {
+    let mut command = Command::new("unshare");
+    command.args([unshare, "true"]).stderr(Stdio::null());
+    command.status().is_ok_and(|it| it.success())
+}
+
+/// A machine with one device, and a place for sockets.
+struct Bench {
+    machine: Machine,
+    home: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("sockets")).unwrap();
+        fs::set_permissions(home.path().join("sockets"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::create_dir(home.path().join("lib")).unwrap();
+        prepare_nvml(&home.path().join("lib")).unwrap();
+        Self { machine: Machine::new("NVIDIA H200:143771MiB:615MiB", &home.path().join("machine")).unwrap(), home }
+    }
+
+    fn sockets(&self) -> PathBuf {
+        self.home.path().join("sockets")
+    }
+
+    fn within(&self, unshare: &str, program: &Path) -> Command {
+        let mut command = Command::new("unshare");
+        let library = self.home.path().join("lib");
+        command.args([unshare, "--"]).arg(program).envs(self.machine.environment(&library));
+        command.env("GPUWATCH_NVML_PATH", library.join("libnvidia-ml.so.1")).env("GPUWATCH_SOCKET_DIR", self.sockets());
+        command
+    }
+
+    /// A probed process in a pid namespace of its own: this test's own program, as [`a_probe_for_others`].
+    fn probed(&self) -> Contained {
+        let mut command = self.within("-rpf", &env::current_exe().unwrap());
+        command.args(["--exact", "namespaces::a_probe_for_others", "--test-threads", "1"]);
+        command.env("GPUWATCH_TEST_PROBE", &self.machine.cards().unwrap()[0].uuid);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let is_there = || fs::read_dir(self.sockets()).unwrap().flatten().any(|it| it.path().ends_with("1.sock"));
+        assert!(until(PATIENCE, is_there), "no probe came");
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let pid = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        Contained { child, pid }
+    }
+
+    fn once(&self, unshare: &str) -> Value {
+        let output = self.within(unshare, Path::new(PROGRAM)).args(["once", "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+struct Contained {
+    child: Child,
+    /// As it is known outside.
+    pid: u32,
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// No test by itself: started again by others, it speaks as a probe until its standard input ends.
+#[test]
+fn a_probe_for_others() {
+    let Some(uuid) = env::var_os("GPUWATCH_TEST_PROBE") else { return };
+    let mut description = Description::default();
+    description.device(Device { uuid: Some(uuid.into_string().unwrap()), ..Device::default() });
+    let probe = Probe::start(description).unwrap();
+    let mut reading = Reading { edge: Edge::Step, steps: 1, ..Reading::default() };
+    for (place, name) in Counters::NAMES.iter().enumerate() {
+        match *name {
+            "allocated" | "active" | "requested" => reading.put(place, GIB),
+            "reserved" => reading.put(place, 2 * GIB),
+            _ => {}
+        }
+    }
+    probe.push(&reading).unwrap();
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    probe.stop("exit");
+}
+
+#[test]
+fn a_container_is_matched_from_the_host_and_nothing_is_guessed_inside() {
+    if !can("-rpf") {
+        return;
+    }
+    let bench = Bench::new();
+    let job = bench.probed();
+    bench.machine.occupy(0, job.pid, 3 * GIB).unwrap();
+    let rung = |said: &Value, gap: &str| {
+        let rungs = said["devices"][0]["ladder"]["rungs"].as_array().unwrap().clone();
+        rungs.into_iter().find(|it| it["gap"] == gap).map(|it| it["bytes"].clone())
+    };
+
+    // The kernel translates the pid for the host, and the driver's figure finds its process.
+    let said = bench.once("-r");
+    let probe = &said["probes"][0];
+    assert_eq!((&probe["pid"], &probe["own_pid"]), (&job.pid.into(), &1.into()), "{said:#}");
+    assert_eq!(probe["devices"][0]["driver_used"], 3 * GIB);
+    assert_eq!(rung(&said, "non_torch"), Some(GIB.into()), "{said:#}");
+    assert_eq!(said["devices"][0]["foreign_pids"], false);
+
+    // In a namespace that sees neither, no figure of the driver is given to the probe.
+    let said = bench.once("-rpf");
+    let probe = &said["probes"][0];
+    assert_eq!((&probe["pid"], &probe["devices"][0]["driver_used"]), (&Value::Null, &Value::Null), "{said:#}");
+    assert_eq!(rung(&said, "non_torch").unwrap_or_default(), Value::Null, "it is not guessed: {said:#}");
+    assert_eq!(said["devices"][0]["ladder"]["sum"], said["devices"][0]["memory"]["total"]);
+}
+
+#[test]
+fn a_cache_that_forbids_execution_does_not_get_the_library() {
+    if !can("-rm") {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let cache = home.path().join("cache");
+    fs::create_dir(&cache).unwrap();
+    let script = "mount -t tmpfs -o noexec none \"$XDG_CACHE_HOME\" && exec \"$0\" run -- \"$@\"";
+    let job = "echo \"$GPUWATCH_PROBE_SO\"; head -c 4 \"$GPUWATCH_PROBE_SO\" | tail -c 3";
+    let run = |script: &str| -> Output {
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", script, PROGRAM, "sh", "-c", job]);
+        command.env("XDG_CACHE_HOME", &cache).env("XDG_STATE_HOME", home.path()).env("HOME", home.path());
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let library = |script: &str| {
+        let output = run(script);
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        let (path, magic) = text.split_once('\n').unwrap();
+        assert_eq!(magic, "ELF", "{output:?}");
+        path.to_owned()
+    };
+    let cache = cache.to_str().unwrap();
+    assert!(!library(script).starts_with(cache), "it lies where it may not be executed");
+    assert!(library("exec \"$0\" run -- \"$@\"").starts_with(cache));
+}
