@@ -10,9 +10,10 @@ pub mod process;
 pub mod history;
 
 use crate::{
+    analysis::growth::Observation,
     event::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
-        wire::{self, Hello},
+        wire::{self, Hello, Sample},
     },
     text::Foreign,
     units::Stamp,
@@ -85,6 +86,7 @@ impl Session {
             }
             Fact::Processes { device, reading } => {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
+                self.charge(device, at);
             }
             Fact::Process(info) => {
                 if self.people.len() < PEOPLE || self.people.contains_key(&info.pid) {
@@ -204,11 +206,59 @@ impl Session {
         self.processes.sort_by_key(|it| (!it.is_alive(), it.rank().unwrap_or(u64::MAX), it.probe));
     }
 
+    /// Gives the driver's figures to those that it lists: what each has beyond its allocator, and, to the
+    /// first of them, what the device lost to nobody that is probed.
+    fn charge(&mut self, id: &DeviceId, at: Stamp) {
+        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
+        let Some(list) = device.process_list() else { return };
+        let used_by = |pid: Option<u32>| list.iter().find(|it| Some(it.pid) == pid)?.used;
+        let used = device.figures().map(|it| it.used.0);
+        let living = |it: &&mut Process| it.is_alive() && used_by(it.pid).is_some();
+        let charged: u64 = self
+            .processes
+            .iter()
+            .filter(|it| it.is_alive() && it.devices.iter().any(|its| its.device == *id))
+            .filter_map(|it| used_by(it.pid))
+            .fold(0, |sum, it| sum.saturating_add(it.0));
+        let mut outside = used.and_then(|it| it.checked_sub(charged));
+        for process in self.processes.iter_mut().filter(living) {
+            let pid = process.pid;
+            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
+                let driver = used_by(pid).zip(it.counters.reserved).and_then(|(used, own)| used.0.checked_sub(own));
+                it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
+            }
+        }
+    }
+
+    /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
+    /// device: the first of them does, and only where the driver's list does not.
+    fn beside(&self, probe: ProbeId, sample: &Sample) -> Option<u64> {
+        sample.counters.device_free?;
+        let own = self.process(probe)?;
+        let device = &own.devices.iter().find(|it| it.ordinal == sample.device)?.device;
+        let listed = |it: &Device| it.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == own.pid));
+        if self.device(device).is_some_and(listed) {
+            return None;
+        }
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut sum = 0_u64;
+        for (other, it) in others.flat_map(|it| it.devices.iter().map(move |its| (it, its))) {
+            if it.device == *device && it.first.is_some() {
+                if other.probe < probe {
+                    return None;
+                }
+                sum = sum.saturating_add(it.counters.reserved?);
+            }
+        }
+        Some(sum)
+    }
+
     fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
         if self.process_mut(probe).is_none() {
             // A captured stream begins with the hello: nobody found its probe.
             self.probe_found(probe, None, &Foreign::default(), at);
         }
+        let beside = if let Line::Sample(it) = line { self.beside(probe, it) } else { None };
         let Some(process) = self.process_mut(probe) else { return };
         process.heard = process.heard.max(at);
         if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
@@ -218,7 +268,7 @@ impl Session {
             Line::Hello(hello) => self.hello(probe, hello),
             Line::Sample(sample) => {
                 let unnamed = || unnamed(probe, sample.device);
-                if process.sample(sample, unnamed) {
+                if process.sample(sample, beside, unnamed) {
                     self.with_device(&unnamed(), |_| {});
                 }
             }

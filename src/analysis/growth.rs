@@ -1,21 +1,33 @@
 //! Whether memory grows from step to step: every resource of one process on one device, an observation at a time.
+//!
+//! Each resource has a [`watch`](self::watch): the lowest values of stretches of 1, 2, 4, … samples
+//! (`horizons`), runs of new highs among them that are more than chance (`climb`), and, once such a run is
+//! found, a line through the samples (`line`) and through the count of blocks (`per_block`).
 
+mod climb;
+mod episodes;
+mod horizons;
+mod line;
+mod moves;
+mod per_block;
 mod trend;
+mod watch;
 
-pub use self::trend::{ENOUGH, StepValue, Trend, WARM_UP, WINDOW};
+pub use self::{
+    episodes::EPISODES,
+    trend::{ENOUGH, StepValue, Trend, WARM_UP, WINDOW},
+};
 
 use crate::{
     analysis::{
         curve::Curve,
-        episode::{Axis, End, Episode, Resolved, Resource},
+        episode::{Axis, Episode, Resource},
     },
     units::Stamp,
 };
-use std::collections::VecDeque;
+use episodes::Episodes;
 use trend::Recent;
-
-/// Episodes kept; the oldest that ended goes first.
-pub const EPISODES: usize = 64;
+use watch::{Verdict, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,30 +56,42 @@ pub struct Observation {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Growth {
     axis: Option<Axis>,
-    last: Option<(u64, Stamp)>,
+    began: Stamp,
+    now: Stamp,
+    place: u64,
     recent: Recent,
     curve: Curve,
-    episodes: VecDeque<Episode>,
-    forgotten: u64,
+    watches: Vec<Watch>,
+    episodes: Episodes,
 }
 
-/// Takes one more observation. A step said again changes nothing; one that falls back is a restart.
+/// Takes one more observation.
+///
+/// Between steps the allocator's counters are in another phase than at a step's boundary, so that only what
+/// lies outside of the allocator is looked at then, as of the latest step. A job that has not counted a step
+/// yet is watched by the second. An observation said again changes nothing; a count of steps that falls back
+/// is a restart: what lasts ends, and watching begins anew.
 #[must_use]
 pub fn step(mut state: Growth, seen: &Observation) -> Growth {
-    let Some(step) = seen.step else { return state };
-    match state.last {
-        Some((last, _)) if step == last => return state,
-        Some((last, at)) if step < last && seen.at <= at => return state,
-        Some((last, _)) if step < last => state.restart(step, seen.at),
-        _ => {}
+    let Some(place) = state.place_of(seen) else { return state };
+    state.place = place;
+    state.now = state.now.max(seen.at);
+    let inside = seen.step.is_some() || state.axis == Some(Axis::Seconds);
+    if let Some(bytes) = seen.allocated.filter(|_| seen.step.is_some()) {
+        state.curve.push(place, bytes);
+        state.recent.push(StepValue { step: place, bytes });
     }
-    state.axis = Some(Axis::Steps);
-    state.last = Some((step, seen.at));
-    if let Some(bytes) = seen.allocated {
-        state.curve.push(step, bytes);
-        state.recent.push(StepValue { step, bytes });
-        if step.is_multiple_of(16) {
-            state.judge(step, seen.at);
+    for resource in Resource::ALL {
+        let value = match resource {
+            Resource::Allocated => seen.allocated.filter(|_| inside),
+            Resource::Reserved => seen.reserved.filter(|_| inside),
+            Resource::Driver => seen.driver,
+            Resource::Device => seen.device,
+            Resource::Pinned => seen.pinned,
+            Resource::Host => seen.host,
+        };
+        if let Some(value) = value {
+            state.watch(resource, seen.at, value, seen.blocks.filter(|_| resource == Resource::Allocated));
         }
     }
     state
@@ -81,7 +105,7 @@ impl Growth {
 
     /// How many episodes are no longer remembered.
     pub fn forgotten(&self) -> u64 {
-        self.forgotten
+        self.episodes.forgotten()
     }
 
     /// What growth is measured over; `None` before anything was seen.
@@ -104,45 +128,61 @@ impl Growth {
         self.recent.trend()
     }
 
-    fn restart(&mut self, step: u64, at: Stamp) {
-        self.recent = Recent::default();
-        for it in self.episodes.iter_mut().filter(|it| it.resolved.is_none()) {
-            it.resolved = Some(Resolved { step, at, end: End::Restarted });
-        }
-    }
-
-    fn judge(&mut self, step: u64, at: Stamp) {
-        let open = self.episodes.iter_mut().find(|it| it.resolved.is_none());
-        match (self.recent.trend(), open) {
-            (Trend::Growing { per_step, .. }, Some(it)) => {
-                it.last_step = step;
-                it.bytes_per_step = per_step;
-                it.interval = (per_step, per_step);
+    /// The place on the axis that an observation has; `None` for one that was there before.
+    fn place_of(&mut self, seen: &Observation) -> Option<u64> {
+        const SECOND: u64 = 1_000_000;
+        match (seen.step, self.axis) {
+            (Some(step), Some(Axis::Steps)) => match step.cmp(&self.place) {
+                std::cmp::Ordering::Greater => {}
+                std::cmp::Ordering::Less if seen.at > self.now => self.restart(step, seen.at),
+                _ => return None,
+            },
+            (Some(step), before) => {
+                if before.is_some() {
+                    self.restart(step, seen.at);
+                }
+                self.axis = Some(Axis::Steps);
             }
-            (Trend::Growing { per_step, steps }, None) => self.raise(Episode {
-                resource: Resource::Allocated,
-                axis: Axis::Steps,
-                since_step: step.saturating_sub(steps),
-                first_alert_step: step,
-                first_alert_at: at,
-                last_step: step,
-                resolved: None,
-                bytes_per_step: per_step,
-                interval: (per_step, per_step),
-                blocks_per_step: None,
-                gained: 0,
-            }),
-            (_, Some(it)) => it.resolved = Some(Resolved { step, at, end: End::Plateau }),
-            _ => {}
+            (None, Some(Axis::Steps)) => return (seen.at >= self.now).then_some(self.place),
+            (None, before) => {
+                if before.is_none() {
+                    self.axis = Some(Axis::Seconds);
+                    self.began = seen.at;
+                }
+                return (before.is_none() || seen.at >= self.now).then(|| seen.at.since(self.began) / SECOND);
+            }
         }
+        seen.step
     }
 
-    fn raise(&mut self, episode: Episode) {
-        if self.episodes.len() == EPISODES {
-            let oldest = self.episodes.iter().position(|it| it.resolved.is_some()).unwrap_or(0);
-            self.episodes.remove(oldest);
-            self.forgotten += 1;
+    fn restart(&mut self, place: u64, at: Stamp) {
+        self.recent = Recent::default();
+        self.watches.clear();
+        self.episodes.restart(place, at);
+    }
+
+    fn watch(&mut self, resource: Resource, at: Stamp, value: u64, blocks: Option<u64>) {
+        let (place, axis) = (self.place, self.axis.unwrap_or_default());
+        // What is kept alive is held from the driver too: one cause, one alarm.
+        let explained = resource == Resource::Reserved
+            && self.watches.iter().any(|it| it.resource() == Resource::Allocated && it.is_active());
+        let index = self.watches.iter().position(|it| it.resource() == resource).unwrap_or_else(|| {
+            self.watches.push(Watch::new(resource, axis));
+            self.watches.len() - 1
+        });
+        let Some(it) = self.watches.get_mut(index) else { return };
+        match it.push(place, value, blocks, !explained) {
+            None => {}
+            Some(Verdict::Raised(it)) => self.episodes.raise(it.episode(resource, axis, place, at)),
+            Some(Verdict::Lasts(it)) => self.episodes.go_on(resource, place, &it),
+            Some(Verdict::Ended(end)) => {
+                self.episodes.resolve(resource, place, at, end);
+                if resource == Resource::Allocated
+                    && let Some(it) = self.watches.iter_mut().find(|it| it.resource() == Resource::Reserved)
+                {
+                    it.begin_anew(place);
+                }
+            }
         }
-        self.episodes.push_back(episode);
     }
 }

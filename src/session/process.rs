@@ -170,7 +170,8 @@ impl Process {
 
     /// Takes a sample, and says whether its device was unheard of. Samples come in the order they were
     /// made, save after a reconnection.
-    pub(super) fn sample(&mut self, sample: &Sample, unnamed: impl FnOnce() -> DeviceId) -> bool {
+    /// `beside` is what other probed processes reserved on the device, where this one is to speak for it.
+    pub(super) fn sample(&mut self, sample: &Sample, beside: Option<u64>, unnamed: impl FnOnce() -> DeviceId) -> bool {
         let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
         let fresh = place.is_err();
         if fresh && self.devices.len() >= DEVICES {
@@ -181,7 +182,7 @@ impl Process {
             place
         });
         if let Some(entry) = self.devices.get_mut(place) {
-            entry.sample(sample);
+            entry.sample(sample, beside);
         }
         fresh
     }
@@ -246,21 +247,12 @@ impl OnDevice {
         }
     }
 
-    fn sample(&mut self, sample: &Sample) {
+    fn sample(&mut self, sample: &Sample, beside: Option<u64>) {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
-        if let (Edge::Step | Edge::Call, Some(step)) = (sample.edge, sample.step) {
-            self.growth = growth::step(
-                std::mem::take(&mut self.growth),
-                &Observation {
-                    step: Some(step),
-                    at,
-                    allocated: sample.counters.allocated,
-                    blocks: sample.counters.blocks,
-                    reserved: sample.counters.reserved,
-                    ..Observation::default()
-                },
-            );
+        let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
+        self.observe(&seen(sample, boundary, beside));
+        if let Some(step) = boundary {
             match self.last_step {
                 Some((last, _)) if step <= last => {}
                 last => {
@@ -292,6 +284,11 @@ impl OnDevice {
         self.trail.settle(&self.growth);
     }
 
+    /// Takes what was seen of it, whoever saw it.
+    pub(super) fn observe(&mut self, seen: &Observation) {
+        self.growth = growth::step(std::mem::take(&mut self.growth), seen);
+    }
+
     fn merge(&mut self, new: &Counters, at: Stamp) {
         let old = self.counters;
         let mut values = new.values();
@@ -310,5 +307,22 @@ impl OnDevice {
         if new.device_free.is_some() || new.device_total.is_some() {
             self.device_at = at;
         }
+    }
+}
+
+/// What a sample says of growth; with `beside`, also of the device outside of all that is probed.
+fn seen(sample: &Sample, step: Option<u64>, beside: Option<u64>) -> Observation {
+    let it = &sample.counters;
+    let outside = || it.device_total?.checked_sub(it.device_free?)?.checked_sub(it.reserved?)?.checked_sub(beside?);
+    Observation {
+        step,
+        at: Stamp(sample.at_us),
+        allocated: it.allocated,
+        blocks: it.blocks,
+        reserved: it.reserved,
+        driver: None,
+        device: outside(),
+        pinned: it.pinned_reserved,
+        host: it.rss,
     }
 }

@@ -1,0 +1,225 @@
+//! Runs of new highs of one series at one horizon: the evidence that something rises and is not given back.
+//!
+//! A series that goes up and down as the job breathes makes new highs too, but ever more rarely: of `t`
+//! values in no order the chance that the last is the highest is `1/t`, so that between `s` and `t` about
+//! `ln(t/s)` new highs are expected (Rényi 1962; Foster and Stuart 1954 built tests on it). Memory that is
+//! kept makes them at a constant rate, and gives nothing back in between.
+
+use super::moves::Moves;
+use std::collections::VecDeque;
+
+/// Rises remembered.
+const RISES: usize = 48;
+
+/// Places on the axis that a run spans at least.
+const SPAN: f64 = 20.0;
+
+/// A run's gain against the most that was lately given back.
+const OVER_GIVEN: f64 = 3.0;
+
+/// Share of a run's gain that one rise may have: a jump of the level is no growth.
+const BIGGEST: f64 = 0.5;
+
+/// Eighths of a run's time that have a rise.
+const EIGHTHS: u32 = 5;
+
+/// What is asked of a run beyond its shape.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bar {
+    /// Rises that make a run.
+    pub(super) rises: usize,
+    /// The highest chance at which a series without growth may make as many new highs.
+    pub(super) chance: f64,
+    /// Share of the gain that the later half of its time has to have.
+    pub(super) later: f64,
+    /// The least gain, in bytes.
+    pub(super) gain: f64,
+    /// The least gain per place on the axis, in bytes.
+    pub(super) pace: f64,
+}
+
+/// The lowest value of a stretch of the axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Block {
+    /// First place.
+    pub(super) from: u64,
+    /// Last place.
+    pub(super) to: u64,
+    /// Number of the last sample.
+    pub(super) number: u64,
+    /// The lowest value.
+    pub(super) low: f64,
+}
+
+/// A new high.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Rise {
+    /// The first place after the block before it.
+    since: u64,
+    /// The block's last place.
+    at: u64,
+    /// Number of the last sample before the block.
+    number: u64,
+    before: f64,
+    after: f64,
+}
+
+/// A run that is growth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Run {
+    /// Where it began.
+    pub(super) since: u64,
+    /// The value before it.
+    pub(super) base: f64,
+    /// The highest value.
+    pub(super) top: f64,
+    /// Where that was first seen.
+    pub(super) top_at: u64,
+    /// The longest time between two of its rises.
+    pub(super) gap: f64,
+}
+
+/// New highs of one series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Climb {
+    last: Option<Block>,
+    rose: bool,
+    top: f64,
+    rises: VecDeque<Rise>,
+    given: Fading,
+    high: Fading,
+    moves: Moves,
+}
+
+impl Climb {
+    /// Takes the next block.
+    pub(super) fn push(&mut self, block: Block) {
+        self.rose = false;
+        let Some(last) = self.last.replace(block) else {
+            self.top = block.low;
+            return;
+        };
+        self.given.tick();
+        self.high.tick();
+        self.moves.push(block.low - last.low);
+        let fall = self.top - block.low;
+        if fall < 0.0 {
+            if self.rises.len() == RISES {
+                self.rises.pop_front();
+            }
+            let (since, number) = (last.to.saturating_add(1), last.number);
+            self.rises.push_back(Rise { since, at: block.to, number, before: self.top, after: block.low });
+            self.top = block.low;
+            self.rose = true;
+        } else if fall > 0.0 {
+            self.given.note(fall);
+            let base = self.rises.front().map_or(self.top, |it| it.before);
+            if fall > 0.5 * (self.top - base) {
+                self.high.note(self.top);
+                self.rises.clear();
+                self.top = block.low;
+            }
+        }
+    }
+
+    /// The latest block.
+    pub(super) fn last(&self) -> Option<Block> {
+        self.last
+    }
+
+    /// Whether the latest block is a new high.
+    pub(super) fn rose(&self) -> bool {
+        self.rose
+    }
+
+    /// What the moves from block to block were like.
+    pub(super) fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    /// Forgets how the series moved: what came before was growth.
+    pub(super) fn forget_moves(&mut self) {
+        self.moves = Moves::default();
+    }
+
+    /// The shortest of the latest runs that is growth: it began after `origin`, lies above all that was lately
+    /// reached, gained several times what was lately given back, meets the bar, and got further than `far` says
+    /// that chance does in so many samples.
+    pub(super) fn run(&self, origin: u64, bar: &Bar, far: impl Fn(f64) -> f64) -> Option<Run> {
+        if self.rises.len() < bar.rises || self.high.highest().is_some_and(|it| self.top <= it) {
+            return None;
+        }
+        let (last, number) = (self.rises.back()?, self.last?.number);
+        let given = self.given.highest().unwrap_or(0.0);
+        let (mut biggest, mut gap, mut later) = (0.0_f64, 0, last.at);
+        for (count, rise) in (1_usize..).zip(self.rises.iter().rev()).take_while(|(_, it)| it.since > origin) {
+            biggest = biggest.max(rise.after - rise.before);
+            gap = gap.max(later - rise.at);
+            later = rise.at;
+            let (span, gain) = ((last.at - rise.at) as f64, last.after - rise.before);
+            let is_growth = || {
+                gain >= bar.gain.max(bar.pace * span)
+                    && self.is_even(count, rise, bar.later)
+                    && chance(count, ((last.at - origin) as f64 / (rise.since - origin) as f64).ln()) <= bar.chance
+                    && gain >= far((number - rise.number) as f64)
+            };
+            let has_shape = count >= bar.rises && span >= SPAN && biggest <= BIGGEST * gain;
+            if has_shape && gain >= OVER_GIVEN * given && is_growth() {
+                let (top, top_at, gap) = (self.top, last.at, gap as f64);
+                return Some(Run { since: rise.since, base: rise.before, top, top_at, gap });
+            }
+        }
+        None
+    }
+
+    /// Whether the run of the latest `count` rises goes on as it began.
+    fn is_even(&self, count: usize, first: &Rise, share: f64) -> bool {
+        let (from, to) = (first.at, self.rises.back().map_or(first.at, |it| it.at));
+        let middle = from + (to - from) / 2;
+        let (mut later, mut gain, mut eighths) = (0, 0.0, 0_u8);
+        for it in self.rises.iter().rev().take(count) {
+            if it.at > middle {
+                later += 1;
+                gain += it.after - it.before;
+            }
+            let place = u128::from(it.at - from) * 8 / (u128::from(to - from) + 1);
+            eighths |= 1_u8.checked_shl(u32::try_from(place).unwrap_or(0)).unwrap_or(0);
+        }
+        4 * later >= count && gain >= share * (self.top - first.before) && eighths.count_ones() >= EIGHTHS
+    }
+}
+
+/// The chance of `count` or more events where `expected` are expected (Poisson).
+fn chance(count: usize, expected: f64) -> f64 {
+    let (mut term, mut below) = ((-expected).exp(), 0.0);
+    for it in 0..count {
+        below += term;
+        term *= expected / (it + 1) as f64;
+    }
+    1.0 - below
+}
+
+/// The highest of the later half of a series at least; older ones are forgotten.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Fading {
+    current: Option<f64>,
+    previous: Option<f64>,
+    ticks: u64,
+}
+
+impl Fading {
+    fn tick(&mut self) {
+        self.ticks += 1;
+        if self.ticks.is_power_of_two() && self.ticks >= 64 {
+            self.previous = self.current.take();
+        }
+    }
+
+    fn note(&mut self, value: f64) {
+        self.current = Some(self.current.map_or(value, |it| it.max(value)));
+    }
+
+    fn highest(&self) -> Option<f64> {
+        self.current.into_iter().chain(self.previous).reduce(f64::max)
+    }
+}

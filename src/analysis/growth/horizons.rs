@@ -1,0 +1,80 @@
+//! One series at every horizon: the lowest values of stretches of 1, 2, 4, … samples, each watched for new highs.
+//!
+//! What the job gives back within a stretch is not in its lowest value, so that evaluation, lengths and
+//! sawteeth vanish at some horizon, whatever their period. Work per sample is two blocks on average.
+
+use super::climb::{Bar, Block, Climb, Run};
+
+/// Horizons kept: the last one spans 2^20 samples.
+const HORIZONS: usize = 21;
+
+/// How much further than chance typically gets a run has to get.
+const FURTHER: f64 = 4.0;
+
+/// A series at every horizon.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Horizons {
+    levels: Vec<Level>,
+    samples: u64,
+    fresh: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Level {
+    climb: Climb,
+    waiting: Option<Block>,
+}
+
+impl Horizons {
+    /// Takes a sample.
+    pub(super) fn push(&mut self, at: u64, value: f64) {
+        self.samples += 1;
+        self.fresh = 0;
+        let mut block = Block { from: at, to: at, number: self.samples, low: value };
+        for level in 0..HORIZONS {
+            if self.levels.len() == level {
+                self.levels.push(Level::default());
+            }
+            let Some(it) = self.levels.get_mut(level) else { return };
+            it.climb.push(block);
+            self.fresh = level + 1;
+            match it.waiting.take() {
+                None => {
+                    it.waiting = Some(block);
+                    return;
+                }
+                Some(before) => block = Block { from: before.from, low: before.low.min(block.low), ..block },
+            }
+        }
+    }
+
+    /// The block that the latest sample completed at one horizon.
+    pub(super) fn completed(&self, level: usize) -> Option<Block> {
+        self.levels.get(level).filter(|_| level < self.fresh)?.climb.last()
+    }
+
+    /// The run that the latest sample made growth, at the shortest horizon that has one.
+    pub(super) fn run(&self, origin: u64, bar: &Bar) -> Option<(usize, Run)> {
+        self.levels.iter().take(self.fresh).enumerate().filter(|(_, it)| it.climb.rose()).find_map(|(level, it)| {
+            Some((level, it.climb.run(origin, bar, |samples| FURTHER * self.stray(level, samples))?))
+        })
+    }
+
+    /// Forgets how the series moved: what came before was growth.
+    pub(super) fn forget_moves(&mut self) {
+        self.levels.iter_mut().for_each(|it| it.climb.forget_moves());
+    }
+
+    /// How far a walk without aim typically gets in so many samples, as the horizon up to `level` that is
+    /// surest of it says: lengths and evaluation look like a walk at short horizons and like nothing at longer
+    /// ones, a true walk looks the same at all of them.
+    fn stray(&self, level: usize, samples: f64) -> f64 {
+        let mut blocks = samples;
+        let mut least = f64::INFINITY;
+        for it in self.levels.iter().take(level + 1) {
+            least = it.climb.moves().stray(blocks).map_or(least, |it| it.min(least));
+            blocks *= 0.5;
+        }
+        if least.is_finite() { least } else { 0.0 }
+    }
+}
