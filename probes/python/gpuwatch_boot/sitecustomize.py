@@ -31,6 +31,9 @@ class _OnTorch:
         execute = loader.exec_module
 
         def exec_module(module):
+            if module.__name__ != "torch":
+                # One loader may serve many modules (zip files do that).
+                return execute(module)
             try:
                 del loader.exec_module
             except AttributeError:
@@ -57,15 +60,15 @@ class _OnTorch:
 
 def _run_the_hidden_one():
     """Runs the `sitecustomize` that would have run without us; whatever it raises is its own affair."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(__file__)
     ours = sys.modules.pop("sitecustomize", None)
-    away = [(at, it) for at, it in enumerate(sys.path) if os.path.abspath(it) == here]
+    away = [(at, it) for at, it in enumerate(sys.path) if it == here]
     for _, it in away:
         sys.path.remove(it)
     try:
         import sitecustomize  # noqa: F401
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
     finally:
         for at, it in away:
@@ -74,6 +77,7 @@ def _run_the_hidden_one():
             sys.modules.setdefault("sitecustomize", ours)
 
 
-if os.environ.get("GPUWATCH") != "off":
+# Older Pythons, which some jobs still start for something else, ask a finder by other names.
+if sys.version_info >= (3, 9) and os.environ.get("GPUWATCH") != "off":
     sys.meta_path.insert(0, _OnTorch())
 _run_the_hidden_one()

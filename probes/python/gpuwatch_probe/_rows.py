@@ -19,8 +19,8 @@ _ASYNC = bits("allocated", "active", "reserved", "allocated_peak", "reserved_pea
 def taker(native, stats, host, backend):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
-    It has a buffer of its own; a second caller at the same instant takes none. This is the hot path: everything it
-    touches is a variable of this call, and every lookup more would be felt in each step of the job.
+    It has a buffer of its own; a second thread at the same instant makes another one. This is the hot path: everything
+    it touches is a variable of this call, and every lookup more would be felt in each step of the job.
     """
     buffer = native.row()
     address = ctypes.byref(buffer)
@@ -33,7 +33,7 @@ def taker(native, stats, host, backend):
     def take(devices, step, edge, with_pinned=False):
         nonlocal fields
         if not acquire(False):
-            return
+            return taker(native, stats, host, backend)(devices, step, edge, with_pinned)
         try:
             for device in devices:
                 all_of = stats(device)

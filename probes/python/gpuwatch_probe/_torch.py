@@ -194,12 +194,13 @@ class Probe:
             elif not leave(true_depth):
                 return
             try:
-                key = (id(optimizer), id(optimizer.param_groups[0]["params"][0]))
-            except (LookupError, TypeError):
-                key = _key(optimizer)
-            if probe.explicit or not event(key):
-                return
+                # Without a call of our own, at which a signal handler of the job could raise.
+                first = optimizer.param_groups[0]["params"][0]
+            except Exception:
+                first = _first_parameter(optimizer)
             try:
+                if probe.explicit or not event((id(optimizer), id(first))):
+                    return
                 if probe._due:
                     probe._due_row(STEP)
                 else:
@@ -242,13 +243,16 @@ class Probe:
             self._oom_row((device,), self.steps.number, TICK)
             self.native.oom(device, self.steps.number, tried, free, limit, None)
         except Exception as error:
-            self._note("an out-of-memory error could not be told: %r" % (error,))
+            if not self._fault(error):
+                raise
 
     def _start_timer(self):
         """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
         self._wake.acquire()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # Asked for first: the call that blocks may be the one at which a handler of the job's raises.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             _thread.start_new_thread(self._run_timer, ())
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -270,11 +274,12 @@ class Probe:
                 return
 
 
-def _key(optimizer):
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            return (id(optimizer), id(parameter))
-    return (id(optimizer), 0)
+def _first_parameter(optimizer):
+    """The first parameter behind empty groups; `None` where there is none, or an optimizer of another make."""
+    try:
+        return next(it for group in optimizer.param_groups for it in group["params"])
+    except Exception:
+        return None
 
 
 def _is_data_worker():

@@ -1,6 +1,8 @@
 """The golden cases of what a training step is: first as bare events, then with PyTorch's own optimizers on the CPU."""
 
+import signal
 import sys
+import threading
 
 from gpuwatch_probe._steps import Steps
 
@@ -240,6 +242,13 @@ def empty():
 run("an empty first group", empty, [1, 2])
 
 
+def hook_with(row):
+    probe._row = row
+    for handle in probe._handles:
+        handle.remove()
+    probe._hook()
+
+
 def interrupted():
     """What a signal handler of the job raises in the middle of a row is the job's."""
     optimizer = sgd()
@@ -248,17 +257,105 @@ def interrupted():
         raised = compile("raise TimeoutError('the job')", "job.py", "exec")
         exec(raised)
 
-    kept, probe._row = probe._row, row
-    for handle in probe._handles:
-        handle.remove()
-    probe._hook()
+    kept = probe._row
+    hook_with(row)
     try:
         optimizer.step()
     except TimeoutError:
         rows.append("the job's")
-    finally:
-        probe._row = kept
+    hook_with(kept)
 
 
 run("a handler's exception passes", interrupted, ["the job's"])
+
+
+class Hidden(torch.optim.SGD):
+    """Shows its groups to its own step alone."""
+
+    hidden = False
+
+    @property
+    def param_groups(self):
+        if self.hidden:
+            raise RuntimeError("not yours")
+        return self.__dict__["groups"]
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.__dict__["groups"] = groups
+
+    def step(self, closure=None):
+        self.hidden = False
+        super().step(closure)
+        self.hidden = True
+
+
+def hidden():
+    optimizer = Hidden(parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.step()
+
+
+run("an optimizer that hides its groups", hidden, [1, 2, 3])
+
+
+def compiled():
+    optimizer = sgd()
+    step = torch.compile(lambda: optimizer.step(), backend="eager")
+    for _ in range(3):
+        step()
+
+
+run("a compiled optimizer", compiled, [1, 2, 3])
+
+
+def at_once():
+    """Threads that step at the same time lose no row, and find their way out of each other's depth."""
+    done = []
+
+    def many():
+        optimizer = sgd()
+        for _ in range(200):
+            optimizer.step()
+        done.append(1)
+
+    threads = [threading.Thread(target=many) for _ in range(3)]
+    for it in threads:
+        it.start()
+    for it in threads:
+        it.join()
+    check("all went through", len(done), 3)
+    check("the depth is even again", probe.steps.depth, 0)
+    check("each row once", sorted(set(rows)), sorted(rows))
+    rows.clear()
+
+
+run("threads", at_once, [])
+
+
+def masked():
+    """The timer's start leaves the thread's signals alone, even where the job's own handler interrupts it."""
+
+    class Interrupting:
+        SIG_BLOCK, SIG_SETMASK, valid_signals = signal.SIG_BLOCK, signal.SIG_SETMASK, signal.valid_signals
+
+        @staticmethod
+        def pthread_sigmask(how, which):
+            before = signal.pthread_sigmask(how, which)
+            if which and how == signal.SIG_BLOCK:
+                raise KeyboardInterrupt
+            return before
+
+    _torch.signal = Interrupting
+    try:
+        _torch.Probe(torch)._start_timer()
+    except KeyboardInterrupt:
+        rows.append("interrupted")
+    finally:
+        _torch.signal = signal
+    check("no signal stays blocked", signal.pthread_sigmask(signal.SIG_BLOCK, ()), set())
+
+
+run("an interrupted start", masked, ["interrupted"])
+check("nothing turned the probe off", probe.off, False)
 print("steps are right with torch", torch.__version__)
