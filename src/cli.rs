@@ -5,8 +5,9 @@ use crate::{
     demo,
     event::Fact,
     launch::{self, job::Ended},
-    live, once,
+    live, once, player,
     recording::{FORMAT, Header},
+    replay::find::find,
     sink::{
         follow::follow,
         record::Recorder,
@@ -17,7 +18,7 @@ use crate::{
     text::Foreign,
     theme::Theme,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -98,6 +99,16 @@ enum Command {
         #[command(flatten)]
         watching: Watching,
     },
+    /// Look at recordings as at a live job: the end first, then any moment of it.
+    #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
+                            `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken.")]
+    Replay {
+        /// Recordings of one run, or one directory of recordings.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        look: Look,
+    },
     /// Print what is known now, once, without a terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
@@ -142,6 +153,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Env { shell }) => Ok(launch::env(shell)),
         Some(Command::Demo { seed, look }) => show_demo(seed, &look),
         Some(Command::Record { output, watching }) => record(output, &watching),
+        Some(Command::Replay { files, look }) => replay(files, &look),
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
@@ -179,6 +191,21 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
         }
         Ok(code(live::watch(&mut demo.events, &theme).await?))
     })
+}
+
+fn replay(mut files: Vec<PathBuf>, look: &Look) -> Result<u8> {
+    let theme = theme(look)?;
+    if files.is_empty() {
+        files.push(Store::user().context("there is no home directory for recordings: name a file")?.directory);
+    }
+    let found = find(&files)?;
+    found.notes.iter().for_each(|it| say(format_args!("{it}")));
+    if !term::is_screen() {
+        bail!(
+            "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
+        );
+    }
+    runtime()?.block_on(async { Ok(code(player::play(found.tape, &theme).await?)) })
 }
 
 fn theme(look: &Look) -> Result<Theme> {

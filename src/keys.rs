@@ -1,5 +1,8 @@
 //! The table of keys: key, command, and the help's line for it, in one place.
 
+/// The keys that only a replay has.
+pub mod replay;
+
 use crate::ui::Command;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 

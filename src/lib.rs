@@ -37,6 +37,9 @@ pub mod source;
 /// Where events go.
 pub mod sink;
 
+/// A recording being played: position, speed, seeks.
+pub mod replay;
+
 /// Colours by role.
 pub mod theme;
 
@@ -57,6 +60,9 @@ pub mod term;
 
 /// `gpuwatch`: the live view's loop.
 pub mod live;
+
+/// `gpuwatch replay`: the same screen, fed from recordings.
+pub mod player;
 
 /// `gpuwatch once`: the same facts without a terminal.
 pub mod once;

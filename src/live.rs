@@ -125,13 +125,13 @@ impl Picture {
     }
 }
 
-async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
+pub(crate) async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
     std::future::poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
 }
 
 /// The signals that end the view, from a thread of their own. Whoever ignores SIGHUP (nohup) still wants
 /// the end when the terminal is gone.
-fn signals() -> io::Result<mpsc::Receiver<i32>> {
+pub(crate) fn signals() -> io::Result<mpsc::Receiver<i32>> {
     let (tell, told) = channel(4);
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {

@@ -4,15 +4,18 @@
 //! program there) and `"seen_us"` where it arrived at another instant than it says; every other fact has
 //! a `type` of its own and `at_us`. Unknown types and fields are ignored. Knows no paths and no clock.
 
+mod frames;
 mod own;
 mod read;
 pub mod redact;
+mod sample;
 
 use crate::{
     event::{Event, Fact, Line, ProbeId},
     text::Foreign,
     units::Stamp,
 };
+pub use frames::Place;
 use own::{OWN_TYPES, Own, Stamped};
 pub use read::{Fault, Reader};
 use serde::{Deserialize, Serialize};
@@ -36,6 +39,16 @@ pub struct Header {
     pub monotonic_us: u64,
 }
 
+/// The last line of a recording that was ended in good order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Closed {
+    /// The time of the latest event.
+    pub at_us: Stamp,
+    /// Events that could not be written as fast as they came.
+    pub lost: u64,
+}
+
 /// What a line of a recording is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
@@ -43,6 +56,8 @@ pub enum Entry {
     Header(Header),
     /// Something that happened.
     Event(Event),
+    /// The last line: the recording was ended in good order. One without it was not.
+    Closed(Closed),
     /// A type that this release does not know.
     Unknown,
 }
@@ -50,6 +65,11 @@ pub enum Entry {
 /// The header as a line, its newline included.
 pub fn encode_header(header: &Header) -> String {
     tagged("recording", header)
+}
+
+/// The last line, its newline included.
+pub fn encode_closed(closed: &Closed) -> String {
+    tagged("closed", closed)
 }
 
 /// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers
@@ -79,9 +99,14 @@ pub fn encode(event: &Event, out: &mut String) {
 /// # Errors
 /// When it is no JSON object with a `type`, or lacks what its type needs.
 pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
+    if let Some(sample) = sample::decode(line) {
+        return Ok(Entry::Event(sample));
+    }
     let tag: Tag = serde_json::from_str(line)?;
-    if tag.kind == "recording" {
-        return serde_json::from_str(line).map(Entry::Header);
+    match tag.kind.as_ref() {
+        "recording" => return serde_json::from_str(line).map(Entry::Header),
+        "closed" => return serde_json::from_str(line).map(Entry::Closed),
+        _ => {}
     }
     if WIRE_TYPES.contains(&tag.kind.as_ref()) {
         let said: Line = serde_json::from_str(line)?;

@@ -22,6 +22,8 @@ mod help;
 mod ladder;
 /// What a user must know now.
 mod messages;
+/// Where a replay stands, instead of the line of keys.
+mod playback;
 /// The processes of a device.
 mod processes;
 /// Columns that fit.
@@ -29,6 +31,7 @@ mod table;
 
 use crate::{
     findings::{DeviceFindings, Findings, ProcessFindings},
+    replay::Progress,
     session::{
         Session,
         device::Device,
@@ -48,15 +51,30 @@ use ratatui::{
 
 /// Draws the whole screen, and says how many lines what is open could be scrolled by.
 pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> usize {
+    draw_all(frame, &Look { session, findings, ui, theme, progress: None })
+}
+
+/// The same with where a replay stands instead of the line of keys.
+pub fn draw_replay(
+    frame: &mut Frame,
+    session: &Session,
+    findings: &Findings,
+    ui: &Ui,
+    theme: &Theme,
+    progress: &Progress,
+) -> usize {
+    draw_all(frame, &Look { session, findings, ui, theme, progress: Some(progress) })
+}
+
+fn draw_all(frame: &mut Frame, look: &Look) -> usize {
     let area = frame.area();
-    let look = Look { session, findings, ui, theme };
     let buffer = frame.buffer_mut();
     buffer.set_style(area, look.style(Role::Text));
-    let scroll_most = arrange(buffer, area, &look);
-    if ui.help {
-        help::draw(buffer, area, &look);
+    let scroll_most = arrange(buffer, area, look);
+    if look.ui.help {
+        help::draw(buffer, area, look);
     }
-    if theme.ascii {
+    if look.theme.ascii {
         ascii::draw(buffer, area);
     }
     scroll_most
@@ -68,6 +86,7 @@ struct Look<'a> {
     findings: &'a Findings,
     ui: &'a Ui,
     theme: &'a Theme,
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> Look<'a> {
@@ -106,8 +125,13 @@ impl<'a> Look<'a> {
 /// left out from the bottom, the footer first; on small screens only the selected device is listed.
 fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     let (mut rest, tall, footed) = (area, area.height >= 20, area.height >= 8);
-    header::draw(buffer, take(&mut rest, 1), look, footed);
-    if footed {
+    header::draw(buffer, take(&mut rest, 1), look, footed && look.progress.is_none());
+    if let Some(progress) = look.progress {
+        let height = playback::HEIGHT.min(rest.height);
+        let bottom = Rect { y: rest.bottom() - height, height, ..rest };
+        rest.height -= height;
+        playback::draw(buffer, bottom, look, progress);
+    } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);
         footer::draw(buffer, bottom, look);

@@ -1,8 +1,11 @@
 //! Reading a recording: zstd frames or plain lines, as far as they go, and why they end there.
 
-use super::{Entry, FORMAT, Header, decode};
+use super::{
+    Entry, FORMAT, Header, decode,
+    frames::{Place, Text},
+};
 use gpuwatch_probe::wire::LINE_MAX;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, Read};
 use thiserror::Error;
 
 /// Why reading ended before the end.
@@ -47,17 +50,10 @@ pub enum Fault {
 
 /// The entries of a recording in their order. The last one may be a [`Fault`]; after it comes nothing.
 pub struct Reader<R: Read> {
-    input: Input<R>,
+    input: Text<R>,
     line: Vec<u8>,
     lines: u64,
     ended: bool,
-}
-
-type Rewound<R> = io::Chain<Cursor<Vec<u8>>, R>;
-
-enum Input<R: Read> {
-    Plain(BufReader<Rewound<R>>),
-    Zstd(Box<BufReader<zstd::Decoder<'static, BufReader<Rewound<R>>>>>),
 }
 
 impl<R: Read> Reader<R> {
@@ -65,20 +61,21 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// When nothing can be read at all.
-    pub fn new(mut from: R) -> io::Result<Self> {
-        let mut magic = Vec::with_capacity(4);
-        from.by_ref().take(4).read_to_end(&mut magic)?;
-        let zstd = is_zstd(&magic);
-        let whole = Cursor::new(magic).chain(from);
-        let input = if zstd {
-            let mut decoder = zstd::Decoder::new(whole)?;
-            // Our frames need less; a hostile one must not make us allocate more.
-            decoder.window_log_max(23)?;
-            Input::Zstd(Box::new(BufReader::new(decoder)))
-        } else {
-            Input::Plain(BufReader::new(whole))
-        };
-        Ok(Self { input, line: Vec::new(), lines: 0, ended: false })
+    pub fn new(from: R) -> io::Result<Self> {
+        Ok(Self { input: Text::new(from)?, line: Vec::new(), lines: 0, ended: false })
+    }
+
+    /// Goes on from a place that [`Reader::place`] named; `from` stands at [`Place::offset`].
+    ///
+    /// # Errors
+    /// When the file does not reach to the place any more.
+    pub fn resume(from: R, place: &Place) -> io::Result<Self> {
+        Ok(Self { input: Text::resume(from, place)?, line: Vec::new(), lines: place.lines, ended: false })
+    }
+
+    /// The place before the next entry.
+    pub fn place(&self) -> Place {
+        self.input.place(self.lines)
     }
 
     fn entry(&mut self) -> Result<Option<Entry>, Fault> {
@@ -101,21 +98,18 @@ impl<R: Read> Reader<R> {
     fn read_line(&mut self) -> Result<bool, Fault> {
         let lines = self.lines;
         self.line.clear();
-        let got = match &mut self.input {
-            Input::Plain(it) => it.take(LINE_MAX as u64).read_until(b'\n', &mut self.line),
-            Input::Zstd(it) => it.take(LINE_MAX as u64).read_until(b'\n', &mut self.line),
-        };
-        match (got, &self.input) {
-            (Ok(0), _) => Ok(false),
-            (Ok(_), _) if self.line.last() == Some(&b'\n') => {
+        let got = (&mut self.input).take(LINE_MAX as u64).read_until(b'\n', &mut self.line);
+        match got {
+            Ok(0) => Ok(false),
+            Ok(_) if self.line.last() == Some(&b'\n') => {
                 self.line.pop();
                 Ok(true)
             }
-            (Ok(got), _) if got == LINE_MAX => Err(Fault::TooLong { line: lines + 1 }),
-            (Ok(_), _) => Err(Fault::Cut { lines }),
-            (Err(e), Input::Zstd(_)) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Cut { lines }),
-            (Err(e), Input::Zstd(_)) if e.raw_os_error().is_none() => Err(Fault::Damaged { lines }),
-            (Err(e), _) => Err(Fault::Io(e)),
+            Ok(got) if got == LINE_MAX => Err(Fault::TooLong { line: lines + 1 }),
+            Ok(_) => Err(Fault::Cut { lines }),
+            Err(e) if !self.input.is_compressed() || e.raw_os_error().is_some() => Err(Fault::Io(e)),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Cut { lines }),
+            Err(_) => Err(Fault::Damaged { lines }),
         }
     }
 }
@@ -131,9 +125,4 @@ impl<R: Read> Iterator for Reader<R> {
         self.ended = !matches!(entry, Ok(Some(_)));
         entry.transpose()
     }
-}
-
-/// A zstd frame, or one of the sixteen kinds of skippable frame.
-fn is_zstd(magic: &[u8]) -> bool {
-    matches!(magic, [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18])
 }

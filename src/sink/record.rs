@@ -2,7 +2,7 @@
 
 use crate::{
     event::{Event, Fact},
-    recording::{Header, encode, encode_header, redact::redact},
+    recording::{Closed, Header, encode, encode_closed, encode_header, redact::redact},
     text::Foreign,
     units::Stamp,
 };
@@ -134,6 +134,7 @@ fn write_all(mut writing: Writing, events: &Receiver<Event>, state: &State) -> i
             sync_at = now + SYNC_EVERY;
         }
     }
+    writing.line(&encode_closed(&Closed { at_us: writing.last, lost: state.lost.load(Relaxed) }))?;
     let file = writing.finish()?;
     file.sync_data()
 }

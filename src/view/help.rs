@@ -23,7 +23,14 @@ const NOTES: [&str; 4] = [
 /// Draws a box in the middle, as large as needed and as fits.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let width = area.width.min(76);
-    let entries: Vec<_> = keys::BINDINGS.iter().map(|it| (it.keys, it.help)).chain([keys::DEVICES]).collect();
+    let replay = look.progress.is_some();
+    let entries: Vec<_> = keys::BINDINGS
+        .iter()
+        .filter(|it| !(replay && keys::replay::replaces(it.command)))
+        .map(|it| (it.keys, it.help))
+        .chain(keys::replay::HELP.into_iter().filter(|_| replay))
+        .chain([keys::DEVICES])
+        .collect();
     let columns = if usize::from(width) >= 2 * ENTRY + 2 { 2 } else { 1 };
     let rows = entries.len().div_ceil(columns);
     let mut lines: Vec<Line> = (0..rows)

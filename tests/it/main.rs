@@ -9,6 +9,7 @@ mod namespaces;
 mod nvml;
 mod pty;
 mod record;
+mod replay;
 mod screens;
 mod session;
 mod shim;

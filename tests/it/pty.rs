@@ -328,6 +328,7 @@ fn words_on_the_command_line() {
         &["demo", "--help"],
         &["record", "--help"],
         &["once", "--help"],
+        &["replay", "--help"],
     ] {
         let (code, text) = run(command);
         assert_eq!(code, Some(0));
@@ -335,7 +336,7 @@ fn words_on_the_command_line() {
         assert!(!text.contains("demo-job"), "{text}");
     }
     assert_eq!(run(&["-V"]), (Some(0), format!("gpuwatch {}\n", env!("CARGO_PKG_VERSION"))));
-    for wrong in [&["--nope"][..], &["once", "--interval", "5"], &["run"], &["replay"], &["--interval", "1ms"]] {
+    for wrong in [&["--nope"][..], &["once", "--interval", "5"], &["run"], &["rewind"], &["--interval", "1ms"]] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }
     let (code, text) = run(&["--theme", "nope"]);

@@ -249,7 +249,8 @@ fn a_run_records_its_own_probes_and_how_the_job_ended() {
         })
         .collect();
     assert!(!hellos.is_empty() && hellos.iter().all(|it| *it == Some(0)), "the stranger is not in it: {hellos:?}");
-    let last = entries.last().unwrap();
+    let [.., last, Entry::Closed(closed)] = &entries[..] else { panic!("it was closed: {:?}", entries.last()) };
+    assert_eq!(closed.lost, 0);
     let ended = matches!(last, Entry::Event(Event { fact: Fact::JobEnded { code: Some(7), signal: None }, .. }));
     assert!(ended, "{last:?}");
     let steps = steps(&entries);

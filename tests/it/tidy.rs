@@ -8,7 +8,7 @@ use std::{
 const MAX_LINES: usize = 400;
 
 /// Rooms that may ask a clock: sources stamp events, the shell waits.
-const CLOCK_ROOMS: [&str; 6] = ["source", "sink", "live", "launch", "demo", "once"];
+const CLOCK_ROOMS: [&str; 7] = ["source", "sink", "live", "player", "launch", "demo", "once"];
 
 #[test]
 fn layers_point_downwards_only() {

@@ -1,0 +1,63 @@
+//! The keys of a replay: they come before those of the live view.
+
+use crate::{replay::Command, ui};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What the help says of them.
+pub const HELP: [(&str, &str); 8] = [
+    ("Space", "play, or pause"),
+    ("← →", "a hundredth back, forward"),
+    ("Shift-← →", "a tenth back, forward"),
+    ("Home End", "beginning, end"),
+    ("[ ]", "step before, next"),
+    ("< >", "slower, faster"),
+    ("m M", "next mark, before"),
+    ("t T", "next trouble, before"),
+];
+
+/// Whether a command of the live view has no key, or another one, in a replay.
+pub fn replaces(command: ui::Command) -> bool {
+    use ui::Command::{First, Freeze, Last, Left, Right};
+    matches!(command, Freeze | Left | Right | First | Last)
+}
+
+/// The command of a key, if it is one of a replay. Only presses and repeats count.
+pub fn command(key: KeyEvent) -> Option<Command> {
+    if key.kind == KeyEventKind::Release || key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+        return None;
+    }
+    let far = if key.modifiers.contains(KeyModifiers::SHIFT) { 10 } else { 1 };
+    Some(match key.code {
+        KeyCode::Char(' ') => Command::Play,
+        KeyCode::Left => Command::Hundredths(-far),
+        KeyCode::Right => Command::Hundredths(far),
+        KeyCode::Home => Command::Start,
+        KeyCode::End => Command::End,
+        KeyCode::Char('[') => Command::PreviousStep,
+        KeyCode::Char(']') => Command::NextStep,
+        KeyCode::Char('<') => Command::Slower,
+        KeyCode::Char('>') => Command::Faster,
+        KeyCode::Char('m') => Command::NextMark,
+        KeyCode::Char('M') => Command::PreviousMark,
+        KeyCode::Char('t') => Command::NextTrouble,
+        KeyCode::Char('T') => Command::PreviousTrouble,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_seek_step_and_leave_the_rest_to_the_live_view() {
+        let key = |code, modifiers| command(KeyEvent::new(code, modifiers));
+        assert_eq!(key(KeyCode::Left, KeyModifiers::NONE), Some(Command::Hundredths(-1)));
+        assert_eq!(key(KeyCode::Right, KeyModifiers::SHIFT), Some(Command::Hundredths(10)));
+        assert_eq!(key(KeyCode::Char('M'), KeyModifiers::SHIFT), Some(Command::PreviousMark));
+        for other in [KeyCode::Char('q'), KeyCode::Char('h'), KeyCode::Char('1'), KeyCode::Enter, KeyCode::Up] {
+            assert_eq!(key(other, KeyModifiers::NONE), None, "{other:?}");
+        }
+        assert_eq!(key(KeyCode::Left, KeyModifiers::CONTROL), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
+
+use crate::{
+    findings::findings,
+    keys,
+    live::{self, End},
+    replay::{Progress, Replay, tape::Tape},
+    session::Session,
+    term::Screen,
+    theme::Theme,
+    ui::Ui,
+    view,
+};
+use crossterm::event::{Event as Input, EventStream};
+use std::{io, thread, time::Duration};
+use tokio::{
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Instant, MissedTickBehavior, interval},
+};
+
+/// At most ten pictures a second.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// What one tick may advance by: where folding is slower than playing, the playing slows down.
+const TICK_MAX: Duration = Duration::from_millis(200);
+
+/// At least one picture a second, so that a terminal that is gone is noticed.
+const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// What the reading thread says.
+enum Said {
+    /// So many bytes were read, and this is known by then.
+    Read(u64, Box<Session>),
+    /// Everything was.
+    Loaded(Box<Replay>),
+}
+
+/// Plays a tape until the user, a signal or the terminal ends it; it opens at its end. Needs a tokio runtime around it.
+///
+/// # Errors
+/// When there is no terminal. One that goes away later is an end, not an error.
+pub async fn play(tape: Tape, theme: &Theme) -> io::Result<End> {
+    let mut signals = live::signals()?;
+    let mut screen = Screen::take()?;
+    let mut inputs = EventStream::new();
+    let mut picture = Picture { total: tape.bytes(), ..Picture::default() };
+    let mut loading = load(tape)?;
+    let mut frame = interval(FRAME);
+    frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut ticked, mut drawn) = (Instant::now(), None::<Instant>);
+    let (mut dirty, mut open) = (true, true);
+    while !picture.ui.quit {
+        tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
+            input = live::next(&mut inputs) => {
+                // No more input: the terminal is gone.
+                let Some(Ok(input)) = input else { return Ok(End::Quit) };
+                picture.input(&input);
+                dirty = true;
+            }
+            _ = frame.tick() => {
+                let passed = ticked.elapsed().min(TICK_MAX);
+                ticked = Instant::now();
+                dirty |= picture.tick(passed);
+                if dirty || drawn.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST) {
+                    if picture.draw(&mut screen, theme).is_err() {
+                        return Ok(End::Quit);
+                    }
+                    drawn = Some(Instant::now());
+                    dirty = false;
+                }
+            }
+            said = loading.recv(), if open => {
+                open = said.is_some();
+                if let Some(said) = said {
+                    picture.hear(said);
+                    dirty = true;
+                }
+            }
+        }
+    }
+    Ok(End::Quit)
+}
+
+/// Reads on a thread of its own; what it says on the way is left out when nobody has heard the last.
+fn load(tape: Tape) -> io::Result<Receiver<Said>> {
+    let (tell, told) = channel(1);
+    thread::Builder::new().name("replay".into()).spawn(move || read(tape, &tell))?;
+    Ok(told)
+}
+
+fn read(tape: Tape, tell: &Sender<Said>) {
+    let mut told = Instant::now();
+    let replay = Replay::load(tape, |read, session| {
+        if told.elapsed() >= FRAME && tell.try_send(Said::Read(read, Box::new(session.clone()))).is_ok() {
+            told = Instant::now();
+        }
+    });
+    // With the viewer gone there is nobody left to tell.
+    let _ = tell.blocking_send(Said::Loaded(Box::new(replay)));
+}
+
+/// What is shown, and what the user looks at.
+#[derive(Default)]
+struct Picture {
+    /// Until the replay is there: what is known so far.
+    session: Session,
+    read: u64,
+    total: u64,
+    replay: Option<Box<Replay>>,
+    ui: Ui,
+}
+
+impl Picture {
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Read(read, session) => (self.read, self.session) = (read, *session),
+            Said::Loaded(replay) => {
+                self.session = Session::default();
+                self.replay = Some(replay);
+            }
+        }
+    }
+
+    fn input(&mut self, input: &Input) {
+        let Input::Key(key) = input else { return };
+        if let Some(command) = keys::replay::command(*key) {
+            if let Some(replay) = &mut self.replay {
+                replay.update(command);
+            }
+        } else if let Some(command) = keys::command(*key) {
+            let session = self.replay.as_ref().map_or(&self.session, |it| it.session());
+            self.ui.update(command, session);
+        }
+    }
+
+    /// Whether anything moved.
+    fn tick(&mut self, passed: Duration) -> bool {
+        let Some(replay) = self.replay.as_mut().filter(|it| it.head.playing) else { return false };
+        replay.tick(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
+        true
+    }
+
+    fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
+        let (session, progress) = match &self.replay {
+            Some(replay) => (replay.session(), Progress::Standing(replay.standing())),
+            None => (&self.session, Progress::Loading { read: self.read, total: self.total }),
+        };
+        let findings = findings(session);
+        let ui = &self.ui;
+        let mut scroll_most = 0;
+        screen.draw(|it| scroll_most = view::draw_replay(it, session, &findings, ui, theme, &progress))?;
+        self.ui.scroll = self.ui.scroll.min(scroll_most);
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! The text of a recording, and where in the file each byte of it stands: zstd frames, or plain lines.
+
+use std::io::{self, BufRead, Read};
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+
+/// Our frames need less; a hostile one must not make us allocate more.
+const WINDOW_LOG_MAX: u32 = 23;
+
+const CHUNK: usize = 64 << 10;
+
+/// A place between two lines that reading can go on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Where in the file the frame begins; in a plain file, any byte before the place.
+    pub offset: u64,
+    /// Bytes of its text before the place.
+    skip: u64,
+    /// Lines before the place.
+    pub(super) lines: u64,
+    compressed: bool,
+}
+
+/// Text, read chunk by chunk; no chunk holds bytes of two frames.
+pub(super) struct Text<R> {
+    from: R,
+    decoder: Option<Decoder<'static>>,
+    input: Chunk,
+    output: Chunk,
+    /// Where in the file `input` begins.
+    input_offset: u64,
+    /// Where in the file the frame begins that is being decoded, and how much text it has given.
+    frame: u64,
+    frame_text: u64,
+    inside: bool,
+    /// Whether the decoder may hold text that the last chunk had no room for.
+    full: bool,
+    /// Where `output` begins: its frame, and how much of the frame's text stands before it.
+    output_frame: u64,
+    output_text: u64,
+}
+
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    at: usize,
+    end: usize,
+}
+
+impl Chunk {
+    fn left(&self) -> &[u8] {
+        self.bytes.get(self.at..self.end).unwrap_or_default()
+    }
+
+    /// Replaces what is in it; false at the end of the file.
+    fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
+        self.bytes.resize(CHUNK, 0);
+        (self.at, self.end) = (0, 0);
+        while let Err(e) = from.read(&mut self.bytes).map(|read| self.end = read) {
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+        Ok(self.end > 0)
+    }
+}
+
+impl<R: Read> Text<R> {
+    /// Looks at the first bytes to tell zstd from plain lines.
+    pub(super) fn new(mut from: R) -> io::Result<Self> {
+        let mut magic = Vec::with_capacity(4);
+        from.by_ref().take(4).read_to_end(&mut magic)?;
+        let compressed = is_zstd(&magic);
+        let mut text = Self::at(from, &Place { compressed, ..Place::default() })?;
+        let end = magic.len();
+        let first = Chunk { bytes: magic, at: 0, end };
+        if compressed {
+            text.input = first;
+        } else {
+            text.output = first;
+            text.frame = end as u64;
+        }
+        Ok(text)
+    }
+
+    /// Goes on from a place; `from` stands at its offset.
+    pub(super) fn resume(from: R, place: &Place) -> io::Result<Self> {
+        let mut text = Self::at(from, place)?;
+        let mut skip = place.skip;
+        while skip > 0 {
+            let have = text.fill_buf()?.len() as u64;
+            if have == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let step = have.min(skip);
+            text.consume(usize::try_from(step).unwrap_or(CHUNK));
+            skip -= step;
+        }
+        Ok(text)
+    }
+
+    fn at(from: R, place: &Place) -> io::Result<Self> {
+        let decoder = place.compressed.then(Decoder::new).transpose()?;
+        let mut text = Self {
+            from,
+            decoder,
+            input: Chunk::default(),
+            output: Chunk::default(),
+            input_offset: place.offset,
+            frame: place.offset,
+            frame_text: 0,
+            inside: false,
+            full: false,
+            output_frame: place.offset,
+            output_text: 0,
+        };
+        if let Some(decoder) = &mut text.decoder {
+            decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))?;
+        }
+        Ok(text)
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        self.decoder.is_some()
+    }
+
+    /// Where the next byte stands.
+    pub(super) fn place(&self, lines: u64) -> Place {
+        let (offset, skip) = if self.output.left().is_empty() {
+            (self.frame, self.frame_text)
+        } else {
+            (self.output_frame, self.output_text + self.output.at as u64)
+        };
+        Place { offset, skip, lines, compressed: self.is_compressed() }
+    }
+
+    /// The next chunk of text; none at the end.
+    fn next(&mut self) -> io::Result<()> {
+        let Self { decoder, from, input, output, .. } = self;
+        let Some(decoder) = decoder else {
+            (self.output_frame, self.output_text) = (self.frame, 0);
+            output.fill(from)?;
+            self.frame += output.end as u64;
+            return Ok(());
+        };
+        output.bytes.resize(CHUNK, 0);
+        (output.at, output.end) = (0, 0);
+        loop {
+            if input.left().is_empty() && !self.full {
+                self.input_offset += input.end as u64;
+                if !input.fill(from)? {
+                    return if self.inside { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) };
+                }
+            }
+            if !self.inside {
+                decoder.reinit()?;
+                self.inside = true;
+            }
+            let mut fed = InBuffer::around(input.left());
+            let mut made = OutBuffer::around(output.bytes.as_mut_slice());
+            let hint = decoder.run(&mut fed, &mut made)?;
+            let (taken, written) = (fed.pos(), made.pos());
+            input.at += taken;
+            output.end = written;
+            self.full = written == CHUNK && hint != 0;
+            (self.output_frame, self.output_text) = (self.frame, self.frame_text);
+            self.frame_text += written as u64;
+            if hint == 0 {
+                self.inside = false;
+                self.frame = self.input_offset + input.at as u64;
+                self.frame_text = 0;
+            }
+            if written > 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<R: Read> Read for Text<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buf)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl<R: Read> BufRead for Text<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.output.left().is_empty() {
+            self.next()?;
+        }
+        Ok(self.output.left())
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.output.at = (self.output.at + amount).min(self.output.end);
+    }
+}
+
+/// A zstd frame, or one of the sixteen kinds of skippable frame.
+fn is_zstd(magic: &[u8]) -> bool {
+    matches!(magic, [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+}

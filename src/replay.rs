@@ -1,0 +1,284 @@
+//! A recording being played: the fold of its events up to a position that moves and jumps. Knows no clock.
+
+/// How several files become one.
+mod join;
+
+/// What a tape holds.
+pub mod index;
+
+/// Where it stands, and how fast it goes.
+pub mod playhead;
+
+/// Which files.
+pub mod find;
+
+/// Files as one stream of events.
+pub mod tape;
+
+use crate::{
+    event::{Event, Fact},
+    recording::Fault,
+    session::Session,
+    units::Stamp,
+};
+use index::{Folded, Index, Moment};
+use playhead::Playhead;
+use tape::{Cursor, Ending, Tape};
+
+/// What a key asks of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Play, or pause; at the end, play from the beginning.
+    Play,
+    /// The next higher speed.
+    Faster,
+    /// The next lower speed.
+    Slower,
+    /// So many hundredths of the whole, and not less than a second each: forward, or backward below 0.
+    Hundredths(i8),
+    /// The first event.
+    Start,
+    /// The last event.
+    End,
+    /// The end of the step before.
+    PreviousStep,
+    /// The end of the next step.
+    NextStep,
+    /// The mark before.
+    PreviousMark,
+    /// The next mark.
+    NextMark,
+    /// The trouble before.
+    PreviousTrouble,
+    /// The next trouble.
+    NextTrouble,
+}
+
+/// What a picture shows of a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The tape is read for the first time.
+    Loading {
+        /// Bytes read.
+        read: u64,
+        /// Bytes of the files.
+        total: u64,
+    },
+    /// It is there.
+    Standing(Standing),
+}
+
+/// Where a replay stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The time that is shown.
+    pub at: Stamp,
+    /// The time of the first event.
+    pub from: Stamp,
+    /// The time of the last.
+    pub to: Stamp,
+    /// The wall clock then, µs of Unix time.
+    pub unix_us: Option<u64>,
+    /// Whether it moves.
+    pub playing: bool,
+    /// Its speed in percent of the recorded one.
+    pub percent: u64,
+    /// The highest step done.
+    pub step: Option<u64>,
+    /// When the jobs named something.
+    pub marks: Vec<Stamp>,
+    /// When something went wrong.
+    pub troubles: Vec<Stamp>,
+    /// What is to be said here, and whether it is a warning.
+    pub word: Option<(String, bool)>,
+}
+
+/// A recording being played.
+pub struct Replay {
+    /// The files.
+    pub tape: Tape,
+    /// What they hold.
+    pub index: Index,
+    /// Where it stands.
+    pub head: Playhead,
+    folded: Folded,
+    cursor: Cursor,
+}
+
+impl Replay {
+    /// Reads the whole tape once and stands at its end. `tell` hears now and then how many bytes were read and
+    /// what is known by then.
+    pub fn load(tape: Tape, tell: impl FnMut(u64, &Session)) -> Self {
+        let (index, folded, cursor) = Index::build(&tape, tell);
+        let head = Playhead::new(index.from, index.to);
+        Self { tape, index, head, folded, cursor }
+    }
+
+    /// What was known then.
+    pub fn session(&self) -> &Session {
+        &self.folded.session
+    }
+
+    /// The highest step that was done then.
+    pub fn step(&self) -> Option<u64> {
+        self.folded.step
+    }
+
+    /// Takes a command.
+    pub fn update(&mut self, command: Command) {
+        match command {
+            Command::Play => {
+                self.head.playing = !self.head.playing;
+                if self.head.playing && self.head.is_at_end() {
+                    self.seek(self.head.from);
+                }
+            }
+            Command::Faster => self.head.faster(),
+            Command::Slower => self.head.slower(),
+            Command::Hundredths(count) => self.seek(self.head.hundredths(count.into())),
+            Command::Start => self.seek(self.head.from),
+            Command::End => self.seek(self.head.to),
+            Command::NextStep => self.next_step(),
+            Command::PreviousStep => self.jump(self.folded.began.unwrap_or(0)),
+            Command::NextMark => self.jump_to(after(self.index.marks.iter(), self.folded.place)),
+            Command::NextTrouble => self.jump_to(after(self.index.troubles.iter(), self.folded.place)),
+            Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
+            Command::PreviousTrouble => self.jump_to(before(self.index.troubles.iter(), self.folded.place)),
+        }
+    }
+
+    /// So much time went by, µs.
+    pub fn tick(&mut self, us: u64) {
+        if self.head.playing {
+            let at = self.head.tick(us);
+            self.fold_by(at);
+        }
+    }
+
+    /// What a user must know of how the recording ends: files that were not closed, damage, losses.
+    pub fn troubles_of_files(&self) -> Vec<String> {
+        let alone = self.tape.tracks.len() == 1;
+        let named = |(track, ending): (&tape::Track, &Ending)| {
+            let words = words(ending, track.header.is_some())?;
+            Some(if alone { words } else { format!("{}: {words}", track.name) })
+        };
+        self.tape.tracks.iter().zip(&self.index.endings).filter_map(named).collect()
+    }
+
+    /// Where it stands, for a picture.
+    pub fn standing(&self) -> Standing {
+        let trouble = self.index.troubles.iter().any(|it| it.place == self.folded.place);
+        let mut words: Vec<String> = self.moment().map(|it| it.text.raw().to_owned()).into_iter().collect();
+        let mut warns = trouble;
+        if self.head.is_at_end() {
+            let ends = self.troubles_of_files();
+            warns |= !ends.is_empty();
+            words.extend(ends);
+        }
+        Standing {
+            at: self.head.at,
+            from: self.head.from,
+            to: self.head.to,
+            unix_us: self.tape.unix_us(self.head.at),
+            playing: self.head.playing,
+            percent: self.head.percent(),
+            step: self.folded.step,
+            marks: self.index.marks.iter().map(|it| it.at).collect(),
+            troubles: self.index.troubles.iter().map(|it| it.at).collect(),
+            word: (!words.is_empty()).then(|| (words.join("; "), warns)),
+        }
+    }
+
+    /// The mark or trouble that it stands at.
+    pub fn moment(&self) -> Option<&Moment> {
+        let here = |it: &&Moment| it.place == self.folded.place;
+        self.index.troubles.iter().find(here).or_else(|| self.index.marks.iter().find(here))
+    }
+
+    /// Goes to a time: everything up to it has happened, and its second has come.
+    pub fn seek(&mut self, at: Stamp) {
+        self.restore(at < self.head.at, |it| it.session.now <= at);
+        self.fold_by(at);
+        self.head.at = at;
+    }
+
+    fn fold_by(&mut self, at: Stamp) {
+        while self.folded.place < self.index.events
+            && let Some((_, event)) = self.cursor.next_by(at)
+        {
+            self.folded.apply(&event);
+        }
+        // Between events time is told as seconds, as a source tells it to a live view.
+        self.folded.session.apply(&Event { at, fact: Fact::Second });
+    }
+
+    /// Goes to the place after so many events.
+    fn jump(&mut self, place: u64) {
+        self.restore(place < self.folded.place, |it| it.place <= place);
+        while self.folded.place < place
+            && let Some((_, event)) = self.cursor.next_by(Stamp(u64::MAX))
+        {
+            self.folded.apply(&event);
+        }
+        self.rest();
+    }
+
+    fn jump_to(&mut self, moment: Option<u64>) {
+        if let Some(place) = moment {
+            self.jump(place);
+        }
+    }
+
+    /// To where every rank that keeps up has done the step: just before the next one begins.
+    fn next_step(&mut self) {
+        let from = self.folded.place;
+        while self.folded.place < self.index.events
+            && let Some((at, event)) = self.cursor.next_by(Stamp(u64::MAX))
+        {
+            if self.folded.place > from && self.folded.begins_step(&event) {
+                self.cursor.put_back(at, event);
+                break;
+            }
+            self.folded.apply(&event);
+        }
+        self.rest();
+    }
+
+    /// A place is looked at: the picture stands still there.
+    fn rest(&mut self) {
+        self.head.at = self.folded.session.now.max(self.head.from).min(self.head.to);
+        self.head.playing = false;
+    }
+
+    /// Takes up the last session kept before a place, where that is the shorter way.
+    fn restore(&mut self, backward: bool, is_before: impl Fn(&Folded) -> bool) {
+        let Some(checkpoint) = self.index.before(is_before) else { return };
+        if backward || checkpoint.folded.place > self.folded.place {
+            self.folded = checkpoint.folded.clone();
+            self.cursor = self.tape.resume(&checkpoint.bookmark);
+        }
+    }
+}
+
+fn after<'a>(mut moments: impl Iterator<Item = &'a Moment>, place: u64) -> Option<u64> {
+    moments.find(|it| it.place > place).map(|it| it.place)
+}
+
+fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) -> Option<u64> {
+    moments.rev().find(|it| it.place < place).map(|it| it.place)
+}
+
+/// What a user must know of an ending; nothing where all is well. A captured stream has no last line.
+fn words(ending: &Ending, has_header: bool) -> Option<String> {
+    match ending {
+        Ending::Closed(closed) if closed.lost > 0 => {
+            Some(format!("{} events were lost while recording: the disk was too slow", closed.lost))
+        }
+        Ending::Closed(_) => None,
+        Ending::Open => has_header.then(|| "not closed: its writer was killed here, or still writes".to_owned()),
+        Ending::Fault(fault) => Some(match fault {
+            Fault::Cut { .. } => format!("not closed: {fault}"),
+            _ => fault.to_string(),
+        }),
+    }
+}

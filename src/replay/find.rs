@@ -1,0 +1,149 @@
+//! Which files are replayed together: those of one run.
+
+use super::tape::{Tape, Track};
+use crate::{
+    event::{Event, Fact, Line},
+    recording::{Entry, Fault, Header, Reader},
+    sink::store::ENDING,
+    text::Foreign,
+};
+use anyhow::{Context, Result, bail};
+use std::{
+    cmp::Reverse,
+    fs::{self, File},
+    io::{self, Seek},
+    path::{Path, PathBuf},
+};
+
+/// Lines of a file that are searched for the run's id.
+const LINES: usize = 4096;
+
+/// What is said where there is no recording.
+const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
+
+/// A tape and what is to be said of how it was chosen.
+pub struct Found {
+    /// The files of one run.
+    pub tape: Tape,
+    /// A line each.
+    pub notes: Vec<String>,
+}
+
+/// Opens the files, and of a directory those of the newest run in it.
+///
+/// # Errors
+/// When a file cannot be opened, is no recording, is of a newer format or holds nothing, and when files are of
+/// different runs.
+pub fn find(paths: &[PathBuf]) -> Result<Found> {
+    if let [directory] = paths
+        && directory.is_dir()
+    {
+        return newest(directory);
+    }
+    let openings = paths.iter().map(|it| open(it)).collect::<Result<Vec<_>>>()?;
+    let mut runs = openings.iter().filter_map(|it| Some((it.run.as_ref()?, &it.track.name)));
+    if let Some((run, first)) = runs.next()
+        && let Some((_, other)) = runs.find(|(it, _)| *it != run)
+    {
+        bail!("{first} and {other} are of different runs: replay the files of one run");
+    }
+    let tape = Tape::new(openings.into_iter().map(|it| it.track).collect());
+    Ok(Found { tape, notes: Vec::new() })
+}
+
+/// The files of the run that began last.
+fn newest(directory: &Path) -> Result<Found> {
+    let shown = Foreign::new(directory.to_string_lossy());
+    let (mut openings, mut notes) = (Vec::new(), Vec::new());
+    for path in files(directory).with_context(|| format!("cannot read {shown}: {ADVICE}"))? {
+        match open(&path) {
+            Ok(it) => openings.push(it),
+            Err(e) => notes.push(format!("left out: {e:#}")),
+        }
+    }
+    openings.sort_by_key(|it| Reverse(it.track.header.as_ref().map(|it| it.started_unix_us)));
+    let files = openings.len();
+    let Some(first) = openings.first() else {
+        notes.truncate(3);
+        let why = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+        bail!("there is no recording in {shown}{why}: {ADVICE}");
+    };
+    let run = first.run.clone();
+    let mut place = 0;
+    openings.retain(|it| {
+        place += 1;
+        place == 1 || (run.is_some() && it.run == run)
+    });
+    let names: Vec<String> = openings.iter().map(|it| it.track.name.to_string()).collect();
+    let of = if files == openings.len() { String::new() } else { format!(", the newest of {files} recordings there") };
+    notes.push(format!("replaying {}{of}", names.join(", ")));
+    Ok(Found { tape: Tape::new(openings.into_iter().map(|it| it.track).collect()), notes })
+}
+
+/// The recordings in a directory, by name.
+pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?.flatten();
+    let mut files: Vec<PathBuf> = entries
+        .filter(|it| it.file_name().to_string_lossy().ends_with(ENDING))
+        .map(|it| it.path())
+        .filter(|it| it.is_file())
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+struct Opening {
+    track: Track,
+    run: Option<String>,
+}
+
+fn open(path: &Path) -> Result<Opening> {
+    let name = Foreign::new(path.to_string_lossy());
+    let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    if file.metadata()?.is_dir() {
+        bail!("{name} is a directory: name it alone, or name files");
+    }
+    let (header, run) = beginning(&file).with_context(|| format!("cannot replay {name}"))?;
+    file.rewind()?;
+    Ok(Opening { track: Track::new(file, name, header)?, run })
+}
+
+/// The header, and the id of the first run that is told of.
+fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
+    let mut header = None;
+    let mut events = 0;
+    let mut entries = Reader::new(file)?;
+    for entry in entries.by_ref().take(LINES) {
+        match entry {
+            Ok(Entry::Header(it)) => header = Some(it),
+            Ok(Entry::Event(Event { fact, .. })) => {
+                events += 1;
+                if let Some(run) = run(&fact) {
+                    return Ok((header, Some(run)));
+                }
+            }
+            Ok(Entry::Closed(_) | Entry::Unknown) => {}
+            Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
+            // What was read before the end of a cut file is there.
+            Err(_) if events > 0 => break,
+            Err(fault @ Fault::Cut { .. }) if header.is_some() => {
+                bail!("nothing had happened when its writer was killed, or has yet ({fault})")
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    if events == 0 {
+        bail!("{}; {ADVICE}", if header.is_some() { "nothing happened while it was written" } else { "it is empty" });
+    }
+    Ok((header, None))
+}
+
+fn run(fact: &Fact) -> Option<String> {
+    match fact {
+        Fact::Probe { line, .. } => match &**line {
+            Line::Hello(hello) => hello.run.clone(),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,267 @@
+//! A replay has the session that live had, at every place and time, and opens whatever a file may hold.
+
+use crate::{
+    pty::{PATIENCE, Terminal, until},
+    story::usual,
+};
+use gpuwatch::{
+    event::{
+        Event, Fact, Line, ProbeId,
+        wire::{Counters, Edge, Mark, Sample},
+    },
+    findings::findings,
+    recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
+    replay::{Command, Replay, find::find},
+    session::Session,
+    units::Stamp,
+};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// A step that no rank of the story has done.
+const FIRST: u64 = 1_001;
+
+fn header() -> String {
+    encode_header(&Header {
+        format: FORMAT,
+        gpuwatch: "0".into(),
+        host: "h".into(),
+        started_unix_us: 1_795_214_453_000_000,
+        monotonic_us: 0,
+    })
+}
+
+fn lines(events: &[Event]) -> Vec<String> {
+    let line = |it: &Event| {
+        let mut line = String::new();
+        encode(it, &mut line);
+        line
+    };
+    std::iter::once(header()).chain(events.iter().map(line)).collect()
+}
+
+/// Frames of so many lines; the last is left open where the writer was killed.
+fn file(dir: &Path, name: &str, lines: &[String], frame: usize, killed: bool) -> PathBuf {
+    let path = dir.join(name);
+    let mut out = fs::File::create(&path).unwrap();
+    for (place, part) in lines.chunks(frame).enumerate() {
+        let mut encoder = zstd::Encoder::new(&mut out, 1).unwrap();
+        encoder.include_checksum(true).unwrap();
+        part.iter().for_each(|it| encoder.write_all(it.as_bytes()).unwrap());
+        if killed && (place + 1) * frame >= lines.len() {
+            encoder.flush().unwrap();
+            drop(encoder);
+        } else {
+            encoder.finish().unwrap();
+        }
+    }
+    path
+}
+
+/// The usual story, then ranks that step five times a second, with a mark now and then.
+fn events(seconds: u64, ranks: u32) -> Vec<Event> {
+    let story = usual();
+    let from = story.now;
+    let mut events = story.events;
+    events.retain(|it| it.fact != Fact::Second);
+    // Steps go on from where the story's end.
+    for step in FIRST..FIRST + seconds * 5 {
+        let at = from + (step - FIRST) * SECOND / 5;
+        for rank in 0..ranks {
+            let at_us = at + u64::from(rank) * 1000;
+            let line = |line| Event {
+                at: Stamp(at_us),
+                fact: Fact::Probe { probe: ProbeId(100 + rank), line: Box::new(line) },
+            };
+            let noise = step.wrapping_mul(6_364_136_223_846_793_005).rotate_left(rank) % 4096 * 512;
+            let allocated = (40 << 30) + step * 4096 + noise;
+            let values = std::array::from_fn(|it| (it < 14).then_some(allocated + it as u64 * 512));
+            events.push(line(Line::Sample(Sample {
+                seq: Some(step * 2),
+                at_us,
+                device: 0,
+                edge: Edge::Step,
+                step: Some(step),
+                counters: Counters::from_values(&values),
+            })));
+            if step % 100 == 0 {
+                let value = i64::try_from(step / 100).ok();
+                events.push(line(Line::Mark(Mark { seq: Some(step * 2 + 1), at_us, name: "epoch".into(), value })));
+            }
+        }
+    }
+    events
+}
+
+fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Session {
+    let mut session = Session::default();
+    events.into_iter().for_each(|it| session.apply(it));
+    session
+}
+
+fn load(paths: &[PathBuf]) -> Replay {
+    Replay::load(find(paths).unwrap().tape, |_, _| {})
+}
+
+#[test]
+fn every_place_has_the_session_and_the_findings_that_live_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = events(300, 3);
+    let path = file(dir.path(), "a.jsonl.zst", &lines(&events), 700, true);
+    let mut replay = load(&[path]);
+    let live = fold(&events);
+    assert_eq!(*replay.session(), live);
+    assert_eq!(findings(replay.session()), findings(&live));
+    // Stamps that never fall, as the fold has them.
+    let mut now = Stamp(0);
+    let times: Vec<Stamp> = events
+        .iter()
+        .map(|it| {
+            now = now.max(it.at);
+            now
+        })
+        .collect();
+    let span = replay.index.to.since(replay.index.from);
+    for share in [93, 7, 50, 51, 0, 100, 33, 99, 1] {
+        let at = Stamp(replay.index.from.0 + span * share / 100);
+        replay.seek(at);
+        let mut live = fold(events.iter().zip(&times).filter(|(_, time)| **time <= at).map(|(it, _)| it));
+        live.apply(&Event { at, fact: Fact::Second });
+        assert!(*replay.session() == live, "at {share} %");
+        assert_eq!(findings(replay.session()), findings(&live));
+    }
+}
+
+#[test]
+fn steps_marks_and_the_end_are_reached_and_the_cut_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "a.jsonl.zst", &lines(&events(60, 3)), 100, true);
+    let mut replay = load(&[path]);
+    assert!(replay.head.is_at_end());
+    let word = replay.standing().word.unwrap();
+    assert!(word.0.contains("not closed") && word.1, "{word:?}");
+    assert_eq!(replay.step(), Some(1300));
+    for step in [1299, 1298, 1297] {
+        replay.update(Command::PreviousStep);
+        assert_eq!(replay.step(), Some(step));
+    }
+    replay.update(Command::NextStep);
+    let steps: Vec<_> = (100..103).map(|it| replay.session().process(ProbeId(it)).unwrap().devices[0].step).collect();
+    assert_eq!(steps, [Some(1298); 3], "every rank has done it");
+    replay.update(Command::PreviousMark);
+    assert_eq!(replay.moment().unwrap().text.raw(), "epoch 12");
+    replay.update(Command::NextMark);
+    assert_eq!(replay.moment().unwrap().text.raw(), "epoch 13");
+    replay.update(Command::End);
+    replay.update(Command::Play);
+    assert!(replay.head.playing && replay.head.at == replay.head.from, "from the end it begins anew");
+    replay.update(Command::Faster);
+    replay.tick(3 * SECOND);
+    assert_eq!(replay.head.at.since(replay.head.from), 6 * SECOND);
+    (0..200).for_each(|_| replay.tick(SECOND));
+    assert!(!replay.head.playing && replay.step() == Some(1300));
+}
+
+#[test]
+fn a_closed_recording_has_nothing_to_say_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut all = lines(&usual().events);
+    all.push(encode_closed(&Closed::default()));
+    let path = file(dir.path(), "a.jsonl.zst", &all, 10, false);
+    assert_eq!(load(&[path]).troubles_of_files(), Vec::<String>::new());
+    // Without its last line it was not closed, also where the last frame is whole.
+    all.pop();
+    let path = file(dir.path(), "b.jsonl.zst", &all, 10, false);
+    assert!(load(&[path]).troubles_of_files()[0].contains("not closed"));
+}
+
+#[test]
+fn files_that_cannot_be_replayed_are_named_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = header().replace("\"format\":1", "\"format\":2");
+    for (name, bytes, reason) in [
+        ("empty", &b""[..], "it is empty"),
+        ("notes", b"hello\n", "it is no recording"),
+        ("newer", newer.as_bytes(), "use a newer one"),
+        ("header", header().as_bytes(), "nothing happened"),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let said = format!("{:#}", find(&[path]).err().unwrap());
+        assert!(said.contains(name) && said.contains(reason), "{said}");
+    }
+    let said = format!("{:#}", find(&[dir.path().join("missing")]).err().unwrap());
+    assert!(said.contains("missing") && said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let events: Vec<Event> = usual().events.into_iter().filter(|it| it.fact != Fact::Second).take(40).collect();
+    let bytes = fs::read(file(dir.path(), "a.jsonl.zst", &lines(&events), 12, false)).unwrap();
+    let path = dir.path().join("b.jsonl.zst");
+    for cut in 0..bytes.len() {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let Ok(found) = find(std::slice::from_ref(&path)) else { continue };
+        let replay = Replay::load(found.tape, |_, _| {});
+        assert!(!replay.troubles_of_files().is_empty(), "a cut at {cut} is not said");
+        let places = usize::try_from(replay.index.events).unwrap();
+        assert!(*replay.session() == fold(events.iter().take(places)), "cut at {cut}");
+    }
+    for place in 0..bytes.len() {
+        let mut bad = bytes.clone();
+        bad[place] ^= 0x55;
+        fs::write(&path, &bad).unwrap();
+        if let Ok(found) = find(std::slice::from_ref(&path)) {
+            let mut replay = Replay::load(found.tape, |_, _| {});
+            replay.update(Command::Start);
+            replay.update(Command::End);
+        }
+    }
+}
+
+#[test]
+fn a_replay_in_a_terminal_opens_at_the_end_seeks_and_quits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(dir.path(), "a.jsonl.zst", &lines(&events(60, 2)), 100, true);
+    let mut terminal = Terminal::start(&["replay", path.to_str().unwrap()], &[]);
+    terminal.shows("step 1300");
+    terminal.shows("not closed");
+    terminal.press("[");
+    terminal.shows("step 1299");
+    terminal.press("\x1b[H");
+    assert!(until(PATIENCE, || !terminal.text().contains("step 1299")), "{}", terminal.text());
+    terminal.press("?");
+    terminal.shows("play, or pause");
+    terminal.press("?q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+/// An hour of eight ranks at five steps a second, its writer killed.
+#[test]
+fn an_hour_of_eight_ranks_is_opened_and_sought_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full");
+    let path = file(dir.path(), "a.jsonl.zst", &lines(&events(if full { 3600 } else { 120 }, 8)), 12_000, true);
+    let begun = Instant::now();
+    let mut replay = load(std::slice::from_ref(&path));
+    let opened = begun.elapsed();
+    let mut slowest = std::time::Duration::ZERO;
+    for share in (0..100).map(|it| it * 37 % 100) {
+        let at = replay.index.from.0 + replay.index.to.since(replay.index.from) * share / 100;
+        let begun = Instant::now();
+        replay.seek(Stamp(at));
+        slowest = slowest.max(begun.elapsed());
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|it| it.starts_with("VmHWM")).unwrap();
+    let bytes = fs::metadata(&path).unwrap().len();
+    println!("{} events, {bytes} bytes: opened in {opened:?}, slowest seek {slowest:?}, {peak}", replay.index.events);
+    assert!(replay.index.events > 4000);
+}
