@@ -30,13 +30,13 @@ pub(super) struct Text<R> {
     input_offset: u64,
     /// Where in the file the frame begins that is being decoded, and how much text it has given.
     frame: u64,
-    frame_text: u64,
+    given: u64,
     inside: bool,
     /// Whether the decoder may hold text that the last chunk had no room for.
     full: bool,
     /// Where `output` begins: its frame, and how much of the frame's text stands before it.
-    output_frame: u64,
-    output_text: u64,
+    output_at: u64,
+    output_skip: u64,
 }
 
 #[derive(Default)]
@@ -107,11 +107,11 @@ impl<R: Read> Text<R> {
             output: Chunk::default(),
             input_offset: place.offset,
             frame: place.offset,
-            frame_text: 0,
+            given: 0,
             inside: false,
             full: false,
-            output_frame: place.offset,
-            output_text: 0,
+            output_at: place.offset,
+            output_skip: 0,
         };
         if let Some(decoder) = &mut text.decoder {
             decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))?;
@@ -126,9 +126,9 @@ impl<R: Read> Text<R> {
     /// Where the next byte stands.
     pub(super) fn place(&self, lines: u64) -> Place {
         let (offset, skip) = if self.output.left().is_empty() {
-            (self.frame, self.frame_text)
+            (self.frame, self.given)
         } else {
-            (self.output_frame, self.output_text + self.output.at as u64)
+            (self.output_at, self.output_skip + self.output.at as u64)
         };
         Place { offset, skip, lines, compressed: self.is_compressed() }
     }
@@ -137,7 +137,7 @@ impl<R: Read> Text<R> {
     fn next(&mut self) -> io::Result<()> {
         let Self { decoder, from, input, output, .. } = self;
         let Some(decoder) = decoder else {
-            (self.output_frame, self.output_text) = (self.frame, 0);
+            (self.output_at, self.output_skip) = (self.frame, 0);
             output.fill(from)?;
             self.frame += output.end as u64;
             return Ok(());
@@ -162,12 +162,12 @@ impl<R: Read> Text<R> {
             input.at += taken;
             output.end = written;
             self.full = written == CHUNK && hint != 0;
-            (self.output_frame, self.output_text) = (self.frame, self.frame_text);
-            self.frame_text += written as u64;
+            (self.output_at, self.output_skip) = (self.frame, self.given);
+            self.given += written as u64;
             if hint == 0 {
                 self.inside = false;
                 self.frame = self.input_offset + input.at as u64;
-                self.frame_text = 0;
+                self.given = 0;
             }
             if written > 0 {
                 return Ok(());

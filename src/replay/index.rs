@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Sessions kept at most: what a seek costs is what lies between two of them.
-pub const CHECKPOINTS: usize = 64;
+pub const CHECKPOINTS: usize = 24;
 
 /// Events between two sessions of a short tape.
 const SPACING: u64 = 512;

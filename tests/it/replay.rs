@@ -53,7 +53,9 @@ fn file(dir: &Path, name: &str, lines: &[String], frame: usize, killed: bool) ->
     for (place, part) in lines.chunks(frame).enumerate() {
         let mut encoder = zstd::Encoder::new(&mut out, 1).unwrap();
         encoder.include_checksum(true).unwrap();
-        part.iter().for_each(|it| encoder.write_all(it.as_bytes()).unwrap());
+        for line in part {
+            encoder.write_all(line.as_bytes()).unwrap();
+        }
         if killed && (place + 1) * frame >= lines.len() {
             encoder.flush().unwrap();
             drop(encoder);
