@@ -186,7 +186,7 @@ fn descriptors_that_the_job_closed_are_not_touched_again() {
     job.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(viewer.rest().len(), 0);
     eventually("it says why", || job.dir.path().join(format!("{pid}.log")).exists());
-    assert!(!job.socket(pid).exists());
+    eventually("its socket is gone", || !job.socket(pid).exists());
     job.end();
 }
 
