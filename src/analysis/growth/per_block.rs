@@ -5,7 +5,7 @@
 //! the most frequent is found in constant memory (space-saving, Metwally, Agrawal and El Abbadi 2005).
 
 /// Quotients counted at once.
-const KEPT: usize = 32;
+const KEPT: usize = 64;
 
 /// Steps back that a step is compared with.
 pub(super) const NEAR: usize = 4;
@@ -49,10 +49,11 @@ impl PerBlock {
         }
     }
 
-    /// Bytes per block, where one value stands out.
-    pub(super) fn typical(&self) -> Option<f64> {
-        let best = self.kept.iter().max_by_key(|it| it.sure())?;
-        let next = self.kept.iter().filter(|it| it.value.to_bits() != best.value.to_bits()).map(Quotient::sure).max();
-        (best.sure() >= ENOUGH && best.sure() >= 2 * next.unwrap_or(0)).then_some(best.value)
+    /// Bytes per block: of the quotients that are about as frequent as any, the one nearest to `about`. Where
+    /// lengths are multiples of something, batches one apart are nearly as frequent as those that are alike.
+    pub(super) fn typical(&self, about: f64) -> Option<f64> {
+        let most = self.kept.iter().map(Quotient::sure).max().filter(|it| *it >= ENOUGH)?;
+        let frequent = self.kept.iter().filter(|it| 2 * it.sure() >= most).map(|it| it.value);
+        frequent.min_by(|a, b| (a - about).abs().total_cmp(&(b - about).abs()))
     }
 }

@@ -270,7 +270,7 @@ impl Alert {
             return (slope, half);
         }
         let (blocks, of_blocks) = self.blocks_line.slope().unwrap_or((0.0, 0.0));
-        let counted = self.per_block.typical().map(|per| (per * blocks, per * of_blocks));
+        let counted = self.per_block.typical(slope / blocks).map(|per| (per * blocks, per * of_blocks));
         let (slope, half) = counted.filter(|it| (it.0 - slope).abs() <= DISAGREE * half).unwrap_or((slope, half));
         (slope.max(LEAST_BLOCK * blocks), half)
     }

@@ -1,0 +1,192 @@
+//! Shapes that memory takes, each judged as an engineer would by eye; and what the session feeds the detector with.
+
+use super::properties::{feed, noise};
+use crate::story::{GIB, MIB, Story, counters};
+use gpuwatch::{
+    analysis::{
+        episode::{Axis, End, Episode, Resource},
+        growth::{Growth, Observation},
+    },
+    event::wire::Counters,
+    units::Stamp,
+};
+
+/// One sample a step of live allocations: blocks, and bytes beyond what those have.
+fn allocated(steps: impl IntoIterator<Item = u64>, shape: impl Fn(u64) -> (u64, u64)) -> Growth {
+    feed(steps.into_iter().map(|step| {
+        let (blocks, bytes) = shape(step);
+        Observation {
+            step: Some(step),
+            at: Stamp(step * 10_000),
+            allocated: Some(GIB + blocks * 4096 + bytes),
+            blocks: Some(100 + blocks),
+            ..Observation::default()
+        }
+    }))
+}
+
+fn one(growth: &Growth) -> Episode {
+    let all: Vec<_> = growth.episodes().copied().collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0]
+}
+
+#[test]
+fn a_leak_is_found_within_twenty_steps_and_measured() {
+    let it = one(&allocated(1..=400, |step| (step.saturating_sub(200), 0)));
+    assert_eq!((it.since_step, it.first_alert_step, it.resolved), (201, 221, None));
+    assert!((it.bytes_per_step - 4096.0).abs() < 1e-6 && it.gained == 200 * 4096, "{it:?}");
+    assert!((it.blocks_per_step.unwrap() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn half_a_kibibyte_is_found_and_measured_under_a_hundred_megabytes_of_lengths() {
+    let lengths = |step| noise(3, step, 40) * (5 << 19);
+    let it = one(&allocated(1..=1500, |step| (step.saturating_sub(500), lengths(step))));
+    assert_eq!((it.since_step, it.first_alert_step), (501, 521));
+    assert!((it.bytes_per_step / 4096.0 - 1.0).abs() < 0.01, "{it:?}");
+    assert!(it.interval.0 <= it.bytes_per_step && it.bytes_per_step <= it.interval.1);
+}
+
+#[test]
+fn what_breathes_is_not_growth() {
+    let shapes: [fn(u64) -> (u64, u64); 8] = [
+        |_| (0, 0),
+        |step| (0, noise(1, step, 1 << 26)),
+        // The first steps make what the run keeps; an average of the weights is begun at step 300.
+        |step| (step.min(6) * 9 + u64::from(step >= 300) * 40, 0),
+        // After every evaluation its last tensors are still alive for a step; the first time for good.
+        |step| (u64::from(step >= 97) * 3 + u64::from(step.is_multiple_of(97)) * 5, 0),
+        // Rarely something is not there.
+        |step| (9 - u64::from(step.is_multiple_of(131)) * 9, 0),
+        // Two optimizers in turn.
+        |step| ((step % 2) * 30, (step % 2) * MIB),
+        // Detections: another count every time.
+        |step| (noise(2, step, 40), noise(4, step, 1 << 22)),
+        // A metric's state, emptied every 12 steps.
+        |step| (step % 12, 0),
+    ];
+    for (place, shape) in shapes.iter().enumerate() {
+        let found = allocated(1..=6000, shape);
+        assert_eq!(found.episodes().count(), 0, "shape {place}: {:?}", found.episodes().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_fills_up_is_told_once_and_comes_to_rest() {
+    let it = one(&allocated(1..=2000, |step| (step.saturating_sub(100).min(300), 0)));
+    assert_eq!(it.resolved.map(|it| it.end), Some(End::Plateau));
+    assert!(it.resolved.unwrap().step < 600, "{it:?}");
+}
+
+#[test]
+fn a_sawtooth_is_told_once_and_known_then() {
+    let it = one(&allocated(1..=6000, |step| (step % 250, 0)));
+    assert_eq!(it.resolved.map(|it| (it.step, it.end)), Some((250, End::Released)));
+}
+
+#[test]
+fn a_leak_under_a_sawtooth_is_found() {
+    let found = allocated(1..=3000, |step| (step / 2 + step % 60 * 3, 0));
+    let last = found.episodes().last().copied().unwrap();
+    assert_eq!(last.resolved, None);
+    assert!((last.bytes_per_step / 2048.0 - 1.0).abs() < 0.05, "{last:?}");
+}
+
+#[test]
+fn gaps_and_a_strided_history_change_no_verdict() {
+    let leak = |step: u64| (step.saturating_sub(2_000), 0);
+    let strided = one(&allocated((1..=40_000).step_by(64), leak));
+    assert!((1_936..=2_065).contains(&strided.since_step), "{strided:?}");
+    assert!((strided.bytes_per_step - 4096.0).abs() < 1.0);
+    let gaps = one(&allocated((1..=9000).filter(|it| it % 1000 < 400), leak));
+    assert!((gaps.bytes_per_step - 4096.0).abs() < 1.0, "{gaps:?}");
+    assert_eq!(allocated((1..=40_000).step_by(64), |step| (noise(1, step, 9), 0)).episodes().count(), 0);
+}
+
+#[test]
+fn a_restart_ends_what_lasted_and_begins_anew() {
+    let row = |step: u64, at: u64| Observation {
+        step: Some(step),
+        at: Stamp(at),
+        allocated: Some(GIB + step * MIB),
+        blocks: Some(100 + step),
+        ..Observation::default()
+    };
+    let found = feed((1..=100).map(|it| row(it, it)).chain((1..=100).map(|it| row(it, 100 + it))));
+    let all: Vec<_> = found.episodes().copied().collect();
+    assert_eq!(all.len(), 2);
+    assert_eq!(all[0].resolved.map(|it| (it.step, it.end)), Some((1, End::Restarted)));
+    assert_eq!((all[1].since_step, all[1].resolved), (all[0].since_step, None));
+}
+
+#[test]
+fn a_job_without_steps_is_watched_by_the_second() {
+    let seen = |it: u64| Observation {
+        at: Stamp(it * 1_000_000),
+        allocated: Some(GIB + it * MIB),
+        blocks: Some(it),
+        ..Observation::default()
+    };
+    let found = feed((0..900).map(seen));
+    let it = one(&found);
+    assert_eq!((found.axis(), it.axis), (Some(Axis::Seconds), Axis::Seconds));
+    assert!((300..=340).contains(&it.first_alert_step), "{it:?}");
+    // Loading a model is not judged, and the first step ends the count of seconds.
+    assert_eq!(feed((0..280).map(seen)).episodes().count(), 0);
+    let found = feed((0..900).map(seen).chain([Observation { step: Some(1), at: Stamp(1 << 40), ..seen(900) }]));
+    assert_eq!(one(&found).resolved.map(|it| it.end), Some(End::Restarted));
+    assert_eq!(found.axis(), Some(Axis::Steps));
+}
+
+/// Every episode of the first process.
+fn told(story: &Story) -> Vec<Episode> {
+    story.session().processes[0].devices[0].growth.episodes().copied().collect()
+}
+
+#[test]
+fn what_the_driver_charges_is_given_to_whom_it_belongs() {
+    // Rank 0 grows outside of its allocator; a tenant that is not probed grows on the other device.
+    let mut story = Story::default();
+    for it in 0..2 {
+        story.device(it, 20 * GIB, &[]).probe(it, 4000 + it, it, None);
+    }
+    for step in 1..=200 {
+        for it in 0..2 {
+            story.wait(500_000).sample(it, step, counters(8 * GIB, GIB));
+        }
+        let reserved = counters(8 * GIB, GIB).reserved.unwrap();
+        story.device(0, 30 * GIB + step * MIB, &[(4000, reserved + GIB + step * MIB)]);
+        story.device(1, 30 * GIB + step * MIB, &[(4001, reserved + GIB), (77, 9 * GIB + step * MIB)]);
+    }
+    let session = story.session();
+    let told = |place: usize| -> Vec<_> {
+        session.processes[place].devices[0].growth.episodes().map(|it| (it.resource, it.bytes_per_step)).collect()
+    };
+    assert_eq!(told(0), [(Resource::Driver, MIB as f64)]);
+    assert_eq!(told(1), [(Resource::Device, MIB as f64)]);
+}
+
+#[test]
+fn without_the_driver_a_device_is_spoken_for_once() {
+    let mut story = Story::default();
+    for it in 0..2 {
+        story.probe(it, 4000 + it, 0, None);
+    }
+    for step in 1..=200 {
+        for it in 0..2 {
+            let own = counters(8 * GIB, GIB);
+            let free = 100 * GIB - step * MIB;
+            let pinned = Some(GIB + u64::from(it) * step * MIB);
+            story.wait(500_000).sample(
+                it,
+                step,
+                Counters { device_free: Some(free), device_total: Some(140 * GIB), pinned_reserved: pinned, ..own },
+            );
+        }
+    }
+    assert_eq!(told(&story).iter().map(|it| it.resource).collect::<Vec<_>>(), [Resource::Device]);
+    let session = story.session();
+    let second: Vec<_> = session.processes[1].devices[0].growth.episodes().map(|it| it.resource).collect();
+    assert_eq!(second, [Resource::Pinned]);
+}
