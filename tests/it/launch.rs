@@ -299,11 +299,14 @@ impl Drop for Terminal {
 }
 
 const PATIENT: &str = r"
-import sys, time
+import select, sys, time
 interrupts, said = 0, 'ready'
 while interrupts < 2:
     try:
         print(said + '!', flush=True)
+        # A signal just before a read that blocks would wait for the next line.
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            pass
         said = 'heard ' + sys.stdin.readline().strip()
     except KeyboardInterrupt:
         interrupts += 1
