@@ -56,6 +56,7 @@ const SC_PAGESIZE: c_int = 30;
 const PROT_READ_WRITE: c_int = 3;
 const MAP_PRIVATE_ANONYMOUS: c_int = 0x22;
 const MADV_WIPEONFORK: c_int = 18;
+const CAPTURE_RELAXED: c_int = 2;
 const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 
@@ -277,6 +278,7 @@ pub(crate) struct Cuda {
     context: Call1<*mut *mut c_void>,
     context_device: Call1<*mut i32>,
     memory: Call2<*mut usize, *mut usize>,
+    capture_mode: Call1<*mut c_int>,
     device: Call2<*mut i32, c_int>,
     uuid: Call2<*mut [u8; 16], i32>,
     name: Call3<*mut c_char, c_int, i32>,
@@ -299,6 +301,7 @@ impl Cuda {
                 context: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetCurrent")),
                 context_device: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetDevice")),
                 memory: transmute::<*mut c_void, Call2<_, _>>(find(c"cuMemGetInfo_v2")),
+                capture_mode: transmute::<*mut c_void, Call1<_>>(find(c"cuThreadExchangeStreamCaptureMode")),
                 device: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGet")),
                 uuid: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGetUuid_v2")),
                 name: transmute::<*mut c_void, Call3<_, _, _>>(find(c"cuDeviceGetName")),
@@ -312,14 +315,23 @@ impl Cuda {
         let mut context: *mut c_void = ptr::null_mut();
         let mut device = -1;
         let (mut free, mut total) = (0_usize, 0_usize);
-        // SAFETY: each call writes one value of the type it is given; the last two need the current context
-        // that the first has found.
+        let memory = self.memory?;
+        // SAFETY: each call writes one value of the type it is given; the last ones need the current context
+        // that the first has found. The mode is the thread's own, and "relaxed" keeps a graph whole that the job
+        // may be capturing.
         let found = unsafe {
-            self.context?(&raw mut context) == 0
+            let is_current = self.context?(&raw mut context) == 0
                 && !context.is_null()
                 && self.context_device?(&raw mut device) == 0
-                && Some(device) == self.handle(ordinal)
-                && self.memory?(&raw mut free, &raw mut total) == 0
+                && Some(device) == self.handle(ordinal);
+            let mut mode = CAPTURE_RELAXED;
+            let exchange = self.capture_mode.filter(|_| is_current);
+            let is_relaxed = exchange.is_some_and(|it| it(&raw mut mode) == 0);
+            let found = is_current && memory(&raw mut free, &raw mut total) == 0;
+            if is_relaxed {
+                self.capture_mode?(&raw mut mode);
+            }
+            found
         };
         found.then_some((free as u64, total as u64))
     }

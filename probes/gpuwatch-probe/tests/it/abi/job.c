@@ -132,7 +132,7 @@ static int driver(const char *path) {
     for (int i = 0; i < 100; i++) {
         EXPECT(push(4, GPUWATCH_STEP) == GPUWATCH_OK);
     }
-    EXPECT(*asked == 1);
+    EXPECT(*asked == 1 && *(int *)dlsym(library, "capture_mode") == 0);
     getchar();
     return 0;
 }
