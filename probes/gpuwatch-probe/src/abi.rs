@@ -286,7 +286,7 @@ pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
 
 /// The log of a probe that has not started, or could not.
 fn early_log(description: &Description) -> Log {
-    let dir = socket::take(&socket::directories()).ok();
+    let dir = socket::take(&socket::directories(), |it| Ok(it.to_owned())).ok();
     let path = match dir {
         Some(dir) => log_path(description.log.clone(), &dir, sys::pid()),
         None => description.log.clone().or_else(|| std::env::var_os("GPUWATCH_LOG").map(Into::into)),

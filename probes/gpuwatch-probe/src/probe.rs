@@ -113,9 +113,11 @@ impl Probe {
         let pid = sys::pid();
         let chosen = description.directories;
         let directories = if chosen.is_empty() { socket::directories() } else { chosen };
-        let dir = socket::take(&directories)?;
-        socket::sweep(&dir);
-        let endpoint = Endpoint::bind(&dir, pid)?;
+        // A disk that is full, or may only be read, leads to the next directory.
+        let (dir, endpoint) = socket::take(&directories, |dir| {
+            socket::sweep(dir);
+            Ok((dir.to_owned(), Endpoint::bind(dir, pid)?))
+        })?;
         let (bell, rung) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         rung.set_nonblocking(true)?;

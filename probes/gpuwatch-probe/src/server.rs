@@ -139,8 +139,7 @@ impl Server {
 
     /// The socket's name is gone or another's: cleaners of /tmp do that, and probes with our number.
     fn find_again(&mut self) {
-        let made = crate::socket::take(&self.shared.directories).and_then(|dir| Endpoint::bind(&dir, self.shared.pid));
-        match made {
+        match crate::socket::take(&self.shared.directories, |dir| Endpoint::bind(dir, self.shared.pid)) {
             Ok(endpoint) => {
                 self.endpoint = endpoint;
                 self.shared.moved(self.endpoint.path());

@@ -95,14 +95,16 @@ pub fn check_owner(dir: &Path, user: u32) -> Result<(), Reason> {
     }
 }
 
-/// The first directory of `candidates` that is ours, made if need be; the reasons, where none is.
-pub(crate) fn take(candidates: &[PathBuf]) -> io::Result<PathBuf> {
+/// What `act` makes of the first directory of `candidates` that is ours and in which it succeeds; the reasons, where
+/// there is none. Directories are made if need be.
+pub(crate) fn take<T>(candidates: &[PathBuf], mut act: impl FnMut(&Path) -> io::Result<T>) -> io::Result<T> {
     let mut reasons = Vec::new();
     for dir in candidates {
         // What cannot be made fails the check, which names the reason.
         let _ = make(dir);
-        match check(dir) {
-            Ok(()) => return Ok(dir.clone()),
+        let taken = check(dir).map_err(|why| why.to_string()).and_then(|()| act(dir).map_err(|it| it.to_string()));
+        match taken {
+            Ok(taken) => return Ok(taken),
             Err(why) => reasons.push(format!("{}: {why}", dir.display())),
         }
     }

@@ -365,6 +365,19 @@ fn stale_sockets_go_and_living_ones_stay() {
 }
 
 #[test]
+fn a_directory_that_takes_no_socket_leads_to_the_next() {
+    let (full, next) = (private_dir(), private_dir());
+    let pid = process::id();
+    let names = (0..64).map(|n| if n == 0 { format!("{pid}.sock") } else { format!("{pid}.{n}.sock") });
+    let _taken: Vec<_> = names.map(|it| UnixListener::bind(full.path().join(it)).unwrap()).collect();
+    let probe = start_in(&[full.path().to_owned(), next.path().to_owned()]);
+    assert_eq!(probe.socket().parent(), Some(next.path()));
+    let refused = Probe::start(Description { directories: vec![full.path().into()], ..Description::default() });
+    let why = refused.err().expect("nowhere to listen").to_string();
+    assert!(why.contains("is taken") && why.contains("GPUWATCH_SOCKET_DIR"), "{why}");
+}
+
+#[test]
 fn a_socket_that_vanished_is_made_again() {
     let (probe, _dir) = started();
     push_all(&probe, 1..=3);
