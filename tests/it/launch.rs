@@ -233,7 +233,7 @@ fn env_prints_what_probes_a_job_started_otherwise() {
 }
 
 /// A terminal with an interactive shell in it, and what has been written there.
-struct Terminal {
+pub(crate) struct Terminal {
     writer: Box<dyn Write + Send>,
     heard: mpsc::Receiver<Vec<u8>>,
     seen: String,
@@ -241,7 +241,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(home: &Home) -> Self {
+    pub(crate) fn open(home: &Home) -> Self {
         let pair =
             native_pty_system().openpty(PtySize { rows: 24, cols: 120, pixel_width: 0, pixel_height: 0 }).unwrap();
         let mut command = CommandBuilder::new("bash");
@@ -270,14 +270,14 @@ impl Terminal {
         terminal
     }
 
-    fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).unwrap();
         self.writer.flush().unwrap();
     }
 
     /// Everything up to `text`, which must come.
-    fn until(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + Duration::from_secs(20);
+    pub(crate) fn until(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(at) = self.seen.find(text) {
                 let rest = self.seen.split_off(at + text.len());
@@ -298,7 +298,8 @@ impl Drop for Terminal {
     }
 }
 
-const PATIENT: &str = r"
+/// Waits for words, outlives one interrupt, and ends with the second.
+pub(crate) const PATIENT: &str = r"
 import select, sys, time
 interrupts, said = 0, 'ready'
 while interrupts < 2:
@@ -316,6 +317,26 @@ print(said + '!')
 sys.exit(5)
 ";
 
+/// Interrupts, stops, continues and answers the patient job, whose file is `job.py`, until it ends.
+pub(crate) fn talk_to_the_patient(terminal: &mut Terminal, command: &str) {
+    terminal.say(&format!("{command}\n"));
+    terminal.until("ready!");
+    terminal.say("\u{3}");
+    terminal.until("interrupted 1!");
+    terminal.say("\u{1a}");
+    assert!(terminal.until("prompt> ").contains("Stopped"), "{command}");
+    terminal.say("fg\n");
+    terminal.until("job.py");
+    terminal.say("hello\n");
+    terminal.until("heard hello!");
+    terminal.say("\u{3}");
+    terminal.until("interrupted 2!");
+    terminal.until("prompt> ");
+    terminal.say("echo code $?.\n");
+    terminal.until("code 5.");
+    terminal.until("prompt> ");
+}
+
 #[test]
 fn a_terminal_interrupts_stops_and_continues_the_job_as_without_us() {
     let home = Home::new();
@@ -323,22 +344,7 @@ fn a_terminal_interrupts_stops_and_continues_the_job_as_without_us() {
     fs::write(&job, PATIENT).unwrap();
     let mut terminal = Terminal::open(&home);
     for prefix in ["", "$GPUWATCH_PROGRAM run -- "] {
-        terminal.say(&format!("{prefix}python3 {}\n", job.display()));
-        terminal.until("ready!");
-        terminal.say("\u{3}");
-        terminal.until("interrupted 1!");
-        terminal.say("\u{1a}");
-        assert!(terminal.until("prompt> ").contains("Stopped"), "{prefix}");
-        terminal.say("fg\n");
-        terminal.until("job.py");
-        terminal.say("hello\n");
-        terminal.until("heard hello!");
-        terminal.say("\u{3}");
-        terminal.until("interrupted 2!");
-        terminal.until("prompt> ");
-        terminal.say("echo code $?.\n");
-        terminal.until("code 5.");
-        terminal.until("prompt> ");
+        talk_to_the_patient(&mut terminal, &format!("{prefix}python3 {}", job.display()));
     }
 }
 

@@ -5,6 +5,7 @@
 mod corpus;
 mod cost;
 mod demo;
+mod harmless;
 mod launch;
 mod namespaces;
 mod nvml;

@@ -22,7 +22,7 @@ fn header() -> Header {
     Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: 2 }
 }
 
-fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
+pub(crate) fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
     let mut entries = Vec::new();
     for entry in Reader::new(File::open(path).unwrap()).unwrap() {
         match entry {
@@ -33,7 +33,7 @@ fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
     (entries, None)
 }
 
-fn steps(entries: &[Entry]) -> Vec<u64> {
+pub(crate) fn steps(entries: &[Entry]) -> Vec<u64> {
     let step = |it: &Entry| match it {
         Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => match &**line {
             Line::Sample(sample) => sample.step,

@@ -20,8 +20,8 @@ pub(crate) struct Job {
     child: Child,
     input: Option<ChildStdin>,
     out: BufReader<ChildStdout>,
-    sockets: PathBuf,
-    home: Home,
+    pub(crate) sockets: PathBuf,
+    pub(crate) home: Home,
     gpu: torch::Gpu,
 }
 
@@ -35,7 +35,8 @@ impl Job {
         let home = Home::new();
         let mut command = gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
         command.args(["run", "--"]).arg(torch::python()).args(arguments).envs(home.variables());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let aside = fs::File::create(home.0.path().join("stderr")).unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(aside).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let sockets = home.0.path().join("sockets");
         Self { input: child.stdin.take(), child, out, sockets, home, gpu }
@@ -65,10 +66,15 @@ impl Job {
 
     /// Lets the script go on, which waits for a line.
     pub(crate) fn go_on(&mut self) {
-        self.input.as_mut().unwrap().write_all(b"go on\n").unwrap();
+        self.tell("go on");
     }
 
-    /// Lets the script go on to its end; what it still prints.
+    /// A line for the script.
+    pub(crate) fn tell(&mut self, line: &str) {
+        self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Lets the script go on to its end, with nothing said aside; what it still prints.
     pub(crate) fn finish(mut self) -> String {
         if let Some(mut input) = self.input.take() {
             // A script that waits no more does not read this.
@@ -77,7 +83,8 @@ impl Job {
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}: {rest}");
+        let aside = fs::read_to_string(self.home.0.path().join("stderr")).unwrap();
+        assert!(status.success() && aside.is_empty(), "{status}: {rest}\n{aside}");
         rest
     }
 }
@@ -124,7 +131,7 @@ fn only_processes_that_use_cuda_have_a_probe() {
         said.insert(fact["what"].as_str().unwrap().to_owned(), fact);
     }
     let none = serde_json::json!([]);
-    for what in ["imported", "cpu", "fork workers", "spawn workers", "subprocess", "forked before CUDA"] {
+    for what in ["imported", "cpu", "fork workers", "spawn workers", "helpers", "subprocess"] {
         assert_eq!(said[what]["sockets"], none, "{what}: {said:#?}");
     }
     assert_eq!((&said["imported"]["threads"], &said["imported"]["initialized"]), (&1.into(), &false.into()));
@@ -132,8 +139,11 @@ fn only_processes_that_use_cuda_have_a_probe() {
         assert_eq!((&said[what]["workers"], &said[what]["during"]), (&2.into(), &none), "{what}");
     }
     assert_eq!(said["subprocess"]["said"], "[]");
-    let forked = &said["forked before CUDA"];
-    assert_eq!(forked["during"], serde_json::json!([format!("{}.sock", forked["child"])]), "{forked}");
+    for what in ["forked before CUDA", "spawned"] {
+        let child = &said[what];
+        assert_eq!(child["during"], serde_json::json!([format!("{}.sock", child["child"])]), "{child}");
+        assert_eq!((&child["sockets"], &child["code"]), (&none, &0.into()), "{child}");
+    }
     let own = serde_json::json!([format!("{}.sock", said["trained"]["pid"])]);
     for what in ["trained", "fork workers after CUDA", "forked after CUDA", "marked"] {
         assert_eq!(said[what]["sockets"], own, "{what}");
@@ -224,7 +234,8 @@ import torch_like as torch
 raise SystemError('the end')
 ";
 
-fn both_ways(home: &Home, arguments: &[&str], prepare: impl Fn(&mut Command)) -> [(Output, Duration); 2] {
+/// Output and time of a `python3 arguments…`, without us and under `gpuwatch run`.
+pub(crate) fn both_ways(home: &Home, arguments: &[&str], prepare: impl Fn(&mut Command)) -> [(Output, Duration); 2] {
     [false, true].map(|probed| {
         let mut command = Command::new(if probed { env!("CARGO_BIN_EXE_gpuwatch") } else { "python3" });
         if probed {

@@ -17,8 +17,8 @@ class Numbers(Dataset):
         return 6
 
     def __getitem__(self, at):
-        # Who has a probe while this worker works, and who works.
-        return json.dumps([os.getpid(), sockets()])
+        # Who has a probe while this worker works, and who works; the tensor goes through shared memory.
+        return json.dumps([os.getpid(), sockets()]), torch.zeros(4)
 
 
 def sockets():
@@ -42,11 +42,11 @@ def train(steps):
 
 def load(context):
     heard = DataLoader(Numbers(), num_workers=2, batch_size=1, multiprocessing_context=context)
-    heard = [json.loads(it[0]) for it in heard]
+    heard = [json.loads(said[0]) for said, _ in heard]
     return {"workers": len({pid for pid, _ in heard}), "during": sorted({it for _, all_of in heard for it in all_of})}
 
 
-def forked_rank(told):
+def rank(told):
     train(3)
     told.put([os.getpid(), sockets()])
 
@@ -73,9 +73,13 @@ if __name__ == "__main__":
     say("cpu", trained=bool(bad_fork(fork.SimpleQueue()) or True))
     say("fork workers", **load(fork))
     say("spawn workers", **load(spawn))
+    # Under this strategy PyTorch starts a process that owns the memory; `spawn` has started Python's own before.
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    say("helpers", shared=torch.zeros(4).share_memory_().is_shared())
     code = "import os, torch; print(os.listdir(os.environ['GPUWATCH_SOCKET_DIR']) if os.path.isdir(os.environ['GPUWATCH_SOCKET_DIR']) else [])"
     say("subprocess", said=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
-    say("forked before CUDA", **child(fork, forked_rank))
+    say("forked before CUDA", **child(fork, rank))
+    say("spawned", **child(spawn, rank))
     optimizer = train(3)
     say("trained", pid=os.getpid(), threads=threading.active_count(), mask=repr(sorted(map(int, __import__("signal").pthread_sigmask(0, [])))))
     say("fork workers after CUDA", **load(fork))
