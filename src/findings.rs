@@ -3,11 +3,12 @@
 
 mod derive;
 mod finding;
+mod words;
 
 use crate::{
     analysis::{
+        episode::Resource,
         fragmentation::{self, Fragmentation},
-        growth::Trend,
         ladder::{self, DeviceFigures, Ladder, OwnFigures},
     },
     event::{DeviceId, ProbeId},
@@ -56,8 +57,6 @@ pub struct ProcessFindings {
     pub driver_used: Option<Bytes>,
     /// How much of what it holds is not in use.
     pub fragmentation: Fragmentation,
-    /// Whether `allocated` grows from step to step.
-    pub trend: Trend,
     /// Whether samples are missing in what this rests on.
     pub approximate: bool,
 }
@@ -75,6 +74,32 @@ impl Findings {
     pub fn device(&self, id: &DeviceId) -> Option<&DeviceFindings> {
         self.devices.iter().find(|it| it.device == *id)
     }
+
+    /// Growth that lasts of what a process holds on a device: of its live allocations, else the fastest.
+    pub fn growing(&self, probe: ProbeId, ordinal: u32) -> Option<&Finding> {
+        let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal == Some(ordinal));
+        let own = own.filter(|it| it.resource != Some(Resource::Device));
+        own.max_by(|one, other| {
+            let is_live = |it: &Finding| it.resource == Some(Resource::Allocated);
+            is_live(one).cmp(&is_live(other)).then(rate(one).total_cmp(&rate(other)))
+        })
+    }
+
+    /// The fastest growth that lasts on a device: of a process that has not ended, or of nobody.
+    pub fn growing_on(&self, device: &DeviceFindings) -> Option<&Finding> {
+        let own = device.processes.iter().filter_map(|it| self.growing(it.probe, it.ordinal));
+        let is_nobodys =
+            |it: &&Finding| it.resource == Some(Resource::Device) && it.device.as_ref() == Some(&device.device);
+        own.chain(self.lasting_growth().filter(is_nobodys)).max_by(|one, other| rate(one).total_cmp(&rate(other)))
+    }
+
+    fn lasting_growth(&self) -> impl Iterator<Item = &Finding> {
+        self.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active())
+    }
+}
+
+fn rate(growth: &Finding) -> f64 {
+    growth.bytes_per_step.unwrap_or(0.0)
 }
 
 fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
@@ -167,7 +192,6 @@ fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>
             counters.inactive_split,
             is_expandable(process),
         ),
-        trend: it.growth.trend(),
         approximate: process.stride > 1 || process.lost > 0,
     }
 }

@@ -57,6 +57,16 @@ pub fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// A duration in µs, in words: `7 s`, `3 min`, `5 h`, `9 d`.
+pub fn duration(us: u64) -> String {
+    match us / 1_000_000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7200 => format!("{} min", s / 60),
+        s @ 7200..172_800 => format!("{} h", s / 3600),
+        s => format!("{} d", s / 86_400),
+    }
+}
+
 fn scaled(bytes: u64, suffix: &str) -> String {
     // A number that would round up to 1024 belongs to the next unit.
     let unit = UNITS.iter().find(|(_, size)| bytes as f64 / *size as f64 >= if *size == 1 { 0.0 } else { 0.999_5 });
@@ -89,6 +99,14 @@ mod tests {
         ];
         for (bytes, text) in cases {
             assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_in_the_unit_that_says_enough() {
+        let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172_800, "2 d")];
+        for (s, text) in cases {
+            assert_eq!(duration(s * 1_000_000), text);
         }
     }
 

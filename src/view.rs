@@ -28,6 +28,8 @@ mod playback;
 mod processes;
 /// Columns that fit.
 mod table;
+/// What a finding is called.
+mod verdict;
 
 use crate::{
     findings::{DeviceFindings, Findings, ProcessFindings},

@@ -82,6 +82,13 @@ impl Curve {
         out
     }
 
+    /// The one of `columns` equal stretches of the kept axis that a place lies in; the nearest for one outside.
+    pub fn column(&self, x: u64, columns: usize) -> usize {
+        let (Some(first), Some(last)) = (self.buckets.first(), self.buckets.last()) else { return 0 };
+        let place = u128::from(x.clamp(first.x, last.x) - first.x) * columns as u128;
+        usize::try_from(place / (u128::from(last.x - first.x) + 1)).unwrap_or(0)
+    }
+
     fn coarsen(&mut self) {
         self.stride = self.stride.saturating_mul(2);
         let mut kept: Vec<Bucket> = Vec::with_capacity(BUCKETS + 1);

@@ -10,13 +10,9 @@ mod horizons;
 mod line;
 mod moves;
 mod per_block;
-mod trend;
 mod watch;
 
-pub use self::{
-    episodes::EPISODES,
-    trend::{ENOUGH, StepValue, Trend, WARM_UP, WINDOW},
-};
+pub use self::episodes::EPISODES;
 
 use crate::{
     analysis::{
@@ -26,7 +22,6 @@ use crate::{
     units::Stamp,
 };
 use episodes::Episodes;
-use trend::Recent;
 use watch::{Verdict, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
@@ -59,7 +54,6 @@ pub struct Growth {
     began: Stamp,
     now: Stamp,
     place: u64,
-    recent: Recent,
     curve: Curve,
     watches: Vec<Watch>,
     episodes: Episodes,
@@ -79,7 +73,6 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
     let inside = seen.step.is_some() || state.axis == Some(Axis::Seconds);
     if let Some(bytes) = seen.allocated.filter(|_| seen.step.is_some()) {
         state.curve.push(place, bytes);
-        state.recent.push(StepValue { step: place, bytes });
     }
     for resource in Resource::ALL {
         let value = match resource {
@@ -118,14 +111,17 @@ impl Growth {
         &self.curve
     }
 
-    /// The latest live allocations.
-    pub fn latest(&self) -> Option<StepValue> {
-        self.recent.latest()
+    /// How much of the axis live allocations were watched over, since the latest restart; 0 where they are unknown.
+    pub fn watched(&self) -> u64 {
+        self.watches.iter().find(|it| it.resource() == Resource::Allocated).map_or(0, Watch::span)
     }
 
-    /// What the latest steps say of live allocations.
-    pub fn trend(&self) -> Trend {
-        self.recent.trend()
+    /// How much of the axis has to be watched before it means something that no growth was found.
+    pub fn enough(&self) -> u64 {
+        match self.axis {
+            Some(Axis::Seconds) => 300,
+            _ => 32,
+        }
     }
 
     /// The place on the axis that an observation has; `None` for one that was there before.
@@ -156,7 +152,6 @@ impl Growth {
     }
 
     fn restart(&mut self, place: u64, at: Stamp) {
-        self.recent = Recent::default();
         self.watches.clear();
         self.episodes.restart(place, at);
     }

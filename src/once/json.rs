@@ -11,14 +11,15 @@
 //!   `processes_trouble`; `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `hello` (as on the wire), `lost`,
 //!   `stride`, `marks[]`, `ooms[]`; `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
-//!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`,
-//!   `bytes_per_step`, `steps`), `approximate`
+//!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
+//!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
+//!   `full_in_steps`, `severity` and `cause`), `approximate`
 //! - `notices[]`: what a user should know, in words
 
 use crate::{
-    analysis::{fragmentation::Stuck, growth::Trend, ladder::Rung},
+    analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
     event::Trouble,
-    findings::{DeviceFindings, Findings, ProcessFindings},
+    findings::{DeviceFindings, Finding, Findings, ProcessFindings},
     session::{
         Session,
         device::{Device, Reading},
@@ -149,7 +150,7 @@ fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
     if let Some(found) = found {
         object.insert("driver_used".to_owned(), json!(found.driver_used));
         object.insert("fragmentation".to_owned(), fragmentation(found));
-        object.insert("growth".to_owned(), growth(found.trend));
+        object.insert("growth".to_owned(), growth(it, findings.growing(process.probe, it.ordinal)));
         object.insert("approximate".to_owned(), json!(found.approximate));
     }
     Value::Object(object)
@@ -166,14 +167,20 @@ fn fragmentation(found: &ProcessFindings) -> Value {
     })
 }
 
-fn growth(trend: Trend) -> Value {
-    match trend {
-        Trend::TooFew { have } => json!({"trend": "too_few", "steps": have}),
-        Trend::Flat { steps } => json!({"trend": "flat", "steps": steps}),
-        Trend::Growing { per_step, steps } => json!({"trend": "growing", "bytes_per_step": per_step, "steps": steps}),
-        Trend::Shrinking { per_step, steps } => {
-            json!({"trend": "shrinking", "bytes_per_step": per_step, "steps": steps})
-        }
+fn growth(it: &OnDevice, growing: Option<&Finding>) -> Value {
+    let watched = it.growth.watched();
+    match growing {
+        None if watched < it.growth.enough() => json!({"trend": "too_few", "steps": watched}),
+        None => json!({"trend": "flat", "steps": watched}),
+        Some(growing) => json!({
+            "trend": "growing",
+            "resource": growing.resource.map(Resource::name),
+            "bytes_per_step": growing.bytes_per_step,
+            "since_step": growing.since_step,
+            "full_in_steps": growing.full_in_steps,
+            "severity": growing.severity.name(),
+            "cause": growing.cause.id(),
+        }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The text of `gpuwatch once`: devices with their ladders, probed jobs, what a user should know.
 
 use crate::{
-    analysis::{fragmentation::Stuck, growth::Trend},
+    analysis::{episode::Axis, fragmentation::Stuck},
     event::{DriverState, Trouble},
     findings::{DeviceFindings, Findings, ProcessFindings},
     session::{
@@ -10,7 +10,7 @@ use crate::{
         process::{Life, Process},
     },
     text::Foreign,
-    units::{Bytes, per_step},
+    units::Bytes,
 };
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
         writeln!(out, "no devices")?;
     }
     for (it, found) in session.devices.iter().zip(&findings.devices) {
-        device(out, session, it, found)?;
+        device(out, session, it, found, findings)?;
     }
     for process in &session.processes {
         if !process.is_alive() || process.devices.is_empty() {
@@ -50,7 +50,13 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     Ok(())
 }
 
-fn device(out: &mut String, session: &Session, it: &Device, found: &DeviceFindings) -> std::fmt::Result {
+fn device(
+    out: &mut String,
+    session: &Session,
+    it: &Device,
+    found: &DeviceFindings,
+    findings: &Findings,
+) -> std::fmt::Result {
     let index = it.index.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
     writeln!(out, "\ndevice {index}  {}  {}", it.name, Foreign::new(it.id.0.as_str()))?;
     if it.gone.is_some() {
@@ -70,7 +76,7 @@ fn device(out: &mut String, session: &Session, it: &Device, found: &DeviceFindin
     writeln!(out, "    {:<12} {sum:>10}", if found.ladder.total.is_some() { "total" } else { "known" })?;
     for process in &found.processes {
         if let Some(probed) = session.process(process.probe) {
-            probed_process(out, probed, process)?;
+            probed_process(out, probed, process, findings)?;
         }
     }
     match it.processes.as_ref().map(|it| &it.value) {
@@ -84,7 +90,12 @@ fn device(out: &mut String, session: &Session, it: &Device, found: &DeviceFindin
     Ok(())
 }
 
-fn probed_process(out: &mut String, process: &Process, found: &ProcessFindings) -> std::fmt::Result {
+fn probed_process(
+    out: &mut String,
+    process: &Process,
+    found: &ProcessFindings,
+    findings: &Findings,
+) -> std::fmt::Result {
     let Some(on) = process.devices.iter().find(|it| it.ordinal == found.ordinal) else { return Ok(()) };
     let step = on.step.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
     let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| Bytes(it).to_string());
@@ -95,12 +106,15 @@ fn probed_process(out: &mut String, process: &Process, found: &ProcessFindings) 
         bytes(on.counters.allocated),
         bytes(on.counters.reserved)
     )?;
-    let growth = match found.trend {
-        Trend::TooFew { .. } => "too few steps to say whether it grows".to_owned(),
-        Trend::Flat { steps } => format!("no growth over {steps} steps"),
-        Trend::Growing { per_step: it, steps } | Trend::Shrinking { per_step: it, steps } => {
-            format!("{} over {steps} steps", per_step(it))
+    let watched = on.growth.watched();
+    let unit = if on.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
+    let growth = match findings.growing(process.probe, on.ordinal) {
+        Some(it) => {
+            let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.place(it.since_step));
+            format!("{severity}: {} since {place}: {cause}", it.growth().unwrap_or_default())
         }
+        None if watched < on.growth.enough() => format!("too few {unit} to say whether it grows"),
+        None => format!("no growth over {watched} {unit}"),
     };
     let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| format!("{:.0} %", it * 100.0));
     let stuck = match found.fragmentation.stuck {

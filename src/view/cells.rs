@@ -47,15 +47,6 @@ pub(super) fn known(value: Option<impl ToString>, unit: &str) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string() + unit)
 }
 
-/// A duration in µs, in words: `7 s`, `3 min`.
-pub(super) fn ago(us: u64) -> String {
-    match us / 1_000_000 {
-        s @ 0..120 => format!("{s} s"),
-        s @ 120..7200 => format!("{} min", s / 60),
-        s => format!("{} h", s / 3600),
-    }
-}
-
 /// Foreign text, escaped, looked at only as far as a screen can show.
 pub(super) fn foreign(text: &Foreign) -> String {
     raw(text.raw())

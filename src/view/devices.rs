@@ -3,10 +3,9 @@
 use super::{
     Look, cells, put,
     table::{self, Column, Row},
+    verdict,
 };
-use crate::{
-    analysis::growth::Trend, event::DriverState, session::device::Device, theme::Role, ui::Focus, units::Bytes,
-};
+use crate::{event::DriverState, findings::Finding, session::device::Device, theme::Role, ui::Focus, units::Bytes};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -122,9 +121,9 @@ fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
     let position = format!("{}/{}", look.ui.selected(look.session) + 1, look.session.devices.len());
     let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
     let mut pieces = vec![(format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)), figure(USED), figure(FULL)];
-    if growing(device, look).is_some() {
-        let (rate, style) = figure(RATE);
-        pieces.push((format!("{rate}/step"), style));
+    if let Some(it) = growing(device, look) {
+        let (_, style) = figure(RATE);
+        pieces.push((it.slope().unwrap_or_default(), style));
     }
     pieces.extend([UTIL, GAUGE, TEMP, POWER].map(figure));
     pieces.push((format!("({position})"), look.style(Role::Dim)));
@@ -180,24 +179,18 @@ fn total(device: &Device, look: &Look) -> Option<Bytes> {
     look.findings.device(&device.id)?.ladder.total
 }
 
-/// The fastest growth of a process on the device, and whether it is approximate.
-fn growing(device: &Device, look: &Look) -> Option<(f64, bool)> {
-    let all = &look.findings.device(&device.id)?.processes;
-    let rates = all.iter().filter_map(|it| match it.trend {
-        Trend::Growing { per_step, .. } => Some((per_step, it.approximate)),
-        _ => None,
-    });
-    rates.max_by(|(one, _), (other, _)| one.total_cmp(other))
+/// The fastest growth on the device.
+fn growing<'a>(device: &Device, look: &Look<'a>) -> Option<&'a Finding> {
+    look.findings.growing_on(look.findings.device(&device.id)?)
 }
 
 /// What the fastest process grows by in a step, so that it is seen whichever device is selected.
 fn rate(device: &Device, look: &Look) -> (String, Style) {
-    if let Some((per_step, approximate)) = growing(device, look) {
-        let sign = if approximate { "≈" } else { "" };
-        return (format!("{sign}{}", cells::rate(per_step)), look.style(Role::Warning));
+    if let Some(it) = growing(device, look) {
+        return (verdict::rate(it), look.style(verdict::role(it.severity)));
     }
-    let processes = look.findings.device(&device.id).map_or(&[][..], |it| &it.processes);
-    let judged = processes.iter().any(|it| !matches!(it.trend, Trend::TooFew { .. }));
+    let judged =
+        look.session.on_device(&device.id).any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
     (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), look.style(Role::Dim))
 }
 

@@ -1,7 +1,7 @@
 //! The first line: what is watched, how the driver is, what was lost, whether the picture stands still.
 
 use super::{Look, cells, put};
-use crate::{event::DriverState, theme::Role};
+use crate::{event::DriverState, theme::Role, units};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -48,7 +48,7 @@ fn driver(look: &Look) -> (String, Role) {
         }
         Some(DriverState::Up { version: None }) => ("driver up".to_owned(), Role::Dim),
         Some(DriverState::Stalled { since }) => {
-            (format!("driver stalled {}", cells::ago(look.session.now.since(*since))), Role::Bad)
+            (format!("driver stalled {}", units::duration(look.session.now.since(*since))), Role::Bad)
         }
         Some(DriverState::Absent { .. }) => ("no driver".to_owned(), Role::Warning),
         Some(DriverState::Off) => ("driver off".to_owned(), Role::Dim),

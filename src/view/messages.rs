@@ -8,7 +8,7 @@ use crate::{
         process::{Life, Process},
     },
     theme::Role,
-    units::Bytes,
+    units::{self, Bytes},
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -29,14 +29,14 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
             (None, Some(signal)) => (Role::Bad, format!("killed by signal {signal}")),
             (None, None) => (Role::Warning, "how is not known".to_owned()),
         };
-        out.push((role, format!("the command has ended {} ago: {how}", cells::ago(session.now.since(end.at)))));
+        out.push((role, format!("the command has ended {} ago: {how}", units::duration(session.now.since(end.at)))));
     }
     match &session.driver {
         Some(DriverState::Stalled { since }) => out.push((
             Role::Bad,
             format!(
                 "the driver has not answered for {}: its figures are that old",
-                cells::ago(session.now.since(*since))
+                units::duration(session.now.since(*since))
             ),
         )),
         Some(DriverState::Absent { why }) => out.push((Role::Warning, cells::foreign(why))),
@@ -108,7 +108,7 @@ fn oom(process: &Process, look: &Look) -> Option<Message> {
 fn trouble(device: &Device, look: &Look) -> Option<Message> {
     let name = device_name(device);
     if let Some(gone) = device.gone {
-        let ago = cells::ago(look.session.now.since(gone));
+        let ago = units::duration(look.session.now.since(gone));
         return Some((Role::Bad, format!("{name} has been gone from the driver's list for {ago}")));
     }
     let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());

@@ -4,19 +4,17 @@
 use super::{
     Look, cells, put,
     table::{self, Column, Row},
-    title,
+    title, verdict,
 };
 use crate::{
-    analysis::growth::Trend,
     event::{ProcessInfo, ProcessUse},
-    findings::ProcessFindings,
     session::{
         device::Device,
         process::{Life, OnDevice, Process},
     },
     theme::Role,
     ui::{Focus, Scope},
-    units::Bytes,
+    units::{self, Bytes},
 };
 use ratatui::{
     buffer::Buffer,
@@ -114,8 +112,7 @@ fn probed_row(process: &Process, it: &OnDevice, look: &Look) -> Row {
     let alive = process.is_alive();
     let text = look.style(if alive { Role::Text } else { Role::Dim });
     let found = look.found_for(process, it);
-    let trend = it.growth.trend();
-    let (rate, rate_style) = rate(trend, found, look);
+    let (rate, rate_style) = rate(process, it, look);
     let device = look.session.device(&it.device).and_then(|it| it.index);
     let figures = vec![
         (cells::known(device, ""), text),
@@ -135,15 +132,16 @@ fn probed_row(process: &Process, it: &OnDevice, look: &Look) -> Row {
     Row { figures, text: (words, look.style(role)), style: None }
 }
 
-fn rate(trend: Trend, found: Option<&ProcessFindings>, look: &Look) -> (String, Style) {
-    let sign = if found.is_some_and(|it| it.approximate) { "≈" } else { "" };
-    let (words, role) = match trend {
-        Trend::TooFew { .. } => (cells::UNKNOWN.to_owned(), Role::Dim),
-        Trend::Flat { .. } => ("flat".to_owned(), Role::Good),
-        Trend::Growing { per_step, .. } => (cells::rate(per_step), Role::Warning),
-        Trend::Shrinking { per_step, .. } => (cells::rate(per_step), Role::Good),
+fn rate(process: &Process, it: &OnDevice, look: &Look) -> (String, Style) {
+    let (words, role) = match look.findings.growing(process.probe, it.ordinal) {
+        Some(found) => (verdict::rate(found), verdict::role(found.severity)),
+        None if it.growth.watched() < it.growth.enough() => (cells::UNKNOWN.to_owned(), Role::Dim),
+        None => {
+            let is_approximate = look.found_for(process, it).is_some_and(|it| it.approximate);
+            (if is_approximate { "≈flat" } else { "flat" }.to_owned(), Role::Good)
+        }
     };
-    (format!("{sign}{words}"), look.style(role))
+    (words, look.style(role))
 }
 
 /// Where a probe is in its life, in a word; nothing while all is well.
@@ -153,7 +151,7 @@ fn state(process: &Process, look: &Look) -> (String, Role) {
         Life::Found => ("no hello".to_owned(), Role::Dim),
         Life::Incompatible { protocol } => (format!("wire {protocol}"), Role::Warning),
         Life::CatchingUp => ("history".to_owned(), Role::Dim),
-        Life::Live if silent > SILENT_US => (format!("silent {}", cells::ago(silent)), Role::Warning),
+        Life::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
         Life::Live => (String::new(), Role::Dim),
         Life::Ended { .. } => ("ended".to_owned(), Role::Dim),
         Life::Gone { .. } => ("lost".to_owned(), Role::Warning),

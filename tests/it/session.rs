@@ -2,7 +2,7 @@
 
 use crate::story::{GIB, Story, counters, device, hostile, picture, usual};
 use gpuwatch::{
-    analysis::{growth::Trend, ladder::Gap},
+    analysis::{episode::Resource, ladder::Gap},
     event::{
         DeviceMemory, Event, Fact, Line, ProbeId, ProcessUse,
         wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
@@ -43,9 +43,10 @@ fn every_rung_of_every_device_sums_to_its_total() {
 #[test]
 fn a_leak_is_charged_to_its_rank_and_the_other_is_flat() {
     let found = findings(&usual().session());
-    let trend = |place: usize| found.devices[place].processes[0].trend;
-    assert_eq!(trend(0), Trend::Growing { per_step: 4_194_304.0, steps: 512 });
-    assert_eq!(trend(1), Trend::Flat { steps: 512 });
+    let growing = found.growing(ProbeId(0), 0).unwrap();
+    assert_eq!((growing.resource, growing.slope().as_deref()), (Some(Resource::Allocated), Some("+4.00 MiB/step")));
+    assert_eq!(found.growing_on(&found.devices[0]), Some(growing));
+    assert_eq!((found.growing(ProbeId(1), 0), found.growing_on(&found.devices[1])), (None, None));
     assert!(!found.devices[0].processes[0].approximate && found.devices[1].processes[0].approximate);
 }
 
@@ -220,7 +221,7 @@ fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
     }
     let share = |it: Duration| it.as_secs_f64() / f64::from(u32::try_from(seconds).unwrap()) * 100.0;
     println!("of one core, this build: folding {:.2} %, findings and drawing {:.2} %", share(folding), share(drawing));
-    assert!(session.processes.iter().all(|it| it.devices[0].growth.latest().is_some()));
+    assert!(session.processes.iter().all(|it| !it.devices[0].growth.curve().buckets().is_empty()));
 }
 
 prop_compose! {

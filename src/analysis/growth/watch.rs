@@ -67,6 +67,7 @@ pub(super) struct Watch {
     resource: Resource,
     axis: Axis,
     seen: u64,
+    first: Option<u64>,
     last: Option<u64>,
     /// Rises up to here are told, or are the warm-up's.
     origin: Option<u64>,
@@ -84,6 +85,7 @@ impl Watch {
             resource,
             axis,
             seen: 0,
+            first: None,
             last: None,
             origin: None,
             came_to_rest: false,
@@ -96,6 +98,11 @@ impl Watch {
 
     pub(super) fn resource(&self) -> Resource {
         self.resource
+    }
+
+    /// How much of the axis was seen.
+    pub(super) fn span(&self) -> u64 {
+        self.first.zip(self.last).map_or(0, |(first, last)| (last - first).saturating_add(1))
     }
 
     /// Whether growth lasts.
@@ -114,6 +121,7 @@ impl Watch {
         if self.last.is_some_and(|it| at <= it) {
             return None;
         }
+        self.first.get_or_insert(at);
         self.last = Some(at);
         self.seen += 1;
         if self.seen <= FIRST {
