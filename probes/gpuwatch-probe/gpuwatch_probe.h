@@ -87,6 +87,12 @@ int32_t gpuwatch_start(void);
 /* Hands over the counters of one device; the stamp is taken here. Allocates nothing, waits for nothing. */
 int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 
+/* For Python jobs, with the interpreter's lock held: a new reference to the builtin function
+ * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]), which picks a row out of the
+ * dictionary torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask,
+ * are unknown. It returns one of the codes above, and never raises. NULL where the process has no Python. */
+void *gpuwatch_python(void);
+
 /* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
 int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
 

@@ -4,6 +4,8 @@
 //! from the one that made earlier calls.
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
+pub mod python;
+
 use crate::{
     log::Log,
     probe::{Description, Probe, Refusal, log_path},
@@ -87,6 +89,11 @@ impl Local {
 
 fn guarded(act: impl FnOnce() -> i32) -> i32 {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(FAULT)
+}
+
+/// `GPUWATCH_STEP` and its like.
+fn edge(code: u64) -> Option<Edge> {
+    [Edge::Step, Edge::Tick, Edge::Call].get(usize::try_from(code).ok()?).copied()
 }
 
 /// Text from C: any bytes, until the zero.
@@ -199,12 +206,7 @@ pub unsafe extern "C" fn gpuwatch_push(sample: *const GpuwatchSample) -> i32 {
     guarded(|| {
         // SAFETY: as the caller promises.
         let Some(sample) = (unsafe { sample.as_ref() }) else { return INVALID };
-        let edge = match sample.edge {
-            0 => Edge::Step,
-            1 => Edge::Tick,
-            2 => Edge::Call,
-            _ => return INVALID,
-        };
+        let Some(edge) = edge(sample.edge.into()) else { return INVALID };
         let (device, steps, present, values) = (sample.device, sample.step, sample.present, sample.values);
         let reading = Reading { at_us: 0, device, edge, steps, present, values };
         local().with_probe(|probe| probe.push(&reading))

@@ -81,6 +81,12 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+/// A symbol of the program and the libraries it was linked with; null where there is none.
+pub(crate) fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: null stands for the global scope, and the name ends in a zero.
+    unsafe { dlsym(ptr::null_mut(), name.as_ptr()) }
+}
+
 /// µs of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_us() -> u64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };

@@ -3,22 +3,17 @@
 import ctypes
 import os
 import stat
-import struct
 
 # The order of values in `struct gpuwatch_sample` (gpuwatch_probe.h), as far as Python fills them.
 FIELDS = (
     "requested allocated active inactive_split reserved allocated_peak reserved_peak blocks segments retries ooms "
     "device_allocs device_frees private_pools pinned_active pinned_reserved"
 ).split()
-VALUES = 24
-SIZE = 8 + 8 + 4 + 4 + 8 * VALUES
 
 STEP, TICK, CALL = 0, 1, 2
 
-# step, present, device, edge, and the values that every row has; pinned memory comes in some rows, behind them.
-ROW = struct.Struct("=QQII%dQ" % FIELDS.index("pinned_active"))
-PINNED = struct.Struct("=2Q")
-FIRST_PINNED = ROW.size
+# The answer to what cannot be.
+INVALID = -2
 
 
 def bits(*names):
@@ -36,7 +31,6 @@ class Native:
             ("describe", (text, text)),
             ("device", (ctypes.c_uint32, text, text, number)),
             ("start", ()),
-            ("push", (ctypes.c_void_p,)),
             ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
             ("oom", (ctypes.c_uint32, number, number, number, number, text)),
             ("stop", (text,)),
@@ -47,15 +41,11 @@ class Native:
             function.restype = ctypes.c_int32
             setattr(self, name, function)
 
-    def row(self):
-        """A buffer for one sample."""
-        return ctypes.create_string_buffer(SIZE)
-
-    def fast_push(self):
-        """`push` without declared types, whose checks would double the call's cost; it takes a `byref`."""
-        push = ctypes.PyDLL(None, handle=self.lib._handle).gpuwatch_push
-        push.restype = None
-        return push
+    def pusher(self):
+        """`push_row`, a builtin function: a call through ctypes would cost the step microseconds."""
+        make = self.lib.gpuwatch_python
+        make.restype = ctypes.py_object
+        return make()
 
 
 def path():

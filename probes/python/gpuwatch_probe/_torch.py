@@ -9,7 +9,6 @@ import _thread
 import atexit
 import os
 import signal
-import struct
 import sys
 
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
@@ -157,7 +156,7 @@ class Probe:
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
-        self._row, self._tick_row, self._oom_row = (taker(native, stats, host, backend) for _ in range(3))
+        self._row = taker(native.pusher(), stats, host, backend)
         self._hook()
         if backend == "native":
             torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
@@ -226,9 +225,7 @@ class Probe:
             trace = trace.tb_next
         if os.path.dirname(trace.tb_frame.f_code.co_filename) != os.path.dirname(__file__):
             return False
-        # A counter that does not fit costs one row.
-        if not isinstance(error, struct.error):
-            self._fail(error)
+        self._fail(error)
         return True
 
     def _look_for_devices(self):
@@ -240,7 +237,7 @@ class Probe:
         try:
             if self.native is None or self.off:
                 return
-            self._oom_row((device,), self.steps.number, TICK)
+            self._row((device,), self.steps.number, TICK)
             self.native.oom(device, self.steps.number, tried, free, limit, None)
         except Exception as error:
             if not self._fault(error):
@@ -266,7 +263,7 @@ class Probe:
                 number = self.steps.number
                 if number == seen:
                     self._look_for_devices()
-                    self._tick_row(self.devices, number, TICK, True)
+                    self._row(self.devices, number, TICK, True)
                 seen = number
                 self._due = True
             except Exception as error:

@@ -1,0 +1,250 @@
+//! Rows read straight from PyTorch's nested dictionary of counters, by a function made for the interpreter.
+//!
+//! Picking the same values in Python and packing them for a foreign call takes three times as long, most of it where
+//! the caches are cold, as they are after a training step. Only calls of Python's stable ABI are used, found in the
+//! process; whoever calls holds the interpreter's lock.
+
+use super::{INVALID, guarded, local};
+use crate::{reading::Reading, sys, wire::Counters};
+use std::{
+    ffi::{CStr, c_char, c_int, c_long, c_void},
+    mem::transmute,
+    panic::catch_unwind,
+    ptr, slice,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+type Object = *mut c_void;
+type Get = unsafe extern "C" fn(Object, Object) -> Object;
+type Next = unsafe extern "C" fn(Object, *mut isize, *mut Object, *mut Object) -> c_int;
+type Integer = unsafe extern "C" fn(Object) -> u64;
+type Fault = unsafe extern "C" fn() -> Object;
+type Forget = unsafe extern "C" fn();
+type Answer = unsafe extern "C" fn(c_long) -> Object;
+type Intern = unsafe extern "C" fn(*const c_char) -> Object;
+type New = unsafe extern "C" fn(*const Method, Object, Object) -> Object;
+
+/// `PyMethodDef`.
+#[repr(C)]
+struct Method {
+    name: *const c_char,
+    function: unsafe extern "C" fn(Object, *const Object, isize) -> Object,
+    flags: c_int,
+    doc: *const c_char,
+}
+
+/// Arguments come as an array.
+const METH_FASTCALL: c_int = 0x80;
+
+/// The interpreter's calls and the keys, which live as long as the process.
+struct Python {
+    get: Get,
+    next: Next,
+    integer: Integer,
+    fault: Fault,
+    forget: Forget,
+    answer: Answer,
+    all: Object,
+    current: Object,
+    peak: Object,
+    pools: (Object, usize),
+    pinned: [usize; 2],
+    /// With the places of what is current, and of the peak.
+    gauges: Vec<(Object, usize, Option<usize>)>,
+    totals: Vec<(Object, usize)>,
+}
+
+const GAUGES: [(&CStr, &str, Option<&str>); 7] = [
+    (c"requested_bytes", "requested", None),
+    (c"allocated_bytes", "allocated", Some("allocated_peak")),
+    (c"active_bytes", "active", None),
+    (c"inactive_split_bytes", "inactive_split", None),
+    (c"reserved_bytes", "reserved", Some("reserved_peak")),
+    (c"allocation", "blocks", None),
+    (c"segment", "segments", None),
+];
+
+const TOTALS: [(&CStr, &str); 4] = [
+    (c"num_alloc_retries", "retries"),
+    (c"num_ooms", "ooms"),
+    (c"num_device_alloc", "device_allocs"),
+    (c"num_device_free", "device_frees"),
+];
+
+fn put(reading: &mut Reading, place: usize, value: Option<u64>) {
+    if let Some(value) = value {
+        reading.put(place, value);
+    }
+}
+
+/// The place of a counter in a row.
+fn place(name: &str) -> usize {
+    Counters::NAMES.iter().position(|it| *it == name).unwrap_or(usize::MAX)
+}
+
+impl Python {
+    /// `None` where the process has no Python that we know.
+    fn find() -> Option<Self> {
+        let find = |name: &CStr| Some(sys::symbol(name)).filter(|it| !it.is_null());
+        // SAFETY: each is the function of that name in Python's stable ABI, whose signature never changes.
+        unsafe {
+            let intern = transmute::<Object, Intern>(find(c"PyUnicode_InternFromString")?);
+            let key = |text: &CStr| Some(intern(text.as_ptr())).filter(|it| !it.is_null());
+            let gauge =
+                |(name, now, peak): (&CStr, &str, Option<&str>)| Some((key(name)?, place(now), peak.map(place)));
+            Some(Self {
+                get: transmute::<Object, Get>(find(c"PyDict_GetItemWithError")?),
+                next: transmute::<Object, Next>(find(c"PyDict_Next")?),
+                integer: transmute::<Object, Integer>(find(c"PyLong_AsUnsignedLongLong")?),
+                fault: transmute::<Object, Fault>(find(c"PyErr_Occurred")?),
+                forget: transmute::<Object, Forget>(find(c"PyErr_Clear")?),
+                answer: transmute::<Object, Answer>(find(c"PyLong_FromLong")?),
+                all: key(c"all")?,
+                current: key(c"current")?,
+                peak: key(c"peak")?,
+                pools: (key(c"reserved_bytes_by_private_pools")?, place("private_pools")),
+                pinned: ["pinned_active", "pinned_reserved"].map(place),
+                gauges: GAUGES.into_iter().map(gauge).collect::<Option<_>>()?,
+                totals: TOTALS.into_iter().map(|(it, name)| Some((key(it)?, place(name)))).collect::<Option<_>>()?,
+            })
+        }
+    }
+
+    /// What a dictionary holds under a key; `None` too where it is no dictionary.
+    ///
+    /// # Safety
+    /// The object lives. What is found lives as long as the dictionary has it.
+    unsafe fn item(&self, dictionary: Object, key: Object) -> Option<Object> {
+        // SAFETY: as the caller promises; an error is taken back, for nobody looks for it here.
+        unsafe {
+            let found = (self.get)(dictionary, key);
+            if found.is_null() {
+                (self.forget)();
+            }
+            Some(found).filter(|it| !it.is_null())
+        }
+    }
+
+    /// A number of 64 bits; `None` for what is none, is negative or is greater.
+    ///
+    /// # Safety
+    /// The object lives.
+    unsafe fn number(&self, object: Object) -> Option<u64> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let number = (self.integer)(object);
+            if number == u64::MAX && !(self.fault)().is_null() {
+                (self.forget)();
+                return None;
+            }
+            Some(number)
+        }
+    }
+
+    /// Fills a row with the counters there are; false where there are none.
+    ///
+    /// # Safety
+    /// The object lives, and nobody changes it meanwhile.
+    unsafe fn read(&self, stats: Object, reading: &mut Reading) -> bool {
+        let mut put = |place: usize, value| put(reading, place, value);
+        // SAFETY: every object is the caller's, or is held by one that is.
+        unsafe {
+            for (key, now, peak) in &self.gauges {
+                let Some(all) = self.item(stats, *key).and_then(|it| self.item(it, self.all)) else { continue };
+                put(*now, self.item(all, self.current).and_then(|it| self.number(it)));
+                if let Some(place) = peak {
+                    put(*place, self.item(all, self.peak).and_then(|it| self.number(it)));
+                }
+            }
+            for (key, place) in &self.totals {
+                put(*place, self.item(stats, *key).and_then(|it| self.number(it)));
+            }
+            put(self.pools.1, self.item(stats, self.pools.0).and_then(|it| self.sum(it)));
+        }
+        reading.present != 0
+    }
+
+    /// Bytes that private pools hold, all of them together.
+    ///
+    /// # Safety
+    /// The object is a dictionary that lives, and nobody changes it meanwhile.
+    unsafe fn sum(&self, pools: Object) -> Option<u64> {
+        let (mut at, mut pool, mut sum) = (0, ptr::null_mut(), 0_u64);
+        // SAFETY: as the caller promises; the values found are borrowed from it.
+        unsafe {
+            while (self.next)(pools, &raw mut at, ptr::null_mut(), &raw mut pool) != 0 {
+                let now = self.item(pool, self.all).and_then(|it| self.item(it, self.current))?;
+                sum = sum.saturating_add(self.number(now)?);
+            }
+        }
+        Some(sum)
+    }
+
+    /// One row: counters, device, step, edge, mask of what may be believed, and pinned bytes in use and held.
+    ///
+    /// # Safety
+    /// The arguments live.
+    unsafe fn push(&self, arguments: &[Object]) -> i32 {
+        let [stats, numbers @ ..] = arguments else { return INVALID };
+        // SAFETY: as the caller promises.
+        let number = |at: usize| numbers.get(at).and_then(|it| unsafe { self.number(*it) });
+        let (Some(device), Some(steps), Some(edge), Some(mask)) = (number(0), number(1), number(2), number(3)) else {
+            return INVALID;
+        };
+        let Ok(device) = u32::try_from(device) else { return INVALID };
+        let Some(edge) = super::edge(edge) else { return INVALID };
+        let mut reading = Reading { device, edge, steps, ..Reading::default() };
+        // SAFETY: as the caller promises; the lock that is held keeps others off.
+        if !unsafe { self.read(*stats, &mut reading) } {
+            return INVALID;
+        }
+        reading.present &= mask;
+        for (place, value) in self.pinned.into_iter().zip([number(4), number(5)]) {
+            put(&mut reading, place, value);
+        }
+        local().with_probe(|probe| probe.push(&reading))
+    }
+}
+
+/// Made once, by the first process that asks, and never freed; a forked child has the same interpreter.
+static PYTHON: AtomicPtr<Python> = AtomicPtr::new(ptr::null_mut());
+
+unsafe extern "C" fn push(_module: Object, arguments: *const Object, count: isize) -> Object {
+    // SAFETY: nothing can call this before the pointer was set, and it is never freed.
+    let Some(python) = (unsafe { PYTHON.load(Ordering::Acquire).as_ref() }) else { return ptr::null_mut() };
+    let code = guarded(|| {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: the interpreter gives so many living arguments, of which it needs none to have an address.
+        let arguments = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(arguments, count) } };
+        // SAFETY: likewise.
+        unsafe { python.push(arguments) }
+    });
+    // SAFETY: a small number, which the interpreter need not even allocate.
+    unsafe { (python.answer)(c_long::from(code)) }
+}
+
+/// A function of Python, `push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved])`; a new
+/// reference. Null where the process has no Python.
+///
+/// # Safety
+/// The interpreter's lock is held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_python() -> Object {
+    let make = || {
+        let new = sys::symbol(c"PyCFunction_NewEx");
+        if new.is_null() {
+            return None;
+        }
+        if PYTHON.load(Ordering::Acquire).is_null() {
+            // The lock that is held lets only one thread come here.
+            PYTHON.store(Box::into_raw(Box::new(Python::find()?)), Ordering::Release);
+        }
+        let method = Method { name: c"push_row".as_ptr(), function: push, flags: METH_FASTCALL, doc: ptr::null() };
+        // SAFETY: the signature is that of the stable ABI; the interpreter keeps the definition, which is leaked.
+        unsafe {
+            let new = transmute::<Object, New>(new);
+            Some(new(Box::into_raw(Box::new(method)), ptr::null_mut(), ptr::null_mut()))
+        }
+    };
+    catch_unwind(make).ok().flatten().unwrap_or(ptr::null_mut())
+}

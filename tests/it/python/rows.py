@@ -1,0 +1,76 @@
+"""Pushes rows out of dictionaries of every kind; prints what was answered, and what viewers are told of it."""
+
+import json
+import os
+import socket
+import sys
+
+from gpuwatch_probe._native import FIELDS, STEP, Native, bits
+
+ALL = bits(*FIELDS)
+
+
+def gauge(now, peak=0):
+    return {"all": {"current": now, "peak": peak}, "small_pool": {"current": 9, "peak": 9}}
+
+
+def stats():
+    names = ("requested_bytes", "allocated_bytes", "active_bytes", "inactive_split_bytes", "reserved_bytes")
+    made = {name: gauge(100 + at, 200 + at) for at, name in enumerate(names)}
+    made.update(allocation=gauge(7), segment=gauge(8), num_alloc_retries=1, num_ooms=2)
+    made.update(num_device_alloc=3, num_device_free=4, reserved_bytes_by_private_pools={})
+    return made
+
+
+class Hostile(dict):
+    """What a dictionary may not do to us: only its true contents count."""
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+native = Native()
+assert native.device(0, None, None, 0) == 0
+assert native.start() == 0
+push = native.pusher()
+answers = []
+
+
+def say(*arguments):
+    answers.append(push(*arguments))
+
+
+say(stats(), 0, 1, STEP, ALL)
+pools = {(0, 1): gauge(30), (0, 2): gauge(12)}
+say(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6)
+say(stats(), 0, 3, STEP, bits("allocated", "allocated_peak"))
+odd = dict(stats(), allocated_bytes=gauge(-1, 1 << 64), active_bytes=gauge(1.5), segment={}, num_ooms="many")
+del odd["requested_bytes"], odd["reserved_bytes_by_private_pools"]
+say(odd, 0, 4, STEP, ALL)
+say(dict(stats(), num_ooms=(1 << 64) - 1, reserved_bytes_by_private_pools={1: 2}), 0, 5, STEP, ALL)
+say(Hostile(stats()), 0, 6, STEP, ALL)
+good = len(answers)
+for bad in (
+    (), (stats(),), (stats(), 0, 7, STEP), ({}, 0, 7, STEP, ALL), (None, 0, 7, STEP, ALL), ([1], 0, 7, STEP, ALL),
+    (stats(), -1, 7, STEP, ALL), (stats(), 1 << 32, 7, STEP, ALL), (stats(), 64, 7, STEP, ALL),
+    (stats(), 0, "7", STEP, ALL), (stats(), 0, 7, 3, ALL), (stats(), 0, 7, STEP, 1 << 64),
+):  # fmt: skip
+    say(*bad)
+
+kept, number = stats(), 1 << 40
+kept["num_ooms"] = number
+before = [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)]
+for _ in range(1000):
+    push(kept, 0, 8, STEP, bits("ooms"))
+assert [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)] == before, "no reference is kept or lost"
+
+told = []
+with socket.socket(socket.AF_UNIX) as viewer:
+    viewer.connect("%s/%d.sock" % (os.environ["GPUWATCH_SOCKET_DIR"], os.getpid()))
+    for line in viewer.makefile():
+        line = json.loads(line)
+        if line["type"] == "live":
+            break
+        if line["type"] == "sample" and line["step"] < 8:
+            told.append(line)
+print(json.dumps({"good": answers[:good], "bad": answers[good:], "told": told}))

@@ -1,0 +1,50 @@
+//! Rows read out of a Python dictionary: to the number, and whatever it holds.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
+
+#[test]
+fn a_row_has_what_the_dictionary_has_and_leaves_the_rest_unknown() {
+    let home = Home::new();
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--", "python3", &script("rows.py")]).envs(home.variables()).stdin(Stdio::null());
+    let said: Value = serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap();
+    assert_eq!(said["good"], Value::from(vec![0; 6]));
+    assert_eq!(said["bad"], Value::from(vec![-2; 12]), "invalid, and nothing raised");
+    let row = |at: usize| {
+        let mut row = said["told"][at].as_object().unwrap().clone();
+        // What the probe adds by itself.
+        for own in ["type", "seq", "at_us", "device", "edge", "rss", "device_free", "device_total"] {
+            row.remove(own);
+        }
+        Value::from(row)
+    };
+    let whole = json!({
+        "step": 1, "requested": 100, "allocated": 101, "active": 102, "inactive_split": 103, "reserved": 104,
+        "allocated_peak": 201, "reserved_peak": 204, "blocks": 7, "segments": 8, "retries": 1, "ooms": 2,
+        "device_allocs": 3, "device_frees": 4, "private_pools": 0,
+    });
+    let with = |step: u64, changes: Value| {
+        let mut row = whole.as_object().unwrap().clone();
+        row.insert("step".into(), step.into());
+        for (name, value) in changes.as_object().unwrap() {
+            if value.is_null() {
+                row.remove(name);
+            } else {
+                row.insert(name.clone(), value.clone());
+            }
+        }
+        Value::from(row)
+    };
+    assert_eq!(row(0), whole);
+    assert_eq!(row(1), with(2, json!({"private_pools": 42, "pinned_active": 5, "pinned_reserved": 6})));
+    assert_eq!(row(2), json!({"step": 3, "allocated": 101, "allocated_peak": 201}));
+    let unknown = ["requested", "allocated", "allocated_peak", "active", "segments", "ooms", "private_pools"];
+    assert_eq!(row(3), with(4, unknown.map(|it| (it.to_owned(), Value::Null)).into_iter().collect()));
+    assert_eq!(row(4), with(5, json!({"ooms": u64::MAX, "private_pools": null})));
+    assert_eq!(row(5), with(6, json!({})));
+    assert_eq!(said["told"].as_array().unwrap().len(), 6);
+}
