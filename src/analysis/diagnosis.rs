@@ -1,34 +1,39 @@
 //! From a span of growth and the signature over it to a named cause, with the figures that a person can check.
 //!
 //! The rules follow what was measured on PyTorch's own allocator: what is kept shows in the count of live blocks, one
-//! tensor that grows shows in bytes alone, a graph leaves several blocks of different sizes at a time.
+//! tensor that grows shows in bytes alone, a graph leaves several blocks of one forward pass at a time. What the figures
+//! do not tell is [`Cause::Unknown`], not the likeliest.
 
 use super::{
     cause::Cause,
     episode::{End, Episode, Resource},
     evidence::{Evidence, Unit},
-    signature::{SMALLEST_BLOCK, Signature},
+    signature::{Rises, SMALLEST_BLOCK, Signature},
 };
 
 /// Fewer blocks than this gained in a whole span are none: a phase may leave one for good.
 const A_BLOCK_OR_SO: f64 = 1.5;
+
+/// Up to so many bytes a block, most blocks have the smallest size there is.
+const SMALL: f64 = 1.5 * SMALLEST_BLOCK as f64;
+
+/// The largest scalar, a complex number of double precision, in bytes.
+const SCALAR: f64 = 16.0;
 
 /// A share above which one counter's growth explains another's.
 const MOST: f64 = 0.5;
 
 /// The cause of an episode, and what it rests on.
 pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
-    let cause = match episode.resolved.map(|it| it.end) {
-        Some(End::Plateau) => Cause::CacheFilling,
-        Some(End::Released) => Cause::ReferenceCycle,
-        _ => match episode.resource {
-            Resource::Allocated => live(episode.bytes_per_step, blocks(episode, signature), signature),
-            Resource::Reserved => held(episode, signature),
-            Resource::Driver => Cause::DriverGrowth,
-            Resource::Device => Cause::OtherProcess,
-            Resource::Pinned => Cause::PinnedGrowth,
-            Resource::Host => Cause::HostGrowth,
-        },
+    let cause = match (episode.resolved.map(|it| it.end), episode.resource) {
+        (Some(End::Plateau), _) => Cause::CacheFilling,
+        (Some(End::Released), Resource::Allocated) => Cause::ReferenceCycle,
+        (_, Resource::Allocated) => live(episode.bytes_per_step, episode, signature),
+        (_, Resource::Reserved) => held(episode, signature),
+        (_, Resource::Driver) => Cause::DriverGrowth,
+        (_, Resource::Device) => Cause::OtherProcess,
+        (_, Resource::Pinned) => Cause::PinnedGrowth,
+        (_, Resource::Host) => Cause::HostGrowth,
     };
     (cause, evidence(episode, signature))
 }
@@ -39,37 +44,45 @@ fn blocks(episode: &Episode, signature: &Signature) -> Option<f64> {
 }
 
 /// Live bytes grow.
-fn live(bytes_per_step: f64, blocks: Option<f64>, signature: &Signature) -> Cause {
-    let Some(blocks) = blocks else {
+fn live(bytes_per_step: f64, episode: &Episode, signature: &Signature) -> Cause {
+    let Some(blocks) = blocks(episode, signature) else {
         // Without a count of blocks only the very smallest can be told from the others.
-        return if bytes_per_step <= 1.5 * SMALLEST_BLOCK { Cause::ScalarsRetained } else { Cause::TensorsRetained };
+        return if bytes_per_step <= SMALL { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     };
-    if blocks * signature.steps as f64 <= A_BLOCK_OR_SO {
+    let gained = blocks * episode.last_step.saturating_sub(episode.since_step) as f64;
+    if gained < -A_BLOCK_OR_SO {
+        // Fewer and larger blocks are neither something kept nor one tensor that grows.
+        return Cause::Unknown;
+    }
+    if gained <= A_BLOCK_OR_SO {
         return Cause::GrowingTensor;
     }
-    if bytes_per_step / blocks <= 1.5 * SMALLEST_BLOCK {
-        return Cause::ScalarsRetained;
+    let rises = signature.rises.filter(Rises::are_clear);
+    if bytes_per_step / blocks <= SMALL {
+        let is_scalar = rises.and_then(|it| it.requested_per_block()).is_none_or(|it| it <= SCALAR);
+        return if is_scalar { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     }
-    match signature.rises {
-        Some(it) if it.blocks >= 2 && it.are_unequal() != Some(false) => Cause::GraphRetained,
-        // Equal sizes in every step may be a graph of equal layers; now and then they are an evaluation's outputs.
-        Some(it) if it.blocks >= 2 && it.count * 10 >= it.steps * 9 => Cause::GraphRetained,
+    match rises {
+        // One pass leaves several blocks: its graph. Where there were several passes (an evaluation), each may have left
+        // its one output, which has the size of the others.
+        Some(it) if it.blocks >= 2 && (it.are_of_one_pass() || it.are_unequal() == Some(true)) => Cause::GraphRetained,
         _ => Cause::TensorsRetained,
     }
 }
 
 /// What the allocator holds grows.
 fn held(episode: &Episode, signature: &Signature) -> Cause {
-    let reserved = episode.bytes_per_step;
-    let explains = |slope: Option<f64>| slope.is_some_and(|it| it > MOST * reserved);
+    let explains = |slope: Option<f64>| slope.is_some_and(|it| it > MOST * episode.bytes_per_step);
     if explains(signature.private_pools) {
         Cause::GraphPools
     } else if explains(signature.pending) {
         Cause::CrossStreamPending
     } else if explains(signature.allocated) {
-        live(signature.allocated.unwrap_or(reserved), signature.blocks, signature)
-    } else {
+        live(signature.allocated.unwrap_or(episode.bytes_per_step), episode, signature)
+    } else if signature.allocated.is_some() && signature.cached.is_some() {
         Cause::Fragmentation
+    } else {
+        Cause::Unknown
     }
 }
 
@@ -89,8 +102,16 @@ fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
             out.add("bytes_per_block", episode.bytes_per_step / blocks, Unit::Bytes);
         }
     }
-    if let Some(rises) = signature.rises.filter(|it| it.blocks > 1) {
-        out.add("blocks_per_rise", rises.blocks as f64, Unit::Count);
+    if let Some(rises) = signature.rises.filter(Rises::are_clear) {
+        if let Some(requested) = rises.requested_per_block() {
+            out.add("requested_per_block", requested, Unit::Bytes);
+        }
+        if rises.blocks > 1 {
+            out.add("blocks_per_rise", rises.blocks as f64, Unit::Count);
+            if let Some(time) = rises.time {
+                out.add("time_of_a_step_with_a_rise", time, Unit::Times);
+            }
+        }
     }
     let slopes = [
         ("allocated_per_step", signature.allocated),
@@ -107,3 +128,6 @@ fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

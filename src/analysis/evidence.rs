@@ -34,6 +34,8 @@ pub enum Unit {
     Count,
     /// A share of a whole, from 0 to 1.
     Share,
+    /// So many times something else.
+    Times,
 }
 
 impl Evidence {
@@ -62,6 +64,7 @@ impl fmt::Display for Figure {
             }
             Unit::PerStep => write!(f, "{name} {:.3}", self.value),
             Unit::Count => write!(f, "{name} {:.0}", self.value),
+            Unit::Times => write!(f, "{name} {:.1} ×", self.value),
             Unit::Share => write!(f, "{name} {:.0} %", self.value * 100.0),
         }
     }

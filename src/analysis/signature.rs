@@ -1,5 +1,9 @@
 //! How all counters moved together over a span of steps: what a cause is told by.
 
+mod rises;
+
+pub use rises::Rises;
+
 use super::{
     episode::{Episode, Resource},
     growth::Growth,
@@ -17,7 +21,7 @@ const WHOLE: usize = 256;
 const STRETCHES: usize = 24;
 
 /// The smallest block that PyTorch's allocator hands out, in bytes.
-pub const SMALLEST_BLOCK: f64 = 512.0;
+pub const SMALLEST_BLOCK: u64 = 512;
 
 /// The counters of a run: the latest rows one by one, the whole at a growing stride. Bounded.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,27 +72,6 @@ pub struct Signature {
     pub device_frees: Option<f64>,
     /// How live blocks rose: one rise at a time.
     pub rises: Option<Rises>,
-}
-
-/// Lasting rises of the count of live blocks, between rows that follow each other step by step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rises {
-    /// How many.
-    pub count: u64,
-    /// Steps looked at.
-    pub steps: u64,
-    /// Blocks gained by the usual one.
-    pub blocks: u64,
-    /// Bytes gained by the usual one; `None` where they differ from one to the next.
-    pub bytes: Option<u64>,
-}
-
-impl Rises {
-    /// Whether the blocks of one rise are of different sizes; `None` where that cannot be told.
-    pub fn are_unequal(&self) -> Option<bool> {
-        let bytes = self.bytes?;
-        Some(!bytes.is_multiple_of(self.blocks.max(1) * 512))
-    }
 }
 
 impl Trail {
@@ -161,7 +144,7 @@ impl Trail {
             private_pools: slope(|it| it.private_pools),
             device_allocs: slope(|it| it.device_allocs),
             device_frees: slope(|it| it.device_frees),
-            rises: rises(&rows),
+            rises: rises::rises(&rows),
         }
     }
 
@@ -209,32 +192,5 @@ fn median(values: &mut [f64]) -> Option<f64> {
     (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// Lasting rises of the count of blocks: rises of its floor, which is the least of all later counts, so that what a
-/// phase lifts for a while (an evaluation) is none.
-fn rises(rows: &[Row]) -> Option<Rises> {
-    let mut gains = Vec::new();
-    let mut steps = 0;
-    let mut floor = u64::MAX;
-    for pair in rows.windows(2).rev() {
-        let [old, new] = pair else { continue };
-        let (Some(before), Some(after)) = (old.counters.blocks, new.counters.blocks) else { continue };
-        let high = floor.min(after);
-        floor = high.min(before);
-        if new.step - old.step != 1 {
-            continue;
-        }
-        steps += 1;
-        if floor < high {
-            let bytes = new.counters.allocated.zip(old.counters.allocated);
-            gains.push((high - floor, bytes.and_then(|(new, old)| new.checked_sub(old)).filter(|_| after == high)));
-        }
-    }
-    let count = gains.len() as u64;
-    gains.sort_unstable();
-    let (blocks, _) = *gains.get(gains.len() / 2)?;
-    let mut bytes: Vec<u64> = gains.iter().filter(|it| it.0 == blocks).filter_map(|it| it.1).collect();
-    bytes.sort_unstable();
-    let usual = bytes.chunk_by(|a, b| a == b).max_by_key(|it| it.len());
-    let usual = usual.filter(|it| it.len() > 1 && it.len() * 2 > bytes.len());
-    Some(Rises { count, steps, blocks, bytes: usual.and_then(|it| it.first().copied()) })
-}
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 19] = [
+pub(super) static ENTRIES: [Entry; 20] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -303,5 +303,18 @@ size). Without growth the job is simply too large: see pressure.
 
 After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
 the failed step) before trying again.",
+    },
+    Entry {
+        cause: Cause::Unknown,
+        id: "unknown",
+        title: "the figures do not tell why",
+        advice: "take a memory snapshot (torch.cuda.memory._record_memory_history) where it grows, and compare two steps",
+        text: "\
+Something grows, and the counters that would tell why are missing or contradict each other: a backend that
+does not report them, samples that were lost, or several causes at once.
+
+Remedy: torch.cuda.memory._record_memory_history(), then two torch.cuda.memory._dump_snapshot() some steps
+apart; what is in the later one alone is what grew, with the lines that made it. A longer recording often
+tells as well.",
     },
 ];

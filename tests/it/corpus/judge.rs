@@ -21,6 +21,7 @@ pub(super) struct Label {
     pub(super) start_step: Option<u64>,
     pub(super) period: Option<f64>,
     pub(super) bytes_per_step: Option<f64>,
+    pub(super) blocks_per_step: Option<f64>,
     pub(super) benign_until_step: Option<u64>,
     pub(super) steps: u64,
     #[serde(default)]

@@ -1,0 +1,58 @@
+//! What a trail of counters says of how they moved.
+
+use super::*;
+
+/// Counters with so many live blocks of 1 KiB each, for which 1,000 bytes were asked.
+fn counters(blocks: u64) -> Counters {
+    Counters {
+        blocks: Some(blocks),
+        allocated: Some(blocks * 1024),
+        active: Some(blocks * 1024),
+        requested: Some(blocks * 1000),
+        reserved: Some(1 << 30),
+        ..Counters::default()
+    }
+}
+
+/// The signature of so many steps; a shape gives the blocks at a step and how long it took.
+fn signature(steps: u64, shape: impl Fn(u64) -> (u64, u64)) -> Signature {
+    let mut trail = Trail::default();
+    let mut at = 0;
+    for step in 1..=steps {
+        let (blocks, took) = shape(step);
+        at += took;
+        trail.push(step, Stamp(at), &counters(blocks));
+    }
+    trail.over(1, steps)
+}
+
+#[test]
+fn a_clean_leak_rises_by_the_same_each_time() {
+    let it = signature(200, |step| (100 + step / 10 * 3, 1000)).rises.unwrap();
+    assert_eq!((it.count, it.steps, it.blocks, it.bytes, it.requested), (20, 199, 3, Some(3072), Some(3000)));
+    assert!(it.are_clear() && it.are_of_one_pass() && (it.time.unwrap() - 1.0).abs() < 1e-9, "{it:?}");
+}
+
+#[test]
+fn rises_in_longer_steps_are_of_several_passes() {
+    let it = signature(200, |step| (100 + step / 10 * 3, if step % 10 == 0 { 2500 } else { 1000 })).rises.unwrap();
+    assert!(!it.are_of_one_pass(), "{it:?}");
+    let too_few = signature(200, |step| (100 + step / 80 * 3, 1000)).rises.unwrap();
+    assert!(too_few.time.is_none() && !too_few.are_of_one_pass(), "{too_few:?}");
+}
+
+#[test]
+fn what_is_lifted_for_a_step_is_no_rise_and_what_breathes_is_not_clear() {
+    assert_eq!(signature(205, |step| (100 + u64::from(step % 50 == 0) * 9, 1000)).rises, None);
+    let sawtooth = signature(200, |step| (100 + step + step % 20, 1000)).rises.unwrap();
+    assert!(!sawtooth.are_clear(), "{sawtooth:?}");
+    assert_eq!(signature(0, |_| (0, 0)).rises, None);
+}
+
+#[test]
+fn hostile_counts_neither_break_nor_give_what_is_no_number() {
+    let it = signature(300, |step| (if step % 2 == 0 { u64::MAX / 1024 } else { step }, step % 3));
+    let rises = it.rises.unwrap();
+    assert!(rises.kept.is_finite() && rises.time.is_none_or(f64::is_finite), "{rises:?}");
+    assert!(it.allocated.is_some_and(f64::is_finite));
+}
