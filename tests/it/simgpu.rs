@@ -43,6 +43,18 @@ fn nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated() {
 }
 
 #[test]
+fn expandable_segments_cost_what_is_mapped_to_them() {
+    let environment = [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")];
+    assert_eq!(run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/expandable.py"), &environment), "ok\n");
+}
+
+#[test]
+fn a_stream_ordered_pool_keeps_what_it_is_told_to_keep() {
+    let environment = [("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")];
+    assert_eq!(run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/pools.py"), &environment), "ok\n");
+}
+
+#[test]
 fn training_loops_take_the_same_memory_every_step() {
     let out = run(torch::H200, include_str!("simgpu/training.py"), &[]);
     assert_eq!(out.lines().count(), 6, "{out}");

@@ -180,6 +180,7 @@ entry_points! {
     fn cuCtxSynchronize() -> i32 {
         let until = process().queues.device_busy_until(current());
         super::queues::wait(until);
+        super::pools::synchronized(&mut process(), current());
         0
     }
 

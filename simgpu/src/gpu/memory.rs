@@ -2,6 +2,7 @@
 
 use super::{
     abi::{Answer, Fault},
+    pools,
     process::Process,
     ranges::{Kind, Range},
     sys,
@@ -31,6 +32,10 @@ impl Process {
 
     pub(super) fn free(&mut self, base: usize) -> Answer {
         if base == 0 {
+            return Ok(());
+        }
+        // What a stream-ordered pool handed out may be freed this way too.
+        if pools::give_back(self, base) {
             return Ok(());
         }
         let range = self.ranges.take(base, Kind::Device).ok_or(Fault::InvalidValue)?;

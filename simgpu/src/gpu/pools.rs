@@ -67,21 +67,32 @@ fn allocate(device: usize, bytes: usize) -> Result<usize, Fault> {
 }
 
 fn free(base: usize) -> Answer {
-    if base == 0 {
-        return Ok(());
-    }
-    let mut process = process();
-    let (device, size) = process.pools.pieces.remove(&base).ok_or(Fault::InvalidValue)?;
+    if base == 0 || give_back(&mut process(), base) { Ok(()) } else { Err(Fault::InvalidValue) }
+}
+
+/// Returns an allocation to its pool; false where it came from none.
+pub(super) fn give_back(process: &mut Process, base: usize) -> bool {
+    let Some((device, size)) = process.pools.pieces.remove(&base) else { return false };
     process.ranges.take(base, Kind::Device);
     sys::unmap(base, size);
     let pool = process.pools.pools.entry(device).or_default();
     pool.used = pool.used.saturating_sub(size as u64);
-    Ok(())
+    true
+}
+
+/// After a wait for the device, its pool keeps no more than what is used or its release threshold, as documented.
+pub(super) fn synchronized(process: &mut Process, device: usize) {
+    if let Some(pool) = process.pools.pools.get(&device)
+        && pool.reserved > pool.used.max(pool.threshold)
+    {
+        let keep = pool.threshold;
+        trim(process, device, keep);
+    }
 }
 
 fn trim(process: &mut Process, device: usize, keep: u64) {
     let pool = process.pools.pools.entry(device).or_default();
-    let left = pool.used.max(keep).next_multiple_of(STEP).min(pool.reserved);
+    let left = pool.used.max(keep).checked_next_multiple_of(STEP).map_or(pool.reserved, |it| it.min(pool.reserved));
     let back = pool.reserved - left;
     pool.reserved = left;
     process.refund(device, back);
@@ -110,6 +121,8 @@ fn write(pool: usize, attribute: i32, wide: In<u64>, narrow: In<i32>) -> Answer 
     let pool = process.pools.pools.entry(device).or_default();
     match attribute {
         RELEASE_THRESHOLD => pool.threshold = wide.get().ok_or(Fault::InvalidValue)?,
+        // The high-water marks can be set to zero, and then begin anew from what is.
+        RESERVED_HIGH | USED_HIGH if wide.get() != Some(0) => return Err(Fault::InvalidValue),
         RESERVED_HIGH => pool.reserved_high = pool.reserved,
         USED_HIGH => pool.used_high = pool.used,
         1..=3 => {

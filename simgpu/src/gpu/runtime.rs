@@ -4,6 +4,7 @@ use super::{
     abi::{Answer, Fault, In, Out, code, trace},
     copies,
     model::attribute,
+    pools,
     process::{current, process, set_current},
     queues, sys,
     wheel::Wheel,
@@ -85,6 +86,7 @@ entry_points! {
         answer(with_context(|| {
             let until = process().queues.device_busy_until(current());
             queues::wait(until);
+            pools::synchronized(&mut process(), current());
             Ok(())
         }))
     }

@@ -2,6 +2,7 @@
 
 use super::{
     abi::{Answer, Fault, Out},
+    pools,
     process::{current, process},
     queues,
     runtime::{answer, with_context},
@@ -27,6 +28,12 @@ fn busy_until(stream: usize) -> Result<Option<Instant>, Fault> {
 /// Not an error of the thread's: programs ask this in passing.
 fn ready(until: Option<Instant>) -> i32 {
     if until.is_some_and(|it| it > Instant::now()) { NOT_READY } else { 0 }
+}
+
+/// What every synchronising call does: waits, and lets the pool give back what it need not keep.
+fn waited(until: Option<Instant>) {
+    queues::wait(until);
+    pools::synchronized(&mut process(), current());
 }
 
 fn record(event: usize, stream: usize) -> Answer {
@@ -74,7 +81,7 @@ entry_points! {
     }
 
     fn cudaStreamSynchronize(stream: usize) -> i32 {
-        answer(with_context(|| busy_until(stream)).map(queues::wait))
+        answer(with_context(|| busy_until(stream)).map(waited))
     }
 
     fn cudaStreamWaitEvent(stream: usize, event: usize, _flags: u32) -> i32 {
@@ -133,7 +140,7 @@ entry_points! {
 
     fn cudaEventSynchronize(event: usize) -> i32 {
         let until = process().queues.event(event).map(|it| it.0);
-        answer(until.map(queues::wait))
+        answer(until.map(waited))
     }
 
     fn cudaEventElapsedTime(out: Out<f32>, from: usize, to: usize) -> i32 {

@@ -30,6 +30,23 @@ impl Mappings {
         physical.references -= 1;
         Ok(if physical.references == 0 { self.physical.remove(&handle) } else { None })
     }
+
+    fn size_of(&self, handle: usize) -> usize {
+        self.physical.get(&handle).map_or(0, |it| it.size)
+    }
+
+    /// Whether anything is mapped within these addresses.
+    fn overlap(&self, at: usize, end: usize) -> bool {
+        self.mapped.range(..end).next_back().is_some_and(|(it, handle)| it + self.size_of(*handle) > at)
+    }
+
+    /// The pieces that cover these addresses, if they do so without a gap and none reaches out of them.
+    fn whole(&self, at: usize, size: usize) -> Option<Vec<(usize, usize)>> {
+        let end = at.checked_add(size)?;
+        let pieces: Vec<(usize, usize)> = self.mapped.range(at..end).map(|(at, it)| (*at, *it)).collect();
+        let reached = pieces.iter().try_fold(at, |to, (it, handle)| (*it == to).then(|| to + self.size_of(*handle)));
+        (size > 0 && reached == Some(end)).then_some(pieces)
+    }
 }
 
 /// The documented beginning of `CUmemAllocationProp`.
@@ -73,20 +90,24 @@ fn release(handle: usize) -> Answer {
     Ok(())
 }
 
-fn map(at: usize, handle: usize) -> Answer {
+fn map(at: usize, size: usize, offset: usize, handle: usize) -> Answer {
     let mut process = process();
-    if process.ranges.find(at).is_none_or(|it| it.kind != Kind::Reserved) || process.mappings.mapped.contains_key(&at) {
+    let room = process.ranges.find(at).filter(|it| it.kind == Kind::Reserved).ok_or(Fault::InvalidValue)?;
+    let end = at.checked_add(size).filter(|it| *it <= room.base + room.size).ok_or(Fault::InvalidValue)?;
+    if process.mappings.overlap(at, end) {
         return Err(Fault::InvalidValue);
     }
     let mappings = &mut process.mappings;
-    mappings.physical.get_mut(&handle).ok_or(Fault::InvalidValue)?.references += 1;
+    // Only whole pieces can be mapped, as the driver says too.
+    let piece = mappings.physical.get_mut(&handle).filter(|it| it.size == size && offset == 0);
+    piece.ok_or(Fault::InvalidValue)?.references += 1;
     mappings.mapped.insert(at, handle);
     Ok(())
 }
 
 fn unmap(at: usize, size: usize) -> Answer {
     let mut process = process();
-    let gone: Vec<(usize, usize)> = process.mappings.mapped.range(at..at + size).map(|(at, it)| (*at, *it)).collect();
+    let gone = process.mappings.whole(at, size).ok_or(Fault::InvalidValue)?;
     for (at, handle) in gone {
         process.mappings.mapped.remove(&at);
         if let Some(last) = process.mappings.release(handle)? {
@@ -94,6 +115,18 @@ fn unmap(at: usize, size: usize) -> Answer {
         }
     }
     sys::forget(at, size);
+    Ok(())
+}
+
+/// Gives addresses back: exactly those that were reserved, and with nothing mapped to them any more.
+fn free_addresses(at: usize, size: usize) -> Answer {
+    let mut process = process();
+    let range = process.ranges.find(at).filter(|it| it.base == at && it.size == size).ok_or(Fault::InvalidValue)?;
+    if process.mappings.overlap(at, at + size) {
+        return Err(Fault::InvalidValue);
+    }
+    process.ranges.take(at, Kind::Reserved).ok_or(Fault::InvalidValue)?;
+    sys::unmap(range.base, range.size);
     Ok(())
 }
 
@@ -117,12 +150,8 @@ entry_points! {
         code(reserve(size, align).map(|it| out.put(it)))
     }
 
-    fn cuMemAddressFree(at: usize, _size: usize) -> i32 {
-        let range = process().ranges.take(at, Kind::Reserved);
-        if let Some(range) = range {
-            sys::unmap(range.base, range.size);
-        }
-        code(range.map(|_| ()).ok_or(Fault::InvalidValue))
+    fn cuMemAddressFree(at: usize, size: usize) -> i32 {
+        code(free_addresses(at, size))
     }
 
     fn cuMemCreate(out: Out<usize>, size: usize, properties: In<Properties>, _flags: u64) -> i32 {
@@ -134,16 +163,16 @@ entry_points! {
         code(release(handle))
     }
 
-    fn cuMemMap(at: usize, _size: usize, _offset: usize, handle: usize, _flags: u64) -> i32 {
-        code(map(at, handle))
+    fn cuMemMap(at: usize, size: usize, offset: usize, handle: usize, _flags: u64) -> i32 {
+        code(map(at, size, offset, handle))
     }
 
     fn cuMemUnmap(at: usize, size: usize) -> i32 {
         code(unmap(at, size))
     }
 
-    fn cuMemSetAccess(_at: usize, _size: usize, _access: usize, _count: usize) -> i32 {
-        0
+    fn cuMemSetAccess(at: usize, size: usize, _access: usize, _count: usize) -> i32 {
+        code(process().mappings.whole(at, size).map(|_| ()).ok_or(Fault::InvalidValue))
     }
 
     fn cuMemRetainAllocationHandle(out: Out<usize>, at: usize) -> i32 {
