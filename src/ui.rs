@@ -83,7 +83,7 @@ pub struct Ui {
     pub help: bool,
     /// Which box has the arrows.
     pub focus: Focus,
-    /// The selected device; `None` is the first.
+    /// The selected device; `None`, before anybody chose, is the first that a probed process works on, or the first.
     pub device: Option<DeviceId>,
     /// The selected row of the processes.
     pub row: usize,
@@ -136,8 +136,14 @@ impl Ui {
 
     /// The place of the selected device in the session's list.
     pub fn selected(&self, session: &Session) -> usize {
-        let wanted = self.device.as_ref();
-        wanted.and_then(|id| session.devices.iter().position(|it| it.id == *id)).unwrap_or(0)
+        let place = |id: &DeviceId| session.devices.iter().position(|it| it.id == *id);
+        let chosen = self.device.as_ref().and_then(place);
+        let watched = || {
+            let alive =
+                session.probed(None).into_iter().filter(|(process, it)| process.is_alive() && it.first.is_some());
+            alive.filter_map(|(_, it)| place(&it.device)).min()
+        };
+        chosen.or_else(watched).unwrap_or(0)
     }
 
     /// The device whose processes are listed; `None` for those of all devices.

@@ -1,6 +1,6 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
-use crate::story::{Story, device, hostile, picture, text, usual};
+use crate::story::{Story, counters, device, hostile, picture, text, usual};
 use gpuwatch::{
     event::{
         DriverState, Fact, Line, ProbeId, Trouble,
@@ -203,6 +203,23 @@ fn what_grows_is_seen_whichever_device_is_selected() {
     }
     let small = text(&picture(&usual().session(), &Ui::default(), &theme("dusk"), 40, 12));
     assert!(small.lines().any(|it| it.starts_with("GPU 0") && it.contains("+4.00 MiB/step")), "{small}");
+}
+
+/// Who has chosen nothing sees the device where something is watched, not eight idle ones before it.
+#[test]
+fn the_first_watched_device_is_selected_until_one_is_chosen() {
+    let mut story = Story::default();
+    for index in 0..4 {
+        story.device(index, 1 << 30, &[]);
+    }
+    assert_eq!(Ui::default().selected(&story.session()), 0);
+    story.probe(1, 4242, 2, None).sample(1, 1, counters(1 << 30, 0));
+    let session = story.session();
+    assert_eq!(Ui::default().selected(&session), 2);
+    assert_eq!(Ui { device: Some(device(1)), ..Ui::default() }.selected(&session), 1);
+    let mut ui = Ui::default();
+    ui.update(Command::Left, &session);
+    assert_eq!(ui.device, Some(device(1)));
 }
 
 #[test]
