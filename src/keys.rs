@@ -21,7 +21,7 @@ pub struct Binding {
 const NONE: KeyModifiers = KeyModifiers::NONE;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 16] = [
+pub const BINDINGS: [Binding; 17] = [
     binding(
         Command::Quit,
         "q Ctrl-C F10",
@@ -41,7 +41,8 @@ pub const BINDINGS: [Binding; 16] = [
     binding(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
     binding(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
     binding(Command::Open, "Enter", "explain every gap", &[(NONE, KeyCode::Enter)]),
-    binding(Command::All, "a", "processes everywhere", &[(NONE, KeyCode::Char('a'))]),
+    binding(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
+    binding(Command::All, "p", "processes everywhere", &[(NONE, KeyCode::Char('p'))]),
     binding(Command::Freeze, "Space", "freeze, or go on", &[(NONE, KeyCode::Char(' '))]),
 ];
 

@@ -28,6 +28,9 @@ pub mod session;
 /// Every analysis of one session, at its own now.
 pub mod findings;
 
+/// Which findings are open, and which are news.
+pub mod alerts;
+
 /// The recording's format: events as lines, lines in frames.
 pub mod recording;
 

@@ -33,6 +33,8 @@ pub enum Command {
     PageDown,
     /// Open what is selected.
     Open,
+    /// Show the alerts, or what was there before.
+    Alerts,
     /// List the processes of all devices, or those of the selected one alone.
     All,
     /// Stop the picture, or let it go on.
@@ -49,6 +51,8 @@ pub enum Screen {
     Overview,
     /// The ladder of the selected device with every gap explained.
     Detail,
+    /// What was found: open, and ended.
+    Alerts,
 }
 
 /// The boxes that the arrows can move in.
@@ -89,7 +93,7 @@ pub struct Ui {
     pub row: usize,
     /// Whose processes are listed.
     pub scope: Scope,
-    /// Lines that the detail screen is scrolled by; the loop takes back what the picture has no lines for.
+    /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
     pub scroll: usize,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
@@ -115,10 +119,9 @@ impl Ui {
                 };
                 self.row_of_device(session);
             }
-            Command::Open => {
-                self.screen = Screen::Detail;
-                self.scroll = 0;
-            }
+            Command::Open => self.open(Screen::Detail),
+            Command::Alerts if self.screen == Screen::Alerts => self.screen = Screen::Overview,
+            Command::Alerts => self.open(Screen::Alerts),
             Command::NextBox | Command::PreviousBox => {
                 self.focus = match self.focus {
                     Focus::Devices => Focus::Processes,
@@ -132,6 +135,11 @@ impl Ui {
                 self.travel(command, session);
             }
         }
+    }
+
+    fn open(&mut self, screen: Screen) {
+        self.screen = screen;
+        self.scroll = 0;
     }
 
     /// The place of the selected device in the session's list.
@@ -156,7 +164,7 @@ impl Ui {
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
-        if self.screen == Screen::Detail {
+        if self.screen != Screen::Overview {
             self.scroll = moved(command, self.scroll);
             return;
         }

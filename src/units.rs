@@ -38,17 +38,22 @@ const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 impl fmt::Display for Bytes {
     /// Three significant digits at least and the binary unit that keeps the number under 1,024: `1.50 GiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&scaled(self.0, ""))
+        f.pad(&scaled(self.0, 4, ""))
     }
 }
 
 /// A signed rate such as `+4.00 MiB/step`.
 pub fn per_step(bytes: f64) -> String {
+    signed(bytes, 4, "/step")
+}
+
+/// A signed size in so many digits, two of them decimals at most, and what stands behind its unit.
+pub fn signed(bytes: f64, digits: usize, suffix: &str) -> String {
     if !bytes.is_finite() {
         return "–".to_owned();
     }
     let sign = if bytes < 0.0 { "-" } else { "+" };
-    format!("{sign}{}", scaled(whole(bytes.abs()), "/step"))
+    format!("{sign}{}", scaled(whole(bytes.abs()), digits, suffix))
 }
 
 /// The nearest whole number, 0 for what is negative or no number, capped at the largest.
@@ -67,19 +72,15 @@ pub fn duration(us: u64) -> String {
     }
 }
 
-fn scaled(bytes: u64, suffix: &str) -> String {
+fn scaled(bytes: u64, digits: usize, suffix: &str) -> String {
     // A number that would round up to 1024 belongs to the next unit.
     let unit = UNITS.iter().find(|(_, size)| bytes as f64 / *size as f64 >= if *size == 1 { 0.0 } else { 0.999_5 });
     let (name, size) = unit.copied().unwrap_or(("B", 1));
     let value = bytes as f64 / size as f64;
-    let digits = if size == 1 || value >= 999.5 {
-        0
-    } else if value >= 99.95 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {name}{suffix}")
+    // Nor does one have more digits because rounding gives it one.
+    let whole = [9.995, 99.95, 999.5].iter().filter(|it| value >= **it).count() + 1;
+    let decimals = if size == 1 { 0 } else { digits.saturating_sub(whole).min(2) };
+    format!("{value:.decimals$} {name}{suffix}")
 }
 
 #[cfg(test)]

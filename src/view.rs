@@ -1,5 +1,7 @@
 //! What is seen: the frame, its boxes arranged. Pure, and total for every size down to 0×0.
 
+/// Every finding, the open ones in full.
+mod alerts;
 /// What is left where only ASCII can be drawn.
 mod ascii;
 /// How figures and foreign text are written in a given width.
@@ -145,14 +147,16 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     };
     let said = messages::lines(&messages::messages(look), usize::from(area.width), room);
     messages::draw(buffer, take(&mut rest, said.len()), &said, look);
-    if look.session.devices.is_empty() {
+    if look.session.devices.is_empty() && look.ui.screen != Screen::Alerts {
         devices::draw_none(buffer, rest, look);
         return 0;
     }
     let rows = devices::height(area, look);
     devices::draw(buffer, take(&mut rest, rows), look);
-    if look.ui.screen == Screen::Detail {
-        return detail::draw(buffer, rest, look);
+    match look.ui.screen {
+        Screen::Overview => {}
+        Screen::Detail => return detail::draw(buffer, rest, look),
+        Screen::Alerts => return alerts::draw(buffer, rest, look),
     }
     if area.width >= 160 {
         let left = Rect { width: rest.width / 2, ..rest };

@@ -14,6 +14,9 @@ use std::collections::VecDeque;
 /// Latest rows kept one by one.
 const RECENT: usize = 256;
 
+/// Of these, those that tell how fast the job goes now.
+const PACE: usize = 32;
+
 /// Rows of the whole run kept at a growing stride.
 const WHOLE: usize = 256;
 
@@ -120,7 +123,8 @@ impl Trail {
 
     /// µs from step to step, the median of the latest; `None` before the second one.
     pub fn step_us(&self) -> Option<u64> {
-        let pairs = self.recent.iter().zip(self.recent.iter().skip(1));
+        let from = self.recent.len().saturating_sub(PACE);
+        let pairs = self.recent.iter().skip(from).zip(self.recent.iter().skip(from + 1));
         let mut distances: Vec<u64> =
             pairs.map(|(old, new)| new.at.since(old.at) / (new.step - old.step).max(1)).collect();
         let middle = distances.len() / 2;

@@ -21,9 +21,9 @@ pub(super) fn bytes(value: Option<Bytes>) -> String {
     }
 }
 
-/// A rate per step without the words, for a column that says them.
+/// A rate per step without the words, for a column that says them: three digits, as there is no room for more.
 pub(super) fn rate(per_step: f64) -> String {
-    units::per_step(per_step).trim_end_matches("/step").to_owned()
+    units::signed(per_step, 3, "")
 }
 
 /// A share of a whole in percent; 0 % and 100 % only where it is nothing and all.
@@ -144,6 +144,8 @@ pub(super) fn left(text: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
+    const MIB: f64 = 1_048_576.0;
+
     #[test]
     fn bytes_keep_one_unit_where_it_says_enough() {
         let cases = [(0, "0 B"), (9 << 20, "9.00 MiB"), (1536 << 20, "1.50 GiB"), (150_754_820_096, "140.40 GiB")];
@@ -151,6 +153,19 @@ mod tests {
             assert_eq!(bytes(Some(Bytes(value))), text);
         }
         assert_eq!(bytes(None), "–");
+    }
+
+    #[test]
+    fn rates_fit_their_column() {
+        let cases =
+            [(4.0 * MIB, "+4.00 MiB"), (59.41 * MIB, "+59.4 MiB"), (123.4 * MIB, "+123 MiB"), (-512.0, "-512 B")];
+        for (rate_, text) in cases {
+            assert_eq!(rate(rate_), text);
+        }
+        for power in 0..63 {
+            let rate = rate(1.999_9 * 2_f64.powi(power));
+            assert!(width(&rate) <= 9 || power > 50, "{rate}");
+        }
     }
 
     #[test]

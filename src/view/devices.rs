@@ -19,7 +19,7 @@ const COLUMNS: [Column; 9] = [
     Column { title: "of", width: 11, rank: 4 },
     Column { title: "full", width: 5, rank: 2 },
     Column { title: "", width: BAR, rank: 7 },
-    Column { title: "per step", width: 9, rank: 3 },
+    Column { title: "per step", width: 10, rank: 3 },
     Column { title: "util", width: 5, rank: 5 },
     Column { title: "temp", width: 5, rank: 6 },
     Column { title: "power", width: 9, rank: 8 },

@@ -14,10 +14,11 @@ type Keys = &'static [(&'static str, &'static str)];
 const OVERVIEW: Keys = &[
     ("q", "quit"),
     ("?", "help"),
+    ("a", "alerts"),
     ("Space", "freeze"),
     ("Enter", "explain"),
-    ("a", "all"),
-    ("1-9", "device"),
+    ("p", "all"),
+    ("1-9", "GPU"),
     ("↑↓", "move"),
     ("Tab", "box"),
 ];
@@ -30,7 +31,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let keys = match look.ui.screen {
         _ if look.ui.help => HELP,
         Screen::Overview => OVERVIEW,
-        Screen::Detail => OPENED,
+        Screen::Detail | Screen::Alerts => OPENED,
     };
     let mut spans = Vec::new();
     let mut left = usize::from(area.width);

@@ -1,14 +1,14 @@
-//! The first line: what is watched, how the driver is, what was lost, whether the picture stands still.
+//! The first line: what was found, what is watched, how the driver is, what was lost, whether the picture stands still.
 
-use super::{Look, cells, put};
-use crate::{event::DriverState, theme::Role, units};
+use super::{Look, cells, put, verdict};
+use crate::{alerts, analysis::severity::Severity, event::DriverState, theme::Role, units};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
 };
 
-/// `gpuwatch  2 devices  4 probes  12 samples lost                     driver 570.86`; where there is no footer,
+/// `gpuwatch  1 warning  2 devices  4 probes  12 samples lost          driver 570.86`; where there is no footer,
 /// its end says how to leave.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
     let session = look.session;
@@ -17,6 +17,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
     let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
     if look.ui.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
+    }
+    for severity in [Severity::Critical, Severity::Warning, Severity::Info] {
+        let open = alerts::open(session, look.findings, severity);
+        if open > 0 {
+            pieces.push((format!("{open} {}", severity.name()), verdict::role(severity)));
+        }
     }
     pieces.push((count(session.devices.len(), "device"), Role::Dim));
     pieces.push((count(alive, "probe"), Role::Dim));

@@ -37,7 +37,7 @@ const PROBED: [Column; 9] = [
     Column { title: "allocated", width: 10, rank: 1 },
     Column { title: "reserved", width: 10, rank: 4 },
     Column { title: "unused", width: 6, rank: 6 },
-    Column { title: "per step", width: 9, rank: 2 },
+    Column { title: "per step", width: 10, rank: 2 },
     Column { title: "driver", width: 10, rank: 7 },
 ];
 
@@ -80,7 +80,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     if rows.is_empty() {
         let words = match (&device.processes, device.process_list()) {
             (_, Some(_)) if look.session.probed(None).is_empty() && look.session.unprobed(None).is_empty() => "none",
-            (_, Some(_)) => "none on this device; a: those of all devices",
+            (_, Some(_)) => "none on this device; p: those of all devices",
             (None, _) => "unknown: the driver has not said",
             (Some(_), None) => "unknown: the driver does not say",
         };

@@ -1,6 +1,6 @@
-//! How a finding is shown: the role of its severity, its rate in a column.
+//! How a finding is shown: the role of its severity, its rate in a column, whose it is.
 
-use super::cells;
+use super::{Look, cells, device_name, messages};
 use crate::{
     analysis::{episode::Axis, severity::Severity},
     findings::Finding,
@@ -22,4 +22,11 @@ pub(super) fn rate(it: &Finding) -> String {
         (Axis::Steps, Some(rate)) => format!("{}{}", if it.approximate { "≈" } else { "" }, cells::rate(rate)),
         _ => "grows".to_owned(),
     }
+}
+
+/// `rank 1 on GPU 1`; the device is left out where it is about the host's memory.
+pub(super) fn whose(it: &Finding, look: &Look) -> String {
+    let who = look.session.process(it.probe).map_or_else(|| "a probe".to_owned(), messages::short);
+    let device = it.device.as_ref().and_then(|id| look.session.device(id)).map(device_name);
+    device.map_or_else(|| who.clone(), |device| format!("{who} on {device}"))
 }

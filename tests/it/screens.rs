@@ -1,6 +1,6 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
-use crate::story::{Story, counters, device, hostile, picture, text, usual};
+use crate::story::{GIB, MIB, Story, counters, device, hostile, picture, text, usual};
 use gpuwatch::{
     event::{
         DriverState, Fact, Line, ProbeId, Trouble,
@@ -48,6 +48,72 @@ fn every_other_screen_looks_like_this() {
     let ascii = text(&picture(&session, &Ui::default(), &plain, 80, 24));
     assert!(ascii.is_ascii());
     insta::assert_snapshot!("ascii", ascii);
+}
+
+/// One that is open and does not ring, one that ended the run, one that ended by itself.
+#[test]
+fn every_alert_is_listed_with_its_figures_and_kept_when_it_ended() {
+    let session = alerted().session();
+    let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+    for (width, height) in SIZES {
+        let picture = picture(&session, &ui, &theme("dusk"), width, height);
+        insta::assert_snapshot!(format!("alerts-{width}x{height}-text"), text(&picture));
+        insta::assert_snapshot!(format!("alerts-{width}x{height}-style"), styles(&picture));
+    }
+    for width in [40, 80, 120] {
+        let all = read_through(&session, &ui, width);
+        for found in findings(&session).all {
+            let since = format!("at step {}", found.first_alert_step);
+            for words in [found.severity.name(), found.cause.id(), &since, &found.slope().unwrap_or_default()] {
+                let is_resolved = words == found.severity.name() && !found.is_active();
+                assert!(is_resolved || all.contains(words), "{width}: no {words:?} in {all}");
+            }
+            assert!(!found.is_active() || all.contains(found.advice) || width == 40, "{width}: {all}");
+        }
+        assert!(all.contains("resolved") && all.contains("2 open, 1 ended"), "{all}");
+    }
+}
+
+#[test]
+fn an_empty_list_of_alerts_says_why_it_is_empty() {
+    let mut young = Story::default();
+    young.device(0, GIB, &[]).probe(0, 4242, 0, None).wait(10).sample(0, 1, counters(GIB, GIB));
+    let mut healthy = Story::default();
+    healthy.device(0, GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..100 {
+        healthy.wait(100_000).sample(0, step, counters(GIB, GIB));
+    }
+    for (session, words) in [
+        (Session::default(), "gpuwatch run -- python train.py starts a job with one"),
+        (young.session(), "too few steps were seen"),
+        (healthy.session(), "nothing was found that grows"),
+    ] {
+        let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+        for (width, height) in SIZES {
+            let shown = text(&picture(&session, &ui, &theme("dusk"), width, height));
+            let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(shown.contains("0 open, 0 ended") && shown.contains(words), "{width}: {shown}");
+        }
+        assert!(!text(&picture(&session, &Ui::default(), &theme("dusk"), 80, 24)).contains("critical"));
+    }
+}
+
+/// Without colours, the words are what is left of the badge.
+#[test]
+fn the_badge_counts_what_is_open_worst_first() {
+    let plain = theme("plain").at(ColorDepth::None).in_ascii();
+    let first = |story: &Story| {
+        let shown = text(&picture(&story.session(), &Ui::default(), &plain, 80, 24));
+        shown.lines().next().unwrap_or_default().to_owned()
+    };
+    let mut story = alerted();
+    assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
+    // Of a process that has ended beside one that goes on, only what it ran out of memory with stays.
+    story.line(0, Line::Bye(gpuwatch::event::wire::Bye::default()));
+    assert!(first(&story).starts_with("gpuwatch  1 critical  2 devices"), "{}", first(&story));
+    // When none goes on, what they ended with is what there is to see.
+    story.line(1, Line::Bye(gpuwatch::event::wire::Bye::default()));
+    assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
 }
 
 #[test]
@@ -99,6 +165,7 @@ fn no_size_is_too_small_for_any_screen() {
     let uis = [
         Ui::default(),
         Ui { help: true, ..Ui::default() },
+        Ui { screen: Screen::Alerts, scroll: 3, ..Ui::default() },
         Ui { screen: Screen::Detail, focus: Focus::Processes, row: 99, scroll: 99, ..Ui::default() },
     ];
     let theme = theme("dusk").in_ascii();
@@ -118,7 +185,8 @@ fn no_size_is_too_small_for_any_screen() {
 #[test]
 fn hostile_names_move_no_cursor_and_forge_no_line() {
     let session = hostile().session();
-    for ui in [Ui::default(), Ui { screen: Screen::Detail, ..Ui::default() }] {
+    for screen in [Screen::Overview, Screen::Detail, Screen::Alerts] {
+        let ui = Ui { screen, ..Ui::default() };
         for place in 0..5 {
             let mut ui = ui.clone();
             ui.update(Command::Device(place), &session);
@@ -174,7 +242,16 @@ fn keys_move_through_everything_without_leaving_it() {
     ui.update(Command::Help, &session);
     ui.update(Command::Back, &session);
     assert_eq!((ui.help, ui.screen), (false, Screen::Detail));
-    ui.update(Command::Back, &session);
+    for (command, screen) in [
+        (Command::Back, Screen::Overview),
+        (Command::Alerts, Screen::Alerts),
+        (Command::Alerts, Screen::Overview),
+        (Command::Alerts, Screen::Alerts),
+        (Command::Back, Screen::Overview),
+    ] {
+        ui.update(command, &session);
+        assert_eq!((ui.screen, ui.scroll), (screen, 0));
+    }
     ui.update(Command::Freeze, &session);
     ui.update(Command::Quit, &session);
     assert_eq!((ui.screen, ui.frozen, ui.quit), (Screen::Overview, true, true));
@@ -227,6 +304,7 @@ fn every_screen_tells_how_to_leave() {
     let uis = [
         (Ui::default(), "q quit"),
         (Ui { screen: Screen::Detail, ..Ui::default() }, "q quit"),
+        (Ui { screen: Screen::Alerts, ..Ui::default() }, "q quit"),
         (Ui { help: true, ..Ui::default() }, "quit"),
     ];
     for session in [Session::default(), usual().session()] {
@@ -243,14 +321,7 @@ fn every_screen_tells_how_to_leave() {
 fn what_is_explained_is_explained_to_the_end() {
     let session = usual().session();
     for width in [60, 80, 120] {
-        let mut ui = Ui { screen: Screen::Detail, ..Ui::default() };
-        let mut seen = String::new();
-        for scroll in (0..80).step_by(5) {
-            ui.scroll = scroll;
-            seen += &text(&picture(&session, &ui, &theme("dusk"), width, 24));
-        }
-        let words: Vec<&str> = seen.split_whitespace().collect();
-        let all = words.join(" ");
+        let all = read_through(&session, &Ui { screen: Screen::Detail, ..Ui::default() }, width);
         for rung in findings(&session)
             .device(&device(0))
             .unwrap()
@@ -260,7 +331,7 @@ fn what_is_explained_is_explained_to_the_end() {
             .filter(|it| it.bytes.is_some_and(|it| it.0 > 0))
         {
             let meaning = rung.gap.meaning();
-            assert!(all.contains(meaning.cause) && all.contains(meaning.remedy), "{width}: {} in {seen}", meaning.name);
+            assert!(all.contains(meaning.cause) && all.contains(meaning.remedy), "{width}: {} in {all}", meaning.name);
         }
     }
 }
@@ -276,6 +347,30 @@ fn without_colours_the_selected_row_is_still_seen() {
         };
         assert!(reversed(2) > 70 && reversed(3) == 0, "{name}");
     }
+}
+
+/// The words of an opened screen, scrolled from its beginning to its end.
+fn read_through(session: &Session, ui: &Ui, width: u16) -> String {
+    let mut seen = String::new();
+    for scroll in (0..80).step_by(5) {
+        let ui = Ui { scroll, ..ui.clone() };
+        seen += &text(&picture(session, &ui, &theme("dusk"), width, 24));
+    }
+    seen.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Rank 0 keeps 512 bytes a step; rank 1 fills a cache, and runs out of memory much later.
+fn alerted() -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).device(1, 60 * GIB, &[]);
+    story.probe(0, 4242, 0, None).probe(1, 4243, 1, None);
+    for step in 1..=700 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 512, 2 * GIB));
+        story.sample(1, step, counters(30 * GIB + step.min(200) * 8 * MIB, 2 * GIB));
+    }
+    let oom = Oom { step: Some(700), tried: Some(80 << 30), device_free: Some(79 << 30), ..Oom::default() };
+    story.line(1, Line::Oom(oom));
+    story
 }
 
 /// What a probe's line or its end says.

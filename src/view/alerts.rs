@@ -1,0 +1,140 @@
+//! Every finding: the open ones in full, worst first; below them those that ended, the latest first.
+
+use super::{Look, cells, scrolled, title, verdict};
+use crate::{
+    alerts,
+    findings::{Finding, Kind},
+    theme::Role,
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use std::cmp::Reverse;
+
+/// The place of the severity; on narrow screens what is said of it begins below.
+const SEVERITY: usize = 10;
+const NARROW: usize = 60;
+
+/// Draws what fits from where the user scrolled to, and says how far that can be.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+    let (open, ended) = sorted(look);
+    let count = vec![Span::styled(format!("{} open, {} ended", open.len(), ended.len()), look.style(Role::Dim))];
+    title(buffer, area, "alerts", count, look);
+    let list = List { width: usize::from(area.width).saturating_sub(1), look };
+    let mut lines: Vec<Line> = open.iter().flat_map(|it| list.open(it)).collect();
+    if open.is_empty() {
+        lines.extend(list.none());
+    }
+    if !ended.is_empty() {
+        lines.push(Line::default());
+    }
+    lines.extend(ended.iter().flat_map(|it| list.ended(it)));
+    let devices = || look.session.processes.iter().flat_map(|it| &it.devices);
+    let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
+    if forgotten > 0 {
+        lines.push(Line::styled(format!(" and {forgotten} that are no longer remembered"), look.style(Role::Dim)));
+    }
+    scrolled(buffer, area, &lines, look)
+}
+
+fn sorted<'a>(look: &Look<'a>) -> (Vec<&'a Finding>, Vec<&'a Finding>) {
+    let (open, mut ended): (Vec<_>, Vec<_>) =
+        look.findings.all.iter().partition(|it| alerts::is_open(it, look.session));
+    ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
+    (open, ended)
+}
+
+struct List<'a> {
+    width: usize,
+    look: &'a Look<'a>,
+}
+
+impl List<'_> {
+    /// ```text
+    /// warning   rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained
+    ///           since step 12, told at step 31; full in 20739 steps, 43 min
+    ///           → what to do
+    ///           the figures it rests on
+    /// ```
+    fn open(&self, it: &Finding) -> Vec<Line<'static>> {
+        let mut lines = self.head(it, it.severity.name(), verdict::role(it.severity), Role::Text);
+        let forecast = it.forecast().map_or_else(String::new, |it| format!("; {it}"));
+        self.below(&mut lines, &format!("{}{forecast}", when(it)), Role::Text);
+        self.below(&mut lines, &format!("→ {}", it.advice), Role::Good);
+        let figures: Vec<String> = it.evidence.figures.iter().map(ToString::to_string).collect();
+        if !figures.is_empty() {
+            self.below(&mut lines, &figures.join(", "), Role::Dim);
+        }
+        lines
+    }
+
+    fn ended(&self, it: &Finding) -> Vec<Line<'static>> {
+        let word = if it.is_active() { "ended" } else { "resolved" };
+        let mut lines = self.head(it, word, Role::Good, Role::Dim);
+        let end = it.resolved_step.map(|step| format!("over at {}", it.place(step)));
+        let end = end.unwrap_or_else(|| "until its process ended".to_owned());
+        self.below(&mut lines, &format!("{}, {end}", when(it)), Role::Dim);
+        lines
+    }
+
+    fn head(&self, it: &Finding, word: &str, role: Role, rest: Role) -> Vec<Line<'static>> {
+        let what = match (it.kind, it.resource) {
+            (Kind::Growth, Some(resource)) => {
+                format!("{} {}", resource.name(), it.slope().unwrap_or_else(|| cells::UNKNOWN.to_owned()))
+            }
+            (kind, Some(resource)) => format!("{} of {}", kind.name(), resource.name()),
+            (kind, None) => kind.name().to_owned(),
+        };
+        let cause = Some(it.cause.id()).filter(|id| *id != what).map_or_else(String::new, |id| format!(", {id}"));
+        let words = format!("{}: {what}{cause}", verdict::whose(it, self.look));
+        let mut lines = Vec::new();
+        self.below(&mut lines, &words, rest);
+        let word = Span::styled(format!(" {}", cells::left(word, SEVERITY - 1)), self.look.style(role));
+        match lines.first_mut() {
+            Some(first) if self.indent() == SEVERITY => {
+                if let Some(blank) = first.spans.first_mut() {
+                    *blank = word;
+                }
+            }
+            _ => lines.insert(0, Line::from(word)),
+        }
+        lines
+    }
+
+    fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {
+        let indent = self.indent();
+        for it in cells::wrapped(words, self.width.saturating_sub(indent)) {
+            lines.push(Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(it, self.look.style(role))]));
+        }
+    }
+
+    fn indent(&self) -> usize {
+        if self.width < NARROW { 3 } else { SEVERITY }
+    }
+
+    fn none(&self) -> Vec<Line<'static>> {
+        let session = self.look.session;
+        let devices = || session.processes.iter().flat_map(|it| &it.devices);
+        let words = if session.processes.is_empty() {
+            "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one"
+        } else if devices().all(|it| it.growth.watched() < it.growth.enough()) {
+            "none so far: too few steps were seen to say whether memory grows"
+        } else {
+            "none: nothing was found that grows or wastes memory"
+        };
+        let wrapped = cells::wrapped(words, self.width.saturating_sub(1));
+        wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.look.style(Role::Text))).collect()
+    }
+}
+
+/// When it began and when it was told, which for what happened at once is the same.
+fn when(it: &Finding) -> String {
+    let told = it.place(it.first_alert_step);
+    if it.since_step < it.first_alert_step {
+        format!("since {}, told at {told}", it.place(it.since_step))
+    } else {
+        format!("at {told}")
+    }
+}
