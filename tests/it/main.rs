@@ -12,6 +12,7 @@ mod nvml;
 mod pty;
 mod record;
 mod replay;
+mod roundtrip;
 mod rows;
 mod screens;
 mod session;
