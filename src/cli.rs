@@ -1,9 +1,11 @@
 //! The command line.
 
 use crate::{
+    analysis::cause::Cause,
     config::{self, Watching},
     demo,
     event::Fact,
+    explain,
     launch::{self, job::Ended},
     live, once, player,
     recording::{FORMAT, Header},
@@ -118,6 +120,13 @@ enum Command {
         #[command(flatten)]
         watching: Watching,
     },
+    /// Tell how a cause is recognised, what it is not, and what to do about it.
+    #[command(after_help = "Example:\n  gpuwatch explain graph-retained\n\nWithout a cause: a line for each.")]
+    Explain {
+        /// The cause, as a finding names it.
+        #[arg(hide_possible_values = true, value_parser = explain::cause())]
+        cause: Option<Cause>,
+    },
     /// One simulated rank of the demo.
     #[command(hide = true)]
     DemoJob {
@@ -157,6 +166,10 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
+            Ok(0)
+        }
+        Some(Command::Explain { cause }) => {
+            explain::print(cause)?;
             Ok(0)
         }
         Some(Command::DemoJob { job }) => {

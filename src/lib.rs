@@ -70,6 +70,9 @@ pub mod player;
 /// `gpuwatch once`: the same facts without a terminal.
 pub mod once;
 
+/// `gpuwatch explain`: what is known of a cause.
+pub mod explain;
+
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 

@@ -5,6 +5,7 @@
 mod corpus;
 mod cost;
 mod demo;
+mod explain;
 mod harmless;
 mod launch;
 mod namespaces;

@@ -52,8 +52,8 @@ Where the backend counts no blocks (cudaMallocAsync), one tensor that grows look
         title: "autograd graphs are kept",
         advice: "detach() or .item() whatever outlives the step; run evaluation under torch.no_grad(); drop retain_graph=True",
         text: "\
-Several live blocks of different sizes stay at a time: a tensor that needs gradients is kept, and with it
-every activation that its graph saved for backward().
+Several live blocks of one pass through the model stay at a time: a tensor that needs gradients is kept, and
+with it every activation that its graph saved for backward().
 
 Where to look: total += loss in a loop without backward() and without torch.no_grad() (evaluation, metrics);
 outputs kept with their graph; hidden states carried from step to step without detach(); retain_graph=True
@@ -62,6 +62,8 @@ carry a graph.
 
 Remedy: .detach() or .item() before anything is kept; torch.no_grad() around evaluation; no retain_graph
 unless a second backward() follows.
+
+Several tensors kept in one step (a hook on many layers, locals() of a whole step) look the same.
 
 What is not the cause: retain_graph=True alone, with the loss bound anew in each step, only lifts the peak.
 `total_loss += loss` after backward() grows no device memory.",

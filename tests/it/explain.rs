@@ -1,0 +1,31 @@
+//! `gpuwatch explain` prints what is known of a cause, and names those that were meant.
+
+use crate::pty::PROGRAM;
+use std::process::{Command, Output};
+
+fn explain(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("explain").args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_cause_is_explained_and_all_are_listed() {
+    let page = explain(&["tensors-retained"]);
+    let text = String::from_utf8(page.stdout).unwrap();
+    assert!(page.status.success() && text.starts_with("tensors-retained: "), "{text}");
+    assert!(text.contains("a missing zero_grad()"), "{text}");
+    let list = explain(&[]);
+    let text = String::from_utf8(list.stdout).unwrap();
+    assert!(list.status.success());
+    for id in ["scalars-retained", "fragmentation", "extra-context", "oom", "unknown"] {
+        assert!(text.lines().any(|it| it.starts_with(id)), "{id} in {text}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_cause_is_told_the_nearest() {
+    let wrong = explain(&["graph-retaned"]);
+    let text = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text.contains("'graph-retaned'") && text.contains("similar value exists: 'graph-retained'"), "{text}");
+    assert!(wrong.stdout.is_empty());
+}
