@@ -2,6 +2,7 @@
 
 use crate::{
     analysis::cause::Cause,
+    check,
     config::{self, Watching},
     demo,
     event::Fact,
@@ -9,7 +10,7 @@ use crate::{
     launch::{self, job::Ended},
     live, once, player,
     recording::{FORMAT, Header},
-    replay::find::find,
+    replay::find::{Found, find},
     sink::{
         follow::follow,
         record::Recorder,
@@ -111,6 +112,23 @@ enum Command {
         #[command(flatten)]
         look: Look,
     },
+    /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
+    #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
+                            Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
+                            of a directory, the newest run is taken.")]
+    Check {
+        /// Recordings of one run (or what a probe said, line by line), or one directory of recordings.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// As JSON (schema 1); the same as --format json.
+        #[arg(long)]
+        json: bool,
+        /// How the verdict is written.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+        #[command(flatten)]
+        limits: check::Limits,
+    },
     /// Print what is known now, once, without a terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
@@ -133,6 +151,13 @@ enum Command {
         #[command(flatten)]
         job: demo::job::Job,
     },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    #[default]
+    Text,
+    Json,
 }
 
 /// Parses, does, and says the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
@@ -167,6 +192,9 @@ fn dispatch(cli: Cli) -> Result<u8> {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
             Ok(0)
+        }
+        Some(Command::Check { files, json, format, limits }) => {
+            Ok(judge(files, json || format == Format::Json, &limits))
         }
         Some(Command::Explain { cause }) => {
             explain::print(cause)?;
@@ -206,12 +234,37 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
     })
 }
 
-fn replay(mut files: Vec<PathBuf>, look: &Look) -> Result<u8> {
-    let theme = theme(look)?;
+fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits) -> u8 {
+    let verdict = match recordings(files) {
+        Ok(found) => {
+            found.notes.iter().for_each(|it| say(format_args!("{it}")));
+            check::check(&found.tape, limits)
+        }
+        Err(e) => check::unreadable(format!("{e:#}")),
+    };
+    let text = if json { verdict.json() } else { verdict.text() };
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has gone away knows enough: the exit code says the rest.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            say(format_args!("cannot write the verdict: {e}"));
+            check::Outcome::Unjudged.code()
+        }
+        _ => verdict.outcome().code(),
+    }
+}
+
+/// The named files; without any, the newest run's.
+fn recordings(mut files: Vec<PathBuf>) -> Result<Found> {
     if files.is_empty() {
         files.push(Store::user().context("there is no home directory for recordings: name a file")?.directory);
     }
-    let found = find(&files)?;
+    find(&files)
+}
+
+fn replay(files: Vec<PathBuf>, look: &Look) -> Result<u8> {
+    let theme = theme(look)?;
+    let found = recordings(files)?;
     found.notes.iter().for_each(|it| say(format_args!("{it}")));
     if !term::is_screen() {
         bail!(

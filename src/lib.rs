@@ -70,6 +70,9 @@ pub mod player;
 /// `gpuwatch once`: the same facts without a terminal.
 pub mod once;
 
+/// `gpuwatch check`: whether a recorded run passes.
+pub mod check;
+
 /// `gpuwatch explain`: what is known of a cause.
 pub mod explain;
 

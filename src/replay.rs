@@ -269,7 +269,7 @@ fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) 
 }
 
 /// What a user must know of an ending; nothing where all is well. A captured stream has no last line.
-fn words(ending: &Ending, has_header: bool) -> Option<String> {
+pub fn words(ending: &Ending, has_header: bool) -> Option<String> {
     match ending {
         Ending::Closed(closed) if closed.lost > 0 => {
             Some(format!("{} events were lost while recording: the disk was too slow", closed.lost))

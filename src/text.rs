@@ -1,7 +1,7 @@
 //! Text from outside (names, arguments, marks, messages, paths): it reaches an output only as [`Foreign`].
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Text that somebody else wrote. Printing it escapes control and bidirectional characters, so that it
 /// can move no cursor, forge no line and hide no word.
@@ -50,6 +50,24 @@ impl fmt::Display for Foreign {
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// JSON for any output: what [`Foreign`] would not print stands as `\uXXXX`, which any JSON reader undoes: outside ASCII such
+/// characters can only be inside strings.
+pub fn escape_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() || !Foreign::new(c).to_string().starts_with('\\') {
+            out.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                // Writing into a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]

@@ -25,10 +25,9 @@ use crate::{
         device::{Device, Reading},
         process::{Life, OnDevice, Process},
     },
-    text::Foreign,
+    text::escape_json,
 };
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
 
 /// The version of what is documented above.
 const SCHEMA: u32 = 1;
@@ -48,7 +47,7 @@ pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serd
         "probes": probes,
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
     });
-    let mut text = escaped(&serde_json::to_string_pretty(&whole)?);
+    let mut text = escape_json(&serde_json::to_string_pretty(&whole)?);
     text.push('\n');
     Ok(text)
 }
@@ -188,30 +187,13 @@ fn object(value: Value) -> Map<String, Value> {
     if let Value::Object(map) = value { map } else { Map::new() }
 }
 
-/// What [`Foreign`] would not print stands as `\uXXXX`, which any JSON reader undoes: outside ASCII such
-/// characters can only be inside strings.
-fn escaped(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if c.is_ascii() || !Foreign::new(c).to_string().starts_with('\\') {
-            out.push(c);
-        } else {
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                // Writing into a String cannot fail.
-                let _ = write!(out, "\\u{unit:04x}");
-            }
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         event::{Event, Fact},
         findings::findings,
+        text::Foreign,
         units::Stamp,
     };
 

@@ -45,7 +45,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     if let Some((run, first)) = runs.next()
         && let Some((_, other)) = runs.find(|(it, _)| *it != run)
     {
-        bail!("{first} and {other} are of different runs: replay the files of one run");
+        bail!("{first} and {other} are of different runs: name the files of one run");
     }
     let tape = Tape::new(openings.into_iter().map(|it| it.track).collect());
     Ok(Found { tape, notes: Vec::new() })
@@ -76,7 +76,7 @@ fn newest(directory: &Path) -> Result<Found> {
     });
     let names: Vec<String> = openings.iter().map(|it| it.track.name.to_string()).collect();
     let of = if files == openings.len() { String::new() } else { format!(", the newest of {files} recordings there") };
-    notes.push(format!("replaying {}{of}", names.join(", ")));
+    notes.push(format!("reading {}{of}", names.join(", ")));
     Ok(Found { tape: Tape::new(openings.into_iter().map(|it| it.track).collect()), notes })
 }
 
@@ -103,7 +103,7 @@ fn open(path: &Path) -> Result<Opening> {
     if file.metadata()?.is_dir() {
         bail!("{name} is a directory: name it alone, or name files");
     }
-    let (header, run) = beginning(&file).with_context(|| format!("cannot replay {name}"))?;
+    let (header, run) = beginning(&file).with_context(|| format!("cannot read {name}"))?;
     file.rewind()?;
     Ok(Opening { track: Track::new(file, name, header)?, run })
 }

@@ -1,0 +1,228 @@
+//! `gpuwatch check`: whether a recorded run passes, for a person and for a CI job.
+
+mod json;
+mod limits;
+mod peaks;
+mod text;
+
+pub use limits::{FailOn, Limits, Peak};
+pub use peaks::{DevicePeaks, Peaks};
+
+use crate::{
+    analysis::{episode::Axis, fragmentation::is_expandable},
+    findings::{Finding, Kind, findings},
+    recording::Fault,
+    replay::{
+        self,
+        tape::{Ending, Tape},
+    },
+    session::{Session, process::OnDevice},
+    text::Foreign,
+    units::{self, Bytes, Stamp},
+};
+
+/// Runs shorter than this show no growth, whatever they do.
+const ENOUGH_STEPS: u64 = 30;
+
+/// So long a job without steps is watched before anything is told of it, µs.
+const ENOUGH_US: u64 = 310_000_000;
+
+/// What is to be said of a run.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Which limits were hit, in words; with one the run fails.
+    pub hits: Vec<String>,
+    /// Why it cannot be judged, in words; with one a run that does not fail does not pass either.
+    pub doubts: Vec<String>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+    /// What was found: the worst first.
+    pub findings: Vec<Finding>,
+    /// The highest figures.
+    pub peaks: Peaks,
+    /// What was known at the end.
+    pub session: Session,
+}
+
+/// What a run comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing was hit.
+    Pass,
+    /// Something was.
+    Fail,
+    /// It cannot be told.
+    Unjudged,
+}
+
+impl Outcome {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unjudged => "unjudged",
+        }
+    }
+
+    /// The exit code that says it: 0 passes, 1 fails, 2 cannot be judged.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Pass => 0,
+            Self::Fail => 1,
+            Self::Unjudged => 2,
+        }
+    }
+}
+
+/// Reads a tape to its end and judges it.
+pub fn check(tape: &Tape, limits: &Limits) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut cursor = tape.play();
+    while let Some((_, event)) = cursor.next_by(Stamp(u64::MAX)) {
+        verdict.session.apply(&event);
+        verdict.peaks.apply(&event, &verdict.session);
+    }
+    for (track, ending) in tape.tracks.iter().zip(cursor.endings()) {
+        verdict.ends(&track.name, &ending, track.header.is_some());
+    }
+    verdict.findings = findings(&verdict.session).all;
+    verdict.judge(limits);
+    verdict
+}
+
+/// What is said where nothing could be read.
+pub fn unreadable(why: String) -> Verdict {
+    Verdict { doubts: vec![why], ..Verdict::default() }
+}
+
+impl Verdict {
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        if !self.hits.is_empty() {
+            Outcome::Fail
+        } else if self.doubts.is_empty() {
+            Outcome::Pass
+        } else {
+            Outcome::Unjudged
+        }
+    }
+
+    /// The highest step that any process has done; `None` without steps.
+    pub fn steps(&self) -> Option<u64> {
+        self.on_devices().filter_map(|it| it.step).max()
+    }
+
+    /// As text, its last newline included.
+    pub fn text(&self) -> String {
+        text::report(self)
+    }
+
+    /// As JSON (schema 1), its last newline included.
+    pub fn json(&self) -> String {
+        json::report(self)
+    }
+
+    fn on_devices(&self) -> impl Iterator<Item = &OnDevice> {
+        self.session.processes.iter().flat_map(|it| &it.devices)
+    }
+
+    /// A file that its writer was killed over is judged as far as it goes; a damaged one vouches for nothing.
+    fn ends(&mut self, name: &Foreign, ending: &Ending, has_header: bool) {
+        let Some(words) = replay::words(ending, has_header) else { return };
+        let said = format!("{name}: {words}");
+        match ending {
+            Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => self.doubts.push(said),
+            _ => self.notes.push(said),
+        }
+    }
+
+    fn judge(&mut self, limits: &Limits) {
+        self.judge_steps();
+        let worst = self.findings.iter().filter(|it| limits.are_hit_by(it));
+        self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
+        if let Some(most) = limits.max_growth {
+            self.judge_growth(most);
+        }
+        if limits.max_peak.is_none() && limits.max_fragmentation.is_none() {
+            return;
+        }
+        let peaks = std::mem::take(&mut self.peaks);
+        let mut any = false;
+        for (id, peaks) in peaks.devices.iter().filter(|(_, it)| it.reserved.is_some()) {
+            any = true;
+            let name = text::device(&self.session, id);
+            self.judge_peak(&name, peaks, limits.max_peak);
+            self.judge_fragmentation(&name, peaks, limits.max_fragmentation);
+        }
+        self.peaks = peaks;
+        if !any {
+            self.doubts.push("no process said what it reserved, so that limits on it cannot be judged".to_owned());
+        }
+    }
+
+    fn judge_steps(&mut self) {
+        let by_time = |it: &OnDevice| {
+            it.growth.axis() == Some(Axis::Seconds) && it.first.is_some_and(|first| it.at.since(first) >= ENOUGH_US)
+        };
+        match self.steps() {
+            Some(0) | None if !self.on_devices().any(by_time) => self.doubts.push(
+                "no step was recorded: start the job with `gpuwatch run`, and let an optimizer step or call gpuwatch_probe.step()"
+                    .to_owned(),
+            ),
+            Some(steps @ 1..ENOUGH_STEPS) => {
+                self.notes.push(format!("{steps} steps are too few to tell growth: run {ENOUGH_STEPS} or more"));
+            }
+            _ => {}
+        }
+    }
+
+    fn judge_growth(&mut self, most: u64) {
+        let over = self.findings.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
+        let words = |it: &Finding| {
+            format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))
+        };
+        let hits: Vec<_> = over.map(words).collect();
+        self.hits.extend(hits);
+    }
+
+    fn judge_peak(&mut self, name: &str, peaks: &DevicePeaks, most: Option<Peak>) {
+        let limit = match most {
+            None => return,
+            Some(Peak::Bytes(bytes)) => Some(bytes),
+            Some(Peak::Share(share)) => peaks.total.map(|it| units::whole(it.0 as f64 * share)),
+        };
+        match (peaks.reserved, limit.map(Bytes)) {
+            (Some(peak), Some(limit)) if peak > limit => {
+                self.hits.push(format!("{name}: {peak} were reserved, more than {limit}"));
+            }
+            (_, None) => {
+                self.doubts.push(format!("{name}: its total is not known, so that no share of it can be judged"));
+            }
+            _ => {}
+        }
+    }
+
+    fn judge_fragmentation(&mut self, name: &str, peaks: &DevicePeaks, most: Option<f64>) {
+        let Some(most) = most else { return };
+        match peaks.fragmentation() {
+            Some(share) if share > most => self.hits.push(format!(
+                "{name}: {:.0} % of what is reserved is stuck, more than {:.0} %",
+                share * 100.0,
+                most * 100.0
+            )),
+            Some(_) => {}
+            None => {
+                let expandable = self.session.processes.iter().filter_map(|it| it.hello.as_ref());
+                let mut expandable = expandable.filter(|it| is_expandable(it.allocator_conf.as_deref()));
+                let why = if expandable.next().is_some() {
+                    "under expandable segments, which hardly fragment, it cannot be measured"
+                } else {
+                    "its allocator does not say"
+                };
+                self.notes.push(format!("{name}: fragmentation was not judged: {why}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
+
+use super::{DevicePeaks, Outcome, Verdict};
+use crate::{
+    analysis::episode::Axis,
+    event::DeviceId,
+    findings::Finding,
+    session::Session,
+    text::Foreign,
+    units::{self, Bytes},
+};
+use std::fmt::Write;
+
+/// The whole report.
+pub(super) fn report(verdict: &Verdict) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_report(&mut out, verdict);
+    out
+}
+
+fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    let word = match verdict.outcome() {
+        Outcome::Pass => "PASS",
+        Outcome::Fail => "FAIL",
+        Outcome::Unjudged => "NOT JUDGED",
+    };
+    let steps = verdict.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
+    writeln!(out, "{word}  {steps}, {}", counted(verdict.session.processes.len() as u64, "probed process"))?;
+    let lists = [("hit", &verdict.hits), ("not judged", &verdict.doubts)];
+    for (name, lines) in lists {
+        for line in lines {
+            writeln!(out, "  {name}: {}", Foreign::new(line.as_str()))?;
+        }
+    }
+    for it in &verdict.findings {
+        finding(out, it)?;
+    }
+    if !verdict.peaks.devices.is_empty() {
+        writeln!(out)?;
+    }
+    for (id, peaks) in &verdict.peaks.devices {
+        writeln!(out, "{}: {}", device(&verdict.session, id), peaks_of(peaks))?;
+    }
+    for it in &verdict.notes {
+        writeln!(out, "note: {}", Foreign::new(it.as_str()))?;
+    }
+    if !verdict.findings.is_empty() {
+        writeln!(out, "\n`gpuwatch explain CAUSE` tells more of a cause.")?;
+    }
+    Ok(())
+}
+
+fn counted(count: u64, of: &str) -> String {
+    match count {
+        1 => format!("1 {of}"),
+        _ if of.ends_with('s') => format!("{count} {of}es"),
+        _ => format!("{count} {of}s"),
+    }
+}
+
+/// What is found, where: `growth of allocated by 4.00 MiB/step, rank 1, pid 4242`.
+pub(super) fn subject(it: &Finding) -> String {
+    let mut out = it.kind.name().to_owned();
+    if let Some(resource) = it.resource {
+        let _ = write!(out, " of {}", resource.name());
+    }
+    if let Some(bytes) = it.bytes_per_step {
+        let _ = write!(out, " by {}", rate(bytes, it.axis));
+    }
+    if let Some(rank) = it.rank {
+        let _ = write!(out, ", rank {rank}");
+    }
+    if let Some(pid) = it.pid {
+        let _ = write!(out, ", pid {pid}");
+    }
+    out
+}
+
+fn rate(bytes: f64, axis: Axis) -> String {
+    let text = units::per_step(bytes).trim_start_matches('+').to_owned();
+    match axis {
+        Axis::Steps => text,
+        Axis::Seconds => text.replace("/step", "/s"),
+    }
+}
+
+fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
+    let unit = if it.axis == Axis::Steps { "step" } else { "second" };
+    writeln!(out, "\n{}: {}", it.severity.name(), subject(it))?;
+    let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("ended by {unit} {step}"));
+    writeln!(out, "  since {unit} {}, told at {unit} {}, {end}", it.since_step, it.first_alert_step)?;
+    if let Some(steps) = it.full_in_steps.filter(|_| it.is_active()) {
+        writeln!(out, "  the device is full in {}", counted(steps, unit))?;
+    }
+    writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
+    writeln!(out, "  {}", it.advice)?;
+    let figures: Vec<_> = it.evidence.figures.iter().map(ToString::to_string).collect();
+    if !figures.is_empty() {
+        writeln!(out, "  {}", figures.join(", "))?;
+    }
+    if it.approximate {
+        writeln!(out, "  approximate: samples are missing")?;
+    }
+    Ok(())
+}
+
+/// `device 0 (NVIDIA H200)`.
+pub(super) fn device(session: &Session, id: &DeviceId) -> String {
+    let known = session.device(id);
+    let index = known.and_then(|it| it.index);
+    let number = index.map_or_else(|| Foreign::new(id.0.as_str()).to_string(), |it| it.to_string());
+    match known.filter(|it| !it.name.is_empty()) {
+        Some(it) => format!("device {number} ({})", it.name),
+        None => format!("device {number}"),
+    }
+}
+
+fn peaks_of(it: &DevicePeaks) -> String {
+    let mut parts = Vec::new();
+    let figures = [("allocated", it.allocated), ("reserved", it.reserved), ("used by all", it.used)];
+    for (name, bytes) in figures {
+        if let Some(bytes) = bytes {
+            parts.push(format!("{name} {bytes}"));
+        }
+    }
+    let parts = if parts.is_empty() { "–".to_owned() } else { parts.join(", ") };
+    let total = it.total.map_or_else(|| "–".to_owned(), |it: Bytes| it.to_string());
+    let stuck = it.fragmentation().map_or_else(|| "–".to_owned(), |it| format!("{:.0} %", it * 100.0));
+    format!("at most {parts}, of {total}; stuck {stuck}")
+}

@@ -1,0 +1,249 @@
+//! `gpuwatch check` judges recordings of real training loops, and says so where it cannot.
+
+use crate::pty::PROGRAM;
+use gpuwatch::{
+    event::{Event, Fact, Line, ProbeId},
+    recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
+    units::Stamp,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+const HEALTHY: &str = "h_mlp-1409";
+const SCALARS: &str = "l_losses-1801";
+const ACTIVATIONS: &str = "l_hook_act-1692";
+
+fn header() -> String {
+    encode_header(&Header {
+        format: FORMAT,
+        gpuwatch: "0".into(),
+        host: "h".into(),
+        started_unix_us: 1_795_214_453_000_000,
+        monotonic_us: 0,
+    })
+}
+
+/// A trace of the corpus as `gpuwatch run` would have recorded it; `change` may change what the probe said.
+fn lines_of(trace: &str, change: impl Fn(&mut Line)) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{trace}.jsonl.zst"));
+    let mut at = Stamp(0);
+    let mut lines = vec![header()];
+    for line in BufReader::new(zstd::Decoder::new(fs::File::open(path).unwrap()).unwrap()).lines() {
+        let mut line: Line = serde_json::from_str(&line.unwrap()).unwrap();
+        change(&mut line);
+        if let Line::Sample(it) = &line {
+            at = Stamp(it.at_us);
+        }
+        let mut text = String::new();
+        encode(&Event { at, fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }, &mut text);
+        lines.push(text);
+    }
+    lines.push(encode_closed(&Closed { at_us: at, lost: 0 }));
+    lines
+}
+
+fn write(path: &Path, lines: &[String]) {
+    let mut encoder = zstd::Encoder::new(fs::File::create(path).unwrap(), 1).unwrap();
+    encoder.include_checksum(true).unwrap();
+    for it in lines {
+        encoder.write_all(it.as_bytes()).unwrap();
+    }
+    encoder.finish().unwrap();
+}
+
+fn recorded(dir: &Path, trace: &str) -> PathBuf {
+    let path = dir.join(format!("{trace}.jsonl.zst"));
+    write(&path, &lines_of(trace, |_| {}));
+    path
+}
+
+fn check(path: &Path, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("check").arg(path).args(arguments).output().unwrap()
+}
+
+/// The exit code and the verdict in JSON.
+fn judged(path: &Path, arguments: &[&str]) -> (i32, Value) {
+    let output = check(path, &[&["--json"], arguments].concat());
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    (output.status.code().unwrap(), json)
+}
+
+#[test]
+fn a_leak_fails_and_is_told_with_its_cause_and_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), ACTIVATIONS);
+    let (code, json) = judged(&path, &[]);
+    assert_eq!((code, &json["verdict"], &json["schema"]), (1, &"fail".into(), &1.into()), "{json:#}");
+    let found = json["findings"].as_array().unwrap().iter().find(|it| it["resource"] == "allocated").unwrap();
+    assert_eq!((&found["kind"], &found["cause"]), (&"growth".into(), &"tensors-retained".into()));
+    assert_eq!((&found["severity"], &found["state"]), (&"critical".into(), &"active".into()));
+    let number = |it: &Value| it.as_f64().unwrap();
+    let (slope, low, high) = (&found["bytes_per_step"], &found["interval"][0], &found["interval"][1]);
+    assert!(number(low) <= number(slope) && number(slope) <= number(high), "{found:#}");
+    assert!((number(slope) / 813_643.54 - 1.0).abs() < 0.1, "{slope}");
+    assert!((285..=320).contains(&found["since_step"].as_u64().unwrap()), "{found:#}");
+    assert!(found["first_alert_step"].as_u64() >= found["since_step"].as_u64());
+    let peak = &json["devices"][0]["peak"];
+    assert!(peak["reserved"].as_u64() >= peak["allocated"].as_u64() && peak["allocated"].as_u64() > Some(1 << 29));
+    let text = String::from_utf8(check(&path, &[]).stdout).unwrap();
+    assert!(text.starts_with("FAIL  1257 steps, 1 probed process\n"), "{text}");
+    assert!(text.contains("tensors-retained: ") && text.contains("gpuwatch explain CAUSE"), "{text}");
+}
+
+#[test]
+fn a_healthy_run_passes_within_its_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), HEALTHY);
+    let (code, json) = judged(&path, &["--fail-on", "info", "--max-growth", "0"]);
+    assert_eq!((code, &json["verdict"]), (0, &"pass".into()), "{json:#}");
+    let reserved = json["devices"][0]["peak"]["reserved"].as_u64().unwrap();
+    let stuck = json["devices"][0]["stuck"].as_f64().unwrap();
+    assert!((0.01..0.99).contains(&stuck), "{stuck}");
+    let limits = [
+        (format!("--max-peak={reserved}"), 0),
+        (format!("--max-peak={}", reserved - 1), 1),
+        ("--max-peak=50%".to_owned(), 0),
+        ("--max-peak=0%".to_owned(), 1),
+        (format!("--max-fragmentation={}%", stuck * 100.0 + 1.0), 0),
+        (format!("--max-fragmentation={}%", stuck * 100.0 - 1.0), 1),
+    ];
+    for (limit, expected) in limits {
+        let (code, json) = judged(&path, &[&limit]);
+        assert_eq!((code, json["hits"].as_array().unwrap().len()), (expected, usize::from(expected == 1)), "{limit}");
+    }
+}
+
+#[test]
+fn what_fails_is_what_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), SCALARS);
+    let cases: [(&[&str], i32); 8] = [
+        (&[], 0),
+        (&["--fail-on", "info"], 1),
+        (&["--fail-on", "critical"], 0),
+        (&["--fail-on", "oom,growth"], 1),
+        (&["--fail-on", "oom,fragmentation"], 0),
+        (&["--max-growth", "1MiB/step"], 0),
+        (&["--max-growth", "256B/step"], 1),
+        (&["--fail-on", "never", "--max-growth", "256"], 1),
+    ];
+    for (arguments, expected) in cases {
+        assert_eq!(judged(&path, arguments).0, expected, "{arguments:?}");
+    }
+    assert_eq!(check(&path, &["--fail-on", "often"]).status.code(), Some(2));
+    assert_eq!(check(&path, &["--max-peak", "a lot"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_a_probe_said_line_by_line_is_judged_as_well() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{ACTIVATIONS}.jsonl.zst"));
+    assert_eq!(judged(&path, &[]).0, 1);
+}
+
+#[test]
+fn what_is_no_recording_cannot_be_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let closed = encode_closed(&Closed::default());
+    let contents: [(&str, Vec<u8>); 6] = [
+        ("empty", Vec::new()),
+        ("words", b"loss 0.1\nloss 0.2\n".to_vec()),
+        ("noise", (0..4096_u32).map(|it| u8::try_from(it.wrapping_mul(2_654_435_761) >> 24).unwrap()).collect()),
+        ("truncated", vec![0x28, 0xb5, 0x2f, 0xfd, 0x04]),
+        ("nothing happened", (header() + &closed).into_bytes()),
+        ("another format", header().replace("\"format\":1", "\"format\":99").into_bytes()),
+    ];
+    for (name, bytes) in contents {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let (code, json) = judged(&path, &[]);
+        assert_eq!((code, &json["verdict"]), (2, &"unjudged".into()), "{name}: {json:#}");
+        assert_eq!(json["doubts"].as_array().unwrap().len(), 1, "{name}");
+    }
+    assert_eq!(judged(&dir.path().join("missing"), &[]).0, 2);
+    assert_eq!(judged(dir.path(), &[]).0, 2, "a directory without a recording");
+}
+
+#[test]
+fn a_run_without_steps_cannot_be_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ticks.jsonl.zst");
+    write(
+        &path,
+        &lines_of(HEALTHY, |line| {
+            if let Line::Sample(it) = line {
+                it.step = None;
+            }
+        }),
+    );
+    let (code, json) = judged(&path, &[]);
+    assert_eq!((code, &json["steps"]), (2, &Value::Null));
+    assert!(json["doubts"][0].as_str().unwrap().contains("gpuwatch run"), "{json:#}");
+    // A limit that was hit is a fact all the same.
+    assert_eq!(judged(&path, &["--max-peak", "1MiB"]).0, 1);
+}
+
+#[test]
+fn a_recording_whose_writer_was_killed_is_judged_and_a_damaged_one_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("killed.jsonl");
+    let lines = lines_of(HEALTHY, |_| {});
+    let whole: String = lines.iter().take(400).map(String::as_str).collect();
+    fs::write(&path, &whole.as_bytes()[..whole.len() - 9]).unwrap();
+    let (code, json) = judged(&path, &[]);
+    assert_eq!((code, json["notes"].as_array().unwrap().len()), (0, 1), "{json:#}");
+    assert!(json["notes"][0].as_str().unwrap().contains("not closed"), "{json:#}");
+    fs::write(&path, whole + "}\n" + &lines[500]).unwrap();
+    let (code, json) = judged(&path, &[]);
+    assert_eq!(code, 2, "{json:#}");
+    // What was found before the damage stands.
+    let lines = lines_of(ACTIVATIONS, |_| {});
+    let leak: String = lines.iter().take(1200).map(String::as_str).collect();
+    fs::write(&path, leak + "}\n").unwrap();
+    assert_eq!(judged(&path, &[]).0, 1);
+}
+
+#[test]
+fn names_from_a_recording_move_no_cursor() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("\u{1b}[31m\u{202e}.jsonl.zst");
+    let nasty = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\nPASS";
+    let mut lines = lines_of(SCALARS, |line| {
+        if let Line::Hello(it) = line {
+            it.host = nasty.to_owned();
+            it.argv = vec![nasty.to_owned()];
+            for device in &mut it.devices {
+                device.name = Some(nasty.to_owned());
+                device.uuid = Some(nasty.to_owned());
+            }
+        }
+    });
+    lines.pop();
+    write(&path, &lines);
+    for arguments in [&["--max-peak", "1B", "--max-fragmentation", "0"] as &[&str], &["--json"]] {
+        let output = check(&path, arguments);
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        assert!(text.chars().all(|it| it == '\n' || !(it.is_control() || it == '\u{202e}')), "{text:?}");
+        assert!(!text.lines().any(|it| it.starts_with("PASS") && arguments.len() > 1), "{text:?}");
+    }
+    assert_eq!(judged(&path, &[]).1["processes"][0]["argv"][0], nasty);
+}
+
+#[test]
+fn without_a_file_the_newest_run_is_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("gpuwatch/recordings");
+    fs::create_dir_all(&store).unwrap();
+    let later = lines_of(ACTIVATIONS, |_| {});
+    let mut earlier = lines_of(HEALTHY, |_| {});
+    earlier[0] = earlier[0].replace("1795214453", "1795214452");
+    write(&store.join("b.jsonl.zst"), &earlier);
+    write(&store.join("a.jsonl.zst"), &later);
+    let output = Command::new(PROGRAM).arg("check").env("XDG_STATE_HOME", dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("a.jsonl.zst, the newest of 2 recordings"));
+}
