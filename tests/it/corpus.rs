@@ -3,6 +3,7 @@
 //! `cargo test --test it corpus:: -- --nocapture` prints the score beside what others reach on the same traces.
 
 mod causes;
+mod heldout;
 mod judge;
 mod properties;
 mod shapes;
@@ -133,9 +134,9 @@ fn last_step(events: &[Event]) -> u64 {
     events.iter().rev().find_map(step).unwrap_or(0)
 }
 
-/// The episodes of the traced process.
+/// The episodes of every life of the traced process.
 fn episodes(session: &Session) -> Vec<Episode> {
-    let on = session.process(ProbeId(0)).into_iter().flat_map(|it| &it.devices);
+    let on = (0..).map_while(|it| session.process(ProbeId(it))).flat_map(|it| &it.devices);
     on.filter(|it| it.device != DeviceId("GPU-elsewhere".to_owned()))
         .flat_map(|it| it.growth.episodes().copied())
         .collect()
@@ -149,16 +150,22 @@ fn labels() -> Vec<Label> {
 }
 
 fn events(label: &Label) -> Vec<Event> {
-    let file = fs::File::open(folder().join(format!("{}.jsonl.zst", label.trace))).unwrap();
-    let lines = BufReader::new(zstd::Decoder::new(file).unwrap()).lines();
-    let mut at = Stamp(0);
+    read(&folder().join(format!("{}.jsonl.zst", label.trace)))
+}
+
+/// The lines of a trace as a session is told them: a process that was started anew is another one.
+fn read(trace: &Path) -> Vec<Event> {
+    let lines = BufReader::new(zstd::Decoder::new(fs::File::open(trace).unwrap()).unwrap()).lines();
+    let (mut at, mut lives, mut pid) = (Stamp(0), 0, None);
     lines
         .map(|line| {
             let line: Line = serde_json::from_str(&line.unwrap()).unwrap();
-            if let Line::Sample(it) = &line {
-                at = Stamp(it.at_us);
+            match &line {
+                Line::Sample(it) => at = Stamp(it.at_us),
+                Line::Hello(it) => lives += u32::from(pid.replace(it.pid).is_some_and(|before| before != it.pid)),
+                _ => {}
             }
-            Event { at, fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }
+            Event { at, fact: Fact::Probe { probe: ProbeId(lives), line: Box::new(line) } }
         })
         .collect()
 }

@@ -51,9 +51,12 @@ impl fmt::Display for Named {
 
 /// The causes that are right for a trace.
 ///
-/// What is kept in a container is tensors; it is as true to call it scalars where each has the smallest block's
-/// size, and a graph where several blocks are kept at a time.
+/// Where the label does not say: what is kept in a container is tensors; it is as true to call it scalars where
+/// each has the smallest block's size, and a graph where several blocks are kept at a time.
 fn expected(label: &Label) -> Vec<Cause> {
+    if !label.causes.is_empty() {
+        return label.causes.iter().map(|it| Cause::from_id(it).unwrap()).collect();
+    }
     let family = label.trace.rsplit_once('-').map_or(label.trace.as_str(), |it| it.0);
     match family {
         "l_losses" => return vec![Cause::ScalarsRetained],

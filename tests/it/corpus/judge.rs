@@ -24,6 +24,9 @@ pub(super) struct Label {
     pub(super) blocks_per_step: Option<f64>,
     pub(super) benign_until_step: Option<u64>,
     pub(super) steps: u64,
+    /// Ids of the right causes, where the label names them.
+    #[serde(default)]
+    pub(super) causes: Vec<String>,
     #[serde(default)]
     tolerate: Option<Vec<String>>,
     #[serde(default)]

@@ -1,0 +1,88 @@
+//! Growth judged on traces that no threshold was fitted to; `tests/traces/README.md` says how they were made.
+//!
+//! `cargo test --test it heldout:: -- --nocapture` prints the score, and the cause named for each leak.
+
+use super::{
+    causes::Named,
+    episodes,
+    judge::{Class, Label, Score},
+    labels, read,
+};
+use gpuwatch::{
+    event::{Event, Fact, Line},
+    findings::findings,
+    session::Session,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+#[test]
+fn leaks_that_nothing_was_fitted_to_are_found_and_hardly_anything_else() {
+    let (mut score, mut named) = (Score::default(), Named::default());
+    for label in traces().values() {
+        let mut session = Session::default();
+        for it in read(&path(label)) {
+            session.apply(&it);
+        }
+        score.add(label, &episodes(&session));
+        named.add(label, &findings(&session).all);
+    }
+    println!("{named}\nrecall / false alarms per 100,000 / median delay / slope error / gone wrong\n{score}");
+    println!("missed: {:?}, false alarms: {:?}, gone wrong: {:?}", score.missed, score.false_alarms, score.gone_wrong);
+    assert!(score.recall() >= 0.97, "missed: {:?}", score.missed);
+    assert!(score.false_alarms_per_100k() <= 3.0, "{:?}", score.false_alarms);
+    assert!(score.gone_wrong.len() <= 1, "{:?}", score.gone_wrong);
+    assert!(score.slope_error() <= 0.01, "{score}");
+}
+
+/// What the traces are there for: other loops than those of the corpus, and what those lack.
+#[test]
+fn the_traces_kept_apart_are_of_their_own_kind() {
+    let traces = traces();
+    assert!(traces.len() >= 40, "{}", traces.len());
+    let family = |it: &Label| it.trace.rsplit_once('-').unwrap().0.to_owned();
+    let known: BTreeSet<_> = labels().iter().map(family).collect();
+    let mut kinds = BTreeSet::new();
+    for (name, label) in &traces {
+        assert_eq!(*name, label.trace);
+        assert!(!known.contains(&family(label)), "{name}");
+        kinds.extend((label.resource.as_deref() == Some("device")).then_some("another tenant"));
+        kinds.extend((label.class == Class::Healthy && label.steps >= 100_000).then_some("long and healthy"));
+        kinds.extend(read(&path(label)).iter().filter_map(said));
+    }
+    let all = ["another tenant", "cudaMallocAsync", "expandable", "long and healthy", "lost", "restarted", "strided"];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
+    let files = fs::read_dir(folder()).unwrap().map(|it| it.unwrap().path());
+    let stored: Vec<_> = files.filter(|it| it.extension().is_some_and(|it| it == "zst")).collect();
+    assert_eq!(stored.len(), traces.len(), "every trace has a label");
+    assert!(stored.iter().map(|it| fs::metadata(it).unwrap().len()).sum::<u64>() <= 1_500_000);
+}
+
+/// What a line says of the circumstances.
+fn said(event: &Event) -> Option<&'static str> {
+    let Fact::Probe { line, .. } = &event.fact else { return None };
+    match line.as_ref() {
+        Line::Hello(it) if it.backend.as_deref() == Some("cudaMallocAsync") => Some("cudaMallocAsync"),
+        Line::Hello(it) if it.allocator_conf.as_deref() == Some("expandable_segments:True") => Some("expandable"),
+        Line::Hello(it) if it.restart > Some(0) => Some("restarted"),
+        Line::Lost(_) => Some("lost"),
+        Line::History(it) if it.stride > 1 => Some("strided"),
+        _ => None,
+    }
+}
+
+/// The labels, by the name of the trace.
+fn traces() -> BTreeMap<String, Label> {
+    serde_json::from_slice(&fs::read(folder().join("labels.json")).unwrap()).unwrap()
+}
+
+fn path(label: &Label) -> PathBuf {
+    folder().join(format!("{}.jsonl.zst", label.trace))
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
+}
