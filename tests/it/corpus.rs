@@ -156,16 +156,16 @@ fn events(label: &Label) -> Vec<Event> {
 /// The lines of a trace as a session is told them: a process that was started anew is another one.
 fn read(trace: &Path) -> Vec<Event> {
     let lines = BufReader::new(zstd::Decoder::new(fs::File::open(trace).unwrap()).unwrap()).lines();
-    let (mut at, mut lives, mut pid) = (Stamp(0), 0, None);
+    let (mut at, mut restarts, mut pid) = (Stamp(0), 0, None);
     lines
         .map(|line| {
             let line: Line = serde_json::from_str(&line.unwrap()).unwrap();
             match &line {
                 Line::Sample(it) => at = Stamp(it.at_us),
-                Line::Hello(it) => lives += u32::from(pid.replace(it.pid).is_some_and(|before| before != it.pid)),
+                Line::Hello(it) => restarts += u32::from(pid.replace(it.pid).is_some_and(|last| last != it.pid)),
                 _ => {}
             }
-            Event { at, fact: Fact::Probe { probe: ProbeId(lives), line: Box::new(line) } }
+            Event { at, fact: Fact::Probe { probe: ProbeId(restarts), line: Box::new(line) } }
         })
         .collect()
 }
