@@ -6,7 +6,7 @@
 
 use super::{
     cause::Cause,
-    episode::{End, Episode, Resource},
+    episode::{Axis, End, Episode, Resource},
     evidence::{Evidence, Unit},
     signature::{Rises, SMALLEST_BLOCK, Signature},
 };
@@ -63,6 +63,8 @@ fn live(bytes_per_step: f64, episode: &Episode, signature: &Signature) -> Cause 
         return if is_scalar { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     }
     match rises {
+        // Between two seconds a job without steps makes any number of passes: what one of them left is not told.
+        Some(_) if episode.axis == Axis::Seconds => Cause::TensorsRetained,
         // One pass leaves several blocks: its graph. Where there were several passes (an evaluation), each may have left
         // its one output, which has the size of the others.
         Some(it) if it.blocks >= 2 && (it.are_of_one_pass() || it.are_unequal() == Some(true)) => Cause::GraphRetained,

@@ -1,10 +1,7 @@
 //! Each cause from a signature made by hand, and what is not told when figures are missing.
 
 use super::*;
-use crate::{
-    analysis::episode::{Axis, Resolved},
-    units::Stamp,
-};
+use crate::{analysis::episode::Resolved, units::Stamp};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -57,6 +54,15 @@ fn one_block_at_a_time_is_a_tensor_and_several_of_one_pass_are_a_graph() {
     let now_and_then = Rises { count: 10, ..rises(2, 8 << 20, 8 << 20) };
     let episode = allocated(0.4 * MIB, 0.1);
     assert_eq!(of_rises(&episode, Rises { time: Some(1.1), ..now_and_then }), "graph-retained");
+}
+
+#[test]
+fn several_blocks_a_second_are_no_graph_in_a_job_without_steps() {
+    let answers = rises(18, (18 << 13) + 512, 18 << 13);
+    let by_the_second = Episode { axis: Axis::Seconds, ..allocated(18.0 * 8192.0, 18.0) };
+    assert_eq!(of_rises(&by_the_second, answers), "tensors-retained");
+    let scalars = Episode { bytes_per_step: 18.0 * 512.0, ..by_the_second };
+    assert_eq!(of_rises(&scalars, rises(18, 18 * 512, 18 * 4)), "scalars-retained");
 }
 
 #[test]

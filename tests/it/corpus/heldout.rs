@@ -3,6 +3,7 @@
 //! `cargo test --test it heldout:: -- --nocapture` prints the score, and the cause named for each leak.
 
 use super::{
+    assert_same_when_cut,
     causes::Named,
     episodes,
     judge::{Class, Label, Score},
@@ -35,7 +36,14 @@ fn leaks_that_nothing_was_fitted_to_are_found_and_hardly_anything_else() {
     assert!(score.recall() >= 0.97, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 3.0, "{:?}", score.false_alarms);
     assert!(score.gone_wrong.len() <= 1, "{:?}", score.gone_wrong);
-    assert!(score.slope_error() <= 0.01, "{score}");
+    assert!(score.slope_error() <= 0.01 && named.share() >= 0.9, "{score}");
+}
+
+#[test]
+fn a_trace_kept_apart_has_the_same_findings_when_cut() {
+    for (seed, label) in (1..).zip(traces().values()) {
+        assert_same_when_cut(label, &read(&path(label)), seed);
+    }
 }
 
 /// What the traces are there for: other loops than those of the corpus, and what those lack.
