@@ -1,10 +1,19 @@
 //! Alerts: which findings are open, and which of them a person is to be told of, each once.
 
+/// What a person or a program is told.
+mod message;
+
 use crate::{
-    analysis::severity::Severity,
+    analysis::{episode::Resource, severity::Severity},
+    event::ProbeId,
     findings::{Finding, Findings, Kind},
-    session::{Session, process::Process},
+    session::{
+        Session,
+        process::{Life, Process},
+    },
 };
+pub use message::Message;
+use std::collections::BTreeSet;
 
 /// Whether a finding still asks for something to be done: it lasts, and so does its process. What a process ran
 /// out of memory with stays, and when none lives any more, what they ended with is what there is to see.
@@ -19,4 +28,34 @@ pub fn is_open(it: &Finding, session: &Session) -> bool {
 /// How many are open of a severity.
 pub fn open(session: &Session, findings: &Findings, severity: Severity) -> usize {
     findings.all.iter().filter(|it| it.severity == severity && is_open(it, session)).count()
+}
+
+/// What a person was told of. What is no longer remembered of a session is forgotten here too.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct News {
+    told: BTreeSet<Identity>,
+}
+
+/// What never changes in a finding.
+type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
+
+impl News {
+    /// What is open, matters at least as a warning, and was not told before. To be asked on the grid of events,
+    /// at each [`Fact::Second`](crate::event::Fact::Second), so that it does not depend on when pictures are drawn.
+    ///
+    /// What a process's backlog shows waits until it is over: it may have ended there as well.
+    pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
+        let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
+        self.told.retain(|it| known.contains(it));
+        let is_caught_up = |it: &Finding| {
+            session.process(it.probe).is_some_and(|it| !matches!(it.life, Life::Found | Life::CatchingUp))
+        };
+        let matters = |it: &&Finding| it.severity >= Severity::Warning && is_open(it, session) && is_caught_up(it);
+        let news = findings.all.iter().filter(matters).filter(|it| self.told.insert(identity(it)));
+        news.map(|it| Message::new(it, session)).collect()
+    }
+}
+
+fn identity(it: &Finding) -> Identity {
+    (it.kind, it.probe, it.ordinal, it.resource, it.first_alert_step)
 }

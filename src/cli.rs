@@ -1,42 +1,36 @@
 //! The command line.
 
+/// What is done beside a job.
+mod beside;
+/// What is recorded, and where.
+mod record;
+
 use crate::{
     analysis::cause::Cause,
     check,
-    config::{self, Watching},
-    demo,
-    event::Fact,
-    explain,
-    launch::{self, job::Ended},
-    live, once, player,
-    recording::{FORMAT, Header},
+    config::{self, OnAlert, Watching},
+    demo, explain, launch,
+    live::{self, Telling},
+    once, player,
     replay::find::{Found, find},
-    sink::{
-        follow::follow,
-        record::Recorder,
-        store::{Store, Writer, open_new},
-    },
-    source::{self, Sources},
+    sink::store::Store,
+    source::Sources,
     term,
     text::Foreign,
     theme::Theme,
 };
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
 use std::{
-    env,
     ffi::OsString,
     fmt,
-    fs::{self, File},
     io::{self, Write},
     path::PathBuf,
-    sync::mpsc::Receiver,
-    thread,
+    time::Duration,
 };
+
+/// How long a program that is told of an alert may still take when the view is left.
+const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows, live and per training step, where a GPU's memory goes.
 #[derive(Debug, Parser)]
@@ -58,6 +52,14 @@ struct Live {
     watching: Watching,
     #[command(flatten)]
     look: Look,
+    /// Ring the terminal's bell, once for each alert from warning on.
+    #[arg(long)]
+    bell: bool,
+    /// Let the terminal show a notification (OSC 9) of each alert from warning on.
+    #[arg(long)]
+    notify: bool,
+    #[command(flatten)]
+    on_alert: OnAlert,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,8 +73,12 @@ struct Look {
 enum Command {
     /// Run a job with its probe, and record it.
     #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
-                            output, signals and the exit code are the job's own.")]
+                            output, signals and the exit code are the job's own.\n\nTo be told by mail:\n  \
+                            gpuwatch run --on-alert mail --on-alert-arg=-s --on-alert-arg='GPU memory grows' \
+                            --on-alert-arg=ada -- python train.py")]
     Run {
+        #[command(flatten)]
+        on_alert: OnAlert,
         /// The job and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -183,10 +189,12 @@ pub fn main() -> u8 {
 fn dispatch(cli: Cli) -> Result<u8> {
     match cli.command {
         None => view(&cli.live),
-        Some(Command::Run { command }) => Ok(launch::run(&command, record_run)),
+        Some(Command::Run { on_alert, command }) => {
+            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert)))
+        }
         Some(Command::Env { shell }) => Ok(launch::env(shell)),
         Some(Command::Demo { seed, look }) => show_demo(seed, &look),
-        Some(Command::Record { output, watching }) => record(output, &watching),
+        Some(Command::Record { output, watching }) => record::record(output, &watching),
         Some(Command::Replay { files, look }) => replay(files, &look),
         Some(Command::Once { json, watching }) => {
             runtime()?
@@ -213,11 +221,19 @@ fn view(live: &Live) -> Result<u8> {
     runtime()?.block_on(async {
         let mut sources = Sources::start(live.watching.sources());
         if !term::is_screen() {
+            if live.on_alert.on_alert.is_some() {
+                bail!("no terminal for the live view (stdin, stdout or TERM); `gpuwatch run --on-alert` needs none");
+            }
             say(format_args!("no terminal for the live view (stdin, stdout or TERM): the same as `gpuwatch once`"));
             once::print(&mut sources.events, 0, false).await?;
             return Ok(0);
         }
-        Ok(code(live::watch(&mut sources.events, &theme).await?))
+        let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()? };
+        let end = live::watch(&mut sources.events, &theme, &telling).await?;
+        if let Some(hook) = telling.hook {
+            hook.finish(HOOK_PATIENCE);
+        }
+        Ok(code(end))
     })
 }
 
@@ -230,7 +246,8 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
             once::print(&mut demo.events, demo::RANKS.len(), false).await?;
             return Ok(0);
         }
-        Ok(code(live::watch(&mut demo.events, &theme).await?))
+        // What is simulated alarms nobody.
+        Ok(code(live::watch(&mut demo.events, &theme, &Telling::default()).await?))
     })
 }
 
@@ -282,97 +299,6 @@ fn code(end: live::End) -> u8 {
     match end {
         live::End::Quit => 0,
         live::End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
-    }
-}
-
-fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
-    let (path, file) = match output {
-        Some(path) => {
-            let file = open_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
-            (path, file)
-        }
-        None => keep("record")?,
-    };
-    let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
-    say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
-    let wanted = [SIGHUP, SIGINT, SIGTERM];
-    let mut signals = Signals::new(wanted.iter().filter(|it| !is_ignored(**it)))?;
-    let (tell, told) = tokio::sync::oneshot::channel();
-    thread::spawn(move || tell.send(signals.forever().next()));
-    runtime()?.block_on(async {
-        let mut sources = Sources::start(watching.sources());
-        let stop = async {
-            // Without a signal's thread there is no end but a harder one.
-            if told.await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            Vec::new()
-        };
-        follow(&mut sources, &recorder, stop, |trouble| say(format_args!("{trouble}"))).await;
-        Ok::<_, io::Error>(())
-    })?;
-    let outcome = recorder.finish();
-    if outcome.lost > 0 {
-        say(format_args!("{} events were lost: the disk is too slow", outcome.lost));
-    }
-    Ok(u8::from(outcome.trouble.is_some()))
-}
-
-/// Whether whoever started us wants a signal ignored, as nohup does: then it stays so.
-fn is_ignored(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
-}
-
-/// Beside a job: its probes and the driver, recorded. Whatever fails here, the job goes on.
-fn record_run(started: launch::Started) {
-    let launch::Started { run, over, .. } = started;
-    // There is no place to say it: standard output and error are the job's.
-    let _ = record_job(&run, over);
-}
-
-fn record_job(run: &str, over: Receiver<Ended>) -> Result<()> {
-    let (_, file) = keep(run)?;
-    let recorder = Recorder::start(file, &header())?;
-    let (tell, told) = tokio::sync::oneshot::channel();
-    thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
-    runtime()?.block_on(async {
-        let mut sources = Sources::start(config::job_sources(run));
-        let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
-        follow(&mut sources, &recorder, stop, |_| {}).await;
-    });
-    recorder.finish();
-    Ok(())
-}
-
-fn ended(how: Ended) -> Fact {
-    match how {
-        Ended::Code(code) => Fact::JobEnded { code: Some(code.into()), signal: None },
-        Ended::Signal(signal) => Fact::JobEnded { code: None, signal: Some(signal) },
-    }
-}
-
-/// A new file in the user's store.
-fn keep(run: &str) -> Result<(PathBuf, File)> {
-    let store = Store::user().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
-    let writer = Writer {
-        started_unix_us: source::unix_us(),
-        host: source::host(),
-        pid: std::process::id(),
-        run: run.to_owned(),
-    };
-    store.create(&writer).with_context(|| format!("cannot record in {}", store.directory.display()))
-}
-
-fn header() -> Header {
-    Header {
-        format: FORMAT,
-        gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Foreign::new(source::host()),
-        started_unix_us: source::unix_us(),
-        monotonic_us: source::now().0,
     }
 }
 

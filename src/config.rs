@@ -1,11 +1,13 @@
 //! Options from flags over environment over defaults, as each room wants them.
 
 use crate::{
+    sink::hook::{self, Hook, Program},
     source::{self, nvml, probe},
     theme::{self, ColorDepth, Theme},
 };
 use anyhow::{Context, Result, bail};
-use std::{env, time::Duration};
+use rustix::fs::{Access, access};
+use std::{env, ffi::OsString, io, path::Path, time::Duration};
 
 /// What every command that watches can be told.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,6 +27,44 @@ impl Watching {
             .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
         source::Options { nvml, probes: Some(probe::Options::user()) }
     }
+}
+
+/// A program to be told of alerts.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct OnAlert {
+    /// Start PROGRAM for each alert from warning on: JSON on its standard input, `GPUWATCH_ALERT_…` in its environment.
+    ///
+    /// No shell is in between. One runs at a time, for ten seconds at most.
+    #[arg(long, value_name = "PROGRAM", value_parser = program)]
+    pub on_alert: Option<OsString>,
+    /// An argument for PROGRAM; say it again for the next one.
+    #[arg(long, value_name = "ARG", requires = "on_alert", allow_hyphen_values = true)]
+    pub on_alert_arg: Vec<OsString>,
+}
+
+impl OnAlert {
+    /// The program, waiting for alerts; `None` when there is none to be told.
+    ///
+    /// # Errors
+    /// When there is no thread to be had for it.
+    pub fn hook(&self) -> io::Result<Option<Hook>> {
+        let Some(path) = self.on_alert.clone() else { return Ok(None) };
+        Hook::start(Program { path, arguments: self.on_alert_arg.clone() }, hook::LIMIT).map(Some)
+    }
+}
+
+/// A program that can be executed: what is wrong with it is better told now than at the first alert.
+fn program(text: &str) -> Result<OsString> {
+    let is_program = |it: &Path| access(it, Access::EXEC_OK).is_ok() && it.is_file();
+    let found = if text.contains('/') {
+        is_program(Path::new(text))
+    } else {
+        env::var_os("PATH").is_some_and(|it| env::split_paths(&it).any(|it| is_program(&it.join(text))))
+    };
+    if !found {
+        bail!("there is no program of that name; arguments go into --on-alert-arg, one each");
+    }
+    Ok(OsString::from(text))
 }
 
 /// What is recorded beside a job: its own probes, and the driver once a second.

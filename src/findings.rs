@@ -3,6 +3,7 @@
 
 mod derive;
 mod finding;
+mod json;
 mod words;
 
 use crate::{

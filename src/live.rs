@@ -1,11 +1,14 @@
 //! `gpuwatch`: the live view's loop. Select, fold the whole batch, draw at the picture's own pace.
 
 use crate::{
-    event::Event,
+    alerts::News,
+    event::{Event, Fact},
     findings::{Findings, findings},
     keys,
     session::Session,
+    sink::hook::Hook,
     term::{self, Screen},
+    text::Foreign,
     theme::Theme,
     ui::Ui,
     view,
@@ -33,6 +36,20 @@ const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(700);
 const LAST_GRACE: Duration = Duration::from_millis(150);
 
+/// Notifications of one moment; of more, their number is told.
+const NOTIFIED: usize = 4;
+
+/// How a person is told of alerts beside the picture: not at all, unless asked for.
+#[derive(Default)]
+pub struct Telling {
+    /// Ring the terminal's bell.
+    pub bell: bool,
+    /// Ask the terminal for a notification.
+    pub notify: bool,
+    /// A program to be told.
+    pub hook: Option<Hook>,
+}
+
 /// How the view ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -46,7 +63,7 @@ pub enum End {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(events: &mut Receiver<Event>, theme: &Theme) -> io::Result<End> {
+pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, telling: &Telling) -> io::Result<End> {
     let mut signals = signals()?;
     let mut screen = Screen::take()?;
     let mut inputs = EventStream::new();
@@ -79,7 +96,12 @@ pub async fn watch(events: &mut Receiver<Event>, theme: &Theme) -> io::Result<En
             }
             count = events.recv_many(&mut batch, BATCH), if open => {
                 open = count > 0;
-                batch.drain(..).for_each(|it| picture.session.apply(&it));
+                for event in batch.drain(..) {
+                    picture.session.apply(&event);
+                    if event.fact == Fact::Second && picture.tell(&mut screen, telling).is_err() {
+                        return Ok(End::Quit);
+                    }
+                }
                 dirty = true;
             }
         }
@@ -94,6 +116,9 @@ struct Picture {
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<(Session, Findings)>>,
+    news: News,
+    /// What the program that is told of alerts had to complain of.
+    complaint: Option<String>,
 }
 
 impl Picture {
@@ -109,6 +134,36 @@ impl Picture {
                 self.frozen = Some(Box::new((self.session.clone(), findings(&self.session))));
             }
         }
+    }
+
+    /// Tells what is new, each alert once; a second is the grid, whatever is drawn.
+    fn tell(&mut self, screen: &mut Screen, telling: &Telling) -> io::Result<()> {
+        if !telling.bell && !telling.notify && telling.hook.is_none() {
+            return Ok(());
+        }
+        let news = self.news.at(&self.session, &findings(&self.session));
+        if telling.bell && !news.is_empty() {
+            screen.ring()?;
+        }
+        if telling.notify {
+            for message in news.iter().take(NOTIFIED) {
+                screen.notify(&message.line)?;
+            }
+            if news.len() > NOTIFIED {
+                screen.notify(&format!("and {} more alerts", news.len() - NOTIFIED))?;
+            }
+        }
+        if let Some(hook) = &telling.hook {
+            for message in news {
+                hook.offer(message);
+            }
+            let complaint = hook.outcome().complaint();
+            if let Some(words) = complaint.clone().filter(|_| complaint != self.complaint) {
+                self.session.apply(&Event { at: self.session.now, fact: Fact::Notice(Foreign::new(words)) });
+                self.complaint = complaint;
+            }
+        }
+        Ok(())
     }
 
     fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {

@@ -6,5 +6,8 @@ pub mod record;
 /// Where recordings are kept, and for how long.
 pub mod store;
 
-/// Sources into a recording.
+/// A program that is told of alerts.
+pub mod hook;
+
+/// Sources until told to stop.
 pub mod follow;

@@ -5,7 +5,7 @@ use crossterm::{
     cursor,
     event::{DisableBracketedPaste, EnableBracketedPaste},
     execute, queue,
-    style::force_color_output,
+    style::{Print, force_color_output},
     terminal::{
         BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
         enable_raw_mode,
@@ -57,6 +57,24 @@ impl Screen {
                 Err(e)
             }
         }
+    }
+
+    /// Rings the terminal's bell.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn ring(&mut self) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), Print("\x07"))
+    }
+
+    /// Asks the terminal for a notification (OSC 9), which those that have none leave out. The words are our own:
+    /// what is not printable ASCII is left out.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn notify(&mut self, words: &str) -> io::Result<()> {
+        let plain: String = words.chars().filter(|it| it.is_ascii() && !it.is_ascii_control()).collect();
+        execute!(self.terminal.backend_mut(), Print(format_args!("\x1b]9;gpuwatch: {plain}\x1b\\")))
     }
 
     /// Draws a frame; the terminal shows it at once or not at all.

@@ -8,20 +8,11 @@
 //! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`
 //! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
 //!   0 to 1, that a tenth of the steps reach)
-//! - `findings[]`: `kind`, `severity`, `state` (`active`, `resolved`), `cause`, `advice`, `resource`, `device` (the
-//!   process's number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`,
-//!   `first_alert_step`, `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %),
-//!   `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence` (figures by name), `approximate`
+//! - `findings[]`: as [`Finding::json`] says
 
 use super::{DevicePeaks, Verdict};
-use crate::{
-    analysis::episode::{Axis, Resource},
-    event::DeviceId,
-    findings::Finding,
-    session::process::Process,
-    text::escape_json,
-};
-use serde_json::{Map, Value, json};
+use crate::{event::DeviceId, findings::Finding, session::process::Process, text::escape_json};
+use serde_json::{Value, json};
 
 /// The version of what is documented above.
 const SCHEMA: u32 = 1;
@@ -39,7 +30,7 @@ pub(super) fn report(verdict: &Verdict) -> String {
         "steps": verdict.steps(),
         "processes": verdict.session.processes.iter().map(process).collect::<Vec<_>>(),
         "devices": devices,
-        "findings": verdict.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),
     });
     let mut text = escape_json(&format!("{whole:#}"));
     text.push('\n');
@@ -69,35 +60,5 @@ fn device(verdict: &Verdict, id: &DeviceId, it: &DevicePeaks) -> Value {
         "total": it.total,
         "peak": { "allocated": it.allocated, "reserved": it.reserved, "used": it.used },
         "stuck": it.fragmentation(),
-    })
-}
-
-fn finding(it: &Finding) -> Value {
-    let evidence: Map<_, _> = it.evidence.figures.iter().map(|it| (it.name.to_owned(), json!(it.value))).collect();
-    let interval = it.evidence.get("interval_low").zip(it.evidence.get("interval_high"));
-    json!({
-        "kind": it.kind.name(),
-        "severity": it.severity.name(),
-        "state": if it.is_active() { "active" } else { "resolved" },
-        "cause": it.cause.id(),
-        "advice": it.advice,
-        "resource": it.resource.map(Resource::name),
-        "device": it.ordinal,
-        "device_id": it.device,
-        "pid": it.pid,
-        "rank": it.rank,
-        "axis": match it.axis { Axis::Steps => "steps", Axis::Seconds => "seconds" },
-        "since_step": it.since_step,
-        "first_alert_step": it.first_alert_step,
-        "first_alert_us": it.first_alert_at,
-        "resolved_step": it.resolved_step,
-        "resolved_us": it.resolved_at,
-        "bytes_per_step": it.bytes_per_step,
-        "interval": interval.map(|(low, high)| [low, high]),
-        "blocks_per_step": it.blocks_per_step,
-        "full_in_steps": it.full_in_steps,
-        "full_in_us": it.full_in_us,
-        "evidence": evidence,
-        "approximate": it.approximate,
     })
 }

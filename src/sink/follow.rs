@@ -1,6 +1,5 @@
-//! Sources into a recording, until told to stop.
+//! Sources until told to stop, and then for their last words.
 
-use super::record::Recorder;
 use crate::{
     event::{Event, Fact, ProbeId},
     source::Sources,
@@ -15,15 +14,9 @@ use tokio::{
 /// What a job's probes may still have to say after it ended.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// Records until `stop` is done and what was under way has been taken; `note` is told of trouble, once.
-pub async fn follow(
-    sources: &mut Sources,
-    recorder: &Recorder,
-    stop: impl Future<Output = Vec<Fact>>,
-    mut note: impl FnMut(&str),
-) {
+/// Says every event to `hear` until `stop` is done and what was under way has been taken.
+pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>, mut hear: impl FnMut(&Event)) {
     pin!(stop);
-    let mut noted = false;
     // Probes that have not said goodbye: where there is none, nobody waits for last words.
     let mut speaking = BTreeSet::new();
     loop {
@@ -33,29 +26,23 @@ pub async fn follow(
                 let until = Instant::now() + LAST_WORDS;
                 while let Ok(event) = sources.events.try_recv() {
                     note_speaker(&mut speaking, &event);
-                    recorder.offer(&event);
+                    hear(&event);
                 }
                 while !speaking.is_empty()
                     && let Ok(Some(event)) = timeout_at(until, sources.events.recv()).await
                 {
                     note_speaker(&mut speaking, &event);
-                    recorder.offer(&event);
+                    hear(&event);
                 }
                 for fact in last {
-                    recorder.offer(&Event { at: crate::source::now(), fact });
+                    hear(&Event { at: crate::source::now(), fact });
                 }
                 return;
             }
             event = sources.events.recv() => {
                 let Some(event) = event else { return };
                 note_speaker(&mut speaking, &event);
-                recorder.offer(&event);
-                if event.fact == Fact::Second && !noted
-                    && let Some(trouble) = recorder.outcome().trouble
-                {
-                    note(&trouble);
-                    noted = true;
-                }
+                hear(&event);
             }
         }
     }

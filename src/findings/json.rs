@@ -1,0 +1,47 @@
+//! A finding as JSON, schema 1: bytes, steps, µs of `CLOCK_MONOTONIC`; what is not known is `null`, never 0.
+
+use super::Finding;
+use crate::analysis::episode::{Axis, Resource};
+use serde_json::{Map, Value, json};
+
+impl Finding {
+    /// `kind`, `severity`, `state` (`active`, `resolved`), `cause`, `advice`, `resource`, `device` (the process's
+    /// number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
+    /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
+    /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `approximate`.
+    pub fn json(&self) -> Map<String, Value> {
+        let figures = self.evidence.figures.iter();
+        let evidence: Map<_, _> = figures.map(|it| (it.name.to_owned(), json!(it.value))).collect();
+        let interval = self.evidence.get("interval_low").zip(self.evidence.get("interval_high"));
+        let axis = match self.axis {
+            Axis::Steps => "steps",
+            Axis::Seconds => "seconds",
+        };
+        let pairs = [
+            ("kind", json!(self.kind.name())),
+            ("severity", json!(self.severity.name())),
+            ("state", json!(if self.is_active() { "active" } else { "resolved" })),
+            ("cause", json!(self.cause.id())),
+            ("advice", json!(self.advice)),
+            ("resource", json!(self.resource.map(Resource::name))),
+            ("device", json!(self.ordinal)),
+            ("device_id", json!(self.device)),
+            ("pid", json!(self.pid)),
+            ("rank", json!(self.rank)),
+            ("axis", json!(axis)),
+            ("since_step", json!(self.since_step)),
+            ("first_alert_step", json!(self.first_alert_step)),
+            ("first_alert_us", json!(self.first_alert_at)),
+            ("resolved_step", json!(self.resolved_step)),
+            ("resolved_us", json!(self.resolved_at)),
+            ("bytes_per_step", json!(self.bytes_per_step)),
+            ("interval", json!(interval.map(|(low, high)| [low, high]))),
+            ("blocks_per_step", json!(self.blocks_per_step)),
+            ("full_in_steps", json!(self.full_in_steps)),
+            ("full_in_us", json!(self.full_in_us)),
+            ("evidence", json!(evidence)),
+            ("approximate", json!(self.approximate)),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}

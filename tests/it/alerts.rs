@@ -1,0 +1,371 @@
+//! Alerts are told once: to a person by the terminal, to a program by its standard input, and never what is simulated.
+
+use crate::{
+    pty::{PATIENCE, PROGRAM, Terminal, until},
+    story::{GIB, MIB, Story, counters, hostile},
+};
+use gpuwatch::{
+    alerts::{Message, News},
+    event::{
+        Fact, Line, ProbeId,
+        wire::{Bye, Device, Hello, History, Live, Oom},
+    },
+    findings::findings,
+    session::Session,
+    sink::hook::{Hook, LIMIT, Outcome, Program},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// What is told of a story, looked at every second of its own time.
+fn told(story: &Story) -> Vec<Message> {
+    let (mut session, mut news, mut told) = (Session::default(), News::default(), Vec::new());
+    for event in &story.events {
+        session.apply(event);
+        if event.fact == Fact::Second {
+            let found = findings(&session);
+            told.extend(news.at(&session, &found));
+            assert_eq!(news.at(&session, &found), [], "nothing is told twice");
+        }
+    }
+    told
+}
+
+fn lines(story: &Story) -> Vec<String> {
+    told(story).into_iter().map(|it| it.line).collect()
+}
+
+/// Steps of a tenth of a second, and a second after every ten of them.
+fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: impl Fn(u64) -> u64) {
+    for step in steps {
+        story.wait(100_000).sample(0, step, counters(allocated(step), 2 * GIB));
+        if step % 10 == 0 {
+            story.say(Fact::Second);
+        }
+    }
+}
+
+fn one_rank() -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    story
+}
+
+#[test]
+fn what_fills_the_device_is_told_once_and_again_when_it_begins_again() {
+    let mut story = one_rank();
+    steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
+    let first = lines(&story);
+    assert_eq!(first.len(), 1, "{first:?}");
+    let line = &first[0];
+    assert!(line.starts_with("warning: rank 0, GPU 0: allocated +4.00 MiB/step, tensors-retained, full in "), "{line}");
+    steps(&mut story, 301..=900, |_| 20 * GIB + 300 * 4 * MIB);
+    assert_eq!(lines(&story), first, "what is over is not told");
+    steps(&mut story, 901..=1400, |step| 20 * GIB + (step - 600) * 4 * MIB);
+    assert_eq!(lines(&story).len(), 2);
+}
+
+#[test]
+fn what_is_worth_knowing_alone_is_not_told() {
+    let mut story = one_rank();
+    steps(&mut story, 1..=600, |step| 20 * GIB + step * 512);
+    assert_eq!(findings(&story.session()).all.len(), 1);
+    assert_eq!(lines(&story), [""; 0]);
+}
+
+#[test]
+fn what_a_backlog_shows_waits_for_its_end() {
+    let mut story = one_rank();
+    // A probe whose backlog is still coming has not said `live`.
+    story.events.retain(|it| !matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Live(_))));
+    story.line(0, Line::History(History { stride: 1, ..History::default() }));
+    steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
+    assert_eq!(lines(&story), [""; 0]);
+    story.line(0, Line::Live(Live::default())).say(Fact::Second);
+    assert_eq!(lines(&story).len(), 1);
+}
+
+#[test]
+fn an_allocation_that_failed_is_told_also_when_it_was_the_end() {
+    let mut story = one_rank();
+    steps(&mut story, 1..=20, |_| 20 * GIB);
+    let oom = Oom { step: Some(20), tried: Some(80 << 30), device_free: Some(1 << 30), ..Oom::default() };
+    story.line(0, Line::Oom(oom)).line(0, Line::Bye(Bye::default())).say(Fact::Second);
+    assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom, oom"]);
+}
+
+/// Only the object carries what others wrote, and there JSON escapes it.
+#[test]
+fn no_text_of_others_is_in_a_line_or_in_an_environment() {
+    let mut story = hostile();
+    let nasty = "\x1b]9;x\x07\u{202e}$(reboot)";
+    story.say(Fact::Second);
+    for process in 0..9 {
+        let mut hello = Hello { protocol: 1, pid: 9, host: nasty.repeat(500), ..Default::default() };
+        let named = |ordinal| Device { ordinal, uuid: Some(nasty.repeat(99)), ..Default::default() };
+        hello.devices = vec![named(0)];
+        story.say(Fact::ProbeFound { probe: ProbeId(20 + process), pid: None, socket: nasty.into() });
+        story.line(20 + process, Line::Hello(hello)).line(20 + process, Line::Live(Live::default()));
+        for step in 1..100 {
+            story.wait(1000).sample(20 + process, step, counters(GIB + step * GIB, GIB));
+        }
+        let oom = Oom { step: Some(99), message: Some(nasty.repeat(99)), ..Oom::default() };
+        story.line(20 + process, Line::Oom(oom));
+    }
+    story.say(Fact::Second);
+    let told = told(&story);
+    assert!(told.len() >= 18, "{}", told.len());
+    for message in &told {
+        let plain = |it: &str| it.chars().all(|c| c.is_alphanumeric() || " -+./:,≈".contains(c));
+        assert!(plain(&message.line) && message.environment.iter().all(|(_, it)| plain(it)), "{message:?}");
+        assert!(!message.line.contains("reboot") && !message.environment.iter().any(|(_, it)| it.contains("reboot")));
+        assert!(!message.object.contains(char::is_control) && message.object.len() < 4096, "{}", message.object.len());
+        let object: Value = serde_json::from_str(&message.object).unwrap();
+        assert_eq!((&object["schema"], object["state"].as_str()), (&Value::from(1), Some("active")));
+        for (name, value) in &message.environment {
+            let name = name.strip_prefix("GPUWATCH_ALERT_").unwrap().to_lowercase();
+            let said = object.get(&name).map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+            assert!(said.is_none_or(|it| it == *value || name == "bytes_per_step"), "{name} {value}");
+        }
+    }
+}
+
+/// A message of a real alert.
+fn message() -> Message {
+    let mut story = one_rank();
+    steps(&mut story, 1..=100, |step| 20 * GIB + step * 4 * MIB);
+    told(&story).remove(0)
+}
+
+/// A shell's script with its own arguments: `$0` is a folder to write into.
+fn script(folder: &Path, text: &str) -> Program {
+    Program { path: "/bin/sh".into(), arguments: ["-c", text].iter().map(Into::into).chain([folder.into()]).collect() }
+}
+
+#[test]
+fn a_program_gets_its_arguments_as_they_are_the_object_and_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = script(folder.path(), "cat >> \"$0/in\"; printf '%s|' \"$@\" >> \"$0/args\"; env > \"$0/env\"");
+    program.arguments.extend(["two words; rm -rf *", "", "--flag", "$HOME"].map(Into::into));
+    let hook = Hook::start(program, LIMIT).unwrap();
+    let message = message();
+    hook.offer(message.clone());
+    hook.offer(message.clone());
+    assert_eq!(hook.finish(PATIENCE), Outcome { done: 2, ..Outcome::default() });
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("in"), format!("{0}\n{0}\n", message.object));
+    assert_eq!(read("args"), "two words; rm -rf *||--flag|$HOME|".repeat(2));
+    let environment = read("env");
+    for (name, value) in &message.environment {
+        assert!(environment.contains(&format!("{name}={value}\n")), "{name} {value} in {environment}");
+    }
+    assert!(environment.contains("GPUWATCH=off\n"), "it is no job to be probed");
+}
+
+#[test]
+fn a_program_that_takes_too_long_is_killed_with_its_children() {
+    let folder = tempfile::tempdir().unwrap();
+    // It reads nothing, and leaves the work to a child.
+    let program = script(folder.path(), "sleep 1000 & echo $! $$ > \"$0/pids\"; wait");
+    let hook = Hook::start(program, Duration::from_millis(500)).unwrap();
+    hook.offer(message());
+    assert!(until(PATIENCE, || hook.outcome().trouble.is_some()));
+    let outcome = hook.finish(PATIENCE);
+    assert_eq!((outcome.done, outcome.lost), (0, 0));
+    assert!(outcome.complaint().unwrap().contains("it took longer than 500 ms"), "{outcome:?}");
+    let pids = fs::read_to_string(folder.path().join("pids")).unwrap();
+    assert_eq!(pids.split_whitespace().count(), 2);
+    for pid in pids.split_whitespace() {
+        assert!(until(PATIENCE, || !Path::new(&format!("/proc/{pid}/cwd")).exists()), "{pid} still runs");
+    }
+}
+
+#[test]
+fn a_slow_program_runs_one_at_a_time_and_what_does_not_fit_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // Says when it meets another one at work, and works until it is told to stop.
+    let text = "mkdir \"$0/at-work\" || touch \"$0/met\"; touch \"$0/began\"; \
+                until [ -e \"$0/go\" ]; do sleep 0.01; done; rmdir \"$0/at-work\"";
+    let hook = Hook::start(script(folder.path(), text), LIMIT).unwrap();
+    let message = message();
+    hook.offer(message.clone());
+    assert!(until(PATIENCE, || folder.path().join("began").exists()));
+    for _ in 0..20 {
+        hook.offer(message.clone());
+    }
+    assert_eq!(hook.outcome().lost, 4, "sixteen wait");
+    fs::write(folder.path().join("go"), "").unwrap();
+    let outcome = hook.finish(PATIENCE);
+    assert_eq!((outcome.done, outcome.lost, outcome.trouble.clone()), (17, 4, None));
+    assert!(outcome.complaint().unwrap().contains("4 alerts were told to nobody"));
+    assert!(!folder.path().join("met").exists());
+}
+
+#[test]
+fn the_end_waits_no_longer_than_it_was_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let hook = Hook::start(script(folder.path(), "touch \"$0/began\"; exec sleep 1000"), LIMIT).unwrap();
+    (0..3).for_each(|_| hook.offer(message()));
+    assert!(until(PATIENCE, || folder.path().join("began").exists()));
+    let begun = Instant::now();
+    let outcome = hook.finish(Duration::from_millis(200));
+    assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    assert_eq!((outcome.done, outcome.lost), (0, 2));
+}
+
+#[test]
+fn what_cannot_be_started_or_fails_is_told() {
+    for (path, arguments, words) in [
+        ("/nonexistent/program", &[][..], "cannot be started"),
+        ("/bin/sh", &["-c", "exit 3"], "exit status: 3"),
+        ("/bin/sh", &["-c", "kill -9 $$"], "signal: 9"),
+    ] {
+        let arguments = arguments.iter().map(Into::into).collect();
+        let hook = Hook::start(Program { path: path.into(), arguments }, LIMIT).unwrap();
+        hook.offer(message());
+        let complaint = hook.finish(PATIENCE).complaint().unwrap();
+        assert!(complaint.starts_with("--on-alert: ") && complaint.contains(words), "{complaint}");
+    }
+}
+
+/// A simulated rank that leaks, in a folder of its own; its step is what a screen shows of it.
+struct Leak {
+    job: Child,
+    folder: PathBuf,
+    _home: TempDir,
+}
+
+impl Leak {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("sockets");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["demo-job", "--rate", "50", "--kind", "leaking", "--directory"]).arg(&folder);
+        let job = command.stdin(Stdio::piped()).spawn().unwrap();
+        Self { job, folder, _home: home }
+    }
+
+    fn folder(&self) -> &str {
+        self.folder.to_str().unwrap()
+    }
+}
+
+impl Drop for Leak {
+    fn drop(&mut self) {
+        let _ = self.job.kill();
+        let _ = self.job.wait();
+    }
+}
+
+/// How often something was sent to a terminal.
+fn sent(terminal: &Terminal, what: &str) -> usize {
+    String::from_utf8_lossy(&terminal.bytes()).matches(what).count()
+}
+
+/// The highest step in the table of processes.
+fn step(terminal: &Terminal) -> u64 {
+    let text = terminal.text();
+    let row = text.lines().find(|it| it.contains("train.py")).unwrap_or_default();
+    row.split_whitespace().nth(2).and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn the_live_view_shows_a_leak_rings_once_and_tells_a_program() {
+    let leak = Leak::start();
+    let out = tempfile::tempdir().unwrap();
+    let told = out.path().join("told");
+    let arguments = [
+        "--no-nvml",
+        "--bell",
+        "--notify",
+        "--on-alert",
+        "sh",
+        "--on-alert-arg",
+        "-c",
+        "--on-alert-arg=cat >> \"$0\"",
+        "--on-alert-arg",
+        told.to_str().unwrap(),
+    ];
+    let mut terminal = Terminal::start_sized((24, 80), &arguments, &[("GPUWATCH_SOCKET_DIR", leak.folder())]);
+    terminal.shows("gpuwatch  1 critical  1 device");
+    assert!(until(PATIENCE, || sent(&terminal, "\x07") > 0), "it rings");
+    // Seconds later nothing has rung again.
+    let then = step(&terminal);
+    assert!(until(PATIENCE, || step(&terminal) > then + 150), "{}", terminal.text());
+    assert_eq!((sent(&terminal, "\x07"), sent(&terminal, "\x1b]9;gpuwatch: critical: rank 0")), (1, 1));
+    terminal.press("a");
+    terminal.shows("allocated +4.00 MiB/step, tensors-retained");
+    terminal.press("a");
+    assert!(until(PATIENCE, || !terminal.text().contains("tensors-retained")), "{}", terminal.text());
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    let told = fs::read_to_string(told).unwrap();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["cause"], "tensors-retained");
+}
+
+#[test]
+fn without_being_asked_nothing_rings_and_what_is_simulated_never_does() {
+    let leak = Leak::start();
+    let environment = [("GPUWATCH_SOCKET_DIR", leak.folder())];
+    for arguments in [&["--no-nvml"][..], &["demo"]] {
+        let mut terminal = Terminal::start_sized((24, 80), arguments, &environment);
+        terminal.shows(" critical  ");
+        let then = step(&terminal);
+        assert!(until(PATIENCE, || step(&terminal) > then + 12), "{}", terminal.text());
+        assert_eq!((sent(&terminal, "\x07"), sent(&terminal, "\x1b]9")), (0, 0), "{arguments:?}");
+        terminal.press("q");
+        terminal.ends(PATIENCE);
+    }
+    for command in ["demo", "replay", "record", "once"] {
+        for flag in ["--bell", "--notify", "--on-alert=true"] {
+            let output = Command::new(PROGRAM).args([command, flag]).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{command} {flag}");
+        }
+    }
+}
+
+#[test]
+fn run_tells_a_program_with_no_viewer_open() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("sockets");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    let told = home.path().join("told");
+    // The job goes on until the alert was told, and not for ever.
+    let wait = format!("for it in $(seq 400); do [ -s {told:?} ] && break; sleep 0.05; done");
+    let job = format!("({wait}) | {PROGRAM:?} demo-job --kind leaking --directory {folder:?}; echo out; exit 7");
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--on-alert", "/bin/sh", "--on-alert-arg=-c", "--on-alert-arg=cat >> \"$0\"; echo noise"]);
+    command.arg("--on-alert-arg").arg(&told).args(["--", "sh", "-c", &job]);
+    command.env("GPUWATCH_SOCKET_DIR", &folder).env("XDG_STATE_HOME", home.path()).env("GPUWATCH_NO_NVML", "1");
+    let output = command.output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout, &*output.stderr), (Some(7), &b"out\n"[..], &b""[..]));
+    let told = fs::read_to_string(told).unwrap();
+    let object: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&object["kind"], &object["cause"]), (&Value::from("growth"), &Value::from("tensors-retained")));
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_told_before_the_job_starts() {
+    for program in ["no-such-program", "/etc/passwd", "/", "echo hello"] {
+        let output = Command::new(PROGRAM).args(["run", "--on-alert", program, "--", "echo", "ran"]).output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(2), &b""[..]), "{program}");
+        assert!(complaint.contains("--on-alert-arg, one each"), "{complaint}");
+    }
+    let alone = Command::new(PROGRAM).args(["run", "--on-alert-arg", "x", "--", "true"]).output().unwrap();
+    assert_eq!(alone.status.code(), Some(2));
+    // A job's own flag of that name is the job's.
+    let own = Command::new(PROGRAM).args(["run", "echo", "--on-alert", "x"]).output().unwrap();
+    assert_eq!((own.status.code(), &*own.stdout), (Some(0), &b"--on-alert x\n"[..]));
+}
