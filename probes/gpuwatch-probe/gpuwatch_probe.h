@@ -96,10 +96,19 @@ void *gpuwatch_python(void);
 /* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
 int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
 
+/* What an allocator held when an allocation failed. */
+struct gpuwatch_blocks {
+    uint64_t largest_free;  /* the largest block that was held and not used, bytes; 0: there was none */
+    uint64_t other_blocks;  /* live blocks that are in no group, a count */
+    uint64_t other_bytes;   /* what they take together */
+    uint64_t groups;        /* groups that follow, 32 at most, what takes most first */
+    uint64_t group[32][2];  /* live blocks of one size: their size in bytes, and how many */
+};
+
 /* Says that an allocation failed for good. Zeros and NULL are unknown; limit is the capacity, or the smaller
  * limit that the job set itself. */
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
-                     const char *message);
+                     const char *message, const struct gpuwatch_blocks *blocks);
 
 /* Says bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final for this process. */

@@ -26,6 +26,8 @@ pub struct OomFigures {
     pub reserved: Option<u64>,
     /// Live in private pools (CUDA graphs).
     pub private_pools: Option<u64>,
+    /// The largest block that the allocator holds and does not use; messages do not say it, probes do.
+    pub largest_free: Option<u64>,
 }
 
 /// The figures in a message. Words that are not known are passed over; no message at all gives no figures.
@@ -59,6 +61,7 @@ pub fn parse(message: &str) -> OomFigures {
         allocated,
         reserved,
         private_pools: before(" allocated in private pools"),
+        largest_free: None,
     };
     (figures.process, figures.others) = processes(message, &figures);
     figures
@@ -121,6 +124,7 @@ impl OomFigures {
             ("reserved", self.reserved),
             ("reserved_unallocated", self.unallocated()),
             ("private_pools", self.private_pools),
+            ("largest_free", self.largest_free),
         ];
         for (name, bytes) in figures {
             if let Some(bytes) = bytes {

@@ -10,7 +10,7 @@ use crate::{
     },
     event::{
         DeviceId, ProbeId,
-        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
+        wire::{Counters, Edge, GROUPS_MAX, Hello, Lost, Mark, Oom, Sample},
     },
     text::Foreign,
     units::Stamp,
@@ -210,9 +210,12 @@ impl Process {
             allocated: said.allocated.or(known.allocated),
             reserved: said.reserved.or(known.reserved),
             private_pools: said.private_pools.or(known.private_pools),
+            largest_free: oom.largest_free,
             ..said
         };
-        self.ooms.push(OutOfMemory { said: oom.clone(), figures });
+        let mut said = oom.clone();
+        said.blocks.truncate(GROUPS_MAX);
+        self.ooms.push(OutOfMemory { said, figures });
     }
 
     /// Counts what was lost, unless a reconnection brought it before.

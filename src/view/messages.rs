@@ -2,7 +2,7 @@
 
 use super::{Look, cells, device_name, put};
 use crate::{
-    event::{DriverState, Trouble},
+    event::{DriverState, Trouble, wire::Oom},
     session::{
         device::Device,
         process::{Life, Process},
@@ -14,6 +14,9 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 /// A broken connection is told this long, then only in the table.
 const GONE_US: u64 = 60_000_000;
+
+/// Sizes of live blocks that are told of an out-of-memory error.
+const GROUPS: usize = 4;
 
 /// A line and its weight.
 pub(super) type Message = (Role, String);
@@ -102,7 +105,22 @@ fn oom(process: &Process, look: &Look) -> Option<Message> {
     };
     let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
     let who = short(process);
-    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: wanted {tried}, {free} free{limit}")))
+    let held = held(oom);
+    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: wanted {tried}, {free} free{limit}{held}")))
+}
+
+/// What the allocator held then: the largest hole, and the sizes that took most.
+fn held(oom: &Oom) -> String {
+    // Blocks are small: in one unit for all, most would be 0.
+    let size = |bytes: u64| Bytes(bytes).to_string();
+    let hole = oom.largest_free.map_or_else(String::new, |it| format!("; its largest unused block {}", size(it)));
+    if oom.blocks.is_empty() {
+        return hole;
+    }
+    let told: Vec<_> =
+        oom.blocks.iter().take(GROUPS).map(|(bytes, count)| format!("{count} x {}", size(*bytes))).collect();
+    let more = oom.blocks.len() > GROUPS || oom.other_blocks.is_some_and(|it| it > 0);
+    format!("{hole}; live {}{}", told.join(", "), if more { ", …" } else { "" })
 }
 
 fn trouble(device: &Device, look: &Look) -> Option<Message> {

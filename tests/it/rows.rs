@@ -1,4 +1,4 @@
-//! Rows read out of a Python dictionary: to the number, and whatever it holds.
+//! Rows read out of a Python dictionary, and blocks out of a snapshot: to the number, and whatever they hold.
 
 use std::process::{Command, Stdio};
 
@@ -47,4 +47,11 @@ fn a_row_has_what_the_dictionary_has_and_leaves_the_rest_unknown() {
     assert_eq!(row(4), with(5, json!({"ooms": u64::MAX, "private_pools": null})));
     assert_eq!(row(5), with(6, json!({})));
     assert_eq!(said["told"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn live_blocks_are_grouped_by_size() {
+    let mut python = Command::new("python3");
+    python.arg(script("blocks.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "blocks are right\n");
 }

@@ -136,7 +136,8 @@ fn every_trouble_is_a_state_of_its_own() {
         (Fact::Processes { device: device(0), reading: Err(Trouble::NotSupported) }, "does not have it"),
         (Fact::DeviceGone { device: device(0) }, "gone from the driver's list"),
         (Fact::Notice("the socket directory is not ours".into()), "the socket directory is not ours"),
-        (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 9: wanted 2.00 GiB, 1.00 GiB free"),
+        (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 9: wanted 2.00 GiB, 1.00 GiB free; its"),
+        (oom(), "largest unused block 20.00 MiB; live 40 x 1.00 GiB, 96 x 20.00 MiB, 7 x 2.00"),
         (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
     ];
     for (fact, words) in cases.into_iter().chain(lives()) {
@@ -382,7 +383,9 @@ fn lives() -> [(Fact, &'static str); 2] {
 }
 
 fn oom() -> Fact {
-    let oom = Oom { step: Some(9), tried: Some(2 << 30), device_free: Some(1 << 30), ..Oom::default() };
+    let mut oom = Oom { step: Some(9), tried: Some(2 << 30), device_free: Some(1 << 30), ..Oom::default() };
+    oom.largest_free = Some(20 << 20);
+    oom.blocks = [(1 << 30, 40), (20 << 20, 96), (2 << 20, 7), (512, 9), (1024, 1)].into();
     Fact::Probe { probe: ProbeId(0), line: Box::new(Line::Oom(oom)) }
 }
 

@@ -1,6 +1,6 @@
 //! The figures are PyTorch's own, to the byte, and watching does not change them.
 
-use gpuwatch_probe::wire::{Counters, Edge, Line, Sample};
+use gpuwatch_probe::wire::{Counters, Edge, Line, Oom, Sample};
 use serde_json::Value;
 
 use crate::{
@@ -45,6 +45,7 @@ fn every_step_says_what_torch_says_to_the_byte() {
     assert_eq!(contexts, [&Value::from(CONTEXT); 2], "what the driver charges, less what torch holds");
     let oom = lines.iter().find_map(|it| if let Line::Oom(it) = it { Some(it) } else { None }).expect("an oom line");
     assert_eq!((oom.device, oom.tried), (0, Some(1 << 42)));
+    check_blocks(oom, &lines);
     assert!(said.iter().any(|it| it["oom"] == "CUDA out of memory"));
 
     // Without us the job prints the very same: figures, peaks, errors.
@@ -63,6 +64,17 @@ fn assert_same(row: &Sample, told: &Value) {
         }
     }
     assert_eq!(row.counters.private_pools, Some(0));
+}
+
+/// Every live byte is in a group, and the row just before says how many there are.
+fn check_blocks(oom: &Oom, lines: &[Line]) {
+    let before = lines.iter().rev().skip_while(|it| !matches!(it, Line::Oom(_)));
+    let row = before.into_iter().find_map(|it| if let Line::Sample(it) = it { Some(it) } else { None }).unwrap();
+    let (count, bytes) = oom.blocks.iter().fold((0, 0), |(count, bytes), (size, n)| (count + n, bytes + size * n));
+    assert_eq!(Some(bytes + oom.other_bytes.unwrap()), row.counters.active);
+    assert_eq!(Some(count + oom.other_blocks.unwrap()), row.counters.blocks);
+    assert!(oom.blocks.windows(2).all(|it| it[0].0 * it[0].1 >= it[1].0 * it[1].1), "{oom:?}");
+    assert!(oom.largest_free.unwrap() <= row.counters.reserved.unwrap() - row.counters.active.unwrap(), "{oom:?}");
 }
 
 /// A block that another stream still uses: no longer allocated, but active and requested.

@@ -11,7 +11,7 @@ use crate::{
     probe::{Description, Probe, Refusal, log_path},
     reading::{Reading, SLOTS},
     socket, sys,
-    wire::{Device, Edge, Oom},
+    wire::{Device, Edge, GROUPS_MAX, Oom},
 };
 use std::{
     ffi::{CStr, c_char},
@@ -37,6 +37,16 @@ pub struct GpuwatchSample {
     device: u32,
     edge: u32,
     values: [u64; SLOTS],
+}
+
+/// `struct gpuwatch_blocks`.
+#[repr(C)]
+pub struct GpuwatchBlocks {
+    largest_free: u64,
+    other_blocks: u64,
+    other_bytes: u64,
+    groups: u64,
+    group: [[u64; 2]; GROUPS_MAX],
 }
 
 /// What belongs to one process. A forked child makes its own and leaves the parent's where it is.
@@ -229,7 +239,7 @@ pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_valu
 /// Says that an allocation failed for good; zeros are unknown.
 ///
 /// # Safety
-/// `message` is null or a string that ends in a zero.
+/// `message` is null or a string that ends in a zero; `blocks` is null or points to one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_oom(
     device: u32,
@@ -238,13 +248,21 @@ pub unsafe extern "C" fn gpuwatch_oom(
     device_free: u64,
     limit: u64,
     message: *const c_char,
+    blocks: *const GpuwatchBlocks,
 ) -> i32 {
     guarded(|| {
         // SAFETY: as the caller promises.
-        let message = unsafe { text(message) };
+        let (message, blocks) = unsafe { (text(message), blocks.as_ref()) };
         let known = |value: u64| Some(value).filter(|it| *it > 0);
         let (step, tried, limit) = (known(step), known(tried), known(limit));
-        let oom = Oom { seq: None, at_us: 0, device, step, tried, device_free: known(device_free), limit, message };
+        let mut oom = Oom { device, step, tried, device_free: known(device_free), limit, message, ..Oom::default() };
+        if let Some(it) = blocks {
+            let groups = usize::try_from(it.groups).unwrap_or(GROUPS_MAX);
+            oom.blocks = it.group.iter().take(groups).map(|[size, count]| (*size, *count)).collect();
+            oom.largest_free = Some(it.largest_free);
+            oom.other_blocks = Some(it.other_blocks);
+            oom.other_bytes = Some(it.other_bytes);
+        }
         local().with_probe(|probe| probe.oom(oom))
     })
 }

@@ -112,7 +112,9 @@ fn note_bytes(line: &Line) -> usize {
     NOTE_BYTES
         + match line {
             Line::Mark(it) => it.name.capacity(),
-            Line::Oom(it) => it.message.as_ref().map_or(0, String::capacity),
+            Line::Oom(it) => {
+                it.message.as_ref().map_or(0, String::capacity) + it.blocks.capacity() * size_of::<(u64, u64)>()
+            }
             Line::Bye(it) => it.reason.capacity(),
             _ => 0,
         }

@@ -181,6 +181,7 @@ impl Probe {
     /// Says that an allocation failed for good. Sequence number and stamp are the probe's.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
+        oom.blocks.truncate(wire::GROUPS_MAX);
         oom.message = oom.message.map(|it| it.chars().take(MESSAGE_CHARS_MAX).collect());
         self.note(Line::Oom(oom))
     }

@@ -254,6 +254,9 @@ pub struct Mark {
     pub value: Option<i64>,
 }
 
+/// Groups of equal blocks that an [`Oom`] may tell of.
+pub const GROUPS_MAX: usize = 32;
+
 /// An allocation failed for good.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -278,6 +281,18 @@ pub struct Oom {
     /// The capacity, or the smaller limit that the job set itself.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub limit: Option<u64>,
+    /// The largest block that the allocator held and did not use, bytes.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub largest_free: Option<u64>,
+    /// The live blocks as (size in bytes, count), what takes most first; at most [`GROUPS_MAX`].
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub blocks: Vec<(u64, u64)>,
+    /// Live blocks of other sizes, a count.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub other_blocks: Option<u64>,
+    /// What they take together, bytes.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub other_bytes: Option<u64>,
     /// The framework's message, where there is one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub message: Option<String>,

@@ -32,7 +32,7 @@ class Native:
             ("device", (ctypes.c_uint32, text, text, number)),
             ("start", ()),
             ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
-            ("oom", (ctypes.c_uint32, number, number, number, number, text)),
+            ("oom", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p)),
             ("stop", (text,)),
             ("log", (text,)),
         ):

@@ -7,10 +7,13 @@ create a context, change the current device, reset a peak, print, or raise.
 
 import _thread
 import atexit
+import ctypes
 import os
 import signal
 import sys
+import time
 
+from ._blocks import blocks
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
 from ._rows import taker
 from ._steps import Steps
@@ -18,6 +21,9 @@ from ._steps import Steps
 # Steps at which devices are looked for before the timer does it once a second.
 _FIRST = 4
 _MOST_DEVICES = 64
+
+# Seconds from one account of live blocks to the next.
+_BETWEEN_ACCOUNTS = 10
 
 
 class Probe:
@@ -34,6 +40,7 @@ class Probe:
         self._handles = []
         self._wake = _thread.allocate_lock()
         self._due = True
+        self._accounted = None
 
     def wait_for_cuda(self):
         """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
@@ -220,10 +227,7 @@ class Probe:
 
     def _fault(self, error):
         """Whether the error is ours, and dealt with. What the job's signal handler raised meanwhile is the job's."""
-        trace = error.__traceback__
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        if os.path.dirname(trace.tb_frame.f_code.co_filename) != os.path.dirname(__file__):
+        if not _is_ours(error):
             return False
         self._fail(error)
         return True
@@ -238,10 +242,26 @@ class Probe:
             if self.native is None or self.off:
                 return
             self._row((device,), self.steps.number, TICK)
-            self.native.oom(device, self.steps.number, tried, free, limit, None)
+            self.native.oom(device, self.steps.number, tried, free, limit, None, self._blocks(device))
         except Exception as error:
             if not self._fault(error):
                 raise
+
+    def _blocks(self, device):
+        """Live blocks by size, for the first of several errors: jobs that retry run into one after the other."""
+        now = time.monotonic()
+        if self._accounted is not None and now - self._accounted < _BETWEEN_ACCOUNTS:
+            return None
+        self._accounted = now
+        try:
+            account = blocks(self.torch, device)
+        except Exception as error:
+            if not _is_ours(error):
+                raise
+            # The error itself is told nevertheless.
+            self._note("live blocks could not be counted: %r" % (error,))
+            return None
+        return account and ctypes.byref(account)
 
     def _start_timer(self):
         """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
@@ -269,6 +289,14 @@ class Probe:
             except Exception as error:
                 self._fail(error)
                 return
+
+
+def _is_ours(error):
+    """Whether it was raised in code of this package, or by what that called."""
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__)
 
 
 def _first_parameter(optimizer):

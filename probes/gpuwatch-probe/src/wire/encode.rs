@@ -3,7 +3,7 @@
 //! Whatever is described, named or thrown, a line stays under [`LINE_MAX`](super::LINE_MAX): every text has a
 //! limit, the command line has one as a whole, and the sum of all, escaped at its worst, fits.
 
-use super::{Counters, Device, Edge, Hello, Line};
+use super::{Counters, Device, Edge, GROUPS_MAX, Hello, Line};
 use crate::reading::Reading;
 
 const TEXT_MAX: usize = 4096;
@@ -36,6 +36,10 @@ pub fn encode(line: &Line, out: &mut String) {
             .some("tried", it.tried)
             .some("device_free", it.device_free)
             .some("limit", it.limit)
+            .some("largest_free", it.largest_free)
+            .pairs("blocks", &it.blocks)
+            .some("other_blocks", it.other_blocks)
+            .some("other_bytes", it.other_bytes)
             .some_text("message", it.message.as_deref(), MESSAGE_MAX)
             .close(),
         Line::Lost(it) => Object::open(out, "lost")
@@ -178,6 +182,25 @@ impl<'a> Object<'a> {
             Some(value) => self.number(name, value),
             None => self,
         }
+    }
+
+    /// What there is of them, and as many as are allowed.
+    fn pairs(mut self, name: &str, pairs: &[(u64, u64)]) -> Self {
+        for (index, (one, other)) in pairs.iter().take(GROUPS_MAX).enumerate() {
+            if index == 0 {
+                self.name(name);
+            }
+            self.out.push(if index == 0 { '[' } else { ',' });
+            self.out.push('[');
+            digits(*one, self.out);
+            self.out.push(',');
+            digits(*other, self.out);
+            self.out.push(']');
+        }
+        if !pairs.is_empty() {
+            self.out.push(']');
+        }
+        self
     }
 
     fn signed(mut self, name: &str, value: Option<i64>) -> Self {

@@ -100,7 +100,8 @@ fn a_job_in_c_is_read_over_the_socket() {
         "\"edge\":\"call\",\"step\":2",
         "\"name\":\"epoch\",\"value\":-3}",
         "\"name\":\"evaluation\"}",
-        "\"step\":2,\"tried\":5,\"limit\":7,\"message\":\"no \\\"memory\\\"\"}",
+        "\"step\":2,\"tried\":5,\"limit\":7,\"largest_free\":20,\"blocks\":[[512,3],[64,4]],\"other_blocks\":1,\"other_bytes\":9,",
+        "\"message\":\"no \\\"memory\\\"\"}",
         "\"reason\":\"done\"}",
     ] {
         assert!(text.contains(part), "{part} in {text}");

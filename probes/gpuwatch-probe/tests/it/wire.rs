@@ -5,6 +5,23 @@ use gpuwatch_probe::wire::{
 };
 
 /// One of each, every field set, in the order of the golden file; then the least that each may hold.
+fn oom() -> Oom {
+    Oom {
+        seq: Some(10),
+        at_us: 5_000_300,
+        device: 1,
+        step: Some(18),
+        tried: Some(1 << 30),
+        device_free: Some(1 << 20),
+        limit: Some(1 << 33),
+        largest_free: Some(20 << 20),
+        blocks: vec![(2 << 20, 96), (512, 2)],
+        other_blocks: Some(3),
+        other_bytes: Some(1536),
+        message: Some("CUDA out of memory.\n\tTried \"1 GiB\"\u{1}\u{7f}\u{2028}🦀".into()),
+    }
+}
+
 fn lines() -> Vec<Line> {
     let text = |it: &str| Some(it.to_owned());
     let mut counters = [None; Counters::NAMES.len()];
@@ -47,16 +64,7 @@ fn lines() -> Vec<Line> {
             counters: Counters::from_values(&counters),
         }),
         Line::Mark(Mark { seq: Some(9), at_us: 5_000_200, name: "epoch".into(), value: Some(-3) }),
-        Line::Oom(Oom {
-            seq: Some(10),
-            at_us: 5_000_300,
-            device: 1,
-            step: Some(18),
-            tried: Some(1 << 30),
-            device_free: Some(1 << 20),
-            limit: Some(1 << 33),
-            message: text("CUDA out of memory.\n\tTried \"1 GiB\"\u{1}\u{7f}\u{2028}🦀"),
-        }),
+        Line::Oom(oom()),
         Line::Lost(Lost { seq: Some(11), at_us: 5_000_400, samples: 12 }),
         Line::History(History { from_us: 1, to_us: 2, stride: 64 }),
         Line::Live(Live { seq: 11 }),
@@ -135,7 +143,7 @@ fn no_line_is_longer_than_a_line_may_be() {
         };
         let full = Hello { argv: vec![long.clone(); 100], ..hello.clone() };
         let mark = Mark { name: long.clone(), ..Mark::default() };
-        let oom = Oom { message: some(), ..Oom::default() };
+        let oom = Oom { message: some(), blocks: vec![(u64::MAX, u64::MAX); 99], ..Oom::default() };
         let bye = Bye { reason: long.clone(), ..Bye::default() };
         for line in [Line::Hello(hello), Line::Hello(full), Line::Mark(mark), Line::Oom(oom), Line::Bye(bye)] {
             let text = encoded(&line);

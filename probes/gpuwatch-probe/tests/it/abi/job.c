@@ -36,7 +36,9 @@ static int stream(void) {
     EXPECT(push(1, GPUWATCH_STEP) == GPUWATCH_OK && push(1, GPUWATCH_TICK) == GPUWATCH_OK);
     EXPECT(push(2, GPUWATCH_CALL) == GPUWATCH_OK);
     EXPECT(gpuwatch_mark("epoch", -3, 1) == GPUWATCH_OK && gpuwatch_mark("evaluation", 9, 0) == GPUWATCH_OK);
-    EXPECT(gpuwatch_oom(0, 2, 5, 0, 7, "no \"memory\"") == GPUWATCH_OK);
+    struct gpuwatch_blocks blocks = {.largest_free = 20, .other_blocks = 1, .other_bytes = 9, .groups = 2,
+                                     .group = {{512, 3}, {64, 4}, {1, 1}}};
+    EXPECT(gpuwatch_oom(0, 2, 5, 0, 7, "no \"memory\"", &blocks) == GPUWATCH_OK);
     EXPECT(gpuwatch_log("a line\nof the job") == GPUWATCH_OK);
     getchar();
     EXPECT(gpuwatch_stop("done") == GPUWATCH_OK);

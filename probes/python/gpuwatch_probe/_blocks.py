@@ -1,0 +1,53 @@
+"""What the allocator holds when an allocation fails: live blocks by size, and the largest that is free."""
+
+import ctypes
+
+GROUPS = 32
+
+# A snapshot takes microseconds a block; with more of them the job's own error would be held up.
+_MOST = 100_000
+
+
+class Blocks(ctypes.Structure):
+    """`struct gpuwatch_blocks` (gpuwatch_probe.h)."""
+
+    _fields_ = [(it, ctypes.c_uint64) for it in ("largest_free", "other_blocks", "other_bytes", "groups")] + [
+        ("group", ctypes.c_uint64 * 2 * GROUPS)
+    ]
+
+
+def blocks(torch, device):
+    """The account of one device; `None` where it would cost too much."""
+    stats = torch._C._cuda_memoryStats(device)
+    if stats["allocation"]["all"]["current"] + stats["inactive_split"]["all"]["current"] > _MOST:
+        return None
+    # Called itself, and not through `torch.cuda`, so that what it may raise is known to be ours.
+    snapshot = torch._C._cuda_memorySnapshot
+    takes = torch.cuda.memory_snapshot.__code__.co_varnames
+    if "include_traces" in takes:
+        return grouped(snapshot((0, 0, False))["segments"], device)
+    if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
+        # A history that the job records would be copied, which takes seconds.
+        return None
+    return grouped((snapshot(None) if "mempool_id" in takes else snapshot())["segments"], device)
+
+
+def grouped(segments, device):
+    """Live blocks of one device by size, the sizes that take most first."""
+    counts, largest_free = {}, 0
+    for segment in segments:
+        if segment["device"] != device:
+            continue
+        for block in segment["blocks"]:
+            size = block["size"]
+            if block["state"] == "inactive":
+                largest_free = max(largest_free, size)
+            else:
+                counts[size] = counts.get(size, 0) + 1
+    by_bytes = sorted(counts.items(), key=lambda it: (-it[0] * it[1], -it[0]))
+    others = by_bytes[GROUPS:]
+    account = Blocks(largest_free, sum(n for _, n in others), sum(size * n for size, n in others))
+    account.groups = min(len(by_bytes), GROUPS)
+    for at, pair in enumerate(by_bytes[:GROUPS]):
+        account.group[at][:] = pair
+    return account

@@ -1,0 +1,66 @@
+"""Groups live blocks by size, without torch; and an account that fails takes nothing else with it."""
+
+from gpuwatch_probe import _torch
+from gpuwatch_probe._blocks import GROUPS, blocks, grouped
+
+
+def segment(device, *sizes):
+    return {"device": device, "blocks": [{"size": size, "state": state} for size, state in sizes]}
+
+
+live, free, pending = "active_allocated", "inactive", "active_pending_free"
+account = grouped(
+    [
+        segment(0, (512, live), (512, pending), (1 << 20, free), (1 << 20, live)),
+        segment(1, (1 << 30, live), (1 << 30, free)),
+        segment(0, (512, live), (2 << 20, free)),
+    ],
+    0,
+)
+assert [list(it) for it in account.group[: account.groups]] == [[1 << 20, 1], [512, 3]]
+assert (account.largest_free, account.other_blocks, account.other_bytes) == (2 << 20, 0, 0)
+
+many = grouped([segment(0, *((512 * it, live) for it in range(1, GROUPS + 4)))], 0)
+assert many.groups == GROUPS and list(many.group[0]) == [512 * (GROUPS + 3), 1]
+assert (many.other_blocks, many.other_bytes) == (3, 512 * (1 + 2 + 3))
+assert grouped([], 0).groups == 0
+
+
+class Torch:
+    """So much of PyTorch as the account asks for."""
+
+    def __init__(self, allocated):
+        self._C, self.cuda, self.allocated = self, self, allocated
+
+    def _cuda_memoryStats(self, device):
+        return {"allocation": {"all": {"current": self.allocated}}, "inactive_split": {"all": {"current": 0}}}
+
+    def _cuda_memorySnapshot(self, what):
+        assert what == (0, 0, False), what
+        return {"segments": [segment(0, (512, live))]}
+
+    def memory_snapshot(include_traces=True):
+        raise AssertionError("not through here")
+
+
+assert blocks(Torch(1), 0).groups == 1
+assert blocks(Torch(1 << 20), 0) is None, "it would take too long"
+
+told = []
+probe = _torch.Probe(Torch(1))
+probe.native = probe
+probe._row = lambda *_: None
+probe.oom = lambda *row: told.append(row)
+probe.log = lambda line: told.append(line) or 0
+probe._on_oom(0, 7, 9, 1)
+assert told[0][:6] == (0, 0, 7, 1, 9, None) and told[0][6] is not None
+probe._on_oom(0, 7, 9, 1)
+assert told[1][6] is None, "errors in a row are accounted for once"
+
+told.clear()
+probe.torch, probe._accounted = Torch(1), None
+# As a function that is not Python's raises: without a frame of its own.
+probe.torch._cuda_memorySnapshot = {}.__getitem__
+probe._on_oom(0, 7, 9, 1)
+assert "could not be counted" in told[0].decode() and told[1][6] is None and not probe.off, told
+print("blocks are right")
