@@ -32,3 +32,9 @@ pub mod severity;
 
 /// What PyTorch says when it is out of memory.
 pub mod oom;
+
+/// A condition that is raised and resolved without flapping.
+pub mod latch;
+
+/// What wears on a job besides growth.
+pub mod strain;

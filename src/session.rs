@@ -9,8 +9,11 @@ pub mod process;
 /// The latest of something, bounded.
 pub mod history;
 
+/// Devices that a process touches and does not train on.
+pub mod contexts;
+
 use crate::{
-    analysis::growth::Observation,
+    analysis::{growth::Observation, strain},
     event::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
         wire::{self, Hello, Sample},
@@ -20,7 +23,7 @@ use crate::{
 };
 use device::{Device, Reading};
 use history::Latest;
-use process::{Life, OnDevice, Process};
+use process::{Life, OnDevice, Others, Process};
 use std::collections::BTreeMap;
 
 /// Devices kept at most.
@@ -221,6 +224,12 @@ impl Session {
             .filter_map(|it| used_by(it.pid))
             .fold(0, |sum, it| sum.saturating_add(it.0));
         let mut outside = used.and_then(|it| it.checked_sub(charged));
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            if let Some((step, is_foreign)) = contexts::is_foreign(process, id, &self.devices) {
+                let entry = list.iter().find(|it| Some(it.pid) == process.pid);
+                process.contexts.listed(id, entry, is_foreign, step, at);
+            }
+        }
         for process in self.processes.iter_mut().filter(living) {
             let pid = process.pid;
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
@@ -228,6 +237,26 @@ impl Session {
                 it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
             }
         }
+    }
+
+    fn others(&self, probe: ProbeId, sample: &Sample) -> Others {
+        let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.others_want(probe));
+        Others { beside: self.beside(probe, sample), want }
+    }
+
+    /// What the other living ranks of the same run want of their devices, the median.
+    fn others_want(&self, probe: ProbeId) -> Option<u64> {
+        let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut wanted: Vec<u64> = others
+            .filter(|it| it.hello.as_ref().is_some_and(|it| it.run.as_ref() == Some(own)))
+            .filter_map(|it| {
+                let stepped = it.devices.iter().filter(|its| its.step.is_some());
+                stepped.filter_map(|its| strain::wanted(&its.counters)).max()
+            })
+            .collect();
+        let middle = wanted.len() / 2;
+        (!wanted.is_empty()).then(|| *wanted.select_nth_unstable(middle).1)
     }
 
     /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
@@ -258,7 +287,7 @@ impl Session {
             // A captured stream begins with the hello: nobody found its probe.
             self.probe_found(probe, None, &Foreign::default(), at);
         }
-        let beside = if let Line::Sample(it) = line { self.beside(probe, it) } else { None };
+        let others = if let Line::Sample(it) = line { self.others(probe, it) } else { Others::default() };
         let Some(process) = self.process_mut(probe) else { return };
         process.heard = process.heard.max(at);
         if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
@@ -268,7 +297,7 @@ impl Session {
             Line::Hello(hello) => self.hello(probe, hello),
             Line::Sample(sample) => {
                 let unnamed = || unnamed(probe, sample.device);
-                if process.sample(sample, beside, unnamed) {
+                if process.sample(sample, others, unnamed) {
                     self.with_device(&unnamed(), |_| {});
                 }
             }

@@ -7,8 +7,11 @@ use crate::{
         diagnosis,
         episode::{Axis, End, Episode, Resolved, Resource},
         evidence::{Evidence, Unit},
+        latch::Spell,
         severity::{self, Full, Severity},
+        strain,
     },
+    event::DeviceId,
     session::{
         Session,
         process::{OnDevice, OutOfMemory, Process},
@@ -26,6 +29,12 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(Resource::ALL.iter().filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.said.device == on.ordinal);
             out.extend(ooms.map(|it| place.oom(it)));
+            out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
+        }
+        let trains = process.devices.iter().find(|it| it.step.is_some());
+        for (on, context) in trains.iter().flat_map(|on| process.contexts.iter().map(move |it| (*on, it))) {
+            let place = Place { session, process, on };
+            out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
         }
     }
     out.sort_by_key(|it| (std::cmp::Reverse(it.severity), !it.is_active(), it.first_alert_at, it.rank));
@@ -125,12 +134,75 @@ impl Place<'_> {
             .filter(|it| it.resource == resource)
             .filter_map(|it| Some((it, it.resolved.filter(is_release)?)))
             .collect();
-        let [(first, _), (_, second), ..] = releases.as_slice() else { return None };
+        let [(first, _), (latest, second), ..] = releases.as_slice() else { return None };
         let mut evidence = Evidence::default();
         evidence.add("releases", releases.len() as f64, Unit::Count);
         evidence.add("gained", releases.iter().map(|(it, _)| it.gained).max().unwrap_or(0) as f64, Unit::Bytes);
-        let found = self.finding(Kind::Sawtooth, Cause::ReferenceCycle, evidence, (second.step, second.at));
+        let (cause, _) = diagnosis::diagnose(latest, &self.on.trail.signature(latest));
+        let found = self.finding(Kind::Sawtooth, cause, evidence, (second.step, second.at));
         Some(Finding { resource: Some(resource), axis: first.axis, since_step: first.since_step, ..found })
+    }
+
+    fn strain(&self, cause: Cause, it: &Spell) -> Finding {
+        let counters = &self.on.counters;
+        let mut evidence = Evidence::default();
+        let kind = match cause {
+            Cause::Fragmentation => {
+                evidence.add("stuck_at_most", it.worst, Unit::Share);
+                add_bytes(&mut evidence, "stuck", counters.inactive_split);
+                add_bytes(&mut evidence, "reserved", counters.reserved);
+                Kind::Fragmentation
+            }
+            Cause::Pressure => {
+                evidence.add("wanted_at_most", it.worst, Unit::Share);
+                add_bytes(&mut evidence, "allocated_peak", counters.allocated_peak);
+                Kind::Pressure
+            }
+            Cause::RankImbalance => {
+                evidence.add("against_the_other_ranks", it.worst, Unit::Times);
+                add_bytes(&mut evidence, "wanted", strain::wanted(counters));
+                Kind::Imbalance
+            }
+            Cause::Churn => {
+                evidence.add("steps_that_give_segments_back", it.worst, Unit::Share);
+                Kind::Retries
+            }
+            _ => {
+                evidence.add("retries", counters.retries.unwrap_or(0) as f64, Unit::Count);
+                Kind::Retries
+            }
+        };
+        let matters = match kind {
+            Kind::Retries => true,
+            // What is stuck is missed where nothing else is left.
+            Kind::Fragmentation => {
+                self.room(Resource::Reserved).zip(counters.inactive_split).is_some_and(|(room, stuck)| room < stuck)
+            }
+            _ => false,
+        };
+        let found = self.spell(kind, cause, evidence, it);
+        let severity = if matters && found.is_active() { Severity::Warning } else { Severity::Info };
+        Finding { severity, ..found }
+    }
+
+    fn context(&self, device: &DeviceId, it: &Spell) -> Finding {
+        let mut evidence = Evidence::default();
+        if it.worst > 0.0 {
+            evidence.add("used", it.worst, Unit::Bytes);
+        }
+        let found = self.spell(Kind::ExtraContext, Cause::ExtraContext, evidence, it);
+        Finding { device: Some(device.clone()), ordinal: None, ..found }
+    }
+
+    fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &Spell) -> Finding {
+        let found = self.finding(kind, cause, evidence, (it.first_alert_step, it.first_alert_at));
+        Finding {
+            axis: self.on.growth.axis().unwrap_or_default(),
+            since_step: it.since_step,
+            resolved_step: it.resolved.map(|it| it.0),
+            resolved_at: it.resolved.map(|it| it.1),
+            ..found
+        }
     }
 
     /// One that steps went on after was caught, and is no longer what ends the run.
@@ -139,5 +211,11 @@ impl Place<'_> {
         let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
         let caught = self.on.step.is_some_and(|it| it > step + 1);
         Finding { severity: if caught { Severity::Warning } else { Severity::Critical }, ..found }
+    }
+}
+
+fn add_bytes(evidence: &mut Evidence, name: &'static str, bytes: Option<u64>) {
+    if let Some(bytes) = bytes {
+        evidence.add(name, bytes as f64, Unit::Bytes);
     }
 }

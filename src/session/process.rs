@@ -1,12 +1,14 @@
 //! One probed process: its life, its counters per device, what it said.
 
-use super::history::Latest;
+use super::{contexts::Contexts, history::Latest};
 use crate::{
     analysis::{
-        episode::Axis,
+        episode::{Axis, Resource},
+        fragmentation,
         growth::{self, Growth, Observation},
         oom::{self, OomFigures},
         signature::Trail,
+        strain::{self, Strain},
     },
     event::{
         DeviceId, ProbeId,
@@ -47,6 +49,8 @@ pub struct Process {
     pub stride: u64,
     /// Its devices, by its own ordinal.
     pub devices: Vec<OnDevice>,
+    /// Devices on which the driver lists it though it does not train there.
+    pub contexts: Contexts,
     /// What the job named.
     pub marks: Latest<Mark, MARKS>,
     /// Allocations that failed for good.
@@ -92,6 +96,22 @@ pub enum Life {
     },
 }
 
+/// What the other probed processes say, for one of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Others {
+    /// What they reserved on its device, where it is to speak for the device.
+    pub(super) beside: Option<u64>,
+    /// What the other ranks of its run want of their devices, the median.
+    pub(super) want: Option<u64>,
+}
+
+/// What a process says of itself that its samples do not repeat.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settings {
+    total: Option<u64>,
+    expandable: bool,
+}
+
 /// A process on one of its devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnDevice {
@@ -114,6 +134,8 @@ pub struct OnDevice {
     pub growth: Growth,
     /// How its counters moved.
     pub trail: Trail,
+    /// What wears on it besides growth.
+    pub strain: Strain,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
@@ -133,6 +155,7 @@ impl Process {
             lost_seq: None,
             stride: 1,
             devices: Vec::new(),
+            contexts: Contexts::default(),
             marks: Latest::default(),
             ooms: Latest::default(),
         }
@@ -170,8 +193,7 @@ impl Process {
 
     /// Takes a sample, and says whether its device was unheard of. Samples come in the order they were
     /// made, save after a reconnection.
-    /// `beside` is what other probed processes reserved on the device, where this one is to speak for it.
-    pub(super) fn sample(&mut self, sample: &Sample, beside: Option<u64>, unnamed: impl FnOnce() -> DeviceId) -> bool {
+    pub(super) fn sample(&mut self, sample: &Sample, others: Others, unnamed: impl FnOnce() -> DeviceId) -> bool {
         let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
         let fresh = place.is_err();
         if fresh && self.devices.len() >= DEVICES {
@@ -181,10 +203,19 @@ impl Process {
             self.devices.insert(place, OnDevice::new(sample.device, unnamed()));
             place
         });
+        let settings = self.settings(sample.device);
         if let Some(entry) = self.devices.get_mut(place) {
-            entry.sample(sample, beside);
+            entry.sample(sample, others, settings);
         }
         fresh
+    }
+
+    fn settings(&self, ordinal: u32) -> Settings {
+        let Some(hello) = &self.hello else { return Settings::default() };
+        Settings {
+            total: hello.devices.iter().find(|it| it.ordinal == ordinal).and_then(|it| it.total),
+            expandable: fragmentation::is_expandable(hello.allocator_conf.as_deref()),
+        }
     }
 
     /// Takes a mark, unless a reconnection brought it before.
@@ -245,16 +276,17 @@ impl OnDevice {
             device_at: Stamp(0),
             growth: Growth::default(),
             trail: Trail::default(),
+            strain: Strain::default(),
             step_us: None,
             last_step: None,
         }
     }
 
-    fn sample(&mut self, sample: &Sample, beside: Option<u64>) {
+    fn sample(&mut self, sample: &Sample, others: Others, settings: Settings) {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
         let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
-        self.observe(&seen(sample, boundary, beside));
+        self.observe(&seen(sample, boundary, others.beside));
         if let Some(step) = boundary {
             match self.last_step {
                 Some((last, _)) if step <= last => {}
@@ -266,25 +298,38 @@ impl OnDevice {
                 }
             }
         }
-        self.leave_trail(sample, at);
+        let place = self.place_of(sample, at);
+        if let Some(step) = place {
+            self.trail.push(step, at, &sample.counters);
+        }
+        self.trail.settle(&self.growth);
         if at < self.at {
             return;
         }
         self.step = sample.step.or(self.step);
         self.merge(&sample.counters, at);
+        if let Some(step) = place {
+            let mut growing = self.growth.episodes().filter(|it| it.resource == Resource::Allocated);
+            let seen = strain::Seen {
+                step,
+                at,
+                counters: self.counters,
+                total: settings.total,
+                expandable: settings.expandable,
+                grows: growing.any(|it| it.resolved.is_none()),
+                others: others.want,
+            };
+            self.strain = strain::step(std::mem::take(&mut self.strain), &seen);
+        }
     }
 
-    /// Keeps the counters on the axis that growth is measured over.
-    fn leave_trail(&mut self, sample: &Sample, at: Stamp) {
-        let step = match self.growth.axis() {
+    /// Where a sample lies on the axis that growth is measured over; nowhere between two steps.
+    fn place_of(&self, sample: &Sample, at: Stamp) -> Option<u64> {
+        match self.growth.axis() {
             Some(Axis::Seconds) => self.first.map(|it| at.since(it) / 1_000_000),
             _ if sample.edge == Edge::Tick => None,
             _ => sample.step,
-        };
-        if let Some(step) = step {
-            self.trail.push(step, at, &sample.counters);
         }
-        self.trail.settle(&self.growth);
     }
 
     /// Takes what was seen of it, whoever saw it.

@@ -23,6 +23,7 @@ mod shim;
 mod simgpu;
 mod steps;
 mod story;
+mod strain;
 mod tidy;
 mod torch;
 mod truth;
