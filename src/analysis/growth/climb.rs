@@ -132,6 +132,16 @@ impl Climb {
         self.rose
     }
 
+    /// The highest value, and where it was first seen; `None` where nothing rose.
+    pub(super) fn top(&self) -> Option<(f64, u64)> {
+        self.rises.back().map(|it| (it.after, it.at))
+    }
+
+    /// How many of the rises began after a place.
+    pub(super) fn rises_after(&self, place: u64) -> usize {
+        self.rises.iter().rev().take_while(|it| it.since > place).count()
+    }
+
     /// What the moves from block to block were like.
     pub(super) fn moves(&self) -> &Moves {
         &self.moves

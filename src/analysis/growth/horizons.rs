@@ -53,6 +53,16 @@ impl Horizons {
         self.levels.get(level).filter(|_| level < self.fresh)?.climb.last()
     }
 
+    /// Every horizon longer than one: which, its highs, and the lowest value of its latest stretch, whole or not.
+    pub(super) fn longer(&self, level: usize) -> impl Iterator<Item = (usize, &Climb, f64)> {
+        let mut begun: Option<f64> = None;
+        self.levels.iter().enumerate().filter_map(move |(at, it)| {
+            let low = begun.or_else(|| it.climb.last().map(|it| it.low));
+            begun = begun.into_iter().chain(it.waiting.map(|it| it.low)).reduce(f64::min);
+            Some((at, &it.climb, low?)).filter(|_| at > level)
+        })
+    }
+
     /// The run that the latest sample made growth, at the shortest horizon that has one.
     pub(super) fn run(&self, origin: u64, bar: &Bar) -> Option<(usize, Run)> {
         self.levels.iter().take(self.fresh).enumerate().filter(|(_, it)| it.climb.rose()).find_map(|(level, it)| {

@@ -1,7 +1,7 @@
 //! One resource of one process: raised once, kept up to date, resolved.
 
 use super::{
-    climb::{Bar, Block, Run},
+    climb::{Bar, Block, Climb, Run},
     horizons::Horizons,
     line::Line,
     per_block::{NEAR, PerBlock},
@@ -23,6 +23,9 @@ const QUIET: f64 = 40.0;
 
 /// No plateau is shorter than so many stretches of the horizon.
 const STRETCHES: f64 = 6.0;
+
+/// Rises at a longer horizon, since the last one at the alert's, that show that growth goes on there.
+const STILL: usize = 3;
 
 /// Share of its former pace at which growth is taken to have ended.
 const SLOWER: f64 = 0.1;
@@ -160,7 +163,9 @@ impl Watch {
         alert.take(point);
         let series = if alert.by_blocks { &self.blocks } else { &self.bytes };
         let end = series.completed(alert.level).filter(|it| it.to == point.at).and_then(|it| alert.end(it));
-        let Some(end) = end else { return Some(Verdict::Lasts(alert.figures(point))) };
+        let Some(end) = end.filter(|it| !alert.goes_on(*it, series)) else {
+            return Some(Verdict::Lasts(alert.figures(point)));
+        };
         if end == End::Plateau {
             let top_at = alert.top_at;
             self.came_to_rest = true;
@@ -265,6 +270,19 @@ impl Alert {
         }
         let width = (block.to - block.from) as f64 + 1.0;
         (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width)).then_some(End::Plateau)
+    }
+
+    /// Whether a longer horizon knows nothing of an end, which is followed from then on: an evaluation may lift a series
+    /// that grows for a while, and what is given back after it is no more than that.
+    fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
+        let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
+            let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
+            let rises = end == End::Released || climb.rises_after(self.top_at) >= STILL;
+            (top < self.top && low >= top && rises).then_some((level, top, top_at))
+        };
+        let Some((level, top, top_at)) = series.longer(self.level).find_map(knows_nothing) else { return false };
+        (self.level, self.top, self.top_at) = (level, top, top_at);
+        true
     }
 
     /// Bytes a step, above 0, and the half width of the interval around it.

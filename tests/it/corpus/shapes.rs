@@ -72,6 +72,17 @@ fn what_breathes_is_not_growth() {
     }
 }
 
+/// Now and then an evaluation's tensors are still alive for some steps: what is given back then is not the leak.
+#[test]
+fn a_leak_beside_evaluations_is_told_once() {
+    for lasts in [1, 5, 20] {
+        let evaluation = |step: u64| u64::from(step >= 300 && step % 300 < lasts) * 1000;
+        let it = one(&allocated(1..=3000, |step| (step.saturating_sub(100) + evaluation(step), 0)));
+        assert_eq!((it.since_step, it.resolved), (101, None), "{lasts}: {it:?}");
+        assert!((it.bytes_per_step / 4096.0 - 1.0).abs() < 0.02, "{lasts}: {it:?}");
+    }
+}
+
 #[test]
 fn what_fills_up_is_told_once_and_comes_to_rest() {
     let it = one(&allocated(1..=2000, |step| (step.saturating_sub(100).min(300), 0)));
