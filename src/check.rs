@@ -40,6 +40,10 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// The highest figures.
     pub peaks: Peaks,
+    /// Whether every file was ended in good order.
+    pub closed: bool,
+    /// From the first event to the last, µs; `None` where there was none.
+    pub span_us: Option<u64>,
     /// What was known at the end.
     pub session: Session,
 }
@@ -79,11 +83,16 @@ impl Outcome {
 pub fn check(tape: &Tape, limits: &Limits) -> Verdict {
     let mut verdict = Verdict::default();
     let mut cursor = tape.play();
-    while let Some((_, event)) = cursor.next_by(Stamp(u64::MAX)) {
+    let mut began = None;
+    while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
+        let began = *began.get_or_insert(at);
+        verdict.span_us = Some(at.since(began).max(verdict.span_us.unwrap_or(0)));
         verdict.session.apply(&event);
         verdict.peaks.apply(&event, &verdict.session);
     }
-    for (track, ending) in tape.tracks.iter().zip(cursor.endings()) {
+    let endings = cursor.endings();
+    verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));
+    for (track, ending) in tape.tracks.iter().zip(endings) {
         verdict.ends(&track.name, &ending, track.header.is_some());
     }
     verdict.findings = findings(&verdict.session).all;

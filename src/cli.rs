@@ -11,10 +11,10 @@ use crate::{
     config::{self, OnAlert, Watching},
     demo, explain, launch,
     live::{self, Telling},
-    once, player,
+    once, player, recordings,
     replay::find::{Found, find},
     sink::store::Store,
-    source::Sources,
+    source::{self, Sources},
     term,
     text::Foreign,
     theme::Theme,
@@ -135,6 +135,19 @@ enum Command {
         #[command(flatten)]
         limits: check::Limits,
     },
+    /// List what was recorded, the newest first, and how it went.
+    #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
+    Recordings {
+        /// A directory of recordings; by default that of `gpuwatch run`.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// How many at most.
+        #[arg(long, value_name = "COUNT", default_value_t = 20)]
+        last: usize,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what is known now, once, without a terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
@@ -204,6 +217,11 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge(files, json || format == Format::Json, &limits))
         }
+        Some(Command::Recordings { directory, last, json }) => {
+            let directory = directory.map_or_else(store, Ok)?;
+            recordings::list(&directory, last, &source::host(), json, &mut io::stdout().lock())?;
+            Ok(0)
+        }
         Some(Command::Explain { cause }) => {
             explain::print(cause)?;
             Ok(0)
@@ -252,7 +270,7 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
 }
 
 fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits) -> u8 {
-    let verdict = match recordings(files) {
+    let verdict = match named(files) {
         Ok(found) => {
             found.notes.iter().for_each(|it| say(format_args!("{it}")));
             check::check(&found.tape, limits)
@@ -271,17 +289,22 @@ fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits) -> u8 {
     }
 }
 
+/// Where `gpuwatch run` keeps its recordings.
+fn store() -> Result<PathBuf> {
+    Ok(Store::user().context("there is no home directory for recordings: name a file or a directory")?.directory)
+}
+
 /// The named files; without any, the newest run's.
-fn recordings(mut files: Vec<PathBuf>) -> Result<Found> {
+fn named(mut files: Vec<PathBuf>) -> Result<Found> {
     if files.is_empty() {
-        files.push(Store::user().context("there is no home directory for recordings: name a file")?.directory);
+        files.push(store()?);
     }
     find(&files)
 }
 
 fn replay(files: Vec<PathBuf>, look: &Look) -> Result<u8> {
     let theme = theme(look)?;
-    let found = recordings(files)?;
+    let found = named(files)?;
     found.notes.iter().for_each(|it| say(format_args!("{it}")));
     if !term::is_screen() {
         bail!(

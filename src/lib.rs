@@ -73,6 +73,9 @@ pub mod once;
 /// `gpuwatch check`: whether a recorded run passes.
 pub mod check;
 
+/// `gpuwatch recordings`: what was recorded, and how it went.
+pub mod recordings;
+
 /// `gpuwatch explain`: what is known of a cause.
 pub mod explain;
 

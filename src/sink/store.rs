@@ -68,7 +68,8 @@ impl Store {
             if files < self.files_max && bytes < self.bytes_max {
                 break;
             }
-            if !may_be_written(&old, writer) && fs::remove_file(&old.path).is_ok() {
+            let may_be_written = fs::metadata(&old.path).is_ok_and(|it| may_be_written(&old.path, &it, &writer.host));
+            if !may_be_written && fs::remove_file(&old.path).is_ok() {
                 files -= 1;
                 bytes -= old.bytes;
             }
@@ -112,16 +113,17 @@ fn recordings(directory: &Path) -> Vec<Recording> {
         .collect()
 }
 
-/// Of this host: its process still lives. Of another (a shared home directory): touched within a day.
-fn may_be_written(recording: &Recording, writer: &Writer) -> bool {
-    let name = recording.path.file_name().unwrap_or_default().to_string_lossy();
+/// Whether somebody may still write a recording. Of this host: its process still lives. Of another (a shared home
+/// directory): it was touched within a day.
+pub fn may_be_written(path: &Path, about: &fs::Metadata, host: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut parts = name.split('_').skip(1);
-    let host = parts.next().unwrap_or_default();
+    let of = parts.next().unwrap_or_default();
     let pid: Option<u32> = parts.next().and_then(|it| it.parse().ok());
-    if host == writer.host {
+    if of == host {
         return pid.is_some_and(|it| Path::new("/proc").join(it.to_string()).exists());
     }
-    recording.modified.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600)
+    about.modified().is_ok_and(|it| it.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600))
 }
 
 /// Unix seconds as `20261120T224053Z`. The calendar is Howard Hinnant's: years begin in March, so that

@@ -14,11 +14,11 @@ use std::{
     process::{Command, Output},
 };
 
-const HEALTHY: &str = "h_mlp-1409";
-const SCALARS: &str = "l_losses-1801";
+pub(crate) const HEALTHY: &str = "h_mlp-1409";
+pub(crate) const SCALARS: &str = "l_losses-1801";
 const ACTIVATIONS: &str = "l_hook_act-1692";
 
-fn header() -> String {
+pub(crate) fn header() -> String {
     encode_header(&Header {
         format: FORMAT,
         gpuwatch: "0".into(),
@@ -29,7 +29,7 @@ fn header() -> String {
 }
 
 /// A trace of the corpus as `gpuwatch run` would have recorded it; `change` may change what the probe said.
-fn lines_of(trace: &str, change: impl Fn(&mut Line)) -> Vec<String> {
+pub(crate) fn lines_of(trace: &str, change: impl Fn(&mut Line)) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{trace}.jsonl.zst"));
     let mut at = Stamp(0);
     let mut lines = vec![header()];
@@ -47,7 +47,7 @@ fn lines_of(trace: &str, change: impl Fn(&mut Line)) -> Vec<String> {
     lines
 }
 
-fn write(path: &Path, lines: &[String]) {
+pub(crate) fn write(path: &Path, lines: &[String]) {
     let mut encoder = zstd::Encoder::new(fs::File::create(path).unwrap(), 1).unwrap();
     encoder.include_checksum(true).unwrap();
     for it in lines {

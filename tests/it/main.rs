@@ -14,6 +14,7 @@ mod namespaces;
 mod nvml;
 mod pty;
 mod record;
+mod recordings;
 mod replay;
 mod roundtrip;
 mod rows;

@@ -1,0 +1,100 @@
+//! `gpuwatch recordings` lists what there is, however it ended.
+
+use crate::{
+    check::{HEALTHY, SCALARS, lines_of, write},
+    pty::PROGRAM,
+};
+use gpuwatch::{
+    event::{Event, Fact},
+    recording::encode,
+    units::Stamp,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn listed(arguments: &[&str]) -> Output {
+    let output = Command::new(PROGRAM).arg("recordings").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// One that ended well, one whose writer was killed, one that is being written, one that is none, and another thing.
+fn shelf(dir: &Path) {
+    let ended = |code, signal| {
+        let mut line = String::new();
+        encode(&Event { at: Stamp(u64::MAX >> 12), fact: Fact::JobEnded { code, signal } }, &mut line);
+        line
+    };
+    let name = |time: &str, pid: u32| dir.join(format!("20261120T{time}Z_{}_{pid}_x.jsonl.zst", host()));
+    let mut healthy = lines_of(HEALTHY, |_| ());
+    healthy.insert(healthy.len() - 1, ended(Some(0), None));
+    write(&name("010000", 4_194_305), &healthy);
+    let mut leak = lines_of(SCALARS, |_| ());
+    leak.pop();
+    leak.push(ended(None, Some(9)));
+    write(&name("020000", 4_194_305), &leak);
+    leak.pop();
+    write(&name("030000", std::process::id()), &leak);
+    fs::write(name("040000", 4_194_305), "\u{1b}[31m no recording").unwrap();
+    fs::write(dir.join("notes.txt"), "").unwrap();
+}
+
+fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
+}
+
+#[test]
+fn what_was_recorded_is_listed_newest_first_with_how_it_went() {
+    let home = tempfile::tempdir().unwrap();
+    shelf(home.path());
+    let dir = home.path().to_str().unwrap();
+    let whole: Value = serde_json::from_slice(&listed(&[dir, "--json"]).stdout).unwrap();
+    assert_eq!((&whole["schema"], &whole["left_out"]), (&json!(1), &json!(0)));
+    let all = whole["recordings"].as_array().unwrap();
+    let of = |name: &str| all.iter().map(|it| it[name].clone()).collect::<Vec<_>>();
+    assert_eq!(of("state"), ["unreadable", "running", "open", "closed"]);
+    assert_eq!(of("exit_code"), [Value::Null, Value::Null, Value::Null, json!(0)]);
+    assert_eq!(of("signal"), [Value::Null, Value::Null, json!(9), Value::Null]);
+    assert_eq!(all[0]["peak_allocated"], Value::Null);
+    let leak = &all[2];
+    assert_eq!(
+        (&leak["findings"][0]["kind"], &leak["findings"][0]["cause"]),
+        (&json!("growth"), &json!("scalars-retained"))
+    );
+    assert_eq!(all[3]["findings"], json!([]));
+    assert!(leak["steps"].as_u64() > Some(100) && leak["peak_allocated"].as_u64() > Some(0), "{leak}");
+
+    let said = text(&listed(&[dir]));
+    let place = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words} in {said}"));
+    assert!(place("T040000Z") < place("T030000Z") && place("T020000Z") < place("T010000Z"));
+    assert!(
+        place("killed by signal 9; info: growth (scalars-retained)") < place("exit code 0; nothing found"),
+        "{said}"
+    );
+    assert!(place("running; info: growth") < place("T020000Z") && !said.contains('\u{1b}'), "{said}");
+
+    let newest = text(&listed(&[dir, "--last", "1"]));
+    assert!(newest.contains("T040000Z") && !newest.contains("T030000Z"), "{newest}");
+    assert!(newest.contains("3 older: `gpuwatch recordings --last 4`"), "{newest}");
+}
+
+#[test]
+fn where_nothing_was_recorded_it_says_how_to() {
+    let home = tempfile::tempdir().unwrap();
+    let nowhere = home.path().join("nowhere");
+    let said = text(&listed(&[nowhere.to_str().unwrap()]));
+    assert!(said.contains("there is no recording in") && said.contains("gpuwatch run -- CMD"), "{said}");
+    let file = home.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = Command::new(PROGRAM).arg("recordings").arg(&file).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot read"), "{refused:?}");
+}
