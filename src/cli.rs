@@ -55,7 +55,7 @@ struct Live {
     /// Ring the terminal's bell, once for each alert from warning on.
     #[arg(long)]
     bell: bool,
-    /// Let the terminal show a notification (OSC 9) of each alert from warning on.
+    /// Let the terminal show a notification (OSC 9) of each alert from warning on; tmux passes only the bell on.
     #[arg(long)]
     notify: bool,
     #[command(flatten)]

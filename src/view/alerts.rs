@@ -4,6 +4,7 @@ use super::{Look, cells, scrolled, title, verdict};
 use crate::{
     alerts,
     findings::{Finding, Kind},
+    session::process::Process,
     theme::Role,
 };
 use ratatui::{
@@ -27,7 +28,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     if open.is_empty() {
         lines.extend(list.none());
     }
-    if !ended.is_empty() {
+    if !open.is_empty() && !ended.is_empty() {
         lines.push(Line::default());
     }
     lines.extend(ended.iter().flat_map(|it| list.ended(it)));
@@ -35,6 +36,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
     if forgotten > 0 {
         lines.push(Line::styled(format!(" and {forgotten} that are no longer remembered"), look.style(Role::Dim)));
+    }
+    if !open.is_empty() || !ended.is_empty() {
+        lines.push(Line::default());
+        lines.push(Line::styled(" more of a cause: gpuwatch explain CAUSE", look.style(Role::Dim)));
     }
     scrolled(buffer, area, &lines, look)
 }
@@ -60,12 +65,14 @@ impl List<'_> {
     /// ```
     fn open(&self, it: &Finding) -> Vec<Line<'static>> {
         let mut lines = self.head(it, it.severity.name(), verdict::role(it.severity), Role::Text);
-        let forecast = it.forecast().map_or_else(String::new, |it| format!("; {it}"));
+        let goes_on = self.look.session.process(it.probe).is_some_and(Process::is_alive);
+        let pace = if goes_on { "" } else { "at that pace " };
+        let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         self.below(&mut lines, &format!("{}{forecast}", when(it)), Role::Text);
         self.below(&mut lines, &format!("→ {}", it.advice), Role::Good);
-        let figures: Vec<String> = it.evidence.figures.iter().map(ToString::to_string).collect();
+        let figures = figures(it);
         if !figures.is_empty() {
-            self.below(&mut lines, &figures.join(", "), Role::Dim);
+            self.below(&mut lines, &figures, Role::Dim);
         }
         lines
     }
@@ -127,6 +134,15 @@ impl List<'_> {
         let wrapped = cells::wrapped(words, self.width.saturating_sub(1));
         wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.look.style(Role::Text))).collect()
     }
+}
+
+/// What it rests on; the two ends of the interval as one figure.
+fn figures(it: &Finding) -> String {
+    const ENDS: [&str; 2] = ["interval_low", "interval_high"];
+    let ends = it.evidence.get(ENDS[0]).zip(it.evidence.get(ENDS[1]));
+    let interval = ends.map(|(low, high)| format!("95 % {} to {}", cells::rate(low), cells::rate(high)));
+    let others = it.evidence.figures.iter().filter(|it| !ENDS.contains(&it.name)).map(ToString::to_string);
+    interval.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// When it began and when it was told, which for what happened at once is the same.
