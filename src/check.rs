@@ -9,7 +9,7 @@ pub use limits::{FailOn, Limits, Peak};
 pub use peaks::{DevicePeaks, Peaks};
 
 use crate::{
-    analysis::{episode::Axis, fragmentation::is_expandable},
+    analysis::fragmentation::is_expandable,
     findings::{Finding, Kind, findings},
     recording::Fault,
     replay::{
@@ -20,12 +20,6 @@ use crate::{
     text::Foreign,
     units::{self, Bytes, Stamp},
 };
-
-/// Runs shorter than this show no growth, whatever they do.
-const ENOUGH_STEPS: u64 = 30;
-
-/// So long a job without steps is watched before anything is told of it, µs.
-const ENOUGH_US: u64 = 310_000_000;
 
 /// What is to be said of a run.
 #[derive(Debug, Default)]
@@ -170,19 +164,19 @@ impl Verdict {
         }
     }
 
+    /// What was watched for too short a time shows no growth, whatever it does; without steps nothing may have been seen
+    /// of what the job does.
     fn judge_steps(&mut self) {
-        let by_time = |it: &OnDevice| {
-            it.growth.axis() == Some(Axis::Seconds) && it.first.is_some_and(|first| it.at.since(first) >= ENOUGH_US)
-        };
-        match self.steps() {
-            Some(0) | None if !self.on_devices().any(by_time) => self.doubts.push(
-                "no step was recorded: start the job with `gpuwatch run`, and let an optimizer step or call gpuwatch_probe.step()"
+        if self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
+            return;
+        }
+        match self.steps().filter(|it| *it > 0) {
+            Some(steps) => self.notes.push(format!("{steps} steps are too few to say whether memory grows")),
+            None => self.doubts.push(
+                "no step was recorded: start the job with `gpuwatch run`, and let an optimizer step or call \
+                 gpuwatch_probe.step()"
                     .to_owned(),
             ),
-            Some(steps @ 1..ENOUGH_STEPS) => {
-                self.notes.push(format!("{steps} steps are too few to tell growth: run {ENOUGH_STEPS} or more"));
-            }
-            _ => {}
         }
     }
 

@@ -123,7 +123,8 @@ enum Command {
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
     Check {
-        /// Recordings of one run (or what a probe said, line by line), or one directory of recordings.
+        /// Recordings of one run (or what a probe said, line by line; - is standard input), or one directory of
+        /// recordings.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// As JSON (schema 1); the same as --format json.

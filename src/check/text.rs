@@ -1,14 +1,7 @@
 //! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
 
 use super::{DevicePeaks, Outcome, Verdict};
-use crate::{
-    analysis::episode::Axis,
-    event::DeviceId,
-    findings::Finding,
-    session::Session,
-    text::Foreign,
-    units::{self, Bytes},
-};
+use crate::{event::DeviceId, findings::Finding, session::Session, text::Foreign, units::Bytes};
 use std::fmt::Write;
 
 /// The whole report.
@@ -59,40 +52,24 @@ fn counted(count: u64, of: &str) -> String {
     }
 }
 
-/// What is found, where: `growth of allocated by 4.00 MiB/step, rank 1, pid 4242`.
+/// What is found, where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
 pub(super) fn subject(it: &Finding) -> String {
-    let mut out = it.kind.name().to_owned();
-    if let Some(resource) = it.resource {
-        let _ = write!(out, " of {}", resource.name());
-    }
-    if let Some(bytes) = it.bytes_per_step {
-        let _ = write!(out, " by {}", rate(bytes, it.axis));
-    }
-    if let Some(rank) = it.rank {
-        let _ = write!(out, ", rank {rank}");
-    }
-    if let Some(pid) = it.pid {
-        let _ = write!(out, ", pid {pid}");
-    }
-    out
-}
-
-fn rate(bytes: f64, axis: Axis) -> String {
-    let text = units::per_step(bytes).trim_start_matches('+').to_owned();
-    match axis {
-        Axis::Steps => text,
-        Axis::Seconds => text.replace("/step", "/s"),
-    }
+    let resource = it.resource.map(|it| format!(" of {}", it.name())).unwrap_or_default();
+    let parts = [
+        Some(format!("{}{resource}", it.kind.name())),
+        it.slope(),
+        it.rank.map(|it| format!("rank {it}")),
+        it.pid.map(|it| format!("pid {it}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
-    let unit = if it.axis == Axis::Steps { "step" } else { "second" };
     writeln!(out, "\n{}: {}", it.severity.name(), subject(it))?;
-    let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("ended by {unit} {step}"));
-    writeln!(out, "  since {unit} {}, told at {unit} {}, {end}", it.since_step, it.first_alert_step)?;
-    if let Some(steps) = it.full_in_steps.filter(|_| it.is_active()) {
-        writeln!(out, "  the device is full in {}", counted(steps, unit))?;
-    }
+    let (since, told) = (it.place(it.since_step), it.place(it.first_alert_step));
+    let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
+    let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
+    writeln!(out, "  since {since}, told at {told}, {end}{forecast}")?;
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
     writeln!(out, "  {}", it.advice)?;
     let figures: Vec<_> = it.evidence.figures.iter().map(ToString::to_string).collect();

@@ -3,8 +3,9 @@
 use std::io::{self, BufRead, Read};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-/// Our frames need less; a hostile one must not make us allocate more.
-const WINDOW_LOG_MAX: u32 = 23;
+/// 128 MiB, which zstd's own tools grant unasked, so that a recording that was compressed again can be read. Our frames
+/// need less; a hostile one must not make us allocate more.
+const WINDOW_LOG_MAX: u32 = 27;
 
 const CHUNK: usize = 64 << 10;
 

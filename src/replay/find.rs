@@ -8,15 +8,22 @@ use crate::{
     text::Foreign,
 };
 use anyhow::{Context, Result, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     cmp::Reverse,
     fs::{self, File},
-    io::{self, Seek},
+    io::{self, Read, Seek},
     path::{Path, PathBuf},
 };
 
 /// Lines of a file that are searched for the run's id.
 const LINES: usize = 4096;
+
+/// The name that stands for standard input.
+const STDIN: &str = "-";
+
+/// Bytes of it that are kept in memory.
+const STDIN_MAX: u64 = 1 << 30;
 
 /// What is said where there is no recording.
 const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
@@ -29,7 +36,7 @@ pub struct Found {
     pub notes: Vec<String>,
 }
 
-/// Opens the files, and of a directory those of the newest run in it.
+/// Opens the files (`-` is standard input), and of a directory those of the newest run in it.
 ///
 /// # Errors
 /// When a file cannot be opened, is no recording, is of a newer format or holds nothing, and when files are of
@@ -98,14 +105,25 @@ struct Opening {
 }
 
 fn open(path: &Path) -> Result<Opening> {
-    let name = Foreign::new(path.to_string_lossy());
-    let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let is_stdin = path.as_os_str() == STDIN;
+    let name = Foreign::new(if is_stdin { "standard input".into() } else { path.to_string_lossy() });
+    let mut file = if is_stdin { stdin() } else { File::open(path) }.with_context(|| format!("cannot open {name}"))?;
     if file.metadata()?.is_dir() {
         bail!("{name} is a directory: name it alone, or name files");
     }
     let (header, run) = beginning(&file).with_context(|| format!("cannot read {name}"))?;
     file.rewind()?;
     Ok(Opening { track: Track::new(file, name, header)?, run })
+}
+
+/// Standard input as a file, which unlike a pipe is read more than once.
+fn stdin() -> io::Result<File> {
+    let mut file = File::from(memfd_create("recording", MemfdFlags::CLOEXEC)?);
+    if io::copy(&mut io::stdin().lock().take(STDIN_MAX), &mut file)? == STDIN_MAX {
+        return Err(io::Error::other("it is longer than 1 GiB: name a file instead"));
+    }
+    file.rewind()?;
+    Ok(file)
 }
 
 /// The header, and the id of the first run that is told of.

@@ -11,7 +11,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 pub(crate) const HEALTHY: &str = "h_mlp-1409";
@@ -143,6 +143,54 @@ fn what_fails_is_what_was_asked_for() {
 fn what_a_probe_said_line_by_line_is_judged_as_well() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{ACTIVATIONS}.jsonl.zst"));
     assert_eq!(judged(&path, &[]).0, 1);
+}
+
+#[test]
+fn standard_input_and_what_was_compressed_again_are_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("wide.jsonl.zst");
+    let mut encoder = zstd::Encoder::new(fs::File::create(&path).unwrap(), 3).unwrap();
+    encoder.long_distance_matching(true).unwrap();
+    encoder.window_log(27).unwrap();
+    for it in lines_of(ACTIVATIONS, |_| {}) {
+        encoder.write_all(it.as_bytes()).unwrap();
+    }
+    encoder.finish().unwrap();
+    assert_eq!(judged(&path, &[]).0, 1);
+    let piped = |bytes: &[u8]| {
+        let mut child =
+            Command::new(PROGRAM).args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        child.wait().unwrap().code()
+    };
+    assert_eq!(piped(&fs::read(&path).unwrap()), Some(1));
+    assert_eq!(piped(b"nothing to see\n"), Some(2));
+    assert_eq!(piped(b""), Some(2));
+}
+
+#[test]
+fn the_ranks_of_one_run_are_judged_together_and_other_runs_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let of_run = |run: &'static str, rank: u64| {
+        move |line: &mut Line| {
+            if let Line::Hello(it) = line {
+                it.run = Some(run.to_owned());
+                it.rank = Some(rank);
+                it.pid += u32::try_from(rank).unwrap();
+            }
+        }
+    };
+    let (one, two, other) = (dir.path().join("one"), dir.path().join("two"), dir.path().join("other"));
+    fs::write(&one, lines_of(HEALTHY, of_run("a", 0)).concat()).unwrap();
+    fs::write(&two, lines_of(ACTIVATIONS, of_run("a", 1)).concat()).unwrap();
+    fs::write(&other, lines_of(HEALTHY, of_run("b", 0)).concat()).unwrap();
+    let two = two.to_str().unwrap();
+    let (code, json) = judged(&one, &[two]);
+    assert_eq!((code, json["processes"].as_array().unwrap().len()), (1, 2), "{json:#}");
+    assert!(json["findings"].as_array().unwrap().iter().all(|it| it["rank"] == 1), "{json:#}");
+    let (code, json) = judged(&other, &[two]);
+    assert_eq!(code, 2);
+    assert!(json["doubts"][0].as_str().unwrap().contains("different runs"), "{json:#}");
 }
 
 #[test]
