@@ -9,7 +9,7 @@ use crate::{
     analysis::cause::Cause,
     check,
     config::{self, OnAlert, Watching},
-    demo, explain, launch,
+    demo, explain, export, launch,
     live::{self, Telling},
     once, player, recordings,
     replay::find::{Found, find},
@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use std::{
     ffi::OsString,
     fmt,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     path::PathBuf,
     time::Duration,
 };
@@ -149,6 +149,19 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write a recording as a table: a row for each sample of each rank.
+    #[command(
+        after_help = "Examples:\n  gpuwatch export night.jsonl.zst > night.csv\n  gpuwatch export --format jsonl \
+                            night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
+    )]
+    Export {
+        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// How the table is written.
+        #[arg(long, value_enum, default_value_t)]
+        format: export::Format,
+    },
     /// Print what is known now, once, without a terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
@@ -221,6 +234,14 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Some(Command::Recordings { directory, last, json }) => {
             let directory = directory.map_or_else(store, Ok)?;
             recordings::list(&directory, last, &source::host(), json, &mut io::stdout().lock())?;
+            Ok(0)
+        }
+        Some(Command::Export { files, format }) => {
+            let found = named(files)?;
+            found.notes.iter().for_each(|it| say(format_args!("{it}")));
+            let mut out = BufWriter::new(io::stdout().lock());
+            export::export(&found.tape, format, &mut out)?;
+            out.flush()?;
             Ok(0)
         }
         Some(Command::Explain { cause }) => {

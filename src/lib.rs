@@ -76,6 +76,9 @@ pub mod check;
 /// `gpuwatch recordings`: what was recorded, and how it went.
 pub mod recordings;
 
+/// `gpuwatch export`: a recording as a table.
+pub mod export;
+
 /// `gpuwatch explain`: what is known of a cause.
 pub mod explain;
 

@@ -8,6 +8,7 @@ mod corpus;
 mod cost;
 mod demo;
 mod explain;
+mod export;
 mod harmless;
 mod launch;
 mod namespaces;

@@ -1,0 +1,127 @@
+//! `gpuwatch export`: a recording as a table, for tools that know nothing of us: a row for each sample.
+
+use crate::{
+    event::{
+        Event, Fact, Line, ProbeId,
+        wire::{Counters, Sample},
+    },
+    replay::tape::Tape,
+    session::{Session, process::Process},
+    text::{Foreign, escape_json},
+    units::Stamp,
+};
+use serde_json::{Map, Value};
+use std::io::{self, Write};
+
+/// The tables that can be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Values between commas, with a head; what is not known is empty.
+    #[default]
+    Csv,
+    /// A JSON object a line; what is not known is left out.
+    Jsonl,
+}
+
+/// What a row has before its counters. `unix_us` is the wall clock where the recording knows it, `at_us` the
+/// monotonic one; `device` is the process's own number, `device_id` the driver's UUID.
+const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
+
+/// Writes every sample of a tape, in the order of time; counters are bytes and counts as on the wire.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn export(tape: &Tape, format: Format, out: &mut impl Write) -> io::Result<()> {
+    if format == Format::Csv {
+        let names: Vec<_> = COLUMNS.into_iter().chain(Counters::NAMES.iter().copied()).collect();
+        writeln!(out, "{}", names.join(","))?;
+    }
+    let mut session = Session::default();
+    let mut cursor = tape.play();
+    while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
+        session.apply(&event);
+        let Some((probe, sample)) = sample(&event) else { continue };
+        let row = row(tape, &session, probe, sample, at);
+        match format {
+            Format::Csv => {
+                let cells: Vec<_> =
+                    row.iter().map(|(_, value)| value.as_ref().map_or_else(String::new, cell)).collect();
+                writeln!(out, "{}", cells.join(","))?;
+            }
+            Format::Jsonl => {
+                let known = row.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+                let object = Value::Object(known.collect::<Map<_, _>>());
+                writeln!(out, "{}", escape_json(&object.to_string()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sample(event: &Event) -> Option<(ProbeId, &Sample)> {
+    match &event.fact {
+        Fact::Probe { probe, line } => match &**line {
+            Line::Sample(it) => Some((*probe, it)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn row(
+    tape: &Tape,
+    session: &Session,
+    probe: ProbeId,
+    sample: &Sample,
+    at: Stamp,
+) -> Vec<(&'static str, Option<Value>)> {
+    let process = session.process(probe);
+    let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device));
+    let host = process.and_then(|it| it.hello.as_ref()).map(|it| it.host.as_str()).filter(|it| !it.is_empty());
+    let values = [
+        tape.unix_us(at).map(Value::from),
+        Some(sample.at_us.into()),
+        host.map(Value::from),
+        process.and_then(Process::rank).map(Value::from),
+        process.and_then(Process::any_pid).map(Value::from),
+        Some(sample.device.into()),
+        on.map(|it| it.device.0.as_str().into()),
+        Some(sample.edge.name().into()),
+        sample.step.map(Value::from),
+    ];
+    let counters = sample.counters.values().map(|it| it.map(Value::from));
+    COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).collect()
+}
+
+/// One cell. Text from outside is quoted, and cannot begin as what a spreadsheet would take for a formula.
+fn cell(value: &Value) -> String {
+    let Value::String(text) = value else { return value.to_string() };
+    let text = Foreign::new(text.as_str()).to_string().replace('"', "\"\"");
+    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    if guard.is_empty() && text.chars().all(|it| it.is_alphanumeric() || "-_.:".contains(it)) {
+        return text;
+    }
+    format!("\"{guard}{text}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_a_cell_whatever_it_holds() {
+        let cases = [
+            ("node-7.local", "node-7.local"),
+            ("a,b", "\"a,b\""),
+            ("say \"x\"", "\"say \"\"x\"\"\""),
+            ("=1+1", "\"'=1+1\""),
+            ("-7", "\"'-7\""),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(cell(&Value::from(text)), expected);
+        }
+        let broken = cell(&Value::from("one\ntwo\u{1b}"));
+        assert!(!broken.contains(char::is_control), "{broken}");
+        assert_eq!(cell(&Value::from(u64::MAX)), "18446744073709551615");
+    }
+}

@@ -1,0 +1,60 @@
+//! `gpuwatch export` writes every sample of a recording, and nothing else.
+
+use crate::{
+    check::{HEALTHY, lines_of, write},
+    pty::PROGRAM,
+};
+use gpuwatch::event::Line;
+use serde_json::Value;
+use std::{path::Path, process::Command};
+
+fn exported(file: &Path, format: &str) -> String {
+    let output = Command::new(PROGRAM).args(["export", "--format", format]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_table_has_a_row_for_each_sample_and_says_what_it_says() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("a.jsonl.zst");
+    let lines = lines_of(HEALTHY, |line| {
+        if let Line::Hello(it) = line {
+            it.host = "=node,\"7\"\u{1b}".to_owned();
+            it.rank = Some(3);
+        }
+    });
+    write(&file, &lines);
+    let samples: Vec<Value> = lines.iter().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let samples: Vec<&Value> = samples.iter().filter(|it| it["type"] == "sample").collect();
+
+    let objects: Vec<Value> = exported(&file, "jsonl").lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(objects.len(), samples.len());
+    for (object, sample) in objects.iter().zip(&samples) {
+        assert_eq!((&object["rank"], &object["host"]), (&Value::from(3), &Value::from("=node,\"7\"\u{1b}")));
+        for (name, value) in
+            sample.as_object().unwrap().iter().filter(|it| !["type", "seq", "from"].contains(&it.0.as_str()))
+        {
+            assert_eq!(&object[name], value, "{name}");
+        }
+    }
+
+    let table = exported(&file, "csv");
+    assert!(!table.chars().any(|it| it.is_control() && it != '\n'), "nothing of it moves a terminal");
+    let mut rows = table.lines();
+    let names: Vec<&str> = rows.next().unwrap().split(',').collect();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    assert_eq!(rows.clone().count(), samples.len());
+    for (row, sample) in rows.zip(&samples) {
+        // The host is the one cell with a comma in it.
+        let (before, rest) = row.split_once("\"'=node,").unwrap();
+        let rest = rest.split_once("\",").unwrap().1;
+        let cells: Vec<&str> = before.trim_end_matches(',').split(',').chain(["host"]).chain(rest.split(',')).collect();
+        assert_eq!(cells.len(), names.len());
+        for name in ["at_us", "step", "allocated", "reserved", "retries", "device_free", "pinned_active"] {
+            let expected = sample.get(name).map_or_else(String::new, ToString::to_string);
+            assert_eq!(cells[at(name)], expected, "{name}");
+        }
+        assert_eq!(cells[at("rank")], "3");
+    }
+}
