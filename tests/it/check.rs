@@ -1,6 +1,6 @@
 //! `gpuwatch check` judges recordings of real training loops, and says so where it cannot.
 
-use crate::pty::PROGRAM;
+use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
 use gpuwatch::{
     event::{Event, Fact, Line, ProbeId},
     recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
@@ -294,4 +294,26 @@ fn without_a_file_the_newest_run_is_judged() {
     let output = Command::new(PROGRAM).arg("check").env("XDG_STATE_HOME", dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("a.jsonl.zst, the newest of 2 recordings"));
+}
+
+/// As a CI job has it: train on the simulated device, then judge what `run` recorded.
+#[test]
+fn a_smoke_test_fails_the_build_when_it_leaks() {
+    let trained = |mode: &str| {
+        let (gpu, home) = (torch::machine(), Home::new());
+        let mut run = gpu.command(PROGRAM);
+        run.args(["run", "--"]).arg(torch::python()).args([&script("smoke.py"), mode]).envs(home.variables());
+        torch::stdout(&run.output().unwrap());
+        let mut check = gpu.command(PROGRAM);
+        check.args(["check", "--json", "--max-growth", "64KiB/step", "--max-peak", "1GiB"]).envs(home.variables());
+        let output = check.output().unwrap();
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        (output.status.code(), json)
+    };
+    let (code, json) = trained("well");
+    assert_eq!((code, &json["steps"]), (Some(0), &200.into()), "{json:#}");
+    let (code, json) = trained("leak");
+    assert_eq!(code, Some(1), "{json:#}");
+    let found = json["findings"].as_array().unwrap().iter().find(|it| it["resource"] == "allocated").unwrap();
+    assert_eq!((&found["cause"], &found["bytes_per_step"]), (&"tensors-retained".into(), &262_144.0.into()));
 }
