@@ -5,7 +5,7 @@ mod limits;
 mod peaks;
 mod text;
 
-pub use limits::{FailOn, Limits, Peak};
+pub use limits::{FailOn, Limits, Peak, share};
 pub use peaks::{DevicePeaks, Peaks};
 
 use crate::{

@@ -9,7 +9,7 @@ use crate::{
     analysis::cause::Cause,
     check,
     config::{self, OnAlert, Watching},
-    demo, explain, export, launch,
+    demo, diff, explain, export, launch,
     live::{self, Telling},
     once, player, recordings,
     replay::find::{Found, find},
@@ -162,6 +162,22 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: export::Format,
     },
+    /// Compare two runs; exit code 1 when the second needs more memory than the first.
+    #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
+    Diff {
+        /// A recording, or a directory of recordings, of which the newest run is taken.
+        #[arg(value_name = "FIRST")]
+        first: PathBuf,
+        /// What is compared with it.
+        #[arg(value_name = "SECOND")]
+        second: PathBuf,
+        /// By how much the second may exceed the first.
+        #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = check::share)]
+        tolerance: f64,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what is known now, once, without a terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
@@ -243,6 +259,13 @@ fn dispatch(cli: Cli) -> Result<u8> {
             export::export(&found.tape, format, &mut out)?;
             out.flush()?;
             Ok(0)
+        }
+        Some(Command::Diff { first, second, tolerance, json }) => {
+            let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
+            let diff = both.map(|(first, second)| diff::diff(&first.tape, &second.tape, tolerance));
+            let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
+            io::stdout().lock().write_all(if json { diff.json() } else { diff.text() }.as_bytes())?;
+            Ok(diff.code())
         }
         Some(Command::Explain { cause }) => {
             explain::print(cause)?;

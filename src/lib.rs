@@ -79,6 +79,9 @@ pub mod recordings;
 /// `gpuwatch export`: a recording as a table.
 pub mod export;
 
+/// `gpuwatch diff`: two runs side by side.
+pub mod diff;
+
 /// `gpuwatch explain`: what is known of a cause.
 pub mod explain;
 

@@ -82,7 +82,10 @@ fn peak(text: &str) -> Result<Peak> {
 }
 
 /// `20%` or `20`, as a share from 0 to 1.
-fn share(text: &str) -> Result<f64> {
+///
+/// # Errors
+/// When it is no percentage between 0 and 100.
+pub fn share(text: &str) -> Result<f64> {
     let number: f64 =
         text.strip_suffix('%').unwrap_or(text).trim_end().parse().context("write a percentage, as in 20%")?;
     if !(0.0..=100.0).contains(&number) {

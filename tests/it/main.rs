@@ -7,6 +7,7 @@ mod check;
 mod corpus;
 mod cost;
 mod demo;
+mod diff;
 mod explain;
 mod export;
 mod harmless;
