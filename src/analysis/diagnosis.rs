@@ -90,16 +90,20 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
 
 fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
     let mut out = Evidence::default();
+    let (rate, count) = match episode.axis {
+        Axis::Steps => (Unit::BytesPerStep, Unit::PerStep),
+        Axis::Seconds => (Unit::BytesPerSecond, Unit::PerSecond),
+    };
     let (low, high) = episode.interval;
-    out.add("interval_low", low, Unit::BytesPerStep);
-    out.add("interval_high", high, Unit::BytesPerStep);
+    out.add("interval_low", low, rate);
+    out.add("interval_high", high, rate);
     out.add("gained", episode.gained as f64, Unit::Bytes);
     let is_torch = matches!(episode.resource, Resource::Allocated | Resource::Reserved);
     if !is_torch {
         return out;
     }
     if let Some(blocks) = blocks(episode, signature).filter(|it| *it > 0.0) {
-        out.add("blocks_per_step", blocks, Unit::PerStep);
+        out.add("blocks_per_step", blocks, count);
         if episode.resource == Resource::Allocated {
             out.add("bytes_per_block", episode.bytes_per_step / blocks, Unit::Bytes);
         }
@@ -125,7 +129,7 @@ fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
     ];
     for (name, slope) in slopes {
         if let Some(slope) = slope.filter(|it| it.abs() >= 0.5) {
-            out.add(name, slope, Unit::BytesPerStep);
+            out.add(name, slope, rate);
         }
     }
     out

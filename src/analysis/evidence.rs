@@ -30,6 +30,10 @@ pub enum Unit {
     BytesPerStep,
     /// Things a step.
     PerStep,
+    /// Bytes a second, of a job that counts no steps; the name says step all the same.
+    BytesPerSecond,
+    /// Things a second, of such a job.
+    PerSecond,
     /// Things.
     Count,
     /// A share of a whole, from 0 to 1.
@@ -62,10 +66,35 @@ impl fmt::Display for Figure {
                 let name = name.strip_suffix(" per step").unwrap_or(&name);
                 write!(f, "{name} {}", units::per_step(self.value))
             }
+            Unit::BytesPerSecond => {
+                let name = name.strip_suffix(" per step").unwrap_or(&name);
+                write!(f, "{name} {}", units::per_step(self.value).replace("/step", "/s"))
+            }
+            Unit::PerSecond => write!(f, "{} {:.3}", name.replace("per step", "per second"), self.value),
             Unit::PerStep => write!(f, "{name} {:.3}", self.value),
             Unit::Count => write!(f, "{name} {:.0}", self.value),
             Unit::Times => write!(f, "{name} {:.1} ×", self.value),
             Unit::Share => write!(f, "{name} {:.0} %", self.value * 100.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_written_in_its_unit() {
+        let written = |name, value, unit| Figure { name, value, unit }.to_string();
+        assert_eq!(written("interval_low", 2048.0, Unit::BytesPerStep), "interval low +2.00 KiB/step");
+        assert_eq!(written("allocated_per_step", 2048.0, Unit::BytesPerStep), "allocated +2.00 KiB/step");
+        assert_eq!(written("allocated_per_step", -512.0, Unit::BytesPerSecond), "allocated -512 B/s");
+        assert_eq!(written("blocks_per_step", 0.5, Unit::PerStep), "blocks per step 0.500");
+        assert_eq!(written("blocks_per_step", 0.5, Unit::PerSecond), "blocks per second 0.500");
+        assert_eq!(written("time_of_a_step", 2.345, Unit::Times), "time of a step 2.3 ×");
+        assert_eq!(written("stuck_at_most", 0.42, Unit::Share), "stuck at most 42 %");
+        let mut evidence = Evidence::default();
+        evidence.add("nothing", f64::NAN, Unit::Bytes);
+        assert_eq!((evidence.get("nothing"), evidence.figures.len()), (None, 0));
     }
 }
