@@ -60,9 +60,10 @@ fn line(it: &Finding, gpu: Option<u32>) -> String {
         (Kind::Growth, Some(resource), Some(slope)) => format!("{} {slope}", resource.name()),
         (kind, _, _) => kind.name().to_owned(),
     };
-    let pieces = [Some(what), Some(it.cause.id().to_owned()), it.forecast()];
-    let said: Vec<String> = pieces.into_iter().flatten().collect();
-    format!("{}: {}: {}", it.severity.name(), place.join(", "), said.join(", "))
+    let cause = Some(it.cause.id().to_owned()).filter(|id| *id != what);
+    let said: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
+    let pieces = [it.severity.name().to_owned(), place.join(", "), said.join(", ")];
+    pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
 fn environment(it: &Finding, gpu: Option<u32>) -> Vec<(&'static str, String)> {

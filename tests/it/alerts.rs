@@ -98,7 +98,7 @@ fn an_allocation_that_failed_is_told_also_when_it_was_the_end() {
     steps(&mut story, 1..=20, |_| 20 * GIB);
     let oom = Oom { step: Some(20), tried: Some(80 << 30), device_free: Some(1 << 30), ..Oom::default() };
     story.line(0, Line::Oom(oom)).line(0, Line::Bye(Bye::default())).say(Fact::Second);
-    assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom, oom"]);
+    assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom"]);
 }
 
 /// Only the object carries what others wrote, and there JSON escapes it.
