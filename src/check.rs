@@ -140,7 +140,18 @@ impl Verdict {
         }
     }
 
+    /// How the command ended is its own affair: `run` passes its exit code on.
+    fn note_end(&mut self) {
+        let words = match self.session.job.map(|it| (it.code, it.signal)) {
+            Some((_, Some(signal))) => format!("the command was killed by signal {signal}"),
+            Some((Some(code @ 1..), None)) => format!("the command ended with exit code {code}"),
+            _ => return,
+        };
+        self.notes.push(words);
+    }
+
     fn judge(&mut self, limits: &Limits) {
+        self.note_end();
         self.judge_steps();
         let worst = self.findings.iter().filter(|it| limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));

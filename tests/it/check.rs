@@ -256,6 +256,23 @@ fn a_recording_whose_writer_was_killed_is_judged_and_a_damaged_one_is_not() {
 }
 
 #[test]
+fn how_the_command_ended_is_noted_and_not_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let ends = [((Some(0), None), None), ((Some(3), None), Some("exit code 3")), ((None, Some(9)), Some("signal 9"))];
+    for ((code, signal), word) in ends {
+        let path = dir.path().join("ended.jsonl");
+        let mut lines = lines_of(HEALTHY, |_| {});
+        let closed = lines.pop().unwrap();
+        let mut end = String::new();
+        encode(&Event { at: Stamp(u64::MAX / 2), fact: Fact::JobEnded { code, signal } }, &mut end);
+        fs::write(&path, lines.concat() + &end + &closed).unwrap();
+        let (exit, json) = judged(&path, &[]);
+        assert_eq!((exit, json["notes"].as_array().unwrap().len()), (0, usize::from(word.is_some())), "{json:#}");
+        assert!(word.is_none_or(|it| json["notes"][0].as_str().unwrap().contains(it)), "{json:#}");
+    }
+}
+
+#[test]
 fn names_from_a_recording_move_no_cursor() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("\u{1b}[31m\u{202e}.jsonl.zst");
