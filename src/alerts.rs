@@ -13,7 +13,7 @@ use crate::{
     },
 };
 pub use message::Message;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a finding still asks for something to be done: it lasts, and so does its process. What a process ran
 /// out of memory with stays, and when none lives any more, what they ended with is what there is to see.
@@ -53,6 +53,32 @@ impl News {
         let matters = |it: &&Finding| it.severity >= Severity::Warning && is_open(it, session) && is_caught_up(it);
         let news = findings.all.iter().filter(matters).filter(|it| self.told.insert(identity(it)));
         news.map(|it| Message::new(it, session)).collect()
+    }
+}
+
+/// Which findings of any severity were raised and which were resolved, each told once.
+#[derive(Clone, Debug, Default)]
+pub struct Edges {
+    active: BTreeMap<Identity, bool>,
+}
+
+impl Edges {
+    /// What changed since it was asked last: `raised` or `resolved`, and the finding.
+    pub fn at<'a>(&mut self, findings: &'a Findings) -> Vec<(&'static str, &'a Finding)> {
+        let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
+        self.active.retain(|it, _| known.contains(it));
+        let mut out = Vec::new();
+        for it in &findings.all {
+            let before = self.active.insert(identity(it), it.is_active());
+            match (before, it.is_active()) {
+                (None | Some(false), true) => out.push(("raised", it)),
+                // One that came and went between two looks is told whole.
+                (None, false) => out.extend([("raised", it), ("resolved", it)]),
+                (Some(true), false) => out.push(("resolved", it)),
+                _ => {}
+            }
+        }
+        out
     }
 }
 

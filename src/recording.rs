@@ -19,6 +19,7 @@ pub use frames::Place;
 use own::{OWN_TYPES, Own, Stamped};
 pub use read::{Fault, Reader};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// The format that this release writes, and the newest that it reads.
@@ -70,6 +71,19 @@ pub fn encode_header(header: &Header) -> String {
 /// The last line, its newline included.
 pub fn encode_closed(closed: &Closed) -> String {
     tagged("closed", closed)
+}
+
+/// An alert that was raised or resolved, as a line, its newline included: `type` (`alert`), `at_us`, `edge`, and what
+/// the finding says of itself. It is for tools that read the file; a replay finds the same alerts again by itself.
+pub fn encode_alert(at: Stamp, edge: &str, finding: Map<String, Value>) -> String {
+    let mut object = Map::new();
+    object.insert("type".to_owned(), "alert".into());
+    object.insert("at_us".to_owned(), at.0.into());
+    object.insert("edge".to_owned(), edge.into());
+    object.extend(finding);
+    let mut line = Value::from(object).to_string();
+    line.push('\n');
+    line
 }
 
 /// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers

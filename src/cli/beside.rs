@@ -2,17 +2,14 @@
 
 use super::record::{header, keep};
 use crate::{
-    alerts::News,
+    alerts::{Edges, News},
     config::{self, OnAlert},
     event::{Event, Fact},
     findings::findings,
     launch::{self, job::Ended},
+    recording::encode_alert,
     session::Session,
-    sink::{
-        follow::follow,
-        hook::{Hook, Outcome},
-        record::Recorder,
-    },
+    sink::{follow::follow, hook::Hook, record::Recorder},
     source::Sources,
     text::Foreign,
 };
@@ -27,39 +24,17 @@ pub(super) fn beside(started: launch::Started, on_alert: &OnAlert) {
     let launch::Started { run, over, .. } = started;
     // There is no place to say what fails: standard output and error are the job's.
     let recorder = start_recording(&run).ok();
-    let alarm = on_alert.hook().ok().flatten().map(Alarm::new);
-    if recorder.is_some() || alarm.is_some() {
-        let _ = follow_job(&run, over, recorder, alarm);
+    let hook = on_alert.hook().ok().flatten();
+    if recorder.is_some() || hook.is_some() {
+        let watch =
+            Watch { recorder, hook, session: Session::default(), edges: Edges::default(), news: News::default() };
+        let _ = watch.follow_job(&run, over);
     }
 }
 
 fn start_recording(run: &str) -> Result<Recorder> {
     let (_, file) = keep(run)?;
     Ok(Recorder::start(file, &header())?)
-}
-
-fn follow_job(run: &str, over: Receiver<Ended>, recorder: Option<Recorder>, mut alarm: Option<Alarm>) -> Result<()> {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
-    super::runtime()?.block_on(async {
-        let mut sources = Sources::start(config::job_sources(run));
-        let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
-        let hear = |event: &Event| {
-            if let Some(recorder) = &recorder {
-                recorder.offer(event);
-            }
-            if let Some(alarm) = &mut alarm {
-                alarm.hear(event);
-            }
-        };
-        follow(&mut sources, stop, hear).await;
-    });
-    recorder.map(Recorder::finish);
-    if let Some(complaint) = alarm.map(Alarm::finish).and_then(|it| it.complaint()) {
-        // The job is over, and its terminal is free.
-        super::say(format_args!("{}", Foreign::new(complaint)));
-    }
-    Ok(())
 }
 
 fn ended(how: Ended) -> Fact {
@@ -69,19 +44,38 @@ fn ended(how: Ended) -> Fact {
     }
 }
 
-/// Watches for alerts where nobody looks.
-struct Alarm {
+/// Watches where nobody looks: what happens is recorded with the alerts it raises, and a program is told of them.
+struct Watch {
+    recorder: Option<Recorder>,
+    hook: Option<Hook>,
     session: Session,
+    edges: Edges,
     news: News,
-    hook: Hook,
 }
 
-impl Alarm {
-    fn new(hook: Hook) -> Self {
-        Self { session: Session::default(), news: News::default(), hook }
+impl Watch {
+    fn follow_job(mut self, run: &str, over: Receiver<Ended>) -> Result<()> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
+        super::runtime()?.block_on(async {
+            let mut sources = Sources::start(config::job_sources(run));
+            let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
+            follow(&mut sources, stop, |event| self.hear(event)).await;
+        });
+        // What ended the job is told too.
+        self.tell();
+        self.recorder.map(Recorder::finish);
+        if let Some(complaint) = self.hook.and_then(|it| it.finish(PATIENCE).complaint()) {
+            // The job is over, and its terminal is free.
+            super::say(format_args!("{}", Foreign::new(complaint)));
+        }
+        Ok(())
     }
 
     fn hear(&mut self, event: &Event) {
+        if let Some(recorder) = &self.recorder {
+            recorder.offer(event);
+        }
         self.session.apply(event);
         if event.fact == Fact::Second {
             self.tell();
@@ -89,14 +83,16 @@ impl Alarm {
     }
 
     fn tell(&mut self) {
-        for message in self.news.at(&self.session, &findings(&self.session)) {
-            self.hook.offer(message);
+        let found = findings(&self.session);
+        if let Some(recorder) = &self.recorder {
+            for (edge, it) in self.edges.at(&found) {
+                recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
+            }
         }
-    }
-
-    /// What ended the job is told too.
-    fn finish(mut self) -> Outcome {
-        self.tell();
-        self.hook.finish(PATIENCE)
+        if let Some(hook) = &mut self.hook {
+            for message in self.news.at(&self.session, &found) {
+                hook.offer(message);
+            }
+        }
     }
 }

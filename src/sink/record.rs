@@ -25,9 +25,16 @@ const SYNC_EVERY: Duration = Duration::from_secs(10);
 const FRAME_AGE_MAX: Duration = Duration::from_secs(60);
 const FRAME_BYTES_MAX: u64 = 256 << 10;
 
+/// What waits to be written.
+enum Item {
+    Event(Event),
+    /// A line that is not an event, its newline included: readers make their own of what it says.
+    Line(String),
+}
+
 /// A recording being written.
 pub struct Recorder {
-    queue: Option<SyncSender<Event>>,
+    queue: Option<SyncSender<Item>>,
     thread: Option<JoinHandle<()>>,
     state: Arc<State>,
 }
@@ -54,19 +61,28 @@ impl Recorder {
     /// When the header cannot be written: a full disk is told before the job starts.
     pub fn start(file: File, header: &Header) -> io::Result<Self> {
         let state = Arc::new(State::default());
-        let (queue, events) = sync_channel(QUEUE);
+        let (queue, items) = sync_channel(QUEUE);
         let mut writing = Writing::new(file);
         writing.line(&encode_header(header))?;
         writing.flush()?;
         let shared = Arc::clone(&state);
-        let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &events, &shared))?;
+        let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &items, &shared))?;
         Ok(Self { queue: Some(queue), thread: Some(thread), state })
     }
 
     /// Hands over an event; never waits. What finds the queue full is counted and the count is recorded.
     pub fn offer(&self, event: &Event) {
+        self.hand_over(Item::Event(event.clone()));
+    }
+
+    /// The same for an alert's line, as [`encode_alert`](crate::recording::encode_alert) makes it.
+    pub fn offer_line(&self, line: String) {
+        self.hand_over(Item::Line(line));
+    }
+
+    fn hand_over(&self, item: Item) {
         let Some(queue) = &self.queue else { return };
-        if let Err(TrySendError::Full(_)) = queue.try_send(event.clone()) {
+        if let Err(TrySendError::Full(_)) = queue.try_send(item) {
             self.state.lost.fetch_add(1, Relaxed);
         }
     }
@@ -99,21 +115,22 @@ impl Drop for Recorder {
 }
 
 /// Writes until the queue ends. After a fault it goes on emptying the queue and writes nothing more.
-fn record(writing: Writing, events: &Receiver<Event>, state: &State) {
-    if let Err(trouble) = write_all(writing, events, state) {
+fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
+    if let Err(trouble) = write_all(writing, items, state) {
         *state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(&trouble));
-        events.iter().for_each(drop);
+        items.iter().for_each(drop);
     }
 }
 
-fn write_all(mut writing: Writing, events: &Receiver<Event>, state: &State) -> io::Result<()> {
+fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io::Result<()> {
     let syncer = Syncer::start(&writing.file)?;
     let mut lost = 0;
     let mut flush_at = Instant::now() + FLUSH_EVERY;
     let mut sync_at = Instant::now() + SYNC_EVERY;
     loop {
-        match events.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
-            Ok(event) => writing.event(&event)?,
+        match items.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
+            Ok(Item::Event(event)) => writing.event(&event)?,
+            Ok(Item::Line(line)) => writing.line(&line)?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }

@@ -5,7 +5,8 @@ use crate::{
     story::{GIB, MIB, Story, counters, hostile},
 };
 use gpuwatch::{
-    alerts::{Message, News},
+    alerts::{Edges, Message, News},
+    analysis::episode::Resource,
     event::{
         Fact, Line, ProbeId,
         wire::{Bye, Device, Hello, History, Live, Oom},
@@ -353,6 +354,34 @@ fn run_tells_a_program_with_no_viewer_open() {
     let told = fs::read_to_string(told).unwrap();
     let object: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&object["kind"], &object["cause"]), (&Value::from("growth"), &Value::from("tensors-retained")));
+
+    // The recording has the same alert, as it came, for tools that read it.
+    let store = home.path().join("gpuwatch/recordings");
+    let file = fs::read_dir(store).unwrap().next().unwrap().unwrap().path();
+    let lines = String::from_utf8(zstd::decode_all(fs::File::open(&file).unwrap()).unwrap()).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let raised = lines.iter().filter(|it| it["type"] == "alert" && it["edge"] == "raised");
+    let raised: Vec<&Value> = raised.filter(|it| it["resource"] == object["resource"]).collect();
+    assert_eq!(raised.len(), 1, "{raised:#?}");
+    assert_eq!((&raised[0]["cause"], &raised[0]["first_alert_step"]), (&object["cause"], &object["first_alert_step"]));
+    assert_eq!(lines.last().unwrap()["type"], "closed");
+}
+
+#[test]
+fn edges_are_told_once_and_what_ended_between_two_looks_is_told_whole() {
+    let mut story = one_rank();
+    steps(&mut story, 1..=600, |step| 20 * GIB + step * MIB);
+    let told = |edges: &mut Edges, story: &Story| {
+        let found = findings(&story.session());
+        edges.at(&found).into_iter().map(|(edge, it)| (edge, it.resource)).collect::<Vec<_>>()
+    };
+    let mut edges = Edges::default();
+    assert!(told(&mut edges, &story).contains(&("raised", Some(Resource::Allocated))));
+    assert_eq!(told(&mut edges, &story), []);
+    steps(&mut story, 601..=6000, |_| 20 * GIB + 600 * MIB);
+    assert!(told(&mut edges, &story).contains(&("resolved", Some(Resource::Allocated))));
+    let late = told(&mut Edges::default(), &story).into_iter().filter(|it| it.1 == Some(Resource::Allocated));
+    assert_eq!(late.map(|it| it.0).collect::<Vec<_>>(), ["raised", "resolved"]);
 }
 
 #[test]
