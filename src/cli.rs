@@ -4,6 +4,8 @@
 mod beside;
 /// What is recorded, and where.
 mod record;
+/// A report, into a file.
+mod report;
 
 use crate::{
     analysis::cause::Cause,
@@ -162,6 +164,16 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         format: export::Format,
     },
+    /// Write a run into one file: a page that needs nothing else, or JSON.
+    #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
+    Report {
+        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// The file to make: JSON where it ends in .json, else a page; it must not be there yet.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
     /// Compare two runs; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
     Diff {
@@ -260,6 +272,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
             out.flush()?;
             Ok(0)
         }
+        Some(Command::Report { files, output }) => report::write(files, &output),
         Some(Command::Diff { first, second, tolerance, json }) => {
             let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
             let diff = both.map(|(first, second)| diff::diff(&first.tape, &second.tape, tolerance));

@@ -79,6 +79,9 @@ pub mod recordings;
 /// `gpuwatch export`: a recording as a table.
 pub mod export;
 
+/// `gpuwatch report`: a run in one file, to be read later.
+pub mod report;
+
 /// `gpuwatch diff`: two runs side by side.
 pub mod diff;
 

@@ -18,6 +18,7 @@ mod pty;
 mod record;
 mod recordings;
 mod replay;
+mod report;
 mod roundtrip;
 mod rows;
 mod screens;

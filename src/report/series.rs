@@ -1,0 +1,169 @@
+//! Memory of a device over a whole run in a bounded number of points: what is left out lies lower than what is kept.
+
+use crate::{
+    event::{DeviceId, Event, Fact, Line},
+    session::Session,
+    units::{Bytes, Stamp},
+};
+use std::collections::BTreeMap;
+
+/// Points of one series are between half of this and this, once there are so many.
+const POINTS: usize = 2000;
+
+/// Devices that are followed.
+const DEVICES: usize = 64;
+
+/// What was held at once, bytes; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Point {
+    /// The end of the time that it stands for.
+    pub(super) at: Stamp,
+    /// The highest step by then.
+    pub(super) step: Option<u64>,
+    /// Live allocations of all probed processes together: the highest of that time, as are the others.
+    pub(super) allocated: Option<u64>,
+    /// What their allocators held.
+    pub(super) reserved: Option<u64>,
+    /// Free parts of split segments.
+    pub(super) stuck: Option<u64>,
+    /// What the driver saw in use, by whomever.
+    pub(super) used: Option<u64>,
+}
+
+impl Point {
+    fn merge(&mut self, later: &Self) {
+        self.at = later.at;
+        self.step = self.step.max(later.step);
+        self.allocated = self.allocated.max(later.allocated);
+        self.reserved = self.reserved.max(later.reserved);
+        self.stuck = self.stuck.max(later.stuck);
+        self.used = self.used.max(later.used);
+    }
+}
+
+/// The points of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// In the order of time.
+    pub(super) points: Vec<Point>,
+    /// So many readings make a point.
+    pub(super) stride: u64,
+    /// Readings in the last point.
+    filled: u64,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { points: Vec::new(), stride: 1, filled: 1 }
+    }
+}
+
+impl Series {
+    fn push(&mut self, point: Point) {
+        match self.points.last_mut() {
+            Some(last) if self.filled < self.stride => {
+                last.merge(&point);
+                self.filled += 1;
+            }
+            _ => {
+                self.points.push(point);
+                self.filled = 1;
+            }
+        }
+        if self.points.len() > POINTS {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let odd = self.points.len() % 2 == 1;
+        self.points = self
+            .points
+            .chunks(2)
+            .filter_map(|pair| {
+                let (first, rest) = pair.split_first()?;
+                let mut merged = *first;
+                for later in rest {
+                    merged.merge(later);
+                }
+                Some(merged)
+            })
+            .collect();
+        // The last point has no other half yet, or has what its two halves had.
+        self.filled += if odd { 0 } else { self.stride };
+        self.stride *= 2;
+    }
+}
+
+/// The series of every device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    /// By device.
+    pub(super) devices: BTreeMap<DeviceId, Series>,
+}
+
+impl Timeline {
+    /// Takes an event that the session has taken.
+    pub(super) fn apply(&mut self, event: &Event, session: &Session) {
+        let device = match &event.fact {
+            Fact::Memory { device, .. } => Some(device),
+            Fact::Probe { probe, line } => match &**line {
+                Line::Sample(sample) => session
+                    .process(*probe)
+                    .and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device).map(|on| &on.device)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(device) = device else { return };
+        if self.devices.len() < DEVICES || self.devices.contains_key(device) {
+            let point = now(session, device, event.at);
+            self.devices.entry(device.clone()).or_default().push(point);
+        }
+    }
+}
+
+fn now(session: &Session, device: &DeviceId, at: Stamp) -> Point {
+    let mut point = Point { at, ..Point::default() };
+    for (_, on) in session.on_device(device).filter(|(process, _)| process.is_alive()) {
+        let add = |sum: &mut Option<u64>, value: Option<u64>| {
+            *sum = value.map_or(*sum, |it| Some(sum.unwrap_or(0).saturating_add(it)));
+        };
+        add(&mut point.allocated, on.counters.allocated);
+        add(&mut point.reserved, on.counters.reserved);
+        add(&mut point.stuck, on.counters.inactive_split);
+        point.step = point.step.max(on.step);
+    }
+    let figures = session.device(device).and_then(crate::session::device::Device::figures);
+    point.used = figures.map(|it| it.used).map(|Bytes(it)| it);
+    point
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_comes_points_are_bounded_in_order_and_keep_the_highest(values in prop::collection::vec(0_u64..1000, 1..20_000)) {
+            let mut series = Series::default();
+            for (at, value) in values.iter().enumerate() {
+                let at = Stamp(at as u64);
+                series.push(Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() });
+            }
+            prop_assert!(series.points.len() <= POINTS);
+            prop_assert!(series.points.windows(2).all(|it| it[0].at < it[1].at));
+            let highest = series.points.iter().filter_map(|it| it.allocated).max();
+            prop_assert_eq!(highest, values.iter().copied().max());
+            let last = series.points.last().unwrap();
+            prop_assert_eq!(last.at.0, values.len() as u64 - 1);
+            // Each point stands for as many readings as every other one, but for the last.
+            let mut at = 0;
+            for point in &series.points[..series.points.len() - 1] {
+                prop_assert_eq!(point.at.0 + 1 - at, series.stride);
+                at = point.at.0 + 1;
+            }
+        }
+    }
+}
