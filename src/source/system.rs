@@ -79,10 +79,21 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
 
 /// When a process started, in clock ticks since boot: with its number, its identity.
 pub fn start_ticks(pid: u32) -> Option<u64> {
+    Some(state_and_start(pid)?.1)
+}
+
+/// When a process started, unless it has ended: nobody may have asked a zombie how.
+pub(super) fn runs_since(pid: u32) -> Option<u64> {
+    state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
+}
+
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold blanks and brackets, so fields are counted from the last bracket.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
 }
 
 /// Who owns a process; `None` when it is gone.
@@ -121,5 +132,18 @@ mod tests {
         assert!(own.argv[0].raw().contains("gpuwatch"), "{:?}", own.argv);
         assert!(!own.contained);
         assert_eq!(process(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_zombie_runs_no_more() {
+        let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        // Its end of the pipe closes as it ends.
+        std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
+        while runs_since(child.id()).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(start_ticks(child.id()).is_some(), "nobody asked how it ended");
+        child.wait().unwrap();
+        assert_eq!(start_ticks(child.id()), None);
     }
 }

@@ -13,6 +13,7 @@ use gpuwatch_probe::{
     wire::{Device, Edge},
 };
 use std::{
+    cell::{Cell, RefCell},
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::{
@@ -130,10 +131,9 @@ fn a_real_probe_is_found_and_read_from_its_first_step() {
 fn hostile_input_closes_that_connection_with_a_named_reason() {
     let oversized = [b"{\"type\":\"mark\",\"name\":\"".as_slice(), &vec![b'x'; 2 << 20]].concat();
     let after_hello = |bytes: &[u8]| [lines(&[HELLO]), bytes.to_vec()].concat();
-    let cases: [(&str, Vec<u8>, &str); 8] = [
+    let cases: [(&str, Vec<u8>, &str); 7] = [
         ("garbage", b"\x00\x01garbage\n".to_vec(), "not of the wire"),
         ("no-hello", lines(&[&sample(1)]), "did not begin with a hello"),
-        ("other", lines(&[&HELLO.replace("\"protocol\":1", "\"protocol\":9")]), "speaks protocol 9"),
         ("half", after_hello(b"{\"type\":\"sam"), "ended inside a line"),
         ("oversized", after_hello(&oversized), "longer than 1 MiB"),
         ("latin", after_hello(b"{\"type\":\"mark\",\"at_us\":1,\"name\":\"\xe4\"}\n"), "not UTF-8"),
@@ -157,6 +157,41 @@ fn hostile_input_closes_that_connection_with_a_named_reason() {
     // What could not be read is named by its socket, as it has no other name.
     let garbage = words(&events).into_iter().find(|it| it.contains("garbage.sock")).unwrap();
     assert!(garbage.contains("the connection was closed"), "{garbage}");
+}
+
+/// It closes the connection before it ends, as a probe may whose questions nobody answers.
+#[test]
+fn another_version_is_named_while_its_process_lives_and_no_longer() {
+    let dir = directory();
+    let hello = HELLO.replace("\"protocol\":1", "\"protocol\":9");
+    let serve = "import socket, sys\n\
+        s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\n\
+        c, _ = s.accept(); c.sendall(sys.argv[2].encode() + b'\\n'); c.close(); s.close(); sys.stdin.read()";
+    let mut job = Command::new("python3");
+    job.args(["-I", "-S", "-c", serve]).arg(dir.path().join("1.sock")).arg(hello).stdin(Stdio::piped());
+    let job = RefCell::new(job.spawn().unwrap());
+    let heard = |events: &[Event]| events.iter().position(|it| matches!(it.fact, Fact::Probe { .. }));
+    let seconds = |events: &[Event]| events.iter().filter(|it| matches!(it.fact, Fact::Second)).count();
+    let lives = |events: &[Event]| {
+        events.iter().fold(Session::default(), |mut session, it| {
+            session.apply(it);
+            session
+        })
+    };
+    let ended = Cell::new(false);
+    let events = watch(&[dir.path()], |events| {
+        let life = lives(events).processes.first().map(|it| it.life.clone());
+        let told = heard(events).is_some_and(|it| seconds(&events[it..]) >= 3);
+        if told && !ended.replace(true) {
+            assert_eq!(life, Some(Life::Incompatible { protocol: 9 }));
+            // Nobody asks how it ended: a zombie does not live.
+            job.borrow_mut().kill().unwrap();
+        }
+        matches!(life, Some(Life::Gone { .. }))
+    });
+    assert!(ended.get(), "it was alive: {events:#?}");
+    assert!(words(&events).iter().any(|it| it.contains("it spoke protocol 9")), "{:?}", words(&events));
+    job.borrow_mut().wait().unwrap();
 }
 
 #[test]

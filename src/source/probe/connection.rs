@@ -4,7 +4,7 @@ use super::{Identity, Known, directory::Socket};
 use crate::{
     event::{Fact, Line, ProbeId},
     recording::stamp_of,
-    source::{Teller, now},
+    source::{Teller, now, system},
     text::Foreign,
 };
 use gpuwatch_probe::{
@@ -12,15 +12,19 @@ use gpuwatch_probe::{
     wire::{LINE_MAX, PROTOCOL},
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with};
-use std::{io, os::unix::net, path::Path};
+use std::{io, os::unix::net, path::Path, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     sync::mpsc,
+    time::sleep,
 };
 
 /// The kernel's stand-in for users that this namespace does not know: nobody in particular.
 const OVERFLOW_UID: u32 = 65534;
+
+/// Between two looks whether a process still runs.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A connected socket and who is at its other end.
 pub(super) struct Stream {
@@ -147,9 +151,11 @@ impl Lines<'_> {
                     return End::Unheard;
                 }
                 if theirs != PROTOCOL {
-                    let why =
-                        format!("it speaks protocol {theirs}, this gpuwatch speaks {PROTOCOL}: update the older one");
-                    return fault(why, true);
+                    last_as_long(input, pid).await;
+                    let why = format!(
+                        "it has ended; it spoke protocol {theirs}, this gpuwatch speaks {PROTOCOL}: update the older one"
+                    );
+                    return fault(why, pid.is_none());
                 }
                 continue;
             }
@@ -172,6 +178,23 @@ impl Lines<'_> {
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
         self.teller.tell_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
+    }
+}
+
+/// Waits for the end of a process whose lines are not understood: it is to be named while it lives, and its probe
+/// may close the connection earlier.
+async fn last_as_long(mut input: BufReader<UnixStream>, pid: Option<u32>) {
+    let alive = || system::runs_since(pid?);
+    let since = alive();
+    loop {
+        match input.fill_buf().await.map(<[u8]>::len) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => input.consume(read),
+        }
+    }
+    drop(input);
+    while since.is_some() && alive() == since {
+        sleep(ASK_EVERY).await;
     }
 }
 
