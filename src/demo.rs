@@ -1,10 +1,12 @@
 //! `gpuwatch demo`: seeded simulated jobs through the real probe and its real socket, so that the demo is the
 //! product and not a drawing.
 //!
-//! Four ranks are four processes. Only what a driver would say is made up, from what the probes said.
+//! Four ranks are four processes. Only what a driver would say is made up, from what the probes said, and when the
+//! steps were that lie behind the ranks at the first look.
 
 mod driver;
 pub mod job;
+mod past;
 
 use crate::{
     event::{DriverState, Event, Fact},
@@ -49,7 +51,7 @@ impl Demo {
         }
         tokio::spawn(async move {
             let mut driver = Driver::default();
-            while let Some(event) = sources.events.recv().await {
+            while let Some(event) = sources.events.recv().await.map(past::paced) {
                 // The driver of the demo is our own.
                 let derived = driver.after(&event);
                 let kept = !matches!(event.fact, Fact::Driver(DriverState::Off));

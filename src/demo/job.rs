@@ -20,7 +20,10 @@ const GIB: u64 = 1 << 30;
 const SEGMENT: u64 = 20 * MIB;
 
 /// Steps that are already behind the job when the first viewer looks.
-const HEAD_START: u64 = 240;
+pub(super) const HEAD_START: u64 = 240;
+
+/// Steps a second, unless told otherwise.
+pub(super) const RATE: u32 = 8;
 
 /// What a rank does with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -66,7 +69,7 @@ pub struct Job {
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub devices: Vec<u32>,
     /// Steps a second.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = RATE)]
     pub rate: u32,
     /// Where its socket goes.
     #[arg(long)]

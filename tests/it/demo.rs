@@ -18,7 +18,7 @@ fn without_a_terminal_the_demo_is_text_with_ladders_that_sum_to_the_total() {
         assert!(text.contains(&format!("rank {rank}, pid ")), "{text}");
     }
     assert_eq!(text.matches("\n    total         140.4 GiB").count(), 4, "{text}");
-    assert!(text.contains("+4.00 MiB/step"), "{text}");
+    assert!(text.contains("warning: +4.00 MiB/step"), "it is full in three quarters of an hour: {text}");
     assert!(text.contains("no probe"), "the other tenant is seen by the driver alone: {text}");
 }
 
