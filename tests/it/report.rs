@@ -27,7 +27,7 @@ fn hostile(dir: &Path) -> PathBuf {
     let mut lines = lines_of(SCALARS, |line| {
         if let Line::Hello(it) = line {
             it.argv = vec!["train.py".to_owned(), NASTY.to_owned()];
-            it.host = NASTY.to_owned();
+            it.host = NASTY.into();
             it.framework = Some(NASTY.to_owned());
             it.allocator_conf = Some(NASTY.to_owned());
         }
