@@ -3,6 +3,9 @@
 /// Recordings: the event stream on disk.
 pub mod record;
 
+/// A recording's file and its frames.
+pub mod writing;
+
 /// Where recordings are kept, and for how long.
 pub mod store;
 

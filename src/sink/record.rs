@@ -2,14 +2,13 @@
 
 use crate::{
     event::{Event, Fact},
-    recording::{Closed, Header, encode, encode_closed, encode_header, redact::redact},
+    recording::{Closed, Header, encode_closed, encode_header},
+    sink::writing::Writing,
     text::Foreign,
-    units::Stamp,
 };
 use std::{
     fs::File,
-    io::{self, Write},
-    os::unix::fs::MetadataExt,
+    io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,8 +21,6 @@ use std::{
 const QUEUE: usize = 8192;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(10);
-const FRAME_AGE_MAX: Duration = Duration::from_secs(60);
-const FRAME_BYTES_MAX: u64 = 256 << 10;
 
 /// What waits to be written.
 enum Item {
@@ -62,9 +59,9 @@ impl Recorder {
     pub fn start(file: File, header: &Header) -> io::Result<Self> {
         let state = Arc::new(State::default());
         let (queue, items) = sync_channel(QUEUE);
-        let mut writing = Writing::new(file);
+        let mut writing = Writing::new(file, Instant::now());
         writing.line(&encode_header(header))?;
-        writing.flush()?;
+        writing.flush(Instant::now())?;
         let shared = Arc::clone(&state);
         let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &items, &shared))?;
         Ok(Self { queue: Some(queue), thread: Some(thread), state })
@@ -123,7 +120,7 @@ fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
 }
 
 fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io::Result<()> {
-    let syncer = Syncer::start(&writing.file)?;
+    let syncer = Syncer::start(writing.file())?;
     let mut lost = 0;
     let mut flush_at = Instant::now() + FLUSH_EVERY;
     let mut sync_at = Instant::now() + SYNC_EVERY;
@@ -141,99 +138,19 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
         let lost_now = state.lost.load(Relaxed);
         if lost_now > lost {
             let text = format!("the recording lost {} events here: the disk is too slow", lost_now - lost);
-            writing.event(&Event { at: writing.last, fact: Fact::Notice(Foreign::new(text)) })?;
+            writing.event(&Event { at: writing.last(), fact: Fact::Notice(Foreign::new(text)) })?;
             lost = lost_now;
         }
-        writing.flush()?;
+        writing.flush(now)?;
         flush_at = now + FLUSH_EVERY;
         if now >= sync_at {
             syncer.ask();
             sync_at = now + SYNC_EVERY;
         }
     }
-    writing.line(&encode_closed(&Closed { at_us: writing.last, lost: state.lost.load(Relaxed) }))?;
+    writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: state.lost.load(Relaxed) }))?;
     let file = writing.finish()?;
     file.sync_data()
-}
-
-/// The open file and its current frame.
-struct Writing {
-    file: File,
-    frame: Option<zstd::Encoder<'static, Counted>>,
-    began: Instant,
-    dirty: bool,
-    last: Stamp,
-    text: String,
-}
-
-impl Writing {
-    fn new(file: File) -> Self {
-        Self { file, frame: None, began: Instant::now(), dirty: false, last: Stamp(0), text: String::new() }
-    }
-
-    fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.last = event.at;
-        let mut text = std::mem::take(&mut self.text);
-        text.clear();
-        encode(&redact(event), &mut text);
-        let written = if text.is_empty() { Ok(()) } else { self.line(&text) };
-        self.text = text;
-        written
-    }
-
-    fn line(&mut self, line: &str) -> io::Result<()> {
-        if self.frame.is_none() {
-            let mut frame = zstd::Encoder::new(Counted { file: self.file.try_clone()?, bytes: 0 }, 1)?;
-            frame.include_checksum(true)?;
-            self.frame = Some(frame);
-            self.began = Instant::now();
-        }
-        self.dirty = true;
-        self.frame.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes()))
-    }
-
-    /// Ends the block, and the frame when it is old or large enough.
-    fn flush(&mut self) -> io::Result<()> {
-        if self.dirty {
-            self.dirty = false;
-            if let Some(frame) = &mut self.frame {
-                frame.flush()?;
-            }
-            if self.file.metadata()?.nlink() == 0 {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
-            }
-        }
-        let old = self.began.elapsed() >= FRAME_AGE_MAX;
-        if let Some(frame) = self.frame.take_if(|it| old || it.get_ref().bytes >= FRAME_BYTES_MAX) {
-            frame.finish()?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<File> {
-        if let Some(frame) = self.frame.take() {
-            frame.finish()?;
-        }
-        Ok(self.file)
-    }
-}
-
-/// The file, counting what this frame put there.
-struct Counted {
-    file: File,
-    bytes: u64,
-}
-
-impl Write for Counted {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(buf)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// `fdatasync` on a thread of its own: it may take seconds, and the queue would fill meanwhile.

@@ -142,12 +142,17 @@ fn labels() -> Vec<Label> {
     paths.iter().map(|it| serde_json::from_slice(&fs::read(it).unwrap()).unwrap()).collect()
 }
 
+/// Every trace's file.
+pub(crate) fn traces() -> Vec<PathBuf> {
+    labels().iter().map(|it| folder().join(format!("{}.jsonl.zst", it.trace))).collect()
+}
+
 fn events(label: &Label) -> Vec<Event> {
     read(&folder().join(format!("{}.jsonl.zst", label.trace)))
 }
 
 /// The lines of a trace as a session is told them: a process that was started anew is another one.
-fn read(trace: &Path) -> Vec<Event> {
+pub(crate) fn read(trace: &Path) -> Vec<Event> {
     let lines = BufReader::new(zstd::Decoder::new(fs::File::open(trace).unwrap()).unwrap()).lines();
     let (mut at, mut restarts, mut pid) = (Stamp(0), 0, None);
     lines

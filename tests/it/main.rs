@@ -16,6 +16,7 @@ mod namespaces;
 mod nvml;
 mod pty;
 mod record;
+mod recording_cost;
 mod recordings;
 mod replay;
 mod report;

@@ -1,0 +1,146 @@
+//! What a recording costs: bytes per step, and the time of the thread that writes it.
+//!
+//! `GPUWATCH_BENCHMARK=full cargo test --release --test it recording_cost -- --nocapture` holds it to its budget.
+
+use crate::{check::header, corpus};
+use gpuwatch::{
+    event::{
+        Event, Fact, Line, ProbeId,
+        wire::{Edge, Sample},
+    },
+    recording::{Closed, encode_closed},
+    sink::writing::Writing,
+    units::Stamp,
+};
+use rustix::time::{ClockId, clock_gettime};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Where the clock of a machine stands that was not just booted, µs.
+const BOOTED_US: u64 = 987_654_321_012;
+
+/// Writes events in the order of their time as a recorder does that hears them then: flushed each second.
+pub(crate) fn record(path: &Path, events: &[Event]) {
+    let begun = Instant::now();
+    let from = events.first().map_or(Stamp(0), |it| it.at);
+    let mut writing = Writing::new(File::create_new(path).unwrap(), begun);
+    writing.line(&header()).unwrap();
+    let mut second = 0;
+    for event in events {
+        while event.at.since(from) >= (second + 1) * 1_000_000 {
+            second += 1;
+            writing.flush(begun + Duration::from_secs(second)).unwrap();
+        }
+        writing.event(event).unwrap();
+    }
+    writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: 0 })).unwrap();
+    writing.finish().unwrap();
+}
+
+/// A trace of the corpus as a probe tells it, at so many steps a second.
+fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
+    let lines = corpus::read(trace);
+    let samples: Vec<&Sample> = lines.iter().filter_map(sample).take(steps).collect();
+    let (first, last) = (samples[0].at_us, samples[samples.len() - 1].at_us);
+    let (steps, took) = (samples.len() as u64 - 1, (last - first) * a_second);
+    let mut seq = 0;
+    let mut events = Vec::new();
+    let mut tell = |at_us, line| {
+        events.push(Event { at: Stamp(at_us), fact: Fact::Probe { probe: ProbeId(rank), line: Box::new(line) } });
+    };
+    let Fact::Probe { line: hello, .. } = &lines[0].fact else { panic!("a trace begins with its hello") };
+    tell(BOOTED_US, (**hello).clone());
+    for it in samples {
+        seq += 1;
+        // The steps keep what their times jitter by.
+        let at_us = BOOTED_US + 1_000 + (it.at_us - first) * steps * 1_000_000 / took;
+        let mut row = Sample { seq: Some(seq), at_us, ..it.clone() };
+        // Between steps only are these read.
+        let counters = &mut row.counters;
+        for absent in [
+            &mut counters.pinned_active,
+            &mut counters.pinned_reserved,
+            &mut counters.device_free,
+            &mut counters.device_total,
+        ] {
+            *absent = None;
+        }
+        tell(at_us, Line::Sample(row));
+    }
+    events
+}
+
+fn sample(event: &Event) -> Option<&Sample> {
+    let Fact::Probe { line, .. } = &event.fact else { return None };
+    match &**line {
+        Line::Sample(it) if it.edge == Edge::Step => Some(it),
+        _ => None,
+    }
+}
+
+fn is_full() -> bool {
+    std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
+}
+
+/// Bytes a step of a file with one process: the whole file's, its header and what ended it included.
+#[test]
+fn a_step_takes_few_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces: Vec<_> = corpus::traces().into_iter().step_by(if is_full() { 1 } else { 4 }).collect();
+    for (a_second, most) in [(1, 45.0), (10, 24.0)] {
+        let size = |trace: &PathBuf| {
+            let path = dir.path().join(trace.file_name().unwrap());
+            let events = told(trace, 0, a_second, 400);
+            record(&path, &events);
+            let bytes = fs::metadata(&path).unwrap().len();
+            fs::remove_file(&path).unwrap();
+            bytes as f64 / (events.len() - 1) as f64
+        };
+        let mut sizes: Vec<f64> = traces.iter().map(size).collect();
+        sizes.sort_by(f64::total_cmp);
+        let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
+        let within = sizes.iter().filter(|it| **it <= most).count() as f64 / sizes.len() as f64;
+        let (least, worst) = (sizes[0], sizes[sizes.len() - 1]);
+        println!(
+            "{a_second} steps a second: {mean:.1} bytes a step in {} loops ({least:.1} to {worst:.1}), {:.0} % within {most}",
+            sizes.len(),
+            within * 100.0
+        );
+        assert!(mean <= most && within >= 0.75, "{mean:.1} bytes a step, {within:.2} within {most}");
+        // Lengths that vary move every counter in every step.
+        assert!(worst <= most * 1.5, "{worst:.1} bytes a step");
+    }
+}
+
+#[test]
+fn eight_ranks_of_a_hundred_steps_a_second_cost_little_to_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = corpus::traces();
+    let mut events: Vec<Event> =
+        traces.iter().step_by(9).zip(0..8).flat_map(|(trace, rank)| told(trace, rank, 100, 400)).collect();
+    events.sort_by_key(|it| it.at);
+    let seconds = events[events.len() - 1].at.since(events[0].at) as f64 / 1e6;
+    let (rounds, most) = if is_full() { (10, 2.0) } else { (1, 20.0) };
+    let begun = of_thread();
+    for round in 0..rounds {
+        record(&dir.path().join(format!("{round}.jsonl.zst")), &events);
+    }
+    let percent = of_thread().saturating_sub(begun).as_secs_f64() / (seconds * f64::from(rounds)) * 100.0;
+    let bytes = fs::metadata(dir.path().join("0.jsonl.zst")).unwrap().len();
+    let rate = events.len() as f64 / seconds;
+    println!(
+        "{rate:.0} lines a second: {percent:.2} % of one core, {:.1} bytes a line",
+        bytes as f64 / events.len() as f64
+    );
+    assert!(rate > 600.0, "{rate:.0} lines a second");
+    assert!(percent <= most, "{percent:.2} % of one core");
+}
+
+/// The processor's time of this thread.
+fn of_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
+}
