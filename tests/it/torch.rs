@@ -1,46 +1,43 @@
 //! The PyTorch that the tests share, and simulated machines for it to train on.
 
-use rustix::fs::{FlockOperation, flock};
+use crate::venv::Venv;
 use simgpu::Machine;
 use std::{
-    env,
     ffi::OsStr,
-    fs::{self, File},
-    io::{self, Write},
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::OnceLock,
 };
 use tempfile::TempDir;
 
-/// What the tests' Python holds: PyTorch's CUDA wheel, and what it needs that is not NVIDIA's.
-const PACKAGES: [&str; 11] = [
-    "torch==2.15.0",
-    "filelock==4.2.11",
-    "fsspec==2026.9.0",
-    "jinja2==3.1.6",
-    "markupsafe==3.0.4",
-    "mpmath==1.3.0",
-    "networkx==3.6.1",
-    "numpy==2.4.6",
-    "setuptools==84.2.1",
-    "sympy==1.14.0",
-    "typing-extensions==4.16.0",
-];
+/// PyTorch's CUDA wheel, and what it needs that is not NVIDIA's.
+static TORCH: Venv = Venv {
+    variable: "GPUWATCH_TEST_VENV",
+    name: "venv-torch-2.15.0",
+    holds: "PyTorch 2.15.0 (a download of about 600 MB)",
+    packages: &[
+        "torch==2.15.0",
+        "filelock==4.2.11",
+        "fsspec==2026.9.0",
+        "jinja2==3.1.6",
+        "markupsafe==3.0.4",
+        "mpmath==1.3.0",
+        "networkx==3.6.1",
+        "numpy==2.4.6",
+        "setuptools==84.2.1",
+        "sympy==1.14.0",
+        "typing-extensions==4.16.0",
+    ],
+    python: OnceLock::new(),
+};
 
 /// The machine that tests use unless they say otherwise.
 pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";
 
-/// A Python with PyTorch 2.15.0: the one that `GPUWATCH_TEST_VENV` names, else one that is made once in the build
-/// directory.
+/// The Python with PyTorch.
 pub(crate) fn python() -> PathBuf {
-    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
-    PYTHON
-        .get_or_init(|| match env::var_os("GPUWATCH_TEST_VENV").filter(|it| !it.is_empty()) {
-            Some(venv) => Path::new(&venv).join("bin/python"),
-            None => made_once(&target().join("venv-torch-2.15.0")),
-        })
-        .clone()
+    TORCH.python().to_owned()
 }
 
 /// A machine with one H200.
@@ -109,36 +106,7 @@ pub(crate) fn libraries() -> &'static Path {
     })
 }
 
-fn target() -> PathBuf {
+/// The build directory.
+pub(crate) fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned()
-}
-
-/// Makes the environment, unless it stands already; one that was left half made is made anew. Test processes that come
-/// to it at the same time wait for each other.
-fn made_once(venv: &Path) -> PathBuf {
-    let python = venv.join("bin/python");
-    let complete = venv.join("complete");
-    let lock = File::create(venv.with_extension("lock")).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    if fs::read_to_string(&complete).is_ok_and(|it| it == PACKAGES.join("\n")) {
-        return python;
-    }
-    // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
-    let say = |text: &str| {
-        let _ = writeln!(io::stderr(), "{text}");
-    };
-    say(&format!(
-        "gpuwatch's tests: making {} with PyTorch 2.15.0 (a download of about 600 MB, once) …",
-        venv.display()
-    ));
-    if venv.exists() {
-        fs::remove_dir_all(venv).unwrap();
-    }
-    stdout(&Command::new("python3").args(["-m", "venv"]).arg(venv).output().expect("python3 with its module venv"));
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]).args(PACKAGES);
-    stdout(&pip.output().unwrap());
-    fs::write(complete, PACKAGES.join("\n")).unwrap();
-    say("gpuwatch's tests: PyTorch is ready.");
-    python
 }

@@ -1,0 +1,25 @@
+"""Reads a recording with pandas, DuckDB and zstandard, and prints how many samples each sees, and what they add up to."""
+
+import json
+import sys
+
+import duckdb
+import pandas
+import zstandard
+
+path = sys.argv[1]
+said = {}
+
+frame = pandas.read_json(path, lines=True, compression="zstd")
+samples = frame[frame["type"] == "sample"]
+said["pandas"] = {"samples": len(samples), "allocated": int(samples["allocated"].astype("int64").sum())}
+
+query = "select count(*), sum(allocated) from read_json_auto(?, compression = 'zstd') where type = 'sample'"
+count, allocated = duckdb.execute(query, [path]).fetchone()
+said["duckdb"] = {"samples": count, "allocated": int(allocated)}
+
+with zstandard.open(path, "rt") as lines:
+    rows = [row for row in map(json.loads, lines) if row["type"] == "sample"]
+said["zstandard"] = {"samples": len(rows), "allocated": sum(row["allocated"] for row in rows)}
+
+print(json.dumps(said))

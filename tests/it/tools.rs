@@ -1,0 +1,101 @@
+//! Recordings are read by tools that know nothing of gpuwatch: the real ones, from the package registry.
+
+use crate::{corpus, recording_cost::record, torch, venv::Venv};
+use gpuwatch::{
+    event::{Event, Fact, Line},
+    recording::{Entry, Reader},
+};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+static TOOLS: Venv = Venv {
+    variable: "GPUWATCH_TOOLS_VENV",
+    name: "venv-tools",
+    holds: "pandas, DuckDB and zstandard (a download of about 60 MB)",
+    packages: &["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"],
+    python: OnceLock::new(),
+};
+
+/// How many samples, and what they had allocated together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    samples: u64,
+    allocated: u64,
+}
+
+impl Figures {
+    /// As our own reader has them.
+    fn of(path: &Path) -> Self {
+        let mut figures = Self::default();
+        for entry in Reader::new(File::open(path).unwrap()).unwrap() {
+            if let Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) = entry.unwrap()
+                && let Line::Sample(it) = *line
+            {
+                figures.samples += 1;
+                figures.allocated += it.counters.allocated.unwrap_or(0);
+            }
+        }
+        figures
+    }
+
+    fn said(json: &Value) -> Self {
+        let number = |name: &str| json[name].as_u64().unwrap_or_else(|| panic!("{name} in {json}"));
+        Self { samples: number("samples"), allocated: number("allocated") }
+    }
+}
+
+/// Three loops of the corpus one after the other, so that the recording has several frames.
+fn recording(path: &Path) -> Figures {
+    let mut events = Vec::new();
+    for trace in corpus::traces().iter().step_by(23) {
+        events.extend(corpus::read(trace));
+    }
+    events.sort_by_key(|it| it.at);
+    record(path, &events);
+    let frames = fs::read(path).unwrap().windows(4).filter(|it| *it == [0x28, 0xb5, 0x2f, 0xfd]).count();
+    assert!(frames > 3, "a reader of one frame would not do: {frames}");
+    let figures = Figures::of(path);
+    assert_eq!(figures.samples, events.iter().filter(|it| is_sample(it)).count() as u64);
+    figures
+}
+
+fn is_sample(event: &Event) -> bool {
+    matches!(&event.fact, Fact::Probe { line, .. } if matches!(**line, Line::Sample(_)))
+}
+
+#[test]
+fn pandas_duckdb_and_zstandard_read_what_we_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl.zst");
+    let ours = recording(&path);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/python/tools.py");
+    let said = torch::stdout(&Command::new(TOOLS.python()).arg(script).arg(&path).output().unwrap());
+    let said: Value = serde_json::from_str(&said).unwrap();
+    for tool in ["pandas", "duckdb", "zstandard"] {
+        assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
+    }
+}
+
+/// What README promises, on machines that have both programs.
+#[test]
+fn zstdcat_and_jq_read_what_we_read() {
+    let has = |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !has("zstdcat") || !has("jq") {
+        println!("zstdcat or jq is not installed: the wheels read the same bytes");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl.zst");
+    let ours = recording(&path);
+    let mut zstdcat = Command::new("zstdcat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let sum = "[inputs | select(.type == \"sample\").allocated] | {samples: length, allocated: add}";
+    let jq = Command::new("jq").args(["-nc", sum]).stdin(zstdcat.stdout.take().unwrap()).output().unwrap();
+    assert!(zstdcat.wait().unwrap().success());
+    let said: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
+    assert_eq!(Figures::said(&said), ours);
+}

@@ -1,0 +1,64 @@
+//! Python environments that the tests make for themselves, once, in the build directory.
+
+use crate::torch::{stdout, target};
+use rustix::fs::{FlockOperation, flock};
+use std::{
+    env,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+/// A Python with packages.
+pub(crate) struct Venv {
+    /// The environment variable that names one which stands already.
+    pub(crate) variable: &'static str,
+    /// Its directory's name in the build directory.
+    pub(crate) name: &'static str,
+    /// What is told while it is made: what it holds, and how much that is to download.
+    pub(crate) holds: &'static str,
+    /// Every package of it with its version: nothing else is installed.
+    pub(crate) packages: &'static [&'static str],
+    /// Where it is, once somebody asked.
+    pub(crate) python: OnceLock<PathBuf>,
+}
+
+impl Venv {
+    /// Its program: the one that the variable names, else one that is made once in the build directory.
+    pub(crate) fn python(&self) -> &Path {
+        self.python.get_or_init(|| match env::var_os(self.variable).filter(|it| !it.is_empty()) {
+            Some(venv) => Path::new(&venv).join("bin/python"),
+            None => self.made_once(&target().join(self.name)),
+        })
+    }
+
+    /// Makes the environment, unless it stands already; one that was left half made is made anew. Test processes that
+    /// come to it at the same time wait for each other.
+    fn made_once(&self, venv: &Path) -> PathBuf {
+        let python = venv.join("bin/python");
+        let complete = venv.join("complete");
+        // Names hold dots, so the ending is added and not replaced.
+        let lock = File::create(venv.with_file_name(format!("{}.lock", self.name))).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        if fs::read_to_string(&complete).is_ok_and(|it| it == self.packages.join("\n")) {
+            return python;
+        }
+        // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
+        let say = |text: &str| {
+            let _ = writeln!(io::stderr(), "{text}");
+        };
+        say(&format!("gpuwatch's tests: making {} with {}, once …", venv.display(), self.holds));
+        if venv.exists() {
+            fs::remove_dir_all(venv).unwrap();
+        }
+        stdout(&Command::new("python3").args(["-m", "venv"]).arg(venv).output().expect("python3 with its module venv"));
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]).args(self.packages);
+        stdout(&pip.output().unwrap());
+        fs::write(complete, self.packages.join("\n")).unwrap();
+        say(&format!("gpuwatch's tests: {} is ready.", venv.display()));
+        python
+    }
+}
