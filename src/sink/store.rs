@@ -82,7 +82,13 @@ impl Store {
 /// # Errors
 /// When it exists or cannot be made.
 pub fn open_new(path: &Path) -> io::Result<fs::File> {
-    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    made.map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => {
+            io::Error::new(e.kind(), "it exists already and is not written over: name another file")
+        }
+        _ => e,
+    })
 }
 
 /// `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`: sorting by name is sorting by time.

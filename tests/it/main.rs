@@ -10,6 +10,7 @@ mod demo;
 mod diff;
 mod explain;
 mod export;
+mod formats;
 mod harmless;
 mod launch;
 mod namespaces;

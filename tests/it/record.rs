@@ -51,7 +51,7 @@ fn push(probe: &Probe, step: u64) {
 }
 
 /// `gpuwatch record` on the sockets of one directory.
-fn recorder(sockets: &Path, arguments: &[&str], state: &Path) -> Child {
+pub(crate) fn recorder(sockets: &Path, arguments: &[&str], state: &Path) -> Child {
     Command::new(PROGRAM)
         .args(["record", "--no-nvml"])
         .args(arguments)
@@ -62,7 +62,7 @@ fn recorder(sockets: &Path, arguments: &[&str], state: &Path) -> Child {
         .unwrap()
 }
 
-fn own_directory() -> tempfile::TempDir {
+pub(crate) fn own_directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     dir

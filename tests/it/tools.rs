@@ -1,6 +1,6 @@
 //! Recordings are read by tools that know nothing of gpuwatch: the real ones, from the package registry.
 
-use crate::{corpus, recording_cost::record, torch, venv::Venv};
+use crate::{corpus, formats, recording_cost::record, torch, venv::Venv};
 use gpuwatch::{
     event::{Event, Fact, Line},
     recording::{Entry, Reader},
@@ -8,7 +8,7 @@ use gpuwatch::{
 use serde_json::Value;
 use std::{
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
 };
@@ -68,16 +68,23 @@ fn is_sample(event: &Event) -> bool {
     matches!(&event.fact, Fact::Probe { line, .. } if matches!(**line, Line::Sample(_)))
 }
 
+/// A long recording, and one with every type of line.
+fn recordings(dir: &Path) -> Vec<(PathBuf, Figures)> {
+    let (long, real) = (dir.join("a.jsonl.zst"), formats::fixture());
+    let figures = recording(&long);
+    vec![(long, figures), (real.clone(), Figures::of(&real))]
+}
+
 #[test]
 fn pandas_duckdb_and_zstandard_read_what_we_read() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.jsonl.zst");
-    let ours = recording(&path);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/python/tools.py");
-    let said = torch::stdout(&Command::new(TOOLS.python()).arg(script).arg(&path).output().unwrap());
-    let said: Value = serde_json::from_str(&said).unwrap();
-    for tool in ["pandas", "duckdb", "zstandard"] {
-        assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
+    for (path, ours) in recordings(dir.path()) {
+        let said = torch::stdout(&Command::new(TOOLS.python()).arg(&script).arg(&path).output().unwrap());
+        let said: Value = serde_json::from_str(&said).unwrap();
+        for tool in ["pandas", "duckdb", "zstandard"] {
+            assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
+        }
     }
 }
 
@@ -90,12 +97,12 @@ fn zstdcat_and_jq_read_what_we_read() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.jsonl.zst");
-    let ours = recording(&path);
-    let mut zstdcat = Command::new("zstdcat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
-    let sum = "[inputs | select(.type == \"sample\").allocated] | {samples: length, allocated: add}";
-    let jq = Command::new("jq").args(["-nc", sum]).stdin(zstdcat.stdout.take().unwrap()).output().unwrap();
-    assert!(zstdcat.wait().unwrap().success());
-    let said: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
-    assert_eq!(Figures::said(&said), ours);
+    for (path, ours) in recordings(dir.path()) {
+        let mut zstdcat = Command::new("zstdcat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+        let sum = "[inputs | select(.type == \"sample\").allocated] | {samples: length, allocated: add}";
+        let jq = Command::new("jq").args(["-nc", sum]).stdin(zstdcat.stdout.take().unwrap()).output().unwrap();
+        assert!(zstdcat.wait().unwrap().success());
+        let said: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
+        assert_eq!(Figures::said(&said), ours);
+    }
 }
