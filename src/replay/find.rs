@@ -13,6 +13,7 @@ use std::{
     cmp::Reverse,
     fs::{self, File},
     io::{self, Read, Seek},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
@@ -126,6 +127,12 @@ fn stdin() -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether it begins as what gzip makes.
+fn is_gzip(file: &File) -> bool {
+    let mut first = [0; 2];
+    file.read_exact_at(&mut first, 0).is_ok() && first == [0x1f, 0x8b]
+}
+
 /// The header, and the id of the first run that is told of.
 fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     let mut header = None;
@@ -141,6 +148,9 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
                 }
             }
             Ok(Entry::Closed(_) | Entry::Unknown) => {}
+            Err(Fault::NotALine { line: 1, .. }) if is_gzip(file) => {
+                bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`")
+            }
             Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
             // What was read before the end of a cut file is there.
             Err(_) if events > 0 => break,

@@ -190,6 +190,7 @@ fn files_that_cannot_be_replayed_are_named_with_the_reason() {
     for (name, bytes, reason) in [
         ("empty", &b""[..], "it is empty"),
         ("notes", b"hello\n", "it is no recording"),
+        ("packed", b"\x1f\x8b\x08\0 and so on", "it is packed by gzip: unpack it"),
         ("newer", newer.as_bytes(), "use a newer one"),
         ("header", header().as_bytes(), "nothing happened"),
     ] {
