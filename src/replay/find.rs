@@ -135,6 +135,9 @@ fn is_gzip(file: &File) -> bool {
 
 /// The header, and the id of the first run that is told of.
 fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
+    if is_gzip(file) {
+        bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`");
+    }
     let mut header = None;
     let mut events = 0;
     let mut entries = Reader::new(file)?;
@@ -148,9 +151,6 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
                 }
             }
             Ok(Entry::Closed(_) | Entry::Unknown) => {}
-            Err(Fault::NotALine { line: 1, .. }) if is_gzip(file) => {
-                bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`")
-            }
             Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
             // What was read before the end of a cut file is there.
             Err(_) if events > 0 => break,
