@@ -1,18 +1,21 @@
-//! Alerts: which findings are open, and which of them a person is to be told of, each once.
+//! Alerts: which findings are open, what the user asked of them, and which a person is to be told of, each once.
 
 /// What a person or a program is told.
 mod message;
+/// What the user asks of alerts by their names.
+mod policy;
 
 use crate::{
     analysis::{episode::Resource, severity::Severity},
     event::ProbeId,
-    findings::{Finding, Findings, Kind},
+    findings::{Finding, Findings, Kind, Standing},
     session::{
         Session,
         process::{Life, Process},
     },
 };
 pub use message::Message;
+pub use policy::{Name, Policy};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a finding still asks for something to be done: it lasts, and so does its process. What a process ran
@@ -25,9 +28,10 @@ pub fn is_open(it: &Finding, session: &Session) -> bool {
     it.is_active() && !is_over()
 }
 
-/// How many are open of a severity.
+/// How many are open of a severity, without those that are expected.
 pub fn open(session: &Session, findings: &Findings, severity: Severity) -> usize {
-    findings.all.iter().filter(|it| it.severity == severity && is_open(it, session)).count()
+    let counts = |it: &&Finding| it.severity == severity && !it.is_allowed() && is_open(it, session);
+    findings.all.iter().filter(counts).count()
 }
 
 /// What a person was told of. What is no longer remembered of a session is forgotten here too.
@@ -40,7 +44,7 @@ pub struct News {
 type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
 
 impl News {
-    /// What is open, matters at least as a warning, and was not told before. To be asked on the grid of events,
+    /// What is open, matters at least as a warning, is neither silenced nor allowed, and was not told before. To be asked on the grid of events,
     /// at each [`Fact::Second`](crate::event::Fact::Second), so that it does not depend on when pictures are drawn.
     ///
     /// What a process's backlog shows waits until it is over: it may have ended there as well.
@@ -50,7 +54,8 @@ impl News {
         let is_caught_up = |it: &Finding| {
             session.process(it.probe).is_some_and(|it| !matches!(it.life, Life::Found | Life::CatchingUp))
         };
-        let matters = |it: &&Finding| it.severity >= Severity::Warning && is_open(it, session) && is_caught_up(it);
+        let is_wanted = |it: &Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
+        let matters = |it: &&Finding| is_wanted(it) && is_open(it, session) && is_caught_up(it);
         let news = findings.all.iter().filter(matters).filter(|it| self.told.insert(identity(it)));
         news.map(|it| Message::new(it, session)).collect()
     }

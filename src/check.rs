@@ -9,8 +9,9 @@ pub use limits::{FailOn, Limits, Peak, share};
 pub use peaks::{DevicePeaks, Peaks};
 
 use crate::{
+    alerts::Policy,
     analysis::fragmentation::is_expandable,
-    findings::{Finding, Kind, findings},
+    findings::{Finding, Kind},
     recording::Fault,
     replay::{
         self,
@@ -30,7 +31,7 @@ pub struct Verdict {
     pub doubts: Vec<String>,
     /// What else is to be known.
     pub notes: Vec<String>,
-    /// What was found: the worst first.
+    /// What was found: the worst first, what is allowed at the end.
     pub findings: Vec<Finding>,
     /// The highest figures.
     pub peaks: Peaks,
@@ -73,8 +74,8 @@ impl Outcome {
     }
 }
 
-/// Reads a tape to its end and judges it.
-pub fn check(tape: &Tape, limits: &Limits) -> Verdict {
+/// Reads a tape to its end and judges it, all but what is allowed.
+pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
     let mut verdict = Verdict::default();
     let mut cursor = tape.play();
     let mut began = None;
@@ -89,7 +90,7 @@ pub fn check(tape: &Tape, limits: &Limits) -> Verdict {
     for (track, ending) in tape.tracks.iter().zip(endings) {
         verdict.ends(&track.name, &ending, track.header.is_some());
     }
-    verdict.findings = findings(&verdict.session).all;
+    verdict.findings = policy.findings(&verdict.session).all;
     verdict.judge(limits);
     verdict
 }
@@ -153,7 +154,7 @@ impl Verdict {
     fn judge(&mut self, limits: &Limits) {
         self.note_end();
         self.judge_steps();
-        let worst = self.findings.iter().filter(|it| limits.are_hit_by(it));
+        let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
         if let Some(most) = limits.max_growth {
             self.judge_growth(most);
@@ -192,7 +193,7 @@ impl Verdict {
     }
 
     fn judge_growth(&mut self, most: u64) {
-        let over = self.findings.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        let over = self.findings.iter().filter(|it| it.kind == Kind::Growth && it.is_active() && !it.is_allowed());
         let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
         let words = |it: &Finding| {
             format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))

@@ -2,12 +2,15 @@
 
 /// What is done beside a job.
 mod beside;
+/// What a verdict comes to.
+mod judge;
 /// What is recorded, and where.
 mod record;
 /// A report, into a file.
 mod report;
 
 use crate::{
+    alerts::Policy,
     analysis::cause::Cause,
     check,
     config::{self, OnAlert, Watching},
@@ -54,6 +57,8 @@ struct Live {
     watching: Watching,
     #[command(flatten)]
     look: Look,
+    #[command(flatten)]
+    config: config::File,
     /// Ring the terminal's bell, once for each alert from warning on.
     #[arg(long)]
     bell: bool,
@@ -81,6 +86,8 @@ enum Command {
     Run {
         #[command(flatten)]
         on_alert: OnAlert,
+        #[command(flatten)]
+        config: config::File,
         /// The job and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -119,6 +126,8 @@ enum Command {
         files: Vec<PathBuf>,
         #[command(flatten)]
         look: Look,
+        #[command(flatten)]
+        config: config::File,
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
@@ -137,6 +146,8 @@ enum Command {
         format: Format,
         #[command(flatten)]
         limits: check::Limits,
+        #[command(flatten)]
+        config: config::File,
     },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
@@ -150,6 +161,8 @@ enum Command {
         /// As JSON (schema 1).
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        config: config::File,
     },
     /// Write a recording as a table: a row for each sample of each rank.
     #[command(
@@ -173,6 +186,8 @@ enum Command {
         /// The file to make: JSON where it ends in .json, else a page; it must not be there yet.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        #[command(flatten)]
+        config: config::File,
     },
     /// Compare two runs; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
@@ -236,7 +251,7 @@ pub fn main() -> u8 {
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
             say(format_args!("{}", Foreign::new(format!("{e:#}"))));
-            1
+            if e.is::<config::Fault>() { 2 } else { 1 }
         }
     }
 }
@@ -244,24 +259,25 @@ pub fn main() -> u8 {
 fn dispatch(cli: Cli) -> Result<u8> {
     match cli.command {
         None => view(&cli.live),
-        Some(Command::Run { on_alert, command }) => {
-            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert)))
+        Some(Command::Run { on_alert, config, command }) => {
+            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &config)))
         }
         Some(Command::Env { shell }) => Ok(launch::env(shell)),
         Some(Command::Demo { seed, look }) => show_demo(seed, &look),
         Some(Command::Record { output, watching }) => record::record(output, &watching),
-        Some(Command::Replay { files, look }) => replay(files, &look),
+        Some(Command::Replay { files, look, config }) => replay(files, &look, config.read()?),
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
             Ok(0)
         }
-        Some(Command::Check { files, json, format, limits }) => {
-            Ok(judge(files, json || format == Format::Json, &limits))
+        Some(Command::Check { files, json, format, limits, config }) => {
+            Ok(judge::judge(files, json || format == Format::Json, &limits, &config.read()?))
         }
-        Some(Command::Recordings { directory, last, json }) => {
+        Some(Command::Recordings { directory, last, json, config }) => {
+            let policy = config.read()?;
             let directory = directory.map_or_else(store, Ok)?;
-            recordings::list(&directory, last, &source::host(), json, &mut io::stdout().lock())?;
+            recordings::list(&directory, last, &source::host(), &policy, json, &mut io::stdout().lock())?;
             Ok(0)
         }
         Some(Command::Export { files, format }) => {
@@ -272,7 +288,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
             out.flush()?;
             Ok(0)
         }
-        Some(Command::Report { files, output }) => report::write(files, &output),
+        Some(Command::Report { files, output, config }) => report::write(files, &output, &config.read()?),
         Some(Command::Diff { first, second, tolerance, json }) => {
             let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
             let diff = both.map(|(first, second)| diff::diff(&first.tape, &second.tape, tolerance));
@@ -293,7 +309,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
 
 /// The live view; where there is no screen for it, the same facts once, as text.
 fn view(live: &Live) -> Result<u8> {
-    let theme = theme(&live.look)?;
+    let (theme, policy) = (theme(&live.look)?, live.config.read()?);
     runtime()?.block_on(async {
         let mut sources = Sources::start(live.watching.sources());
         if !term::is_screen() {
@@ -305,7 +321,7 @@ fn view(live: &Live) -> Result<u8> {
             return Ok(0);
         }
         let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()? };
-        let end = live::watch(&mut sources.events, &theme, &telling).await?;
+        let end = live::watch(&mut sources.events, &theme, policy, &telling).await?;
         if let Some(hook) = telling.hook {
             hook.finish(HOOK_PATIENCE);
         }
@@ -323,28 +339,8 @@ fn show_demo(seed: u64, look: &Look) -> Result<u8> {
             return Ok(0);
         }
         // What is simulated alarms nobody.
-        Ok(code(live::watch(&mut demo.events, &theme, &Telling::default()).await?))
+        Ok(code(live::watch(&mut demo.events, &theme, Policy::default(), &Telling::default()).await?))
     })
-}
-
-fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits) -> u8 {
-    let verdict = match named(files) {
-        Ok(found) => {
-            found.notes.iter().for_each(|it| say(format_args!("{it}")));
-            check::check(&found.tape, limits)
-        }
-        Err(e) => check::unreadable(format!("{e:#}")),
-    };
-    let text = if json { verdict.json() } else { verdict.text() };
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has gone away knows enough: the exit code says the rest.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            say(format_args!("cannot write the verdict: {e}"));
-            check::Outcome::Unjudged.code()
-        }
-        _ => verdict.outcome().code(),
-    }
 }
 
 /// Where `gpuwatch run` keeps its recordings.
@@ -360,7 +356,7 @@ fn named(mut files: Vec<PathBuf>) -> Result<Found> {
     find(&files)
 }
 
-fn replay(files: Vec<PathBuf>, look: &Look) -> Result<u8> {
+fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result<u8> {
     let theme = theme(look)?;
     let found = named(files)?;
     found.notes.iter().for_each(|it| say(format_args!("{it}")));
@@ -369,7 +365,7 @@ fn replay(files: Vec<PathBuf>, look: &Look) -> Result<u8> {
             "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
         );
     }
-    runtime()?.block_on(async { Ok(code(player::play(found.tape, &theme).await?)) })
+    runtime()?.block_on(async { Ok(code(player::play(found.tape, &theme, policy).await?)) })
 }
 
 fn theme(look: &Look) -> Result<Theme> {

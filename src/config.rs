@@ -1,4 +1,7 @@
-//! Options from flags over environment over defaults, as each room wants them.
+//! Options from flags over environment over the user's file over defaults, as each room wants them.
+
+/// The user's file.
+mod file;
 
 use crate::{
     sink::hook::{self, Hook, Program},
@@ -6,6 +9,7 @@ use crate::{
     theme::{self, ColorDepth, Theme},
 };
 use anyhow::{Context, Result, bail};
+pub use file::{Fault, File};
 use rustix::fs::{Access, access};
 use std::{env, ffi::OsString, io, path::Path, time::Duration};
 

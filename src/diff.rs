@@ -1,6 +1,7 @@
 //! `gpuwatch diff`: two runs side by side, and whether the second needs more.
 
 use crate::{
+    alerts::Policy,
     check::{Limits, Verdict, check},
     event::{
         Fact, Line,
@@ -65,7 +66,12 @@ struct Run {
 impl Run {
     fn read(tape: &Tape) -> Self {
         let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
-        let mut run = Self { verdict: check(tape, &nothing), allocated: BTreeMap::new(), retries: None, ooms: None };
+        let mut run = Self {
+            verdict: check(tape, &nothing, &Policy::default()),
+            allocated: BTreeMap::new(),
+            retries: None,
+            ooms: None,
+        };
         let mut cursor = tape.play();
         while let Some((_, event)) = cursor.next_by(Stamp(u64::MAX)) {
             if let Fact::Probe { line, .. } = &event.fact

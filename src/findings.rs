@@ -20,7 +20,7 @@ use crate::{
     },
     units::{Bytes, Stamp},
 };
-pub use finding::{Finding, Kind};
+pub use finding::{Finding, Kind, Standing};
 
 /// What a session means.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -28,7 +28,7 @@ pub mod session;
 /// Every analysis of one session, at its own now.
 pub mod findings;
 
-/// Which findings are open, and which are news.
+/// Which findings are open, which are expected or silenced, and which are news.
 pub mod alerts;
 
 /// The recording's format: events as lines, lines in frames.
@@ -55,7 +55,7 @@ pub mod keys;
 /// What is seen.
 pub mod view;
 
-/// Options from flags, environment and defaults.
+/// Options from flags, environment, the user's file and defaults.
 pub mod config;
 
 /// The terminal: taken, given back.

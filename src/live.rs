@@ -1,9 +1,9 @@
 //! `gpuwatch`: the live view's loop. Select, fold the whole batch, draw at the picture's own pace.
 
 use crate::{
-    alerts::News,
+    alerts::{News, Policy},
     event::{Event, Fact},
-    findings::{Findings, findings},
+    findings::Findings,
     keys,
     session::Session,
     sink::hook::Hook,
@@ -59,15 +59,15 @@ pub enum End {
     Signal(i32),
 }
 
-/// Shows what is told until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
+/// Shows what is told until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, telling: &Telling) -> io::Result<End> {
+pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, policy: Policy, telling: &Telling) -> io::Result<End> {
     let mut signals = signals()?;
     let mut screen = Screen::take()?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture::default();
+    let mut picture = Picture { policy, ..Picture::default() };
     let mut batch = Vec::with_capacity(BATCH);
     let mut frame = interval(FRAME);
     frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -113,6 +113,7 @@ pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, telling: &Tellin
 #[derive(Default)]
 struct Picture {
     session: Session,
+    policy: Policy,
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<(Session, Findings)>>,
@@ -131,7 +132,7 @@ impl Picture {
             if !self.ui.frozen {
                 self.frozen = None;
             } else if self.frozen.is_none() {
-                self.frozen = Some(Box::new((self.session.clone(), findings(&self.session))));
+                self.frozen = Some(Box::new((self.session.clone(), self.policy.findings(&self.session))));
             }
         }
     }
@@ -141,7 +142,7 @@ impl Picture {
         if !telling.bell && !telling.notify && telling.hook.is_none() {
             return Ok(());
         }
-        let news = self.news.at(&self.session, &findings(&self.session));
+        let news = self.news.at(&self.session, &self.policy.findings(&self.session));
         if telling.bell && !news.is_empty() {
             screen.ring()?;
         }
@@ -172,7 +173,7 @@ impl Picture {
         if let Some(frozen) = &self.frozen {
             screen.draw(|it| scroll_most = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;
         } else {
-            let findings = findings(&self.session);
+            let findings = self.policy.findings(&self.session);
             screen.draw(|it| scroll_most = view::draw(it, &self.session, &findings, ui, theme))?;
         }
         self.ui.scroll = self.ui.scroll.min(scroll_most);

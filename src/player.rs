@@ -1,7 +1,7 @@
 //! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
 
 use crate::{
-    findings::findings,
+    alerts::Policy,
     keys,
     live::{self, End},
     replay::{Progress, Replay, tape::Tape},
@@ -35,15 +35,16 @@ enum Said {
     Loaded(Box<Replay>),
 }
 
-/// Plays a tape until the user, a signal or the terminal ends it; it opens at its end. Needs a tokio runtime around it.
+/// Plays a tape until the user, a signal or the terminal ends it, alerts as the policy has them; it opens at its end.
+/// Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn play(tape: Tape, theme: &Theme) -> io::Result<End> {
+pub async fn play(tape: Tape, theme: &Theme, policy: Policy) -> io::Result<End> {
     let mut signals = live::signals()?;
     let mut screen = Screen::take()?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { total: tape.bytes(), ..Picture::default() };
+    let mut picture = Picture { total: tape.bytes(), policy, ..Picture::default() };
     let mut loading = load(tape)?;
     let mut frame = interval(FRAME);
     frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -109,6 +110,7 @@ struct Picture {
     read: u64,
     total: u64,
     replay: Option<Box<Replay>>,
+    policy: Policy,
     ui: Ui,
 }
 
@@ -147,7 +149,7 @@ impl Picture {
             Some(replay) => (replay.session(), Progress::Standing(replay.standing())),
             None => (&self.session, Progress::Loading { read: self.read, total: self.total }),
         };
-        let findings = findings(session);
+        let findings = self.policy.findings(session);
         let ui = &self.ui;
         let mut scroll_most = 0;
         screen.draw(|it| scroll_most = view::draw_replay(it, session, &findings, ui, theme, &progress))?;

@@ -1,6 +1,7 @@
 //! `gpuwatch recordings`: what was recorded, the newest first: when, what, how much, and how it went.
 
 use crate::{
+    alerts::Policy,
     check::{Limits, Verdict, check},
     findings::Finding,
     replay::find::{self, find},
@@ -57,11 +58,19 @@ struct Entry {
     trouble: Option<String>,
 }
 
-/// Lists a directory: the newest recordings, at most so many; each is written as soon as it was read.
+/// Lists a directory: the newest recordings, at most so many; each is written as soon as it was read. What the policy
+/// allows is marked, and comes last.
 ///
 /// # Errors
 /// When the directory cannot be read, or the list cannot be written.
-pub fn list(directory: &Path, most: usize, host: &str, json: bool, out: &mut impl Write) -> io::Result<()> {
+pub fn list(
+    directory: &Path,
+    most: usize,
+    host: &str,
+    policy: &Policy,
+    json: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let shown = Foreign::new(directory.to_string_lossy());
     let mut files = match find::files(directory) {
         Ok(files) => files,
@@ -71,7 +80,7 @@ pub fn list(directory: &Path, most: usize, host: &str, json: bool, out: &mut imp
     // Names begin with the time.
     files.reverse();
     let left = files.len().saturating_sub(most);
-    let entries = files.iter().take(most).map(|it| entry(it, host));
+    let entries = files.iter().take(most).map(|it| entry(it, host, policy));
     if json {
         let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
         let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});
@@ -91,7 +100,7 @@ pub fn list(directory: &Path, most: usize, host: &str, json: bool, out: &mut imp
     Ok(())
 }
 
-fn entry(path: &Path, host: &str) -> Entry {
+fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
     let about = fs::metadata(path).ok();
     let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len));
     let mut entry = Entry {
@@ -109,7 +118,7 @@ fn entry(path: &Path, host: &str) -> Entry {
             entry.started_unix_us = header.map(|it| it.started_unix_us);
             entry.host = header.map(|it| it.host.clone());
             let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
-            entry.verdict = check(&found.tape, &nothing);
+            entry.verdict = check(&found.tape, &nothing, policy);
             entry.state = if entry.verdict.closed {
                 State::Closed
             } else if about.is_some_and(|it| store::may_be_written(path, &it, host)) {
@@ -173,7 +182,7 @@ impl Entry {
             _ if self.state == State::Open => out.push("not closed: its writer was killed".to_owned()),
             _ => {}
         }
-        let told = |it: &Finding| format!("{}: {} ({})", it.severity.name(), it.kind.name(), it.cause.id());
+        let told = |it: &Finding| format!("{}: {} ({})", it.weight(), it.kind.name(), it.cause.id());
         out.extend(self.verdict.findings.iter().take(FINDINGS).map(told));
         let more = self.verdict.findings.len().saturating_sub(FINDINGS);
         if more > 0 {
@@ -189,7 +198,13 @@ impl Entry {
         let job = self.verdict.session.job.as_ref();
         let finding = |it: &Finding| {
             let state = if it.is_active() { "active" } else { "resolved" };
-            json!({"kind": it.kind.name(), "cause": it.cause.id(), "severity": it.severity.name(), "state": state})
+            json!({
+                "kind": it.kind.name(),
+                "cause": it.cause.id(),
+                "severity": it.severity.name(),
+                "standing": it.standing.name(),
+                "state": state,
+            })
         };
         json!({
             "file": self.name(),

@@ -65,7 +65,7 @@ pub(super) fn subject(it: &Finding) -> String {
 }
 
 fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
-    writeln!(out, "\n{}: {}", it.severity.name(), subject(it))?;
+    writeln!(out, "\n{}: {}", it.weight(), subject(it))?;
     let (since, told) = (it.place(it.since_step), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();

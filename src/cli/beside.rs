@@ -2,10 +2,9 @@
 
 use super::record::{header, keep};
 use crate::{
-    alerts::{Edges, News},
+    alerts::{Edges, News, Policy},
     config::{self, OnAlert},
     event::{Event, Fact},
-    findings::findings,
     launch::{self, job::Ended},
     recording::encode_alert,
     session::Session,
@@ -20,14 +19,18 @@ use std::{sync::mpsc::Receiver, thread, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Until the job is over.
-pub(super) fn beside(started: launch::Started, on_alert: &OnAlert) {
+pub(super) fn beside(started: launch::Started, on_alert: &OnAlert, config: &config::File) {
     let launch::Started { run, over, .. } = started;
     // There is no place to say what fails: standard output and error are the job's.
     let recorder = start_recording(&run).ok();
     let hook = on_alert.hook().ok().flatten();
-    if recorder.is_some() || hook.is_some() {
-        let watch =
-            Watch { recorder, hook, session: Session::default(), edges: Edges::default(), news: News::default() };
+    let (policy, fault) = match config.read() {
+        Ok(policy) => (policy, None),
+        Err(fault) => (Policy::default(), Some(fault)),
+    };
+    if recorder.is_some() || hook.is_some() || fault.is_some() {
+        let (session, edges, news) = Default::default();
+        let watch = Watch { recorder, hook, policy, fault, session, edges, news };
         let _ = watch.follow_job(&run, over);
     }
 }
@@ -48,6 +51,9 @@ fn ended(how: Ended) -> Fact {
 struct Watch {
     recorder: Option<Recorder>,
     hook: Option<Hook>,
+    policy: Policy,
+    /// Why there is no policy of the user's.
+    fault: Option<config::Fault>,
     session: Session,
     edges: Edges,
     news: News,
@@ -65,7 +71,8 @@ impl Watch {
         // What ended the job is told too.
         self.tell();
         self.recorder.map(Recorder::finish);
-        if let Some(complaint) = self.hook.and_then(|it| it.finish(PATIENCE).complaint()) {
+        let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
+        for complaint in fault.into_iter().chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint())) {
             // The job is over, and its terminal is free.
             super::say(format_args!("{}", Foreign::new(complaint)));
         }
@@ -83,7 +90,7 @@ impl Watch {
     }
 
     fn tell(&mut self) {
-        let found = findings(&self.session);
+        let found = self.policy.findings(&self.session);
         if let Some(recorder) = &self.recorder {
             for (edge, it) in self.edges.at(&found) {
                 recorder.offer_line(encode_alert(self.session.now, edge, it.json()));

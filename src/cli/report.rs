@@ -1,16 +1,16 @@
 //! `gpuwatch report`: which run, and into which file.
 
-use crate::{report::Report, sink::store::open_new, text::Foreign};
+use crate::{alerts::Policy, report::Report, sink::store::open_new, text::Foreign};
 use anyhow::{Context, Result};
 use std::{
     io::Write,
     path::{Path, PathBuf},
 };
 
-pub(super) fn write(files: Vec<PathBuf>, output: &Path) -> Result<u8> {
+pub(super) fn write(files: Vec<PathBuf>, output: &Path, policy: &Policy) -> Result<u8> {
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
-    let report = Report::read(&found.tape);
+    let report = Report::read(&found.tape, policy);
     let is_json = output.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     let text = if is_json { report.json() } else { report.html() };
     let name = Foreign::new(output.to_string_lossy());

@@ -1,6 +1,6 @@
 //! What is found in one process on one device: from what the session holds to findings.
 
-use super::finding::{Finding, Kind};
+use super::finding::{Finding, Kind, Standing};
 use crate::{
     analysis::{
         cause::Cause,
@@ -53,6 +53,7 @@ impl Place<'_> {
         Finding {
             kind,
             severity: Severity::Info,
+            standing: Standing::Usual,
             cause,
             advice: cause.advice(),
             resource: None,

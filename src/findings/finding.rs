@@ -60,6 +60,29 @@ impl Kind {
     }
 }
 
+/// What the user asked of a finding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: it counts, is judged, and is told from warning on.
+    #[default]
+    Usual,
+    /// It counts and is judged, and nobody is told.
+    Silenced,
+    /// It is expected: shown, and nothing else.
+    Allowed,
+}
+
+impl Standing {
+    /// Its name in reports and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "usual",
+            Self::Silenced => "silenced",
+            Self::Allowed => "allowed",
+        }
+    }
+}
+
 /// Something found: raised once, kept up to date while it lasts, resolved when it ended.
 ///
 /// `kind`, `probe`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
@@ -69,6 +92,8 @@ pub struct Finding {
     pub kind: Kind,
     /// How much it matters now.
     pub severity: Severity,
+    /// What the user asked of it.
+    pub standing: Standing,
     /// Why, as well as can be told now.
     pub cause: Cause,
     /// What to do, in one line.
@@ -115,5 +140,10 @@ impl Finding {
     /// Whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()
+    }
+
+    /// Whether the user expects it, so that nothing follows from it.
+    pub fn is_allowed(&self) -> bool {
+        self.standing == Standing::Allowed
     }
 }

@@ -5,8 +5,8 @@ use crate::analysis::episode::{Axis, Resource};
 use serde_json::{Map, Value, json};
 
 impl Finding {
-    /// `kind`, `severity`, `state` (`active`, `resolved`), `cause`, `advice`, `resource`, `device` (the process's
-    /// number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
+    /// `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: what the config asks of it), `state` (`active`,
+    /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
     /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
     /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `approximate`.
     pub fn json(&self) -> Map<String, Value> {
@@ -20,6 +20,7 @@ impl Finding {
         let pairs = [
             ("kind", json!(self.kind.name())),
             ("severity", json!(self.severity.name())),
+            ("standing", json!(self.standing.name())),
             ("state", json!(if self.is_active() { "active" } else { "resolved" })),
             ("cause", json!(self.cause.id())),
             ("advice", json!(self.advice)),

@@ -1,12 +1,25 @@
 //! What a finding is called, in our own words and numbers alone: how fast, where, when it is full.
 
-use super::Finding;
+use super::{Finding, Standing};
 use crate::{
     analysis::episode::{Axis, Resource},
     units,
 };
 
 impl Finding {
+    /// `warning`, and what the user asked of it: `warning, silenced`.
+    pub fn weight(&self) -> String {
+        format!("{}{}", self.severity.name(), self.aside())
+    }
+
+    /// `, silenced`, `, allowed`; nothing where nothing was asked.
+    pub fn aside(&self) -> String {
+        match self.standing {
+            Standing::Usual => String::new(),
+            it => format!(", {}", it.name()),
+        }
+    }
+
     /// `+4.00 MiB/step`, `/s` where the job counts no steps, with `≈` where samples are missing.
     pub fn slope(&self) -> Option<String> {
         let rate = units::per_step(self.bytes_per_step?);

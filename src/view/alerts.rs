@@ -1,4 +1,5 @@
-//! Every finding: the open ones in full, worst first; below them those that ended, the latest first.
+//! Every finding: the open ones in full, worst first, what is allowed after them; below those that ended, the latest
+//! first.
 
 use super::{Look, cells, scrolled, title, verdict};
 use crate::{
@@ -21,8 +22,10 @@ const NARROW: usize = 60;
 /// Draws what fits from where the user scrolled to, and says how far that can be.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     let (open, ended) = sorted(look);
-    let count = vec![Span::styled(format!("{} open, {} ended", open.len(), ended.len()), look.style(Role::Dim))];
-    title(buffer, area, "alerts", count, look);
+    let allowed = open.iter().filter(|it| it.is_allowed()).count();
+    let expected = if allowed > 0 { format!("{allowed} allowed, ") } else { String::new() };
+    let count = format!("{} open, {expected}{} ended", open.len() - allowed, ended.len());
+    title(buffer, area, "alerts", vec![Span::styled(count, look.style(Role::Dim))], look);
     let list = List { width: usize::from(area.width).saturating_sub(1), look };
     let mut lines: Vec<Line> = open.iter().flat_map(|it| list.open(it)).collect();
     if open.is_empty() {
@@ -64,11 +67,13 @@ impl List<'_> {
     ///           the figures it rests on
     /// ```
     fn open(&self, it: &Finding) -> Vec<Line<'static>> {
-        let mut lines = self.head(it, it.severity.name(), verdict::role(it.severity), Role::Text);
+        let (severity, rest) =
+            if it.is_allowed() { (Role::Dim, Role::Dim) } else { (verdict::role(it.severity), Role::Text) };
+        let mut lines = self.head(it, it.severity.name(), severity, rest);
         let goes_on = self.look.session.process(it.probe).is_some_and(Process::is_alive);
         let pace = if goes_on { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
-        self.below(&mut lines, &format!("{}{forecast}", when(it)), Role::Text);
+        self.below(&mut lines, &format!("{}{forecast}", when(it)), rest);
         self.below(&mut lines, &format!("→ {}", it.advice), Role::Good);
         let figures = figures(it);
         if !figures.is_empty() {
@@ -95,7 +100,7 @@ impl List<'_> {
             (kind, None) => kind.name().to_owned(),
         };
         let cause = Some(it.cause.id()).filter(|id| *id != what).map_or_else(String::new, |id| format!(", {id}"));
-        let words = format!("{}: {what}{cause}", verdict::whose(it, self.look));
+        let words = format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside());
         let mut lines = Vec::new();
         self.below(&mut lines, &words, rest);
         let word = Span::styled(format!(" {}", cells::left(word, SEVERITY - 1)), self.look.style(role));

@@ -5,7 +5,7 @@ use crate::{
     story::{GIB, MIB, Story, counters, hostile},
 };
 use gpuwatch::{
-    alerts::{Edges, Message, News},
+    alerts::{Edges, Message, News, Policy},
     analysis::episode::Resource,
     event::{
         Fact, Line, ProbeId,
@@ -27,11 +27,15 @@ use tempfile::TempDir;
 
 /// What is told of a story, looked at every second of its own time.
 fn told(story: &Story) -> Vec<Message> {
+    told_under(&Policy::default(), story)
+}
+
+pub(crate) fn told_under(policy: &Policy, story: &Story) -> Vec<Message> {
     let (mut session, mut news, mut told) = (Session::default(), News::default(), Vec::new());
     for event in &story.events {
         session.apply(event);
         if event.fact == Fact::Second {
-            let found = findings(&session);
+            let found = policy.findings(&session);
             told.extend(news.at(&session, &found));
             assert_eq!(news.at(&session, &found), [], "nothing is told twice");
         }
@@ -44,7 +48,7 @@ fn lines(story: &Story) -> Vec<String> {
 }
 
 /// Steps of a tenth of a second, and a second after every ten of them.
-fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: impl Fn(u64) -> u64) {
+pub(crate) fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: impl Fn(u64) -> u64) {
     for step in steps {
         story.wait(100_000).sample(0, step, counters(allocated(step), 2 * GIB));
         if step % 10 == 0 {
@@ -53,7 +57,7 @@ fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: imp
     }
 }
 
-fn one_rank() -> Story {
+pub(crate) fn one_rank() -> Story {
     let mut story = Story::default();
     story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
     story
@@ -240,7 +244,7 @@ fn what_cannot_be_started_or_fails_is_told() {
 struct Leak {
     job: Child,
     folder: PathBuf,
-    _home: TempDir,
+    home: TempDir,
 }
 
 impl Leak {
@@ -252,7 +256,7 @@ impl Leak {
         let mut command = Command::new(PROGRAM);
         command.args(["demo-job", "--rate", "200", "--kind", "leaking", "--directory"]).arg(&folder);
         let job = command.stdin(Stdio::piped()).spawn().unwrap();
-        Self { job, folder, _home: home }
+        Self { job, folder, home }
     }
 
     fn folder(&self) -> &str {
@@ -315,10 +319,13 @@ fn the_live_view_shows_a_leak_rings_once_and_tells_a_program() {
 }
 
 #[test]
-fn without_being_asked_nothing_rings_and_what_is_simulated_never_does() {
+fn without_being_asked_nothing_rings_nor_when_it_is_silenced_and_what_is_simulated_never_does() {
     let leak = Leak::start();
     let environment = [("GPUWATCH_SOCKET_DIR", leak.folder())];
-    for arguments in [&["--no-nvml"][..], &["demo"]] {
+    let config = leak.home.path().join("config.toml");
+    fs::write(&config, "alerts.silence = ['tensors-retained']").unwrap();
+    let silenced = ["--no-nvml", "--bell", "--notify", "--config", config.to_str().unwrap()];
+    for arguments in [&["--no-nvml"][..], &["demo"], &silenced] {
         let mut terminal = Terminal::start_sized((24, 80), arguments, &environment);
         terminal.shows(" critical  ");
         let then = step(&terminal);

@@ -16,7 +16,7 @@ use std::{
 
 pub(crate) const HEALTHY: &str = "h_mlp-1409";
 pub(crate) const SCALARS: &str = "l_losses-1801";
-const ACTIVATIONS: &str = "l_hook_act-1692";
+pub(crate) const ACTIVATIONS: &str = "l_hook_act-1692";
 
 pub(crate) fn header() -> String {
     encode_header(&Header {
@@ -56,18 +56,18 @@ pub(crate) fn write(path: &Path, lines: &[String]) {
     encoder.finish().unwrap();
 }
 
-fn recorded(dir: &Path, trace: &str) -> PathBuf {
+pub(crate) fn recorded(dir: &Path, trace: &str) -> PathBuf {
     let path = dir.join(format!("{trace}.jsonl.zst"));
     write(&path, &lines_of(trace, |_| {}));
     path
 }
 
-fn check(path: &Path, arguments: &[&str]) -> Output {
-    Command::new(PROGRAM).arg("check").arg(path).args(arguments).output().unwrap()
+pub(crate) fn check(path: &Path, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("check").arg(path).args(arguments).env("GPUWATCH_CONFIG", "/dev/null").output().unwrap()
 }
 
 /// The exit code and the verdict in JSON.
-fn judged(path: &Path, arguments: &[&str]) -> (i32, Value) {
+pub(crate) fn judged(path: &Path, arguments: &[&str]) -> (i32, Value) {
     let output = check(path, &[&["--json"], arguments].concat());
     let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     (output.status.code().unwrap(), json)

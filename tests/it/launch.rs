@@ -23,10 +23,11 @@ impl Home {
         Self(tempfile::tempdir().unwrap())
     }
 
-    pub(crate) fn variables(&self) -> [(&'static str, std::path::PathBuf); 4] {
+    pub(crate) fn variables(&self) -> [(&'static str, std::path::PathBuf); 5] {
         let path = self.0.path();
         [
             ("XDG_CACHE_HOME", path.join("cache")),
+            ("XDG_CONFIG_HOME", path.join("config")),
             ("XDG_STATE_HOME", path.join("state")),
             ("GPUWATCH_SOCKET_DIR", path.join("sockets")),
             ("GPUWATCH_NVML_PATH", path.join("no-nvml")),

@@ -4,6 +4,7 @@
 
 mod alerts;
 mod check;
+mod config;
 mod corpus;
 mod cost;
 mod demo;

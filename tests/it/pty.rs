@@ -132,7 +132,7 @@ fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&s
         native_pty_system().openpty(PtySize { rows: size.0, cols: size.1, pixel_width: 0, pixel_height: 0 }).unwrap();
     let mut command = CommandBuilder::new(program);
     command.args(arguments);
-    for name in ["NO_COLOR", "LC_ALL", "LC_CTYPE", "GPUWATCH_THEME", "GPUWATCH_NO_NVML"] {
+    for name in ["NO_COLOR", "LC_ALL", "LC_CTYPE", "GPUWATCH_THEME", "GPUWATCH_NO_NVML", "GPUWATCH_CONFIG"] {
         command.env_remove(name);
     }
     let home_path = home.path().to_str().unwrap().to_owned();
@@ -143,6 +143,7 @@ fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&s
         ("GPUWATCH_SOCKET_DIR", &home_path),
         ("GPUWATCH_NVML_PATH", "/nonexistent/libnvidia-ml.so.1"),
         ("XDG_STATE_HOME", &home_path),
+        ("XDG_CONFIG_HOME", &home_path),
     ];
     for (name, value) in own.iter().chain(environment) {
         command.env(name, value);

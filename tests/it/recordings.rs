@@ -17,7 +17,8 @@ use std::{
 };
 
 fn listed(arguments: &[&str]) -> Output {
-    let output = Command::new(PROGRAM).arg("recordings").args(arguments).output().unwrap();
+    let output =
+        Command::new(PROGRAM).arg("recordings").args(arguments).env("GPUWATCH_CONFIG", "/dev/null").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     output
 }

@@ -18,7 +18,14 @@ use std::{
 const NASTY: &str = "</script><img src=x onerror=alert(1)><!-- data --> \u{202e}\u{1b}[31m";
 
 fn report(recording: &Path, output: &Path) -> Output {
-    Command::new(PROGRAM).arg("report").arg(recording).arg("-o").arg(output).output().unwrap()
+    Command::new(PROGRAM)
+        .arg("report")
+        .arg(recording)
+        .arg("-o")
+        .arg(output)
+        .env("GPUWATCH_CONFIG", "/dev/null")
+        .output()
+        .unwrap()
 }
 
 /// A leak, told by a job that would rather be something else.

@@ -361,7 +361,7 @@ fn read_through(session: &Session, ui: &Ui, width: u16) -> String {
 }
 
 /// Rank 0 keeps 512 bytes a step; rank 1 fills a cache, and runs out of memory much later.
-fn alerted() -> Story {
+pub(crate) fn alerted() -> Story {
     let mut story = Story::default();
     story.device(0, 60 * GIB, &[]).device(1, 60 * GIB, &[]);
     story.probe(0, 4242, 0, None).probe(1, 4243, 1, None);

@@ -5,7 +5,7 @@ use gpuwatch::{
         DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
         wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
     },
-    findings::findings,
+    findings::{Findings, findings},
     session::Session,
     text::Foreign,
     theme::Theme,
@@ -179,11 +179,22 @@ pub(crate) fn hostile() -> Story {
 
 /// The picture of a session.
 pub(crate) fn picture(session: &Session, ui: &Ui, theme: &Theme, width: u16, height: u16) -> Buffer {
+    picture_of(session, &findings(session), ui, theme, width, height)
+}
+
+/// The same with findings of its own.
+pub(crate) fn picture_of(
+    session: &Session,
+    found: &Findings,
+    ui: &Ui,
+    theme: &Theme,
+    width: u16,
+    height: u16,
+) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let found = findings(session);
     terminal
         .draw(|frame| {
-            view::draw(frame, session, &found, ui, theme);
+            view::draw(frame, session, found, ui, theme);
         })
         .unwrap();
     terminal.backend().buffer().clone()

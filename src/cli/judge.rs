@@ -1,0 +1,27 @@
+//! `gpuwatch check`: the verdict written, and its exit code.
+
+use crate::{alerts::Policy, check};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, policy: &Policy) -> u8 {
+    let verdict = match super::named(files) {
+        Ok(found) => {
+            found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+            check::check(&found.tape, limits, policy)
+        }
+        Err(e) => check::unreadable(format!("{e:#}")),
+    };
+    let text = if json { verdict.json() } else { verdict.text() };
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has gone away knows enough: the exit code says the rest.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            super::say(format_args!("cannot write the verdict: {e}"));
+            check::Outcome::Unjudged.code()
+        }
+        _ => verdict.outcome().code(),
+    }
+}
