@@ -4,7 +4,11 @@ use crate::{
     alerts::Policy,
     keys,
     live::{self, End},
-    replay::{Progress, Replay, tape::Tape},
+    replay::{
+        Progress, Replay,
+        glimpse::{LONG, glimpse},
+        tape::Tape,
+    },
     session::Session,
     term::Screen,
     theme::Theme,
@@ -29,6 +33,8 @@ const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// What the reading thread says.
 enum Said {
+    /// What was known at the end, in short.
+    Glimpse(Box<Session>),
     /// So many bytes were read, and this is known by then.
     Read(u64, Box<Session>),
     /// Everything was.
@@ -92,6 +98,9 @@ fn load(tape: Tape) -> io::Result<Receiver<Said>> {
 }
 
 fn read(tape: Tape, tell: &Sender<Said>) {
+    if let Some(session) = glimpse(&tape, LONG) {
+        let _ = tell.blocking_send(Said::Glimpse(Box::new(session)));
+    }
     let mut told = Instant::now();
     let replay = Replay::load(tape, |read, session| {
         if told.elapsed() >= FRAME && tell.try_send(Said::Read(read, Box::new(session.clone()))).is_ok() {
@@ -107,6 +116,7 @@ fn read(tape: Tape, tell: &Sender<Said>) {
 struct Picture {
     /// Until the replay is there: what is known so far.
     session: Session,
+    glimpse: bool,
     read: u64,
     total: u64,
     replay: Option<Box<Replay>>,
@@ -117,6 +127,8 @@ struct Picture {
 impl Picture {
     fn hear(&mut self, said: Said) {
         match said {
+            Said::Glimpse(session) => (self.glimpse, self.session) = (true, *session),
+            Said::Read(read, _) if self.glimpse => self.read = read,
             Said::Read(read, session) => (self.read, self.session) = (read, *session),
             Said::Loaded(replay) => {
                 self.session = Session::default();
@@ -145,9 +157,11 @@ impl Picture {
     }
 
     fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
-        let (session, progress) = match &self.replay {
-            Some(replay) => (replay.session(), Progress::Standing(replay.standing())),
-            None => (&self.session, Progress::Loading { read: self.read, total: self.total }),
+        let (session, progress) = if let Some(replay) = &self.replay {
+            (replay.session(), Progress::Standing(replay.standing()))
+        } else {
+            let Self { read, total, glimpse, .. } = *self;
+            (&self.session, Progress::Loading { read, total, glimpse })
         };
         let findings = self.policy.findings(session);
         let ui = &self.ui;

@@ -12,6 +12,9 @@ pub mod playhead;
 /// Which files.
 pub mod find;
 
+/// The end, before everything was read.
+pub mod glimpse;
+
 /// Files as one stream of events.
 pub mod tape;
 
@@ -63,6 +66,8 @@ pub enum Progress {
         read: u64,
         /// Bytes of the files.
         total: u64,
+        /// Whether the end is shown already, without what needs the whole.
+        glimpse: bool,
     },
     /// It is there.
     Standing(Standing),

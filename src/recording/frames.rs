@@ -21,6 +21,13 @@ pub struct Place {
     compressed: bool,
 }
 
+impl Place {
+    /// Where a compressed frame begins; how many lines there are before is not known, and counted as none.
+    pub fn of_frame(offset: u64) -> Self {
+        Self { offset, skip: 0, lines: 0, compressed: true }
+    }
+}
+
 /// Text, read chunk by chunk; no chunk holds bytes of two frames.
 pub(super) struct Text<R> {
     from: R,

@@ -57,6 +57,17 @@ impl Track {
     }
 
     /// µs of Unix time at stamp 0.
+    /// At most so many bytes from a place of the file on.
+    pub(super) fn read_from(&self, offset: u64, most: u64, into: &mut Vec<u8>) -> io::Result<usize> {
+        From { file: Arc::clone(&self.file), offset }.take(most).read_to_end(into)
+    }
+
+    /// Whether a whole entry can be read there.
+    pub(super) fn begins_at(&self, place: &Place) -> bool {
+        let from = From { file: Arc::clone(&self.file), offset: place.offset };
+        Reader::resume(from, place).is_ok_and(|mut it| matches!(it.next(), Some(Ok(_))))
+    }
+
     fn epoch(&self) -> Option<i64> {
         let header = self.header.as_ref()?;
         i64::try_from(i128::from(header.started_unix_us) - i128::from(header.monotonic_us)).ok()
@@ -118,6 +129,14 @@ impl Tape {
 pub struct Bookmark {
     marks: Vec<Mark>,
     join: Option<Join>,
+}
+
+impl Bookmark {
+    /// The same knowledge of who is who, at other places of the files.
+    pub(super) fn moved(self, places: impl IntoIterator<Item = Place>) -> Self {
+        let marks = places.into_iter().map(|it| Mark { place: Some(it), now: Stamp(0) }).collect();
+        Self { marks, join: self.join }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -20,9 +20,10 @@ const HINT: &str = "q quit  ? help  a alerts  Space play  ←→ seek  [] step  
 /// Two rows; where there is one, the first.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {
     match progress {
-        Progress::Loading { read, total } => {
+        Progress::Loading { read, total, glimpse } => {
             let share = read.saturating_mul(100).checked_div(*total).unwrap_or(100).min(100);
-            let words = format!("reading the recording: {share} %");
+            let end = if *glimpse { "; this is its end, without growth" } else { "" };
+            let words = format!("reading the recording: {share} %{end}");
             put(buffer, area, 0, &Line::styled(words, look.style(Role::Title)));
             let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
             put(buffer, area, 1, &Line::styled("━".repeat(filled), look.style(Role::Spark)));

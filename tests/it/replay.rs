@@ -7,11 +7,11 @@ use crate::{
 use gpuwatch::{
     event::{
         Event, Fact, Line, ProbeId,
-        wire::{Counters, Edge, Mark, Sample},
+        wire::{Bye, Counters, Edge, Mark, Sample},
     },
     findings::findings,
     recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
-    replay::{Command, Replay, find::find},
+    replay::{Command, Replay, find::find, glimpse::glimpse},
     session::Session,
     units::Stamp,
 };
@@ -227,6 +227,46 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
             replay.update(Command::End);
         }
     }
+}
+
+/// The end of a long recording is seen at once: its ladder is right, and nothing is said of growth.
+#[test]
+fn a_glimpse_shows_the_end_and_claims_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut events = events(1500, 8);
+    // One rank ends early: its goodbye is in the part that a glimpse does not see.
+    let is_early =
+        |fact: &Fact| matches!(fact, Fact::Probe { probe, .. } | Fact::ProbeFound { probe, .. } if probe.0 == 0);
+    let is_first =
+        |fact: &Fact| matches!(fact, Fact::Probe { probe, .. } | Fact::ProbeFound { probe, .. } if probe.0 == 1);
+    events.retain(|it| !is_first(&it.fact));
+    let last = events.iter().rposition(|it| is_early(&it.fact)).unwrap();
+    let bye = Line::Bye(Bye { seq: Some(1 << 40), at_us: events[last].at.0, reason: "exit".into() });
+    let fact = Fact::Probe { probe: ProbeId(0), line: Box::new(bye) };
+    events.insert(last + 5000, Event { at: events[last + 5000].at, fact });
+    let path = file(dir.path(), "a.jsonl.zst", &lines(&events), 1000, true);
+    let found = find(std::slice::from_ref(&path)).unwrap();
+    assert!(found.tape.bytes() > 400 << 10, "{}: longer than what is looked at", found.tape.bytes());
+    assert!(glimpse(&found.tape, u64::MAX).is_none(), "short files are read");
+    let begun = Instant::now();
+    let glimpse = glimpse(&found.tape, 0).unwrap();
+    println!("{} bytes: a glimpse in {:?}", found.tape.bytes(), begun.elapsed());
+    let whole = load(&[path]);
+    let whole = whole.session();
+    // In no order: ranks that never say hello are known in the order of their first samples.
+    let ladders = |it: &Session| {
+        let mut all: Vec<_> = findings(it).devices.into_iter().map(|it| format!("{:?}", it.ladder)).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(ladders(&glimpse), ladders(whole));
+    let alive: Vec<_> = whole.processes.iter().filter(|it| it.is_alive()).collect();
+    assert_eq!((glimpse.now, glimpse.processes.len(), alive.len()), (whole.now, 8, 8));
+    for other in alive {
+        let one = glimpse.process(other.probe).unwrap();
+        assert_eq!((one.pid, one.devices[0].step), (other.pid, other.devices[0].step));
+    }
+    assert!(findings(&glimpse).all.iter().all(|it| it.since_step > 1000), "{:#?}", findings(&glimpse).all);
 }
 
 #[test]
