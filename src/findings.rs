@@ -86,6 +86,12 @@ impl Findings {
         })
     }
 
+    /// The fastest growth that lasts of what a process holds of the host's memory.
+    pub fn growing_on_host(&self, probe: ProbeId) -> Option<&Finding> {
+        let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal.is_none());
+        own.max_by(|one, other| rate(one).total_cmp(&rate(other)))
+    }
+
     /// The fastest growth that lasts on a device: of a process that has not ended, or of nobody.
     pub fn growing_on(&self, device: &DeviceFindings) -> Option<&Finding> {
         let own = device.processes.iter().filter_map(|it| self.growing(it.probe, it.ordinal));

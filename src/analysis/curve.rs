@@ -68,6 +68,20 @@ impl Curve {
         self.stride
     }
 
+    /// The places of the first and the last value that is kept.
+    pub fn ends(&self) -> Option<(u64, u64)> {
+        Some((self.buckets.first()?.x, self.buckets.last()?.x))
+    }
+
+    /// The height at `since` of the line of a slope that lies nearest to the values from there on (least squares:
+    /// the line through their mean); `None` where there are none.
+    pub fn height(&self, since: u64, slope: f64) -> Option<f64> {
+        let from = self.buckets.partition_point(|it| it.x < since);
+        let values = self.buckets.get(from..).filter(|it| !it.is_empty())?;
+        let sum: f64 = values.iter().map(|it| it.last as f64 - slope * (it.x - since) as f64).sum();
+        Some(sum / values.len() as f64)
+    }
+
     /// The highest value of each of `columns` equal stretches of the kept axis; `None` where there is none.
     pub fn highs(&self, columns: usize) -> Vec<Option<u64>> {
         let mut out = vec![None; columns];
@@ -131,6 +145,18 @@ mod tests {
         curve.push(2, 6);
         curve.push(1, 99);
         assert_eq!(curve.highs(2), [Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn a_line_runs_through_the_middle_of_what_came_after_its_beginning() {
+        let mut curve = Curve::default();
+        for step in 1..=1000 {
+            curve.push(step, if step < 500 { 7 } else { 1000 + (step - 500) * 10 + step % 2 });
+        }
+        let height = curve.height(500, 10.0).unwrap();
+        assert!((1000.0..1001.5).contains(&height), "{height}");
+        assert_eq!((curve.ends(), curve.height(1001, 10.0)), (Some((3, 1000)), None));
+        assert_eq!((Curve::default().ends(), Curve::default().height(0, 1.0)), (None, None));
     }
 
     #[test]

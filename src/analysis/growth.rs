@@ -22,6 +22,7 @@ use crate::{
     units::Stamp,
 };
 use episodes::Episodes;
+use std::collections::BTreeMap;
 use watch::{Verdict, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
@@ -54,7 +55,7 @@ pub struct Growth {
     began: Stamp,
     now: Stamp,
     place: u64,
-    curve: Curve,
+    curves: BTreeMap<Resource, Curve>,
     watches: Vec<Watch>,
     episodes: Episodes,
 }
@@ -71,9 +72,6 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
     state.place = place;
     state.now = state.now.max(seen.at);
     let inside = seen.step.is_some() || state.axis == Some(Axis::Seconds);
-    if let Some(bytes) = seen.allocated.filter(|_| seen.step.is_some()) {
-        state.curve.push(place, bytes);
-    }
     for resource in Resource::ALL {
         let value = match resource {
             Resource::Allocated => seen.allocated.filter(|_| inside),
@@ -84,6 +82,7 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
             Resource::Host => seen.host,
         };
         if let Some(value) = value {
+            state.curves.entry(resource).or_default().push(place, value);
             state.watch(resource, seen.at, value, seen.blocks.filter(|_| resource == Resource::Allocated));
         }
     }
@@ -106,9 +105,9 @@ impl Growth {
         self.axis
     }
 
-    /// Live allocations over the whole run, at a growing stride.
-    pub fn curve(&self) -> &Curve {
-        &self.curve
+    /// A resource over the whole run since the latest restart, at a growing stride; `None` where it is unknown.
+    pub fn curve(&self, resource: Resource) -> Option<&Curve> {
+        self.curves.get(&resource)
     }
 
     /// How much of the axis live allocations were watched over, since the latest restart; 0 where they are unknown.
@@ -153,6 +152,7 @@ impl Growth {
 
     fn restart(&mut self, place: u64, at: Stamp) {
         self.watches.clear();
+        self.curves.clear();
         self.episodes.restart(place, at);
     }
 

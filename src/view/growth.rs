@@ -1,5 +1,9 @@
-//! Whether the selected process's memory grows: the whole run as a curve, the verdict in words.
+//! Whether the selected process's memory grows: the whole run as a curve, the fitted line, the verdict in words.
 
+mod fit;
+mod plane;
+
+use self::{fit::Fit, plane::Plane};
 use super::{Look, cells, messages::short, put, title, verdict};
 use crate::{
     analysis::{
@@ -18,7 +22,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const SYMBOLS: [char; plane::LEVELS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Rows beyond which a curve says no more.
 const CURVE_MAX: usize = 12;
@@ -28,9 +32,6 @@ const TITLE: usize = 8;
 
 /// The columns kept for the scale.
 const SCALE: usize = 11;
-
-/// A curve's scale spans at least this part of its top, so that noise does not look like a mountain.
-const FLATTEST: u64 = 20;
 
 /// The rows that the box wants, where the processes below it want `below`.
 pub(super) fn height(area: Rect, below: usize) -> usize {
@@ -57,29 +58,42 @@ fn chosen<'a>(look: &Look<'a>) -> Option<(&'a Process, &'a OnDevice)> {
 
 fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, it: &OnDevice) {
     let growing = look.findings.growing(process.probe, it.ordinal);
+    let growing = growing.or_else(|| look.findings.growing_on_host(process.probe));
+    let plotted = growing.and_then(|growing| history(process, it, growing));
+    let plotted = plotted.or_else(|| Some((Resource::Allocated, it.growth.curve(Resource::Allocated)?)));
+    let resource = plotted.map_or(Resource::Allocated, |it| it.0);
     let owner = short(process);
     let mark = process.marks.last().map_or_else(String::new, |it| {
         format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |it| it.to_string()))
     });
     let ended = if process.is_alive() { "" } else { " · ended" };
-    let name = format!("allocated · {owner}{mark}{ended}");
+    let name = format!("{} · {owner}{mark}{ended}", resource.name());
     let (words, role) = match growing {
         Some(growing) => {
             // The words are worth more than the end of the name, and the name's beginning more than all of them.
             let room = usize::from(area.width).saturating_sub(cells::width(name.trim_end()) + TITLE);
-            (of_growth(growing, process.is_alive(), room), verdict::role(growing.severity))
+            let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
+            (of_growth(growing, slope, process.is_alive(), room), verdict::role(growing.severity))
         }
         None => nothing_grows(it, look.found_for(process, it).is_some_and(|it| it.approximate)),
     };
     let role = if process.is_alive() { role } else { Role::Dim };
     title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
-    let curve = it.growth.curve();
-    if curve.buckets().is_empty() {
+    let Some((_, curve)) = plotted else {
         let why = if it.step.is_none() { "no step yet" } else { "no figure yet" };
         put(buffer, area, 1, &Line::styled(format!(" {why}"), look.style(Role::Dim)));
         return;
-    }
-    plot(buffer, area, look, curve, growing.filter(|it| it.resource == Some(Resource::Allocated)));
+    };
+    let growing = growing.filter(|it| it.resource == Some(resource));
+    plot(buffer, area, look, curve, growing.map(|it| (it, process.is_alive())));
+}
+
+/// What is known of the past of what grows. Of the host's memory, any device of the process can tell it.
+fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Option<(Resource, &'a Curve)> {
+    let resource = growing.resource?;
+    let others = process.devices.iter().filter(|_| growing.ordinal.is_none());
+    let mut on = std::iter::once(it).chain(others).filter(|on| on.growth.axis() == Some(growing.axis));
+    Some((resource, on.find_map(|on| on.growth.curve(resource))?))
 }
 
 fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
@@ -97,8 +111,8 @@ fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
 }
 
 /// The fitted slope and when the device is full at that pace: as many words as there is room for.
-fn of_growth(it: &Finding, is_alive: bool, room: usize) -> String {
-    let slope = it.growth().unwrap_or_else(|| cells::UNKNOWN.to_owned());
+fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -> String {
+    let slope = slope.unwrap_or_else(|| cells::UNKNOWN.to_owned());
     let since = format!("since {}", it.place(it.since_step));
     // A process that has ended fills nothing any more.
     let forecast = it.forecast().filter(|_| is_alive);
@@ -119,35 +133,44 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
     }
 }
 
-/// Bars from the axis up, the scale's ends at the left; those of a growth in its own colour.
-fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<&Finding>) {
-    let rows = usize::from(area.height).saturating_sub(1);
+/// Bars from the axis up, the scale's ends at the left; those of a growth in its own colour, and its line over them.
+fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>) {
     let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
-    let width = usize::from(area.width).saturating_sub(scale + 1);
-    let columns = curve.highs(width);
-    let (Some(high), Some(low)) = (columns.iter().flatten().max(), columns.iter().flatten().min()) else { return };
-    let low = (*low).min(high - high / FLATTEST);
-    let levels = rows * LEVELS.len();
-    let from = growing.map_or(width, |it| curve.column(it.since_step, width));
+    let left = u16::try_from(scale + 1).unwrap_or(u16::MAX).min(area.width);
+    let top = area.height.min(1);
+    let inner = Rect { x: area.x + left, y: area.y + top, width: area.width - left, height: area.height - top };
+    let fit = growing.and_then(|(it, is_alive)| Fit::new(curve, it, is_alive));
+    let plane = fit.as_ref().map_or_else(|| Plane::new(curve, inner, None), |it| it.plane(curve, inner));
+    let Some(plane) = plane else { return };
+    bars(buffer, area, scale, &plane, growing.map(|it| it.0), look);
+    if let Some(fit) = fit {
+        fit.draw(buffer, &plane, look);
+    }
+}
+
+fn bars(buffer: &mut Buffer, area: Rect, scale: usize, plane: &Plane, growing: Option<&Finding>, look: &Look) {
+    let rows = plane.rows();
+    let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
     // A column between two values has no sample of its own: it is part of the stretch before it.
     let mut before = None;
-    let heights: Vec<usize> = columns
+    let heights: Vec<usize> = plane
+        .highs
         .iter()
         .map(|it| {
             before = it.or(before);
-            before.map_or(0, |value| level(value, low, *high, levels))
+            before.map_or(0, |value| plane.level(value))
         })
         .collect();
     for row in 0..rows {
         let label = if row == 0 {
-            cells::bytes(Some(Bytes(*high)))
+            cells::bytes(Some(Bytes(plane.high)))
         } else if row + 1 == rows {
-            cells::bytes(Some(Bytes(low)))
+            cells::bytes(Some(Bytes(plane.low)))
         } else {
             String::new()
         };
-        let floor = (rows - 1 - row) * LEVELS.len();
+        let floor = (rows - 1 - row) * SYMBOLS.len();
         let bars = |of: &[usize]| of.iter().map(|it| symbol(it.saturating_sub(floor))).collect::<String>();
         let (before, grown) = heights.split_at_checked(from).unwrap_or((&heights, &[]));
         let label = if scale > 0 { cells::right(&label, scale) } else { String::new() };
@@ -161,15 +184,6 @@ fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Op
     }
 }
 
-/// Of `levels`, at least one: what is there is seen.
-fn level(value: u64, low: u64, high: u64, levels: usize) -> usize {
-    let (part, span) = (u128::from(value.saturating_sub(low)), u128::from(high - low));
-    if span == 0 {
-        return levels.div_ceil(2);
-    }
-    usize::try_from(part * (levels.max(1) - 1) as u128 / span).unwrap_or(0) + 1
-}
-
 fn symbol(levels: usize) -> char {
-    levels.checked_sub(1).map_or(' ', |it| LEVELS[it.min(LEVELS.len() - 1)])
+    levels.checked_sub(1).map_or(' ', |it| SYMBOLS[it.min(SYMBOLS.len() - 1)])
 }

@@ -13,10 +13,11 @@ use ratatui::{
 const ENTRY: usize = 37;
 
 /// What is not a key and still asks to be explained.
-const NOTES: [&str; 5] = [
+const NOTES: [&str; 6] = [
     "–  unknown; it is never drawn as 0",
     "≈  approximate: samples are missing in what it rests on",
     "!  two readings contradict each other; the rest is unattributed",
+    "⠤  the line fitted to a growth; ahead of the curve, until it is full",
     "Alerts: critical and warning end the run, or slow it; info does neither.",
     "The bar is the whole device, from what the job wanted to what is free.",
 ];

@@ -12,6 +12,7 @@ mod diff;
 mod explain;
 mod export;
 mod formats;
+mod growth_box;
 mod harmless;
 mod launch;
 mod namespaces;

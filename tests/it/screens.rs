@@ -150,6 +150,20 @@ fn every_trouble_is_a_state_of_its_own() {
     assert!(nothing.contains("waiting for the driver"), "{nothing}");
 }
 
+/// It lives on without a line that is understood: there is no row of a table that could say why.
+#[test]
+fn another_version_of_the_wire_is_told_for_as_long_as_it_lasts() {
+    let [(other, words), _] = lives();
+    let mut story = usual();
+    story.say(other).wait(7_200_000_000).say(Fact::Second);
+    let shown = |story: &Story| text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
+    assert!(shown(&story).contains(words), "{}", shown(&story));
+    story.say(Fact::ProbeGone { probe: ProbeId(5), why: "it has ended".into() });
+    assert!(shown(&story).contains("pid 7: it has ended"), "{}", shown(&story));
+    story.wait(61_000_000).say(Fact::Second);
+    assert!(!shown(&story).contains("pid 7"), "{}", shown(&story));
+}
+
 #[test]
 fn absent_is_not_zero() {
     let mut story = Story::default();

@@ -221,7 +221,7 @@ fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
     }
     let share = |it: Duration| it.as_secs_f64() / f64::from(u32::try_from(seconds).unwrap()) * 100.0;
     println!("of one core, this build: folding {:.2} %, findings and drawing {:.2} %", share(folding), share(drawing));
-    assert!(session.processes.iter().all(|it| !it.devices[0].growth.curve().buckets().is_empty()));
+    assert!(session.processes.iter().all(|it| it.devices[0].growth.curve(Resource::Allocated).is_some()));
 }
 
 prop_compose! {

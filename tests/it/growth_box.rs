@@ -1,0 +1,154 @@
+//! The box that shows whether memory grows: what is plotted, the fitted line over it, the forecast ahead of it.
+
+use crate::story::{GIB, MIB, Story, counters, device, picture, text};
+use gpuwatch::{
+    analysis::episode::Resource,
+    event::{
+        Fact, Line, ProcessUse,
+        wire::{Bye, Counters, Edge, Sample},
+    },
+    findings::findings,
+    theme::{ColorDepth, Theme},
+    ui::Ui,
+    units::Bytes,
+};
+
+const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
+
+#[test]
+fn a_device_that_is_soon_full_shows_where_on_every_screen_with_room() {
+    let session = filling().session();
+    for (width, height) in [(80, 24), (120, 40)] {
+        let shown = text(&picture(&session, &Ui::default(), &dusk(), width, height));
+        insta::assert_snapshot!(format!("filling-{width}x{height}"), shown);
+    }
+    let plain = Theme::builtin("plain").unwrap().at(ColorDepth::None).in_ascii();
+    let ascii = text(&picture(&session, &Ui::default(), &plain, 80, 24));
+    assert!(ascii.is_ascii());
+    insta::assert_snapshot!("filling-ascii", ascii);
+    let full = 700 + findings(&session).all[0].full_in_steps.unwrap();
+    for width in 1..220 {
+        for height in [9, 12, 16, 20, 24, 33, 40, 60] {
+            let shown = text(&picture(&session, &Ui::default(), &dusk(), width, height));
+            let told = shown.contains("full at ");
+            assert_eq!(told, shown.contains(&format!(" full at step {full}\n")), "{width}x{height}\n{shown}");
+            assert!(told || height < 24 || !(80..160).contains(&width), "{width}x{height}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
+    let small = text(&picture(&filling().session(), &Ui::default(), &dusk(), 40, 12));
+    assert!(small.contains("▇█\n") && !small.contains("full at") && !small.contains(DASHES), "{small}");
+    let mut far = filling();
+    far.device(0, 30 * GIB, &[]);
+    let mut ended = filling();
+    ended.line(0, Line::Bye(Bye::default()));
+    for (story, words) in [(far, "full in 28"), (ended, "ended")] {
+        let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
+        assert!(shown.contains(words) && shown.contains(DASHES) && !shown.contains("full at"), "{shown}");
+    }
+}
+
+/// Whatever the series: where it was fitted, the line is where the bars end.
+#[test]
+fn the_line_runs_along_what_it_was_fitted_to() {
+    for jitter in [0, 40 * MIB, 300 * MIB] {
+        let mut story = Story::default();
+        story.device(0, 2 * GIB, &[]).probe(0, 4242, 0, None);
+        for step in 1..=900_u64 {
+            let noise = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            let grown = step.saturating_sub(300) * 8 * MIB;
+            story.wait(100_000).sample(0, step, counters(20 * GIB + grown + noise * jitter / (1 << 32), GIB));
+        }
+        let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
+        let rows: Vec<Vec<char>> = shown.lines().map(|it| it.chars().collect()).collect();
+        let title = rows.iter().position(|it| it.iter().collect::<String>().contains("allocated · rank 0")).unwrap();
+        let at = |row: usize, column: usize| rows[row].get(column).copied().unwrap_or(' ');
+        let bottom = (title + 1..rows.len()).find(|it| rows[*it].starts_with(&['─', ' '])).unwrap();
+        let top = |column: usize| (title + 1..bottom).find(|it| !" ".contains(at(*it, column))).unwrap();
+        let dashes: Vec<(usize, usize)> = (title + 1..bottom)
+            .flat_map(|row| (13..120).map(move |column| (row, column)))
+            .filter(|(row, column)| DASHES.contains(&at(*row, *column)))
+            .collect();
+        assert!((14..=18).contains(&dashes.len()), "two thirds of the columns, one in four: {shown}");
+        for (row, column) in &dashes {
+            assert!(row.abs_diff(top(column - 1)) <= 1, "{row} {column} {jitter}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn what_grows_is_what_is_plotted() {
+    for (resource, top) in [
+        (Resource::Allocated, "29.20 GiB"),
+        (Resource::Reserved, "32.47 GiB"),
+        (Resource::Driver, "9.20 GiB"),
+        (Resource::Pinned, "9.20 GiB"),
+        (Resource::Host, "9.20 GiB"),
+    ] {
+        let mut story = Story::default();
+        story.device(0, 40 * GIB, &[]).probe(0, 4242, 0, None);
+        for step in 1..=900 {
+            story.wait(100_000);
+            let of = |it: Resource| if it == resource { step * 8 * MIB + 2 * GIB + 172 * MIB } else { 2 * GIB };
+            let all = Counters {
+                pinned_reserved: Some(of(Resource::Pinned)),
+                rss: Some(of(Resource::Host)),
+                ..counters(20 * GIB + of(Resource::Allocated), 1234 * MIB + of(Resource::Reserved))
+            };
+            story.sample(0, step, all);
+            let used = Some(Bytes(all.reserved.unwrap() + of(Resource::Driver)));
+            let list = vec![ProcessUse { pid: 4242, used }];
+            story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+        }
+        let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
+        let name = resource.name();
+        let title = shown.lines().position(|it| it.starts_with(&format!("─ {name} · rank 0 ─"))).expect(&shown);
+        let row = |at: usize| shown.lines().nth(at).unwrap_or_default();
+        assert!(row(title).contains(" +8.00 MiB/step since step "), "{name}: {shown}");
+        assert!(row(title + 1).starts_with(&format!("{top:>12} ")), "{name}: {shown}");
+        assert!(row(title + 1).ends_with(DASHES), "{name}: {shown}");
+    }
+}
+
+/// A server counts no steps: its curve is over the seconds.
+#[test]
+fn a_job_without_steps_has_a_curve_too() {
+    let mut story = Story::default();
+    story.device(0, 135 * GIB, &[]).probe(0, 4242, 0, None);
+    for second in 0..2000 {
+        let counters = counters(20 * GIB + second * MIB, GIB);
+        let at_us = story.wait(1_000_000).now;
+        story.line(0, Line::Sample(Sample { at_us, edge: Edge::Tick, counters, ..Sample::default() }));
+    }
+    let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
+    assert!(shown.contains("growing +1.00 MiB/s since second") && shown.contains("full at second 7"), "{shown}");
+}
+
+#[test]
+fn a_count_that_begins_anew_is_a_curve_of_its_own() {
+    let mut story = Story::default();
+    story.device(0, GIB, &[]).probe(0, 4242, 0, None);
+    for step in (1..=700).chain(1..=50) {
+        story.wait(100_000).sample(0, step, counters(20 * GIB, GIB));
+    }
+    let session = story.session();
+    let curve = session.processes[0].devices[0].growth.curve(Resource::Allocated);
+    assert_eq!(curve.and_then(gpuwatch::analysis::curve::Curve::ends), Some((1, 50)));
+}
+
+/// 4 MiB a step on a device with 5.5 GiB left, and 1 GiB in the cache.
+fn filling() -> Story {
+    let mut story = Story::default();
+    story.device(0, 134 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=700 {
+        story.wait(1_000_000).sample(0, step, counters(120 * GIB + step * 4 * MIB, GIB));
+    }
+    story
+}
+
+fn dusk() -> Theme {
+    Theme::builtin("dusk").unwrap()
+}
