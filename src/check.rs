@@ -29,6 +29,8 @@ pub struct Verdict {
     pub hits: Vec<String>,
     /// Why it cannot be judged, in words; with one a run that does not fail does not pass either.
     pub doubts: Vec<String>,
+    /// Why a file was not read to its end, other than that it is cut, in words; a doubt as well.
+    pub damage: Vec<String>,
     /// What else is to be known.
     pub notes: Vec<String>,
     /// What was found: the worst first, what is allowed at the end.
@@ -136,7 +138,10 @@ impl Verdict {
         let Some(words) = replay::words(ending, has_header) else { return };
         let said = format!("{name}: {words}");
         match ending {
-            Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => self.doubts.push(said),
+            Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => {
+                self.damage.push(words);
+                self.doubts.push(said);
+            }
             _ => self.notes.push(said),
         }
     }

@@ -282,10 +282,10 @@ fn dispatch(cli: Cli) -> Result<u8> {
         }
         Some(Command::Export { files, format }) => {
             let found = named(files)?;
-            found.notes.iter().for_each(|it| say(format_args!("{it}")));
             let mut out = BufWriter::new(io::stdout().lock());
-            export::export(&found.tape, format, &mut out)?;
+            let troubles = export::export(&found.tape, format, &mut out)?;
             out.flush()?;
+            found.notes.iter().chain(&troubles).for_each(|it| say(format_args!("{it}")));
             Ok(0)
         }
         Some(Command::Report { files, output, config }) => report::write(files, &output, &config.read()?),

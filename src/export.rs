@@ -5,7 +5,7 @@ use crate::{
         Event, Fact, Line, ProbeId,
         wire::{Counters, Sample},
     },
-    replay::tape::Tape,
+    replay::{self, tape::Tape},
     session::{Session, process::Process},
     text::{Foreign, escape_json},
     units::Stamp,
@@ -27,11 +27,12 @@ pub enum Format {
 /// monotonic one; `device` is the process's own number, `device_id` the driver's UUID.
 const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
 
-/// Writes every sample of a tape, in the order of time; counters are bytes and counts as on the wire.
+/// Writes every sample of a tape, in the order of time; counters are bytes and counts as on the wire. Gives what a user
+/// must know of how the files end, in words: rows that are not there because of it look like no rows.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn export(tape: &Tape, format: Format, out: &mut impl Write) -> io::Result<()> {
+pub fn export(tape: &Tape, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     if format == Format::Csv {
         let names: Vec<_> = COLUMNS.into_iter().chain(Counters::NAMES.iter().copied()).collect();
         writeln!(out, "{}", names.join(","))?;
@@ -55,7 +56,7 @@ pub fn export(tape: &Tape, format: Format, out: &mut impl Write) -> io::Result<(
             }
         }
     }
-    Ok(())
+    Ok(replay::troubles(tape, &cursor.endings()))
 }
 
 fn sample(event: &Event) -> Option<(ProbeId, &Sample)> {

@@ -119,9 +119,10 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
             entry.host = header.map(|it| it.host.clone());
             let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
             entry.verdict = check(&found.tape, &nothing, policy);
+            entry.trouble = entry.verdict.damage.first().cloned();
             entry.state = if entry.verdict.closed {
                 State::Closed
-            } else if about.is_some_and(|it| store::may_be_written(path, &it, host)) {
+            } else if entry.trouble.is_none() && about.is_some_and(|it| store::may_be_written(path, &it, host)) {
                 State::Running
             } else {
                 State::Open
@@ -173,13 +174,17 @@ impl Entry {
         let mut out = Vec::new();
         if let Some(trouble) = &self.trouble {
             out.push(Foreign::new(trouble.as_str()).to_string());
+        }
+        if self.state == State::Unreadable {
             return out;
         }
         match self.verdict.session.job.as_ref().map(|it| (it.code, it.signal)) {
             Some((Some(code), _)) => out.push(format!("exit code {code}")),
             Some((None, Some(signal))) => out.push(format!("killed by signal {signal}")),
             _ if self.state == State::Running => out.push("running".to_owned()),
-            _ if self.state == State::Open => out.push("not closed: its writer was killed".to_owned()),
+            _ if self.state == State::Open && self.trouble.is_none() => {
+                out.push("not closed: its writer was killed".to_owned());
+            }
             _ => {}
         }
         let told = |it: &Finding| format!("{}: {} ({})", it.weight(), it.kind.name(), it.cause.id());

@@ -162,12 +162,7 @@ impl Replay {
 
     /// What a user must know of how the recording ends: files that were not closed, damage, losses.
     pub fn troubles_of_files(&self) -> Vec<String> {
-        let alone = self.tape.tracks.len() == 1;
-        let named = |(track, ending): (&tape::Track, &Ending)| {
-            let words = words(ending, track.header.is_some())?;
-            Some(if alone { words } else { format!("{}: {words}", track.name) })
-        };
-        self.tape.tracks.iter().zip(&self.index.endings).filter_map(named).collect()
+        troubles(&self.tape, &self.index.endings)
     }
 
     /// Where it stands, for a picture.
@@ -271,6 +266,16 @@ fn after<'a>(mut moments: impl Iterator<Item = &'a Moment>, place: u64) -> Optio
 
 fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) -> Option<u64> {
     moments.rev().find(|it| it.place < place).map(|it| it.place)
+}
+
+/// What a user must know of how the files of a tape end.
+pub fn troubles(tape: &Tape, endings: &[Ending]) -> Vec<String> {
+    let alone = tape.tracks.len() == 1;
+    let named = |(track, ending): (&tape::Track, &Ending)| {
+        let words = words(ending, track.header.is_some())?;
+        Some(if alone { words } else { format!("{}: {words}", track.name) })
+    };
+    tape.tracks.iter().zip(endings).filter_map(named).collect()
 }
 
 /// What a user must know of an ending; nothing where all is well. A captured stream has no last line.

@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod corpus;
 mod cost;
+mod damaged;
 mod demo;
 mod diff;
 mod explain;

@@ -22,26 +22,30 @@ use std::{
 /// Where the clock of a machine stands that was not just booted, µs.
 const BOOTED_US: u64 = 987_654_321_012;
 
-/// Writes events in the order of their time as a recorder does that hears them then: flushed each second.
-pub(crate) fn record(path: &Path, events: &[Event]) {
+/// Writes events in the order of their time as a recorder does that hears them then: flushed each second. Gives what is
+/// in the file from each flush on: bytes and whole lines.
+pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
     let begun = Instant::now();
     let from = events.first().map_or(Stamp(0), |it| it.at);
     let mut writing = Writing::new(File::create_new(path).unwrap(), begun);
     writing.line(&header()).unwrap();
     let mut second = 0;
-    for event in events {
+    let mut flushed = Vec::new();
+    for (place, event) in events.iter().enumerate() {
         while event.at.since(from) >= (second + 1) * 1_000_000 {
             second += 1;
             writing.flush(begun + Duration::from_secs(second)).unwrap();
+            flushed.push((usize::try_from(writing.file().metadata().unwrap().len()).unwrap(), place + 1));
         }
         writing.event(event).unwrap();
     }
     writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: 0 })).unwrap();
     writing.finish().unwrap();
+    flushed
 }
 
 /// A trace of the corpus as a probe tells it, at so many steps a second.
-fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
+pub(crate) fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
     let lines = corpus::read(trace);
     let samples: Vec<&Sample> = lines.iter().filter_map(sample).take(steps).collect();
     let (first, last) = (samples[0].at_us, samples[samples.len() - 1].at_us);

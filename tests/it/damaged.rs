@@ -1,0 +1,195 @@
+//! Recordings that were cut, damaged or made to harm: each is read to its last whole line, or one line says why not.
+
+use crate::{
+    check::header,
+    corpus,
+    pty::PROGRAM,
+    recording_cost::{record, told},
+};
+use gpuwatch::{
+    alerts::Policy,
+    check::{Limits, check},
+    export::{Format, export},
+    recording::{Entry, Fault, Reader},
+    replay::{Command as Asked, Replay, find::find},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Output},
+};
+
+/// Numbers without a pattern, the same in every run of the test: splitmix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % end as u64).unwrap()
+    }
+}
+
+/// A quarter of an hour of a loop, in a frame a minute; and what is in it from each flush on, bytes and lines.
+fn long(dir: &Path) -> (Vec<u8>, Vec<(usize, usize)>) {
+    let path = dir.join("long.jsonl.zst");
+    let flushed = record(&path, &told(&corpus::traces()[0], 0, 1, 900));
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(path).unwrap();
+    (bytes, flushed)
+}
+
+fn read(bytes: &[u8]) -> (Vec<Entry>, Option<Fault>) {
+    let mut entries = Vec::new();
+    for entry in Reader::new(bytes).unwrap() {
+        match entry {
+            Ok(it) => entries.push(it),
+            Err(fault) => return (entries, Some(fault)),
+        }
+    }
+    (entries, None)
+}
+
+/// The bytes with one to four of them changed.
+fn damaged(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    let mut bad = bytes.to_vec();
+    for _ in 0..=numbers.below(4) {
+        let place = numbers.below(bad.len());
+        bad[place] ^= u8::try_from(1 + numbers.below(255)).unwrap();
+    }
+    bad
+}
+
+#[test]
+fn a_long_recording_cut_at_a_thousand_places_is_read_to_its_last_whole_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, flushed) = long(dir.path());
+    let (whole, fault) = read(&bytes);
+    assert!(fault.is_none() && whole.len() > 900);
+    let mut numbers = Numbers(1);
+    for _ in 0..1000 {
+        let cut = numbers.below(bytes.len());
+        let (entries, fault) = read(&bytes[..cut]);
+        assert_eq!(entries, whole[..entries.len()], "cut at {cut}");
+        let (_, least) = flushed[..flushed.partition_point(|it| it.0 <= cut)].last().unwrap_or(&(0, 0));
+        assert!(entries.len() >= *least, "cut at {cut}: {} of {least} lines that were flushed", entries.len());
+        assert!(fault.is_none_or(|it| !it.to_string().contains('\n')));
+    }
+}
+
+#[test]
+fn damage_is_said_wherever_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, _) = long(dir.path());
+    let (whole, _) = read(&bytes);
+    let mut numbers = Numbers(2);
+    for turn in 0..500 {
+        let (entries, fault) = read(&damaged(&bytes, &mut numbers));
+        assert!(fault.is_some() || entries == whole, "damage {turn} went unnoticed");
+    }
+}
+
+#[test]
+fn whoever_reads_a_damaged_recording_says_so_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, _) = long(dir.path());
+    let mut numbers = Numbers(3);
+    let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
+    let files = 40;
+    for turn in 0..files {
+        let path = dir.path().join(format!("{turn:02}_h_1_r.jsonl.zst"));
+        let bad =
+            if turn % 2 == 0 { damaged(&bytes, &mut numbers) } else { bytes[..numbers.below(bytes.len())].to_vec() };
+        fs::write(&path, bad).unwrap();
+        let found = match find(std::slice::from_ref(&path)) {
+            Ok(found) => found,
+            Err(e) => {
+                assert!(!format!("{e:#}").contains('\n'), "{e:#}");
+                continue;
+            }
+        };
+        let verdict = check(&found.tape, &nothing, &Policy::default());
+        let mut rows = Vec::new();
+        export(&found.tape, Format::Csv, &mut rows).unwrap();
+        assert!(rows.ends_with(b"\n"));
+        let mut replay = Replay::load(found.tape, |_, _| {});
+        for asked in [Asked::Start, Asked::NextStep, Asked::Hundredths(50), Asked::PreviousStep, Asked::End] {
+            replay.update(asked);
+        }
+        assert!(!replay.troubles_of_files().is_empty() || verdict.closed, "{turn}: the damage is not said");
+    }
+    let listed = gpuwatch(&["recordings", "--json", "--last", "100"], dir.path());
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed["recordings"].as_array().unwrap().len(), files);
+}
+
+fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
+    // A program that is given this much and no more ends with an error that nobody could read as ours.
+    let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", 512 << 10);
+    Command::new("/bin/sh").args(["-c", &limited, PROGRAM]).args(arguments).arg(path).output().unwrap()
+}
+
+/// A zstd frame that says it needs a window of 2 to the power of `window_log`, and is so many blocks of 128 KiB of one
+/// byte each: 4 bytes in the file a block.
+fn frame(window_log: u8, byte: u8, blocks: u32) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
+    for block in 1..=blocks {
+        let header = u32::from(block == blocks) | 1 << 1 | (128 << 10) << 3;
+        frame.extend(&header.to_le_bytes()[..3]);
+        frame.push(byte);
+    }
+    frame
+}
+
+fn compressed(text: &str) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_line_of_gigabytes_and_a_window_of_gigabytes_are_refused_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let event = "{\"type\":\"sample\",\"at_us\":1,\"device\":0,\"edge\":\"step\",\"step\":1,\"allocated\":5}\n";
+    let mut after_a_step = compressed(&(header() + event));
+    let step = after_a_step.len();
+    after_a_step.extend(frame(17, b'x', 65_536));
+    let mut wide = after_a_step[..step].to_vec();
+    wide.extend(frame(31, b'x', 2));
+    let cases = [
+        ("a line of 8 GiB", frame(17, b'x', 65_536), "line 1 is longer than 1 MiB"),
+        ("a line of 8 GiB after a step", after_a_step, "line 3 is longer than 1 MiB"),
+        ("the widest window that is granted", frame(27, b'x', 65_536), "line 1 is longer than 1 MiB"),
+        ("a wider window", frame(28, b'x', 65_536), "the file is damaged after line 0"),
+        ("a wider window after a step", wide, "the file is damaged after line 2"),
+        ("empty lines", frame(17, b'\n', 65_536), "it is no recording"),
+    ];
+    for (name, bytes, why) in cases {
+        let alone = dir.path().join(name.replace(' ', "_"));
+        fs::create_dir(&alone).unwrap();
+        let path = alone.join("a.jsonl.zst");
+        assert!(bytes.len() < 512 << 10);
+        fs::write(&path, bytes).unwrap();
+        let said = |arguments: &[&str], path: &Path| {
+            let output = gpuwatch(arguments, path);
+            assert!(output.status.code().is_some(), "{name}: {arguments:?} {output:?}");
+            String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        };
+        for (arguments, path) in [(&["check"][..], &path), (&["export"], &path), (&["recordings"], &alone)] {
+            let said = said(arguments, path);
+            assert!(said.contains(why), "{name}, {arguments:?}: {said}");
+        }
+        match find(std::slice::from_ref(&path)) {
+            Ok(found) => {
+                let replay = Replay::load(found.tape, |_, _| {});
+                let troubles = replay.troubles_of_files();
+                assert!(troubles.iter().any(|it| it.contains(why)), "{name}: {troubles:?}");
+            }
+            Err(e) => assert!(format!("{e:#}").contains(why), "{name}: {e:#}"),
+        }
+    }
+}
