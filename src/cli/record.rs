@@ -32,10 +32,11 @@ pub(super) fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8>
         }
         None => keep("record")?,
     };
-    let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
-    super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
+    // Before anything is written: from its first line on, a recording can be ended in good order.
     let wanted = [SIGHUP, SIGINT, SIGTERM];
     let mut signals = Signals::new(wanted.iter().filter(|it| !is_ignored(**it)))?;
+    let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
+    super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
     let (tell, told) = tokio::sync::oneshot::channel();
     thread::spawn(move || tell.send(signals.forever().next()));
     super::runtime()?.block_on(async {
