@@ -306,8 +306,13 @@ impl Shared {
         path.clone_into(&mut locked(&self.path));
     }
 
-    pub(crate) fn turn_off(&self, why: &str) {
+    /// Takes no more samples.
+    pub(crate) fn switch_off(&self) {
         self.off.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn_off(&self, why: &str) {
+        self.switch_off();
         self.log.line(why);
     }
 

@@ -17,10 +17,12 @@ use crate::{
     wire::{self, Line, encode},
 };
 use std::{
-    io::{ErrorKind, Read},
+    io::ErrorKind,
     iter,
     os::{fd::AsRawFd, unix::net::UnixStream},
     sync::{Arc, PoisonError, atomic::Ordering, mpsc::Receiver},
+    thread,
+    time::Duration,
 };
 use viewer::Viewer;
 
@@ -40,6 +42,9 @@ const SECOND_US: u64 = 1_000_000;
 /// How long the end may take to reach viewers that read, and how long it waits for ones that do not.
 const FAREWELL_US: u64 = 1_000_000;
 const FAREWELL_STALLED_US: u64 = 200_000;
+
+/// A job that closes descriptors it does not know has done so by then, and has put others in their places.
+const JOB_AT_DESCRIPTORS: Duration = Duration::from_millis(200);
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -88,8 +93,11 @@ impl Server {
         while !self.shared.stopping() {
             self.wait();
             if !self.bell.is_ours() || !self.endpoint.is_intact() {
-                self.shared.turn_off("the job closed the probe's descriptors, which turned it off");
+                self.shared.switch_off();
                 self.endpoint.remove();
+                // The job is at its descriptors right now: one of ours, opened for the log, might be the next to go.
+                thread::sleep(JOB_AT_DESCRIPTORS);
+                self.shared.turn_off("the job closed the probe's descriptors, which turned it off");
                 return;
             }
             self.turn();
@@ -114,7 +122,7 @@ impl Server {
             self.hurried = sys::monotonic_us().saturating_sub(before_us) < EAGER_US;
         }
         let mut rung = [0_u8; 64];
-        while self.bell.is_ours() && matches!((&*self.bell).read(&mut rung), Ok(1..)) {}
+        while self.bell.is_ours() && matches!(sys::receive_now(&*self.bell, &mut rung), Ok(1..)) {}
     }
 
     fn turn(&mut self) {

@@ -67,6 +67,7 @@ unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
     fn poll(fds: *mut PollFd, count: c_ulong, timeout_ms: c_int) -> c_int;
     fn send(fd: c_int, bytes: *const c_void, length: usize, flags: c_int) -> isize;
+    fn recv(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> isize;
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut u32) -> c_int;
     fn sigfillset(set: *mut SignalSet) -> c_int;
     fn pthread_sigmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
@@ -165,6 +166,13 @@ pub(crate) fn send_now(stream: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize>
     let sent =
         unsafe { send(stream.as_raw_fd(), bytes.as_ptr().cast::<c_void>(), bytes.len(), MSG_DONTWAIT | MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_negative| io::Error::last_os_error())
+}
+
+/// Receives what is there; never waits, whatever the job has put in the descriptor's place meanwhile.
+pub(crate) fn receive_now(stream: &impl AsRawFd, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and the length are one slice's.
+    let received = unsafe { recv(stream.as_raw_fd(), into.as_mut_ptr().cast::<c_void>(), into.len(), MSG_DONTWAIT) };
+    usize::try_from(received).map_err(|_negative| io::Error::last_os_error())
 }
 
 /// The user at the other end.
