@@ -44,8 +44,9 @@ pub struct News {
 type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
 
 impl News {
-    /// What is open, matters at least as a warning, is neither silenced nor allowed, and was not told before. To be asked on the grid of events,
-    /// at each [`Fact::Second`](crate::event::Fact::Second), so that it does not depend on when pictures are drawn.
+    /// What is open, matters at least as a warning, is neither silenced nor allowed, and was not told before. To be
+    /// asked on the grid of events, at each [`Fact::Second`](crate::event::Fact::Second), so that it does not depend
+    /// on when pictures are drawn.
     ///
     /// What a process's backlog shows waits until it is over: it may have ended there as well.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
