@@ -22,11 +22,14 @@ fn main() -> Outcome<()> {
         println!("cargo::rerun-if-changed={}", root.join(it).display());
     }
     println!("cargo::rerun-if-env-changed=GPUWATCH_PROBE_SO");
-    let library = match env::var_os("GPUWATCH_PROBE_SO").filter(|it| !it.is_empty()) {
-        Some(it) => PathBuf::from(it),
-        None => compile(&root, &out)?,
+    let library = if let Some(it) = env::var_os("GPUWATCH_PROBE_SO").filter(|it| !it.is_empty()) {
+        let library = PathBuf::from(it);
+        // Not so for what is made here: it is always newer than the build that made it, which would never be done.
+        println!("cargo::rerun-if-changed={}", library.display());
+        library
+    } else {
+        compile(&root, &out)?
     };
-    println!("cargo::rerun-if-changed={}", library.display());
     let mut files = vec![("gpuwatch_probe/libgpuwatch_probe.so".to_owned(), library)];
     let python = root.join("probes/python");
     files.push(("sitecustomize.py".to_owned(), python.join("gpuwatch_boot/sitecustomize.py")));
