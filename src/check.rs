@@ -11,6 +11,7 @@ pub use peaks::{DevicePeaks, Peaks};
 use crate::{
     alerts::Policy,
     analysis::fragmentation::is_expandable,
+    event::Event,
     findings::{Finding, Kind},
     recording::Fault,
     replay::{
@@ -78,6 +79,11 @@ impl Outcome {
 
 /// Reads a tape to its end and judges it, all but what is allowed.
 pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
+    check_with(tape, limits, policy, |_, _| ())
+}
+
+/// The same; `hear` is told of each event once the session has taken it, so that nothing need be read twice.
+pub fn check_with(tape: &Tape, limits: &Limits, policy: &Policy, mut hear: impl FnMut(&Event, &Session)) -> Verdict {
     let mut verdict = Verdict::default();
     let mut cursor = tape.play();
     let mut began = None;
@@ -86,6 +92,7 @@ pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
         verdict.span_us = Some(at.since(began).max(verdict.span_us.unwrap_or(0)));
         verdict.session.apply(&event);
         verdict.peaks.apply(&event, &verdict.session);
+        hear(&event, &verdict.session);
     }
     let endings = cursor.endings();
     verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));

@@ -2,7 +2,7 @@
 
 use crate::{
     alerts::Policy,
-    check::{Limits, Verdict, check},
+    check::{Limits, Verdict, check_with},
     event::{
         Fact, Line,
         wire::{Edge, Sample},
@@ -10,7 +10,7 @@ use crate::{
     findings::Kind,
     replay::tape::Tape,
     text::{Foreign, escape_json},
-    units::{self, Bytes, Stamp},
+    units::{self, Bytes},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write};
@@ -55,6 +55,7 @@ pub struct Diff {
 }
 
 /// One run: what `check` says of it, and what was allocated at each step.
+#[derive(Default)]
 struct Run {
     verdict: Verdict,
     /// By step, the rank and device that had most.
@@ -65,21 +66,14 @@ struct Run {
 
 impl Run {
     fn read(tape: &Tape) -> Self {
-        let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
-        let mut run = Self {
-            verdict: check(tape, &nothing, &Policy::default()),
-            allocated: BTreeMap::new(),
-            retries: None,
-            ooms: None,
-        };
-        let mut cursor = tape.play();
-        while let Some((_, event)) = cursor.next_by(Stamp(u64::MAX)) {
+        let mut run = Self::default();
+        run.verdict = check_with(tape, &Limits::default(), &Policy::default(), |event, _| {
             if let Fact::Probe { line, .. } = &event.fact
                 && let Line::Sample(sample) = &**line
             {
                 run.sample(sample);
             }
-        }
+        });
         run
     }
 

@@ -117,8 +117,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
             let header = found.tape.tracks.first().and_then(|it| it.header.as_ref());
             entry.started_unix_us = header.map(|it| it.started_unix_us);
             entry.host = header.map(|it| it.host.clone());
-            let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
-            entry.verdict = check(&found.tape, &nothing, policy);
+            entry.verdict = check(&found.tape, &Limits::default(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
             entry.state = if entry.verdict.closed {
                 State::Closed

@@ -5,10 +5,9 @@ mod series;
 use crate::{
     alerts::Policy,
     analysis::severity::Severity,
-    check::{FailOn, Limits, Verdict, check},
+    check::{FailOn, Limits, Verdict, check_with},
     replay::{index::Index, tape::Tape},
     text::escape_json,
-    units::Stamp,
 };
 use serde_json::{Value, json};
 use series::{Point, Timeline};
@@ -35,16 +34,10 @@ impl Report {
     /// Reads a tape to its end; what the policy allows is marked, and fails nothing.
     pub fn read(tape: &Tape, policy: &Policy) -> Self {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
-        let limits = Limits { fail_on, max_growth: None, max_fragmentation: None, max_peak: None };
-        let verdict = check(tape, &limits, policy);
-        let (index, _, _) = Index::build(tape, |_, _| ());
         let mut timeline = Timeline::default();
-        let mut session = crate::session::Session::default();
-        let mut cursor = tape.play();
-        while let Some((_, event)) = cursor.next_by(Stamp(u64::MAX)) {
-            session.apply(&event);
-            timeline.apply(&event, &session);
-        }
+        let limits = Limits { fail_on, ..Limits::default() };
+        let verdict = check_with(tape, &limits, policy, |event, session| timeline.apply(event, session));
+        let (index, _, _) = Index::build(tape, |_, _| ());
         let unix_us = tape.unix_us(index.from);
         Self { verdict, timeline, index, unix_us }
     }

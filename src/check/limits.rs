@@ -6,8 +6,8 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 
-/// What a run may do and still pass.
-#[derive(Clone, Debug, clap::Args)]
+/// What a run may do and still pass; by default anything.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Limits {
     /// Fail on findings of this severity or a higher one (info, warning, critical), on kinds of findings (as in
     /// growth,oom) whatever their severity, or never.
