@@ -2,7 +2,7 @@
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
-    story::{GIB, MIB, Story, counters, hostile},
+    story::{GIB, MIB, Story, counters, hostile, one_rank, steps},
 };
 use gpuwatch::{
     alerts::{Edges, Message, News, Policy},
@@ -45,22 +45,6 @@ pub(crate) fn told_under(policy: &Policy, story: &Story) -> Vec<Message> {
 
 fn lines(story: &Story) -> Vec<String> {
     told(story).into_iter().map(|it| it.line).collect()
-}
-
-/// Steps of a tenth of a second, and a second after every ten of them.
-pub(crate) fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: impl Fn(u64) -> u64) {
-    for step in steps {
-        story.wait(100_000).sample(0, step, counters(allocated(step), 2 * GIB));
-        if step % 10 == 0 {
-            story.say(Fact::Second);
-        }
-    }
-}
-
-pub(crate) fn one_rank() -> Story {
-    let mut story = Story::default();
-    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
-    story
 }
 
 #[test]

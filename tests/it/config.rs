@@ -1,12 +1,11 @@
 //! The config: named alerts are allowed or silenced everywhere, and a broken file is told before anything starts.
 
 use crate::{
-    alerts::{one_rank, steps, told_under},
+    alerts::told_under,
     check::{ACTIVATIONS, check, judged, recorded},
     launch::Home,
     pty::{PATIENCE, PROGRAM, Terminal, until},
-    screens::alerted,
-    story::{GIB, MIB, picture_of, text},
+    story::{GIB, MIB, alerted, one_rank, picture_of, steps, text},
 };
 use gpuwatch::{
     alerts::{Name, Policy},

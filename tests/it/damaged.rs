@@ -4,13 +4,13 @@ use crate::{
     check::header,
     corpus,
     pty::PROGRAM,
+    record::read_all,
     recording_cost::{record, told},
 };
 use gpuwatch::{
     alerts::Policy,
     check::{Limits, check},
     export::{Format, export},
-    recording::{Entry, Fault, Reader},
     replay::{Command as Asked, Replay, find::find},
 };
 use serde_json::Value;
@@ -43,17 +43,6 @@ fn long(dir: &Path) -> (Vec<u8>, Vec<(usize, usize)>) {
     (bytes, flushed)
 }
 
-fn read(bytes: &[u8]) -> (Vec<Entry>, Option<Fault>) {
-    let mut entries = Vec::new();
-    for entry in Reader::new(bytes).unwrap() {
-        match entry {
-            Ok(it) => entries.push(it),
-            Err(fault) => return (entries, Some(fault)),
-        }
-    }
-    (entries, None)
-}
-
 /// The bytes with one to four of them changed.
 fn damaged(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     let mut bad = bytes.to_vec();
@@ -68,12 +57,12 @@ fn damaged(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
 fn a_long_recording_cut_at_a_thousand_places_is_read_to_its_last_whole_line() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, flushed) = long(dir.path());
-    let (whole, fault) = read(&bytes);
+    let (whole, fault) = read_all(bytes.as_slice());
     assert!(fault.is_none() && whole.len() > 900);
     let mut numbers = Numbers(1);
     for _ in 0..1000 {
         let cut = numbers.below(bytes.len());
-        let (entries, fault) = read(&bytes[..cut]);
+        let (entries, fault) = read_all(&bytes[..cut]);
         assert_eq!(entries, whole[..entries.len()], "cut at {cut}");
         let (_, least) = flushed[..flushed.partition_point(|it| it.0 <= cut)].last().unwrap_or(&(0, 0));
         assert!(entries.len() >= *least, "cut at {cut}: {} of {least} lines that were flushed", entries.len());
@@ -85,10 +74,10 @@ fn a_long_recording_cut_at_a_thousand_places_is_read_to_its_last_whole_line() {
 fn damage_is_said_wherever_it_lies() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, _) = long(dir.path());
-    let (whole, _) = read(&bytes);
+    let (whole, _) = read_all(bytes.as_slice());
     let mut numbers = Numbers(2);
     for turn in 0..500 {
-        let (entries, fault) = read(&damaged(&bytes, &mut numbers));
+        let (entries, fault) = read_all(damaged(&bytes, &mut numbers).as_slice());
         assert!(fault.is_some() || entries == whole, "damage {turn} went unnoticed");
     }
 }

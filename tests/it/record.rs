@@ -10,7 +10,7 @@ use gpuwatch::{
 use gpuwatch_probe::{Description, Probe, reading::Reading, wire::Edge};
 use std::{
     fs::{self, File, OpenOptions},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -23,8 +23,12 @@ fn header() -> Header {
 }
 
 pub(crate) fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
+    read_all(File::open(path).unwrap())
+}
+
+pub(crate) fn read_all(from: impl Read) -> (Vec<Entry>, Option<Fault>) {
     let mut entries = Vec::new();
-    for entry in Reader::new(File::open(path).unwrap()).unwrap() {
+    for entry in Reader::new(from).unwrap() {
         match entry {
             Ok(it) => entries.push(it),
             Err(fault) => return (entries, Some(fault)),

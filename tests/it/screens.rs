@@ -1,6 +1,8 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
-use crate::story::{GIB, MIB, Story, counters, device, hostile, picture, text, usual};
+use crate::story::{
+    GIB, Story, alerted, counters, device, hostile, many_devices, nvml_alone, picture, styles, text, usual,
+};
 use gpuwatch::{
     event::{
         DriverState, Fact, Line, ProbeId, Trouble,
@@ -11,11 +13,7 @@ use gpuwatch::{
     theme::{self, ColorDepth, Theme},
     ui::{Command, Focus, Scope, Screen, Ui},
 };
-use ratatui::{
-    buffer::Buffer,
-    style::{Modifier, Style},
-};
-use std::fmt::Write as _;
+use ratatui::style::Modifier;
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 40)];
 
@@ -374,20 +372,6 @@ fn read_through(session: &Session, ui: &Ui, width: u16) -> String {
     seen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Rank 0 keeps 512 bytes a step; rank 1 fills a cache, and runs out of memory much later.
-pub(crate) fn alerted() -> Story {
-    let mut story = Story::default();
-    story.device(0, 60 * GIB, &[]).device(1, 60 * GIB, &[]);
-    story.probe(0, 4242, 0, None).probe(1, 4243, 1, None);
-    for step in 1..=700 {
-        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 512, 2 * GIB));
-        story.sample(1, step, counters(30 * GIB + step.min(200) * 8 * MIB, 2 * GIB));
-    }
-    let oom = Oom { step: Some(700), tried: Some(80 << 30), device_free: Some(79 << 30), ..Oom::default() };
-    story.line(1, Line::Oom(oom));
-    story
-}
-
 /// What a probe's line or its end says.
 fn lives() -> [(Fact, &'static str); 2] {
     let hello = Hello { protocol: 9, pid: 7, ..Hello::default() };
@@ -405,46 +389,4 @@ fn oom() -> Fact {
 
 fn theme(name: &str) -> Theme {
     Theme::builtin(name).unwrap()
-}
-
-fn nvml_alone() -> Story {
-    let mut story = Story::default();
-    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
-    for second in 0..300 {
-        story.wait(1_000_000).device(
-            0,
-            (20 + second / 10) << 30,
-            &[(31_337, (19 + second / 10) << 30), (977, 1 << 29)],
-        );
-    }
-    story.who(31_337, &["/usr/bin/python3", "train.py", "--lr", "1e-3"]).who(977, &["/usr/lib/Xorg"]);
-    story
-}
-
-fn many_devices() -> Story {
-    let mut story = usual();
-    for index in 2..8 {
-        story.device(index, u64::from(index) << 34, &[]);
-    }
-    story
-}
-
-/// A picture's styles: a letter per cell, and what the letters mean.
-fn styles(buffer: &Buffer) -> String {
-    let mut known: Vec<Style> = Vec::new();
-    let mut out = String::new();
-    for row in buffer.content.chunks(usize::from(buffer.area.width)) {
-        for cell in row {
-            let place = known.iter().position(|it| *it == cell.style()).unwrap_or_else(|| {
-                known.push(cell.style());
-                known.len() - 1
-            });
-            out.push(char::from(b'a' + u8::try_from(place).unwrap()));
-        }
-        out.push('\n');
-    }
-    for (letter, style) in ('a'..).zip(known) {
-        writeln!(out, "{letter}: {:?} on {:?} {:?}", style.fg, style.bg, style.add_modifier).unwrap();
-    }
-    out
 }

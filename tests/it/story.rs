@@ -13,7 +13,8 @@ use gpuwatch::{
     units::{Bytes, Stamp},
     view,
 };
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
+use std::fmt::Write as _;
 
 pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -177,6 +178,58 @@ pub(crate) fn hostile() -> Story {
     story
 }
 
+/// Rank 0 keeps 512 bytes a step; rank 1 fills a cache, and runs out of memory much later.
+pub(crate) fn alerted() -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).device(1, 60 * GIB, &[]);
+    story.probe(0, 4242, 0, None).probe(1, 4243, 1, None);
+    for step in 1..=700 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 512, 2 * GIB));
+        story.sample(1, step, counters(30 * GIB + step.min(200) * 8 * MIB, 2 * GIB));
+    }
+    let oom = Oom { step: Some(700), tried: Some(80 << 30), device_free: Some(79 << 30), ..Oom::default() };
+    story.line(1, Line::Oom(oom));
+    story
+}
+
+pub(crate) fn nvml_alone() -> Story {
+    let mut story = Story::default();
+    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
+    for second in 0..300 {
+        story.wait(1_000_000).device(
+            0,
+            (20 + second / 10) << 30,
+            &[(31_337, (19 + second / 10) << 30), (977, 1 << 29)],
+        );
+    }
+    story.who(31_337, &["/usr/bin/python3", "train.py", "--lr", "1e-3"]).who(977, &["/usr/lib/Xorg"]);
+    story
+}
+
+pub(crate) fn many_devices() -> Story {
+    let mut story = usual();
+    for index in 2..8 {
+        story.device(index, u64::from(index) << 34, &[]);
+    }
+    story
+}
+
+/// Steps of a tenth of a second, and a second after every ten of them.
+pub(crate) fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, allocated: impl Fn(u64) -> u64) {
+    for step in steps {
+        story.wait(100_000).sample(0, step, counters(allocated(step), 2 * GIB));
+        if step % 10 == 0 {
+            story.say(Fact::Second);
+        }
+    }
+}
+
+pub(crate) fn one_rank() -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    story
+}
+
 /// The picture of a session.
 pub(crate) fn picture(session: &Session, ui: &Ui, theme: &Theme, width: u16, height: u16) -> Buffer {
     picture_of(session, &findings(session), ui, theme, width, height)
@@ -208,6 +261,26 @@ pub(crate) fn text(buffer: &Buffer) -> String {
         let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
         out += line.trim_end();
         out.push('\n');
+    }
+    out
+}
+
+/// A picture's styles: a letter per cell, and what the letters mean.
+pub(crate) fn styles(buffer: &Buffer) -> String {
+    let mut known: Vec<Style> = Vec::new();
+    let mut out = String::new();
+    for row in buffer.content.chunks(usize::from(buffer.area.width)) {
+        for cell in row {
+            let place = known.iter().position(|it| *it == cell.style()).unwrap_or_else(|| {
+                known.push(cell.style());
+                known.len() - 1
+            });
+            out.push(char::from(b'a' + u8::try_from(place).unwrap()));
+        }
+        out.push('\n');
+    }
+    for (letter, style) in ('a'..).zip(known) {
+        writeln!(out, "{letter}: {:?} on {:?} {:?}", style.fg, style.bg, style.add_modifier).unwrap();
     }
     out
 }

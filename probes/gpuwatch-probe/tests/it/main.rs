@@ -5,4 +5,5 @@
 mod abi;
 mod client;
 mod server;
+mod sockets;
 mod wire;

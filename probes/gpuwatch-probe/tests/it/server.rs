@@ -4,15 +4,13 @@ use crate::client::{Client, eventually, field, samples, seqs};
 use gpuwatch_probe::{
     Description, Probe, Refusal,
     reading::Reading,
-    socket,
     wire::{Device, Edge, Oom},
 };
 use std::{
     fs,
     io::Write,
     os::unix::{
-        fs::{MetadataExt, PermissionsExt, symlink},
-        net::UnixListener,
+        fs::{MetadataExt, PermissionsExt},
         process::CommandExt,
     },
     path::{Path, PathBuf},
@@ -21,18 +19,18 @@ use std::{
 };
 use tempfile::TempDir;
 
-fn started() -> (Probe, TempDir) {
+pub(crate) fn started() -> (Probe, TempDir) {
     let dir = private_dir();
     (start_in(&[dir.path().to_owned()]), dir)
 }
 
-fn private_dir() -> TempDir {
+pub(crate) fn private_dir() -> TempDir {
     let dir = TempDir::new().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     dir
 }
 
-fn start_in(directories: &[PathBuf]) -> Probe {
+pub(crate) fn start_in(directories: &[PathBuf]) -> Probe {
     Probe::start(Description { directories: directories.to_vec(), ..Description::default() }).unwrap()
 }
 
@@ -45,7 +43,7 @@ fn reading(step: u64) -> Reading {
 }
 
 /// Pushes every step; no more at once than the queue holds.
-fn push_all(probe: &Probe, steps: impl Iterator<Item = u64>) {
+pub(crate) fn push_all(probe: &Probe, steps: impl Iterator<Item = u64>) {
     for step in steps {
         probe.push(&reading(step)).unwrap();
     }
@@ -303,94 +301,6 @@ fn what_it_learns_later_it_says_again() {
 }
 
 #[test]
-fn directories_of_others_are_not_used() {
-    let dir = private_dir();
-    let at = |name: &str| dir.path().join(name);
-    let open = at("open");
-    fs::create_dir(&open).unwrap();
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
-    symlink(dir.path(), at("link")).unwrap();
-    fs::write(at("file"), "").unwrap();
-    assert_eq!(socket::check(&at("none")), Err(socket::Reason::Missing));
-    assert_eq!(socket::check(&at("link")), Err(socket::Reason::Symlink));
-    assert_eq!(socket::check(&at("file")), Err(socket::Reason::NotADirectory));
-    assert_eq!(socket::check(&open), Err(socket::Reason::Mode(0o755)));
-    let owner = dir.path().metadata().unwrap().uid();
-    assert_eq!(socket::check_owner(dir.path(), owner + 1), Err(socket::Reason::Foreign(owner)));
-    assert_eq!(socket::check(dir.path()), Ok(()));
-
-    let probe = start_in(&[open.clone(), at("link"), at("file"), at("deep/new")]);
-    assert_eq!(probe.socket().parent(), Some(at("deep/new").as_path()));
-    let refused = Probe::start(Description { directories: vec![open, at("link")], ..Description::default() });
-    let why = refused.err().expect("nowhere to listen").to_string();
-    assert!(why.contains("0755") && why.contains("symbolic link") && why.contains("GPUWATCH_SOCKET_DIR"), "{why}");
-}
-
-#[test]
-fn the_socket_is_its_owners_alone_and_nothing_else_is_left() {
-    let (probe, dir) = started();
-    let mode = fs::symlink_metadata(probe.socket()).unwrap().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(names(dir.path()), [format!("{}.sock", process::id())]);
-    drop(probe);
-    assert_eq!(names(dir.path()), [""; 0]);
-}
-
-#[test]
-fn a_path_longer_than_an_address_works() {
-    let dir = private_dir();
-    let long = dir.path().join("d".repeat(120)).join("e".repeat(120));
-    let probe = start_in(&[long]);
-    assert!(probe.socket().as_os_str().len() > 240);
-    push_all(&probe, 1..=3);
-    Client::connect(&probe.socket()).until(|it| field(it, "step") == Some(3));
-    assert!(!socket::is_stale(&probe.socket()));
-    probe.stop("test");
-    assert!(!probe.socket().exists());
-}
-
-#[test]
-fn stale_sockets_go_and_living_ones_stay() {
-    let dir = private_dir();
-    let taken = dir.path().join(format!("{}.sock", process::id()));
-    drop(UnixListener::bind(dir.path().join("1.sock")).unwrap());
-    let living = UnixListener::bind(&taken).unwrap();
-    let probe = start_in(&[dir.path().to_owned()]);
-    assert_eq!(probe.socket(), dir.path().join(format!("{}.1.sock", process::id())));
-    assert_eq!(names(dir.path()), [format!("{}.1.sock", process::id()), format!("{}.sock", process::id())]);
-    drop(probe);
-    drop(living);
-    assert!(socket::is_stale(&taken));
-    assert_eq!(start_in(&[dir.path().to_owned()]).socket(), taken);
-}
-
-#[test]
-fn a_directory_that_takes_no_socket_leads_to_the_next() {
-    let (full, next) = (private_dir(), private_dir());
-    let pid = process::id();
-    let names = (0..64).map(|n| if n == 0 { format!("{pid}.sock") } else { format!("{pid}.{n}.sock") });
-    let _taken: Vec<_> = names.map(|it| UnixListener::bind(full.path().join(it)).unwrap()).collect();
-    let probe = start_in(&[full.path().to_owned(), next.path().to_owned()]);
-    assert_eq!(probe.socket().parent(), Some(next.path()));
-    let refused = Probe::start(Description { directories: vec![full.path().into()], ..Description::default() });
-    let why = refused.err().expect("nowhere to listen").to_string();
-    assert!(why.contains("is taken") && why.contains("GPUWATCH_SOCKET_DIR"), "{why}");
-}
-
-#[test]
-fn a_socket_that_vanished_is_made_again() {
-    let (probe, _dir) = started();
-    push_all(&probe, 1..=3);
-    let mut before = Client::connect(&probe.socket());
-    before.until(|it| field(it, "step") == Some(3));
-    fs::remove_file(probe.socket()).unwrap();
-    eventually("it is there again", || socket::connect(&probe.socket()).is_ok());
-    Client::connect(&probe.socket()).until(|it| field(it, "step") == Some(3));
-    push_all(&probe, 4..=4);
-    before.until(|it| field(it, "step") == Some(4));
-}
-
-#[test]
 fn a_stopped_probe_takes_nothing() {
     let (probe, _dir) = started();
     probe.stop("test");
@@ -416,11 +326,4 @@ fn pushing_is_cheap() {
     let [p50, p99] = [10_000, 19_800].map(|place| nanoseconds[place]);
     println!("push: p50 {p50} ns, p99 {p99} ns, max {} ns", nanoseconds[19_999]);
     assert!(p50 < 20_000, "{p50} ns");
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
