@@ -1,0 +1,209 @@
+//! What the command line takes: every command, its flags and its words of help.
+
+use crate::{
+    analysis::cause::Cause,
+    check,
+    config::{self, OnAlert, Watching},
+    demo, explain, export, launch,
+};
+use clap::{Parser, Subcommand};
+use std::{ffi::OsString, path::PathBuf};
+
+/// Shows, live and per training step, where a GPU's memory goes.
+#[derive(Debug, Parser)]
+#[command(name = "gpuwatch", version, args_conflicts_with_subcommands = true)]
+#[command(
+    after_help = "Example:\n  gpuwatch run -- python train.py    in one terminal\n  gpuwatch                           \
+                        in another, at any time\n\nWithout a command: the live view of all devices and probed jobs."
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
+    #[command(flatten)]
+    pub(super) live: Live,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Live {
+    #[command(flatten)]
+    pub(super) watching: Watching,
+    #[command(flatten)]
+    pub(super) look: Look,
+    #[command(flatten)]
+    pub(super) config: config::File,
+    /// Ring the terminal's bell, once for each alert from warning on.
+    #[arg(long)]
+    pub(super) bell: bool,
+    /// Let the terminal show a notification (OSC 9) of each alert from warning on; tmux passes only the bell on.
+    #[arg(long)]
+    pub(super) notify: bool,
+    #[command(flatten)]
+    pub(super) on_alert: OnAlert,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Look {
+    /// Colours: dusk, paper (for light terminals) or plain.
+    #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
+    pub(super) theme: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a job with its probe, and record it.
+    #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
+                            output, signals and the exit code are the job's own.\n\nTo be told by mail:\n  \
+                            gpuwatch run --on-alert mail --on-alert-arg=-s --on-alert-arg='GPU memory grows' \
+                            --on-alert-arg=ada -- python train.py")]
+    Run {
+        #[command(flatten)]
+        on_alert: OnAlert,
+        #[command(flatten)]
+        config: config::File,
+        /// The job and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Print the exports that probe jobs started otherwise.
+    #[command(after_help = "Example:\n  eval \"$(gpuwatch env)\" && python train.py")]
+    Env {
+        /// Whose syntax.
+        #[arg(long, value_enum, default_value_t)]
+        shell: launch::shell::Shell,
+    },
+    /// Watch four simulated ranks: no GPU and no Python needed.
+    #[command(after_help = "Example:\n  gpuwatch demo --seed 7")]
+    Demo {
+        /// Same seed, same jobs.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[command(flatten)]
+        look: Look,
+    },
+    /// Record what is already running, until Ctrl-C.
+    #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
+    Record {
+        /// The file to make; by default a new one among the recordings that `run` makes.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        watching: Watching,
+    },
+    /// Look at recordings as at a live job: the end first, then any moment of it.
+    #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
+                            `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken.")]
+    Replay {
+        /// Recordings of one run, or one directory of recordings.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        look: Look,
+        #[command(flatten)]
+        config: config::File,
+    },
+    /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
+    #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
+                            Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
+                            of a directory, the newest run is taken.")]
+    Check {
+        /// Recordings of one run (or what a probe said, line by line; - is standard input), or one directory of
+        /// recordings.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// As JSON (schema 1); the same as --format json.
+        #[arg(long)]
+        json: bool,
+        /// How the verdict is written.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+        #[command(flatten)]
+        limits: check::Limits,
+        #[command(flatten)]
+        config: config::File,
+    },
+    /// List what was recorded, the newest first, and how it went.
+    #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
+    Recordings {
+        /// A directory of recordings; by default that of `gpuwatch run`.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// How many at most.
+        #[arg(long, value_name = "COUNT", default_value_t = 20)]
+        last: usize,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        config: config::File,
+    },
+    /// Write a recording as a table: a row for each sample of each rank.
+    #[command(
+        after_help = "Examples:\n  gpuwatch export night.jsonl.zst > night.csv\n  gpuwatch export --format jsonl \
+                            night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
+    )]
+    Export {
+        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// How the table is written.
+        #[arg(long, value_enum, default_value_t)]
+        format: export::Format,
+    },
+    /// Write a run into one file: a page that needs nothing else, or JSON.
+    #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
+    Report {
+        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        #[arg(value_name = "FILE|DIR")]
+        files: Vec<PathBuf>,
+        /// The file to make: JSON where it ends in .json, else a page; it must not be there yet.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        #[command(flatten)]
+        config: config::File,
+    },
+    /// Compare two runs; exit code 1 when the second needs more memory than the first.
+    #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
+    Diff {
+        /// A recording, or a directory of recordings, of which the newest run is taken.
+        #[arg(value_name = "FIRST")]
+        first: PathBuf,
+        /// What is compared with it.
+        #[arg(value_name = "SECOND")]
+        second: PathBuf,
+        /// By how much the second may exceed the first.
+        #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = check::share)]
+        tolerance: f64,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what is known now, once, without a terminal.
+    #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
+    Once {
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        watching: Watching,
+    },
+    /// Tell how a cause is recognised, what it is not, and what to do about it.
+    #[command(after_help = "Example:\n  gpuwatch explain graph-retained\n\nWithout a cause: a line for each.")]
+    Explain {
+        /// The cause, as a finding names it.
+        #[arg(hide_possible_values = true, value_parser = explain::cause())]
+        cause: Option<Cause>,
+    },
+    /// One simulated rank of the demo.
+    #[command(hide = true)]
+    DemoJob {
+        #[command(flatten)]
+        job: demo::job::Job,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    #[default]
+    Text,
+    Json,
+}

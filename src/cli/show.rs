@@ -1,0 +1,78 @@
+//! The screens: live, of the demo, of a recording.
+
+use super::arguments::{Live, Look};
+use crate::{
+    alerts::Policy,
+    config, demo,
+    live::{self, Telling},
+    once, player,
+    source::Sources,
+    term,
+    theme::Theme,
+};
+use anyhow::{Context, Result, bail};
+use std::{path::PathBuf, time::Duration};
+
+/// How long a program that is told of an alert may still take when the view is left.
+const HOOK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The live view; where there is no screen for it, the same facts once, as text.
+pub(super) fn view(live: &Live) -> Result<u8> {
+    let (theme, policy) = (theme(&live.look)?, live.config.read()?);
+    super::runtime()?.block_on(async {
+        let mut sources = Sources::start(live.watching.sources());
+        if !term::is_screen() {
+            if live.on_alert.on_alert.is_some() {
+                bail!("no terminal for the live view (stdin, stdout or TERM); `gpuwatch run --on-alert` needs none");
+            }
+            super::say(format_args!(
+                "no terminal for the live view (stdin, stdout or TERM): the same as `gpuwatch once`"
+            ));
+            once::print(&mut sources.events, 0, false).await?;
+            return Ok(0);
+        }
+        let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()? };
+        let end = live::watch(&mut sources.events, &theme, policy, &telling).await?;
+        if let Some(hook) = telling.hook {
+            hook.finish(HOOK_PATIENCE);
+        }
+        Ok(code(end))
+    })
+}
+
+pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
+    let theme = theme(look)?;
+    super::runtime()?.block_on(async {
+        let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
+        if !term::is_screen() {
+            super::say(format_args!("no terminal for the live view (stdin, stdout or TERM): the demo as text"));
+            once::print(&mut demo.events, demo::RANKS.len(), false).await?;
+            return Ok(0);
+        }
+        // What is simulated alarms nobody.
+        Ok(code(live::watch(&mut demo.events, &theme, Policy::default(), &Telling::default()).await?))
+    })
+}
+
+pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result<u8> {
+    let theme = theme(look)?;
+    let found = super::named(files)?;
+    found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+    if !term::is_screen() {
+        bail!(
+            "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
+        );
+    }
+    super::runtime()?.block_on(async { Ok(code(player::play(found.tape, &theme, policy).await?)) })
+}
+
+fn theme(look: &Look) -> Result<Theme> {
+    config::theme(&look.theme, term::color_depth(), term::is_ascii_only())
+}
+
+fn code(end: live::End) -> u8 {
+    match end {
+        live::End::Quit => 0,
+        live::End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+    }
+}
