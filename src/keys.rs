@@ -21,7 +21,7 @@ pub struct Binding {
 const NONE: KeyModifiers = KeyModifiers::NONE;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 17] = [
+pub const BINDINGS: [Binding; 23] = [
     binding(
         Command::Quit,
         "q Ctrl-C F10",
@@ -32,15 +32,21 @@ pub const BINDINGS: [Binding; 17] = [
     binding(Command::Back, "Esc", "back", &[(NONE, KeyCode::Esc)]),
     binding(Command::Up, "↑ k", "row above", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
     binding(Command::Down, "↓ j", "row below", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
-    binding(Command::Left, "← h", "device before", &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))]),
-    binding(Command::Right, "→ l", "device after", &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))]),
+    binding(Command::Left, "← h", "device or place before", &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))]),
+    binding(Command::Right, "→ l", "device or place after", &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))]),
     binding(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
     binding(Command::PreviousBox, "Shift-Tab", "previous box", &[(NONE, KeyCode::BackTab)]),
     binding(Command::First, "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)]),
     binding(Command::Last, "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
     binding(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
     binding(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
-    binding(Command::Open, "Enter", "explain every gap", &[(NONE, KeyCode::Enter)]),
+    binding(Command::Open, "Enter", "open, then further in", &[(NONE, KeyCode::Enter)]),
+    binding(Command::Timeline, "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
+    binding(Command::Axis, "x", "timeline: steps or time", &[(NONE, KeyCode::Char('x'))]),
+    binding(Command::Scale, "y", "timeline: whole or moves", &[(NONE, KeyCode::Char('y'))]),
+    binding(Command::Plus, "+", "timeline: nearer", &[(NONE, KeyCode::Char('+'))]),
+    binding(Command::Minus, "-", "timeline: wider", &[(NONE, KeyCode::Char('-'))]),
+    binding(Command::Reset, "=", "timeline: all of it", &[(NONE, KeyCode::Char('='))]),
     binding(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
     binding(Command::All, "p", "processes everywhere", &[(NONE, KeyCode::Char('p'))]),
     binding(Command::Freeze, "Space", "freeze, or go on", &[(NONE, KeyCode::Char(' '))]),

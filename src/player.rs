@@ -139,7 +139,7 @@ impl Picture {
 
     fn input(&mut self, input: &Input) {
         let Input::Key(key) = input else { return };
-        if let Some(command) = keys::replay::command(*key) {
+        if let Some(command) = keys::replay::command(*key, self.ui.screen) {
             if let Some(replay) = &mut self.replay {
                 replay.update(command);
             }

@@ -9,6 +9,9 @@ pub mod process;
 /// The latest of something, bounded.
 pub mod history;
 
+/// The run of one process on one device, level by level.
+pub mod timeline;
+
 /// Devices that a process touches and does not train on.
 pub mod contexts;
 
@@ -90,6 +93,7 @@ impl Session {
             Fact::Processes { device, reading } => {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
                 self.charge(device, at);
+                self.surround(device);
             }
             Fact::Process(info) => {
                 if self.people.len() < PEOPLE || self.people.contains_key(&info.pid) {
@@ -235,6 +239,22 @@ impl Session {
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
                 let driver = used_by(pid).zip(it.counters.reserved).and_then(|(used, own)| used.0.checked_sub(own));
                 it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
+            }
+        }
+    }
+
+    /// Tells the processes on a device what is around their allocators there.
+    fn surround(&mut self, id: &DeviceId) {
+        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
+        let Some(used) = device.figures().map(|it| it.used.0) else { return };
+        let list = device.process_list().unwrap_or_default();
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            let charged = list.iter().find(|it| Some(it.pid) == process.pid).and_then(|it| it.used).map(|it| it.0);
+            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
+                let Some(reserved) = it.counters.reserved else { continue };
+                let beyond = charged.and_then(|it| it.checked_sub(reserved));
+                it.timeline
+                    .surround(beyond, used.checked_sub(charged.filter(|_| beyond.is_some()).unwrap_or(reserved)));
             }
         }
     }

@@ -1,6 +1,16 @@
 //! What the user looks at: selection, screen, freeze. No facts, no clock.
 
-use crate::{event::DeviceId, session::Session};
+/// What part of a run the timeline shows.
+pub mod timeline;
+
+use crate::{
+    event::DeviceId,
+    session::{
+        Session,
+        process::{OnDevice, Process},
+    },
+};
+use timeline::Section;
 
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,9 +25,9 @@ pub enum Command {
     Up,
     /// The row below.
     Down,
-    /// The device before.
+    /// The device before; on the screens of a process, what was before: the process, or the place in its run.
     Left,
-    /// The device after.
+    /// The device after; on the screens of a process, what comes after.
     Right,
     /// The box after.
     NextBox,
@@ -31,8 +41,20 @@ pub enum Command {
     PageUp,
     /// A page down.
     PageDown,
-    /// Open what is selected.
+    /// Open what is selected, and from there what is inside of it.
     Open,
+    /// Show the run of the selected process, or what was there before.
+    Timeline,
+    /// Count the timeline in steps, or in time.
+    Axis,
+    /// Draw the timeline from nothing to the whole device, or only where it moves.
+    Scale,
+    /// More: of the timeline, a nearer look.
+    Plus,
+    /// Less: of the timeline, a wider look.
+    Minus,
+    /// As it was at first: of the timeline, the whole run.
+    Reset,
     /// Show the alerts, or what was there before.
     Alerts,
     /// List the processes of all devices, or those of the selected one alone.
@@ -44,13 +66,17 @@ pub enum Command {
 }
 
 /// The screens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Screen {
     /// Devices, the selected one's ladder, its processes.
     #[default]
     Overview,
     /// The ladder of the selected device with every gap explained.
-    Detail,
+    Device,
+    /// One process on one device: who it is, what it holds, how that moves.
+    Process,
+    /// Every rung of that process over its run.
+    Timeline,
     /// What was found: open, and ended.
     Alerts,
 }
@@ -83,6 +109,10 @@ const PAGE: usize = 10;
 pub struct Ui {
     /// Which screen.
     pub screen: Screen,
+    /// The screens that it was opened from, the latest last.
+    pub behind: Vec<Screen>,
+    /// What part of a run the timeline shows.
+    pub timeline: Section,
     /// Whether the help lies over it.
     pub help: bool,
     /// Which box has the arrows.
@@ -109,7 +139,7 @@ impl Ui {
             Command::Quit => self.quit = true,
             Command::Help => self.help = !self.help,
             Command::Back if self.help => self.help = false,
-            Command::Back => self.screen = Screen::Overview,
+            Command::Back => self.close(),
             Command::Freeze => self.frozen = !self.frozen,
             Command::All => {
                 self.focus = Focus::Processes;
@@ -119,9 +149,14 @@ impl Ui {
                 };
                 self.row_of_device(session);
             }
-            Command::Open => self.open(Screen::Detail),
-            Command::Alerts if self.screen == Screen::Alerts => self.screen = Screen::Overview,
+            Command::Open => self.open_next(session),
+            Command::Alerts if self.screen == Screen::Alerts => self.close(),
             Command::Alerts => self.open(Screen::Alerts),
+            Command::Timeline if self.screen == Screen::Timeline => self.close(),
+            Command::Timeline => self.open(Screen::Timeline),
+            Command::Axis | Command::Scale | Command::Plus | Command::Minus | Command::Reset => {
+                self.look_at_run(command, session);
+            }
             Command::NextBox | Command::PreviousBox => {
                 self.focus = match self.focus {
                     Focus::Devices => Focus::Processes,
@@ -129,6 +164,10 @@ impl Ui {
                 };
             }
             Command::Device(place) => self.select_device(usize::from(place), session),
+            Command::Left | Command::Right if self.screen == Screen::Timeline => self.look_at_run(command, session),
+            Command::Left | Command::Right if self.screen == Screen::Process => {
+                self.neighbour(command == Command::Right, session);
+            }
             Command::Left => self.select_device(self.selected(session).saturating_sub(1), session),
             Command::Right => self.select_device(self.selected(session) + 1, session),
             Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
@@ -137,9 +176,66 @@ impl Ui {
         }
     }
 
+    /// Opens a screen; one that is open behind this one comes forward.
     fn open(&mut self, screen: Screen) {
+        if let Some(at) = self.behind.iter().position(|it| *it == screen) {
+            self.behind.truncate(at);
+        } else if self.screen != screen {
+            self.behind.push(self.screen);
+        }
         self.screen = screen;
         self.scroll = 0;
+    }
+
+    fn close(&mut self) {
+        self.screen = self.behind.pop().unwrap_or_default();
+        self.scroll = 0;
+    }
+
+    /// What is inside of what is shown: a device's processes, a process's run.
+    fn open_next(&mut self, session: &Session) {
+        let probed = self.process(session).is_some();
+        match self.screen {
+            Screen::Overview if self.focus == Focus::Processes && self.is_on_probed(session) => {
+                self.open(Screen::Process);
+            }
+            Screen::Overview => self.open(Screen::Device),
+            Screen::Device if probed => self.open(Screen::Process),
+            Screen::Process => self.open(Screen::Timeline),
+            Screen::Device | Screen::Timeline | Screen::Alerts => {}
+        }
+    }
+
+    /// The process of the selected row, if it is a probed one, else the first that is listed.
+    pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
+        let probed = session.probed(self.listed(session));
+        probed.get(self.row).or(probed.first()).copied()
+    }
+
+    fn is_on_probed(&self, session: &Session) -> bool {
+        self.row < session.probed(self.listed(session)).len()
+    }
+
+    /// The process after or before the selected one, on whichever device it is.
+    fn neighbour(&mut self, after: bool, session: &Session) {
+        let all = session.probed(None);
+        let Some(here) = self.process(session) else { return };
+        let is_here = |it: &(&Process, &OnDevice)| it.0.probe == here.0.probe && it.1.ordinal == here.1.ordinal;
+        let Some(place) = all.iter().position(is_here) else { return };
+        let there = if after { place + 1 } else { place.wrapping_sub(1) };
+        let Some((process, on)) = all.get(there) else { return };
+        self.device = Some(on.device.clone());
+        let listed = session.probed(self.listed(session));
+        let row = listed.iter().position(|it| it.0.probe == process.probe && it.1.ordinal == on.ordinal);
+        self.row = row.unwrap_or(0);
+    }
+
+    fn look_at_run(&mut self, command: Command, session: &Session) {
+        if self.screen == Screen::Timeline
+            && let Some((_, on)) = self.process(session)
+        {
+            self.timeline.update(command, on);
+        }
     }
 
     /// The place of the selected device in the session's list.
@@ -164,9 +260,16 @@ impl Ui {
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
-        if self.screen != Screen::Overview {
-            self.scroll = moved(command, self.scroll);
-            return;
+        match self.screen {
+            Screen::Overview => {}
+            Screen::Timeline if matches!(command, Command::Up | Command::Down) => {
+                return self.neighbour(command == Command::Down, session);
+            }
+            Screen::Timeline => return self.look_at_run(command, session),
+            Screen::Device | Screen::Process | Screen::Alerts => {
+                self.scroll = moved(command, self.scroll);
+                return;
+            }
         }
         let here = match self.focus {
             Focus::Devices => self.selected(session),

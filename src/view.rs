@@ -155,7 +155,11 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     devices::draw(buffer, take(&mut rest, rows), look);
     match look.ui.screen {
         Screen::Overview => {}
-        Screen::Detail => return detail::draw(buffer, rest, look),
+        Screen::Device => return detail::draw(buffer, rest, look),
+        Screen::Process | Screen::Timeline => {
+            growth::draw(buffer, rest, look);
+            return 0;
+        }
         Screen::Alerts => return alerts::draw(buffer, rest, look),
     }
     if area.width >= 160 {

@@ -1,6 +1,9 @@
 //! The keys of a replay: they come before those of the live view.
 
-use crate::{replay::Command, ui};
+use crate::{
+    replay::Command,
+    ui::{self, Screen},
+};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// What the help says of them.
@@ -12,7 +15,7 @@ pub const HELP: [(&str, &str); 8] = [
     ("[ ]", "step before, next"),
     ("< >", "slower, faster"),
     ("m M", "next mark, before"),
-    ("t T", "next trouble, before"),
+    ("{ }", "trouble before, next"),
 ];
 
 /// Whether a command of the live view has no key, or another one, in a replay.
@@ -21,8 +24,13 @@ pub fn replaces(command: ui::Command) -> bool {
     matches!(command, Freeze | Left | Right | First | Last)
 }
 
-/// The command of a key, if it is one of a replay. Only presses and repeats count.
-pub fn command(key: KeyEvent) -> Option<Command> {
+/// The command of a key, if it is one of a replay. Only presses and repeats count. On the timeline, the keys that seek
+/// move its cursor.
+pub fn command(key: KeyEvent, screen: Screen) -> Option<Command> {
+    let seeks = matches!(key.code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End);
+    if seeks && screen == Screen::Timeline {
+        return None;
+    }
     if key.kind == KeyEventKind::Release || key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
         return None;
     }
@@ -39,8 +47,8 @@ pub fn command(key: KeyEvent) -> Option<Command> {
         KeyCode::Char('>') => Command::Faster,
         KeyCode::Char('m') => Command::NextMark,
         KeyCode::Char('M') => Command::PreviousMark,
-        KeyCode::Char('t') => Command::NextTrouble,
-        KeyCode::Char('T') => Command::PreviousTrouble,
+        KeyCode::Char('{') => Command::PreviousTrouble,
+        KeyCode::Char('}') => Command::NextTrouble,
         _ => return None,
     })
 }
@@ -51,7 +59,7 @@ mod tests {
 
     #[test]
     fn keys_seek_step_and_leave_the_rest_to_the_live_view() {
-        let key = |code, modifiers| command(KeyEvent::new(code, modifiers));
+        let key = |code, modifiers| command(KeyEvent::new(code, modifiers), Screen::Overview);
         assert_eq!(key(KeyCode::Left, KeyModifiers::NONE), Some(Command::Hundredths(-1)));
         assert_eq!(key(KeyCode::Right, KeyModifiers::SHIFT), Some(Command::Hundredths(10)));
         assert_eq!(key(KeyCode::Char('M'), KeyModifiers::SHIFT), Some(Command::PreviousMark));

@@ -18,11 +18,11 @@ impl<T, const N: usize> Default for Latest<T, N> {
 impl<T, const N: usize> Latest<T, N> {
     /// Adds one; the oldest goes when there is no room.
     pub fn push(&mut self, item: T) {
-        self.kept.push_back(item);
-        if self.kept.len() > N {
+        if self.kept.len() >= N {
             self.kept.pop_front();
             self.gone += 1;
         }
+        self.kept.push_back(item);
     }
 
     /// What is kept, oldest first.

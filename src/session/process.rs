@@ -1,6 +1,6 @@
 //! One probed process: its life, its counters per device, what it said.
 
-use super::{contexts::Contexts, history::Latest};
+use super::{contexts::Contexts, history::Latest, timeline::Timeline};
 use crate::{
     analysis::{
         episode::{Axis, Resource},
@@ -136,6 +136,8 @@ pub struct OnDevice {
     pub trail: Trail,
     /// What wears on it besides growth.
     pub strain: Strain,
+    /// Every level over the run.
+    pub timeline: Timeline,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
@@ -277,6 +279,7 @@ impl OnDevice {
             growth: Growth::default(),
             trail: Trail::default(),
             strain: Strain::default(),
+            timeline: Timeline::default(),
             step_us: None,
             last_step: None,
         }
@@ -308,6 +311,7 @@ impl OnDevice {
         }
         self.step = sample.step.or(self.step);
         self.merge(&sample.counters, at);
+        self.remember(sample, at, settings);
         if let Some(step) = place {
             let mut growing = self.growth.episodes().filter(|it| it.resource == Resource::Allocated);
             let seen = strain::Seen {
@@ -321,6 +325,15 @@ impl OnDevice {
             };
             self.strain = strain::step(std::mem::take(&mut self.strain), &seen);
         }
+    }
+
+    /// Adds a sample to the run. Where the driver says nothing of the device, CUDA does inside of some of them.
+    fn remember(&mut self, sample: &Sample, at: Stamp, settings: Settings) {
+        let it = &sample.counters;
+        if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
+            self.timeline.surround_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
+        }
+        self.timeline.push(at, sample.step, it, settings.expandable);
     }
 
     /// Where a sample lies on the axis that growth is measured over; nowhere between two steps.

@@ -31,7 +31,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let keys = match look.ui.screen {
         _ if look.ui.help => HELP,
         Screen::Overview => OVERVIEW,
-        Screen::Detail | Screen::Alerts => OPENED,
+        _ => OPENED,
     };
     let mut spans = Vec::new();
     let mut left = usize::from(area.width);

@@ -44,16 +44,10 @@ pub(super) fn height(area: Rect, below: usize) -> usize {
 
 /// Draws title and curve, or how to get one.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    match chosen(look) {
+    match look.ui.process(look.session) {
         Some((process, it)) => of_process(buffer, area, look, process, it),
         None => of_device(buffer, area, look),
     }
-}
-
-/// The process of the selected row, if it is a probed one, else the first one.
-fn chosen<'a>(look: &Look<'a>) -> Option<(&'a Process, &'a OnDevice)> {
-    let probed = look.session.probed(look.ui.listed(look.session));
-    probed.get(look.ui.row).or(probed.first()).copied()
 }
 
 fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, it: &OnDevice) {

@@ -15,7 +15,7 @@ use ratatui::{
 /// Rows it takes.
 pub(super) const HEIGHT: u16 = 2;
 
-const HINT: &str = "q quit  ? help  a alerts  Space play  ←→ seek  [] step  m mark  t trouble";
+const HINT: &str = "q quit  ? help  a alerts  Space play  ←→ seek  [] step  {} trouble  t timeline";
 
 /// Two rows; where there is one, the first.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {

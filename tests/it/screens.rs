@@ -33,7 +33,7 @@ fn the_usual_screen_looks_like_this() {
 fn every_other_screen_looks_like_this() {
     let session = usual().session();
     let second = Ui { device: Some(device(1)), ..Ui::default() };
-    let detail = Ui { screen: Screen::Detail, ..Ui::default() };
+    let detail = Ui { screen: Screen::Device, ..Ui::default() };
     let help = Ui { help: true, frozen: true, ..Ui::default() };
     let all = Ui { scope: Scope::All, focus: Focus::Processes, row: 1, ..second.clone() };
     for (name, ui) in [("all", all), ("second", second), ("detail", detail), ("help", help)] {
@@ -179,7 +179,7 @@ fn no_size_is_too_small_for_any_screen() {
         Ui::default(),
         Ui { help: true, ..Ui::default() },
         Ui { screen: Screen::Alerts, scroll: 3, ..Ui::default() },
-        Ui { screen: Screen::Detail, focus: Focus::Processes, row: 99, scroll: 99, ..Ui::default() },
+        Ui { screen: Screen::Device, focus: Focus::Processes, row: 99, scroll: 99, ..Ui::default() },
     ];
     let theme = theme("dusk").in_ascii();
     let heights: Vec<u16> = (0..8).chain((8..=45).step_by(5)).collect();
@@ -198,7 +198,7 @@ fn no_size_is_too_small_for_any_screen() {
 #[test]
 fn hostile_names_move_no_cursor_and_forge_no_line() {
     let session = hostile().session();
-    for screen in [Screen::Overview, Screen::Detail, Screen::Alerts] {
+    for screen in [Screen::Overview, Screen::Device, Screen::Alerts] {
         let ui = Ui { screen, ..Ui::default() };
         for place in 0..5 {
             let mut ui = ui.clone();
@@ -254,7 +254,7 @@ fn keys_move_through_everything_without_leaving_it() {
     ui.update(Command::Open, &session);
     ui.update(Command::Help, &session);
     ui.update(Command::Back, &session);
-    assert_eq!((ui.help, ui.screen), (false, Screen::Detail));
+    assert_eq!((ui.help, ui.screen), (false, Screen::Process));
     for (command, screen) in [
         (Command::Back, Screen::Overview),
         (Command::Alerts, Screen::Alerts),
@@ -316,7 +316,7 @@ fn the_first_watched_device_is_selected_until_one_is_chosen() {
 fn every_screen_tells_how_to_leave() {
     let uis = [
         (Ui::default(), "q quit"),
-        (Ui { screen: Screen::Detail, ..Ui::default() }, "q quit"),
+        (Ui { screen: Screen::Device, ..Ui::default() }, "q quit"),
         (Ui { screen: Screen::Alerts, ..Ui::default() }, "q quit"),
         (Ui { help: true, ..Ui::default() }, "quit"),
     ];
@@ -334,7 +334,7 @@ fn every_screen_tells_how_to_leave() {
 fn what_is_explained_is_explained_to_the_end() {
     let session = usual().session();
     for width in [60, 80, 120] {
-        let all = read_through(&session, &Ui { screen: Screen::Detail, ..Ui::default() }, width);
+        let all = read_through(&session, &Ui { screen: Screen::Device, ..Ui::default() }, width);
         for rung in findings(&session)
             .device(&device(0))
             .unwrap()
