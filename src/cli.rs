@@ -6,6 +6,8 @@ mod arguments;
 mod beside;
 /// What a verdict comes to.
 mod judge;
+/// How screens look, and what they may do.
+mod look;
 /// What is recorded, and where.
 mod record;
 /// A report, into a file.

@@ -61,6 +61,12 @@ pub mod config;
 /// The terminal: taken, given back.
 pub mod term;
 
+/// A signal to exactly the process that was meant.
+pub mod signal;
+
+/// What keys ask of the world outside the picture, done.
+pub mod hands;
+
 /// `gpuwatch`: the live view's loop.
 pub mod live;
 

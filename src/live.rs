@@ -4,12 +4,12 @@ use crate::{
     alerts::{News, Policy},
     event::{Event, Fact},
     findings::Findings,
+    hands::{Hands, Options},
     keys,
     session::Session,
     sink::hook::Hook,
     term::{self, Screen},
     text::Foreign,
-    theme::Theme,
     ui::Ui,
     view,
 };
@@ -63,11 +63,17 @@ pub enum End {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, policy: Policy, telling: &Telling) -> io::Result<End> {
+pub async fn watch(
+    events: &mut Receiver<Event>,
+    options: Options,
+    policy: Policy,
+    telling: &Telling,
+) -> io::Result<End> {
     let mut signals = signals()?;
-    let mut screen = Screen::take()?;
+    let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
     let mut picture = Picture { policy, ..Picture::default() };
+    let mut hands = Hands::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
     let mut frame = interval(FRAME);
     frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -82,12 +88,15 @@ pub async fn watch(events: &mut Receiver<Event>, theme: &Theme, policy: Policy, 
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
                 picture.input(&input);
+                if hands.serve(&mut picture.ui, &mut screen).is_err() {
+                    return Ok(End::Quit);
+                }
                 dirty = true;
             }
             _ = frame.tick() => {
                 let late = drawn_at.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST);
                 if dirty || late {
-                    if picture.draw(&mut screen, theme).is_err() {
+                    if picture.draw(&mut screen, &hands).is_err() {
                         return Ok(End::Quit);
                     }
                     drawn_at = Some(Instant::now());
@@ -125,7 +134,7 @@ struct Picture {
 impl Picture {
     fn input(&mut self, input: &Input) {
         if let Input::Key(key) = input
-            && let Some(command) = keys::command(*key)
+            && let Some(command) = keys::command(*key, &self.ui)
         {
             let shown = self.frozen.as_ref().map_or(&self.session, |it| &it.0);
             self.ui.update(command, shown);
@@ -167,8 +176,8 @@ impl Picture {
         Ok(())
     }
 
-    fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
-        let ui = &self.ui;
+    fn draw(&mut self, screen: &mut Screen, hands: &Hands) -> io::Result<()> {
+        let (ui, theme) = (&self.ui, &hands.theme);
         let mut scroll_most = 0;
         if let Some(frozen) = &self.frozen {
             screen.draw(|it| scroll_most = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;

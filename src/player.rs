@@ -2,6 +2,7 @@
 
 use crate::{
     alerts::Policy,
+    hands::{Hands, Options},
     keys,
     live::{self, End},
     replay::{
@@ -11,7 +12,6 @@ use crate::{
     },
     session::Session,
     term::Screen,
-    theme::Theme,
     ui::Ui,
     view,
 };
@@ -46,11 +46,12 @@ enum Said {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn play(tape: Tape, theme: &Theme, policy: Policy) -> io::Result<End> {
+pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<End> {
     let mut signals = live::signals()?;
-    let mut screen = Screen::take()?;
+    let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
     let mut picture = Picture { total: tape.bytes(), policy, ..Picture::default() };
+    let mut hands = Hands::new(options, &mut picture.ui);
     let mut loading = load(tape)?;
     let mut frame = interval(FRAME);
     frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -64,6 +65,9 @@ pub async fn play(tape: Tape, theme: &Theme, policy: Policy) -> io::Result<End> 
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
                 picture.input(&input);
+                if hands.serve(&mut picture.ui, &mut screen).is_err() {
+                    return Ok(End::Quit);
+                }
                 dirty = true;
             }
             _ = frame.tick() => {
@@ -71,7 +75,7 @@ pub async fn play(tape: Tape, theme: &Theme, policy: Policy) -> io::Result<End> 
                 ticked = Instant::now();
                 dirty |= picture.tick(passed);
                 if dirty || drawn.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST) {
-                    if picture.draw(&mut screen, theme).is_err() {
+                    if picture.draw(&mut screen, &hands).is_err() {
                         return Ok(End::Quit);
                     }
                     drawn = Some(Instant::now());
@@ -139,11 +143,14 @@ impl Picture {
 
     fn input(&mut self, input: &Input) {
         let Input::Key(key) = input else { return };
-        if let Some(command) = keys::replay::command(*key, self.ui.screen) {
+        if !keys::Place::of(&self.ui).is_asking()
+            && let Some(command) = keys::replay::command(*key, self.ui.screen)
+        {
+            self.ui.word = None;
             if let Some(replay) = &mut self.replay {
                 replay.update(command);
             }
-        } else if let Some(command) = keys::command(*key) {
+        } else if let Some(command) = keys::command(*key, &self.ui) {
             let session = self.replay.as_ref().map_or(&self.session, |it| it.session());
             self.ui.update(command, session);
         }
@@ -156,7 +163,7 @@ impl Picture {
         true
     }
 
-    fn draw(&mut self, screen: &mut Screen, theme: &Theme) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen, hands: &Hands) -> io::Result<()> {
         let (session, progress) = if let Some(replay) = &self.replay {
             (replay.session(), Progress::Standing(replay.standing()))
         } else {
@@ -166,7 +173,7 @@ impl Picture {
         let findings = self.policy.findings(session);
         let ui = &self.ui;
         let mut scroll_most = 0;
-        screen.draw(|it| scroll_most = view::draw_replay(it, session, &findings, ui, theme, &progress))?;
+        screen.draw(|it| scroll_most = view::draw_replay(it, session, &findings, ui, &hands.theme, &progress))?;
         self.ui.scroll = self.ui.scroll.min(scroll_most);
         Ok(())
     }

@@ -14,7 +14,11 @@ use crate::{
     units::Stamp,
 };
 use rustix::time::{ClockId, clock_gettime};
-use tokio::{sync::mpsc, task::JoinHandle};
+use std::time::Duration;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
 
 /// Events that may wait between the sources and whoever reads them; then sources wait.
 const QUEUE: usize = 4096;
@@ -32,6 +36,8 @@ pub struct Options {
 pub struct Sources {
     /// What they say, in the order of arrival.
     pub events: mpsc::Receiver<Event>,
+    /// The pace at which the driver is read: what is sent here holds from now on. `None` where it is not read.
+    pub pace: Option<watch::Sender<Duration>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -40,10 +46,13 @@ impl Sources {
     pub fn start(options: Options) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let teller = Teller(sender);
-        let (pids_out, pids) = tokio::sync::watch::channel(Vec::new());
+        let (pids_out, pids) = watch::channel(Vec::new());
         let mut tasks = vec![tokio::spawn(system::run(pids.clone(), teller.clone()))];
+        let mut pace = None;
         if let Some(nvml) = options.nvml {
-            tasks.push(tokio::spawn(nvml::run(nvml, pids_out, teller.clone())));
+            let (set, asked) = watch::channel(nvml.interval);
+            pace = Some(set);
+            tasks.push(tokio::spawn(nvml::run(nvml, asked, pids_out, teller.clone())));
         } else {
             let teller = teller.clone();
             tasks.push(tokio::spawn(async move {
@@ -53,7 +62,7 @@ impl Sources {
         if let Some(probes) = options.probes {
             tasks.push(tokio::spawn(probe::run(probes, pids, teller)));
         }
-        Self { events, tasks }
+        Self { events, pace, tasks }
     }
 }
 

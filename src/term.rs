@@ -1,5 +1,8 @@
 //! The terminal: taken, given back by one guard, also when the program panics.
 
+/// What is copied.
+mod clipboard;
+
 use crate::theme::ColorDepth;
 use crossterm::{
     cursor,
@@ -7,8 +10,8 @@ use crossterm::{
     execute, queue,
     style::{Print, force_color_output},
     terminal::{
-        BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode,
-        enable_raw_mode,
+        BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+        disable_raw_mode, enable_raw_mode,
     },
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
@@ -29,17 +32,22 @@ const BUFFER: usize = 64 << 10;
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
+/// Clicks, the wheel, and moves with a button down, with places beyond column 223; of moves without one a view has no use,
+/// and a slow line no room.
+const MOUSE: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
+const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
+
 /// The terminal while it is ours. Dropping it gives it back.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
 }
 
 impl Screen {
-    /// Takes it: raw mode and the alternate screen.
+    /// Takes it: raw mode, the alternate screen, and the mouse if it is wanted.
     ///
     /// # Errors
     /// When there is no terminal, or it does not take orders.
-    pub fn take() -> io::Result<Self> {
+    pub fn take(mouse: bool) -> io::Result<Self> {
         restore_on_panic();
         // Colours are the theme's business; crossterm's own NO_COLOR would lose bold and reverse with them.
         force_color_output(true);
@@ -47,7 +55,8 @@ impl Screen {
         TAKEN.store(true, SeqCst);
         let out = || -> io::Result<_> {
             let mut out = BufWriter::with_capacity(BUFFER, io::stdout());
-            execute!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
+            let mouse = if mouse { MOUSE } else { "" };
+            execute!(out, EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)?;
             Terminal::new(CrosstermBackend::new(out))
         };
         match out() {
@@ -57,6 +66,25 @@ impl Screen {
                 Err(e)
             }
         }
+    }
+
+    /// Puts a text into the clipboard (OSC 52); terminals that do not let programs do that leave it out.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), Print(clipboard::sequence(text)))
+    }
+
+    /// Forgets what the terminal shows, so that the next frame is drawn whole.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn redraw(&mut self) -> io::Result<()> {
+        // Not `Terminal::clear`: it asks where the cursor is, and a terminal that does not answer costs two seconds.
+        queue!(self.terminal.backend_mut(), Clear(ClearType::All))?;
+        self.terminal.swap_buffers();
+        Ok(())
     }
 
     /// Rings the terminal's bell.
@@ -98,7 +126,14 @@ impl Drop for Screen {
 pub fn leave() {
     if TAKEN.swap(false, SeqCst) {
         let mut out = io::stdout();
-        let _ = execute!(out, EndSynchronizedUpdate, DisableBracketedPaste, LeaveAlternateScreen, cursor::Show);
+        let _ = execute!(
+            out,
+            EndSynchronizedUpdate,
+            Print(NO_MOUSE),
+            DisableBracketedPaste,
+            LeaveAlternateScreen,
+            cursor::Show
+        );
         let _ = disable_raw_mode();
         let _ = out.flush();
     }

@@ -70,6 +70,32 @@ pub fn escape_json(json: &str) -> String {
     out
 }
 
+/// What a command line may take, in bytes, where it is wanted whole.
+pub const COMMAND_MAX: usize = 8 << 10;
+
+/// A command line, escaped, its words in quotes where a shell would need them; looked at up to about so many bytes.
+pub fn command<'a>(words: impl Iterator<Item = &'a str>, bytes_max: usize) -> String {
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
+        let shown = Foreign::new(word.chars().take(bytes_max).collect::<String>()).to_string();
+        if shown == word && !word.is_empty() && word.chars().all(plain) {
+            line.push_str(&shown);
+        } else {
+            line.push('\'');
+            line.push_str(&shown.replace('\'', "'\\''"));
+            line.push('\'');
+        }
+        if line.len() > bytes_max {
+            break;
+        }
+    }
+    line
+}
+
 /// Characters of a text that are compared with names.
 const COMPARED: usize = 64;
 
@@ -118,5 +144,13 @@ mod tests {
         assert_eq!((distance("kitten", "sitting"), distance("训练", "训"), distance("oom", "oom")), (3, 1, 0));
         assert!(nearest(&"\u{202e}".repeat(1 << 16), names).is_some());
         assert_eq!(nearest("growth", [""; 0]), None);
+    }
+
+    #[test]
+    fn a_command_line_can_be_pasted_and_does_nothing_else() {
+        let command_ = |words: &[&str]| command(words.iter().copied(), 600);
+        assert_eq!(command_(&["python", "my train.py", "--x=1"]), "python 'my train.py' --x=1");
+        assert_eq!(command_(&["a'b", ""]), "'a'\\''b' ''");
+        assert_eq!(command_(&["x\x1b[2J;rm"]), "'x\\u{1b}[2J;rm'");
     }
 }

@@ -53,6 +53,7 @@ pub enum Role {
 pub struct Theme {
     name: String,
     styles: BTreeMap<Role, Style>,
+    depth: ColorDepth,
     /// Whether only ASCII is drawn.
     pub ascii: bool,
     /// Whether colours alone may tell one thing from another.
@@ -114,7 +115,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 impl Default for Theme {
     fn default() -> Self {
-        Self { name: "none".to_owned(), styles: BTreeMap::new(), ascii: false, coloured: false }
+        let depth = ColorDepth::TrueColor;
+        Self { name: "none".to_owned(), styles: BTreeMap::new(), depth, ascii: false, coloured: false }
     }
 }
 
@@ -159,7 +161,20 @@ impl Theme {
             let words = roles.get(role_name).ok_or_else(|| format!("role {role_name:?} has no style"))?;
             styles.insert(role, style(words, &palette)?);
         }
-        Ok(Self { name: name.to_owned(), styles, ascii: false, coloured: true })
+        Ok(Self { name: name.to_owned(), styles, depth: ColorDepth::TrueColor, ascii: false, coloured: true })
+    }
+
+    /// The next of the built-in themes, and after the last one the user's own, for the same terminal.
+    #[must_use]
+    pub fn next(&self, own: &Self) -> Self {
+        let mut names: Vec<&str> = names().collect();
+        if !names.contains(&own.name()) {
+            names.push(own.name());
+        }
+        let here = names.iter().position(|it| *it == self.name);
+        let next = names.get(here.map_or(0, |it| (it + 1) % names.len()));
+        let builtin = next.and_then(|it| Self::builtin(it));
+        builtin.map_or_else(|| own.clone(), |it| Self { ascii: self.ascii, ..it.at(self.depth) })
     }
 
     /// What it is called.
@@ -179,6 +194,7 @@ impl Theme {
             style.fg = style.fg.map(|it| colour::at(it, depth));
             style.bg = style.bg.map(|it| colour::at(it, depth));
         }
+        self.depth = depth;
         if depth == ColorDepth::None {
             self.coloured = false;
             // Without colours, weight and reversal have to say it.

@@ -1,69 +1,28 @@
 //! What the user looks at: selection, screen, freeze. No facts, no clock.
 
+/// What keys do beside moving.
+mod act;
+/// What keys ask for.
+mod command;
+/// What is looked for.
+pub mod filter;
+/// What rows are ordered by.
+pub mod order;
+/// The rows of the process list.
+pub mod rows;
+/// The menu of signals.
+pub mod signal;
 /// What part of a run the timeline shows.
 pub mod timeline;
 
-use crate::{
-    event::DeviceId,
-    session::{
-        Session,
-        process::{OnDevice, Process},
-    },
-};
+use crate::{event::DeviceId, session::Session};
+pub use command::{Command, Request};
+use filter::Filter;
+use order::Order;
+use rows::RowId;
+use signal::Dialog;
+use std::time::Duration;
 use timeline::Section;
-
-/// What a key asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// End the program.
-    Quit,
-    /// Show the help, or hide it.
-    Help,
-    /// Leave what was opened last.
-    Back,
-    /// The row above.
-    Up,
-    /// The row below.
-    Down,
-    /// The device before; on the screens of a process, what was before: the process, or the place in its run.
-    Left,
-    /// The device after; on the screens of a process, what comes after.
-    Right,
-    /// The box after.
-    NextBox,
-    /// The box before.
-    PreviousBox,
-    /// The first row.
-    First,
-    /// The last row.
-    Last,
-    /// A page up.
-    PageUp,
-    /// A page down.
-    PageDown,
-    /// Open what is selected, and from there what is inside of it.
-    Open,
-    /// Show the run of the selected process, or what was there before.
-    Timeline,
-    /// Count the timeline in steps, or in time.
-    Axis,
-    /// Draw the timeline from nothing to the whole device, or only where it moves.
-    Scale,
-    /// More: of the timeline, a nearer look.
-    Plus,
-    /// Less: of the timeline, a wider look.
-    Minus,
-    /// As it was at first: of the timeline, the whole run.
-    Reset,
-    /// Show the alerts, or what was there before.
-    Alerts,
-    /// List the processes of all devices, or those of the selected one alone.
-    All,
-    /// Stop the picture, or let it go on.
-    Freeze,
-    /// The device with this place in the list, from 0.
-    Device(u8),
-}
 
 /// The screens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -119,8 +78,10 @@ pub struct Ui {
     pub focus: Focus,
     /// The selected device; `None`, before anybody chose, is the first that a probed process works on, or the first.
     pub device: Option<DeviceId>,
-    /// The selected row of the processes.
+    /// The selected row of the processes, where `held` is not listed.
     pub row: usize,
+    /// The process that was selected: it stays selected wherever the order takes it.
+    pub held: Option<RowId>,
     /// Whose processes are listed.
     pub scope: Scope,
     /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
@@ -128,6 +89,20 @@ pub struct Ui {
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
     pub frozen: bool,
+    /// What is looked for among the processes.
+    pub filter: Filter,
+    /// What the processes are ordered by.
+    pub order: Order,
+    /// The menu of signals, while it is open.
+    pub dialog: Option<Dialog>,
+    /// Why no signals are sent from here; `None` where they are.
+    pub no_signals: Option<&'static str>,
+    /// The pace at which devices are read; `None` where it is not ours to change.
+    pub interval: Option<Duration>,
+    /// What is to be said of the last key; the next one takes it away.
+    pub word: Option<String>,
+    /// What the last command asked of the loop, which takes it.
+    pub request: Option<Request>,
     /// Whether the user asked to leave.
     pub quit: bool,
 }
@@ -135,11 +110,13 @@ pub struct Ui {
 impl Ui {
     /// Takes a command.
     pub fn update(&mut self, command: Command, session: &Session) {
+        self.word = None;
         match command {
             Command::Quit => self.quit = true,
+            command if self.dialog.is_some() => self.choose(command),
+            command if self.filter.typing => self.type_filter(command, session),
             Command::Help => self.help = !self.help,
-            Command::Back if self.help => self.help = false,
-            Command::Back => self.close(),
+            Command::Back => self.back(session),
             Command::Freeze => self.frozen = !self.frozen,
             Command::All => {
                 self.focus = Focus::Processes;
@@ -173,6 +150,23 @@ impl Ui {
             Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
                 self.travel(command, session);
             }
+            other => self.act(other, session),
+        }
+    }
+
+    /// Says something until the next key.
+    pub fn say(&mut self, word: impl Into<String>) {
+        self.word = Some(word.into());
+    }
+
+    fn back(&mut self, session: &Session) {
+        if self.help {
+            self.help = false;
+        } else if self.screen != Screen::Overview {
+            self.close();
+        } else if !self.filter.text.is_empty() {
+            self.filter = Filter::default();
+            self.row = self.place(&self.rows(session));
         }
     }
 
@@ -196,7 +190,9 @@ impl Ui {
     fn open_next(&mut self, session: &Session) {
         let probed = self.process(session).is_some();
         match self.screen {
-            Screen::Overview if self.focus == Focus::Processes && self.is_on_probed(session) => {
+            Screen::Overview
+                if self.focus == Focus::Processes && self.chosen(session).is_some_and(|it| it.probed().is_some()) =>
+            {
                 self.open(Screen::Process);
             }
             Screen::Overview => self.open(Screen::Device),
@@ -204,30 +200,6 @@ impl Ui {
             Screen::Process => self.open(Screen::Timeline),
             Screen::Device | Screen::Timeline | Screen::Alerts => {}
         }
-    }
-
-    /// The process of the selected row, if it is a probed one, else the first that is listed.
-    pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
-        let probed = session.probed(self.listed(session));
-        probed.get(self.row).or(probed.first()).copied()
-    }
-
-    fn is_on_probed(&self, session: &Session) -> bool {
-        self.row < session.probed(self.listed(session)).len()
-    }
-
-    /// The process after or before the selected one, on whichever device it is.
-    fn neighbour(&mut self, after: bool, session: &Session) {
-        let all = session.probed(None);
-        let Some(here) = self.process(session) else { return };
-        let is_here = |it: &(&Process, &OnDevice)| it.0.probe == here.0.probe && it.1.ordinal == here.1.ordinal;
-        let Some(place) = all.iter().position(is_here) else { return };
-        let there = if after { place + 1 } else { place.wrapping_sub(1) };
-        let Some((process, on)) = all.get(there) else { return };
-        self.device = Some(on.device.clone());
-        let listed = session.probed(self.listed(session));
-        let row = listed.iter().position(|it| it.0.probe == process.probe && it.1.ordinal == on.ordinal);
-        self.row = row.unwrap_or(0);
     }
 
     fn look_at_run(&mut self, command: Command, session: &Session) {
@@ -255,10 +227,6 @@ impl Ui {
         session.devices.get(self.selected(session)).map(|it| &it.id).filter(|_| self.scope == Scope::Selected)
     }
 
-    fn rows(&self, session: &Session) -> usize {
-        self.devices_of_rows(session).len()
-    }
-
     fn travel(&mut self, command: Command, session: &Session) {
         match self.screen {
             Screen::Overview => {}
@@ -273,15 +241,12 @@ impl Ui {
         }
         let here = match self.focus {
             Focus::Devices => self.selected(session),
-            Focus::Processes => self.row,
+            Focus::Processes => self.place(&self.rows(session)),
         };
         let there = moved(command, here);
         match self.focus {
             Focus::Devices => self.select_device(there, session),
-            Focus::Processes => {
-                self.row = there.min(self.rows(session).saturating_sub(1));
-                self.device_of_row(session);
-            }
+            Focus::Processes => self.select_row(there, session),
         }
     }
 
@@ -293,26 +258,6 @@ impl Ui {
             self.device = Some(device.id.clone());
             self.row_of_device(session);
         }
-    }
-
-    /// The first row of the selected device.
-    fn row_of_device(&mut self, session: &Session) {
-        let rows = self.devices_of_rows(session);
-        let device = session.devices.get(self.selected(session)).map(|it| &it.id);
-        self.row = rows.iter().position(|it| Some(*it) == device).unwrap_or(0);
-    }
-
-    /// The ladder follows the row where rows of several devices are listed.
-    fn device_of_row(&mut self, session: &Session) {
-        if let Some(device) = self.devices_of_rows(session).get(self.row) {
-            self.device = Some((*device).clone());
-        }
-    }
-
-    fn devices_of_rows<'a>(&self, session: &'a Session) -> Vec<&'a DeviceId> {
-        let listed = self.listed(session);
-        let probed = session.probed(listed).into_iter().map(|(_, it)| &it.device);
-        probed.chain(session.unprobed(listed).into_iter().map(|(it, _)| &it.id)).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Units: bytes and stamps as types, and the one place that knows how they are written.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// A byte count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -69,6 +69,14 @@ pub fn duration(us: u64) -> String {
         s @ 120..7200 => format!("{} min", s / 60),
         s @ 7200..172_800 => format!("{} h", s / 3600),
         s => format!("{} d", s / 86_400),
+    }
+}
+
+/// A pause in words: `250 ms`, `2 s`.
+pub fn pause(it: Duration) -> String {
+    match it.as_millis() {
+        ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
+        ms => format!("{ms} ms"),
     }
 }
 

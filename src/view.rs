@@ -28,6 +28,8 @@ mod messages;
 mod playback;
 /// The processes of a device.
 mod processes;
+/// The menu of signals.
+mod signal;
 /// Columns that fit.
 mod table;
 /// What a finding is called.
@@ -50,7 +52,7 @@ use ratatui::{
     layout::Rect,
     style::Style,
     text::{Line, Span},
-    widgets::Widget,
+    widgets::{Clear, Widget},
 };
 
 /// Draws the whole screen, and says how many lines what is open could be scrolled by.
@@ -78,6 +80,7 @@ fn draw_all(frame: &mut Frame, look: &Look) -> usize {
     if look.ui.help {
         help::draw(buffer, area, look);
     }
+    signal::draw(buffer, area, look);
     if look.theme.ascii {
         ascii::draw(buffer, area);
     }
@@ -128,13 +131,19 @@ impl<'a> Look<'a> {
 /// From 160 columns on, growth stands to the right of ladder and gauge. What does not fit is
 /// left out from the bottom, the footer first; on small screens only the selected device is listed.
 fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
-    let (mut rest, tall, footed) = (area, area.height >= 20, area.height >= 8);
+    let (mut rest, tall) = (area, area.height >= 20);
+    let footed = area.height >= 8 || footer::speaks(look);
     header::draw(buffer, take(&mut rest, 1), look, footed && look.progress.is_none());
     if let Some(progress) = look.progress {
         let height = playback::HEIGHT.min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         playback::draw(buffer, bottom, look, progress);
+        if footer::speaks(look) {
+            let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
+            Clear.render(row, buffer);
+            footer::draw(buffer, row, look);
+        }
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);

@@ -1,5 +1,6 @@
 //! What the command line takes: every command, its flags and its words of help.
 
+use super::look::Look;
 use crate::{
     analysis::cause::Cause,
     check,
@@ -39,13 +40,6 @@ pub(super) struct Live {
     pub(super) notify: bool,
     #[command(flatten)]
     pub(super) on_alert: OnAlert,
-}
-
-#[derive(Debug, clap::Args)]
-pub(super) struct Look {
-    /// Colours: dusk, paper (for light terminals) or plain.
-    #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
-    pub(super) theme: String,
 }
 
 #[derive(Debug, Subcommand)]

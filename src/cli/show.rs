@@ -1,9 +1,10 @@
 //! The screens: live, of the demo, of a recording.
 
-use super::arguments::{Live, Look};
+use super::{arguments::Live, look::Look};
 use crate::{
     alerts::Policy,
     config, demo,
+    hands::Options,
     live::{self, Telling},
     once, player,
     source::Sources,
@@ -32,7 +33,9 @@ pub(super) fn view(live: &Live) -> Result<u8> {
             return Ok(0);
         }
         let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()? };
-        let end = live::watch(&mut sources.events, &theme, policy, &telling).await?;
+        let no_signals = live.look.readonly.then_some("this view is --readonly: no signals are sent from here");
+        let options = Options { no_signals, pace: sources.pace.take(), ..options(&live.look, theme) };
+        let end = live::watch(&mut sources.events, options, policy, &telling).await?;
         if let Some(hook) = telling.hook {
             hook.finish(HOOK_PATIENCE);
         }
@@ -50,7 +53,9 @@ pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
             return Ok(0);
         }
         // What is simulated alarms nobody.
-        Ok(code(live::watch(&mut demo.events, &theme, Policy::default(), &Telling::default()).await?))
+        let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
+        let options = Options { no_signals, ..options(look, theme) };
+        Ok(code(live::watch(&mut demo.events, options, Policy::default(), &Telling::default()).await?))
     })
 }
 
@@ -63,7 +68,13 @@ pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result
             "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
         );
     }
-    super::runtime()?.block_on(async { Ok(code(player::play(found.tape, &theme, policy).await?)) })
+    let no_signals = Some("these processes are of a recording: there is nobody to signal");
+    let options = Options { no_signals, ..options(look, theme) };
+    super::runtime()?.block_on(async { Ok(code(player::play(found.tape, options, policy).await?)) })
+}
+
+fn options(look: &Look, theme: Theme) -> Options {
+    Options { theme, mouse: !look.no_mouse, no_signals: None, pace: None }
 }
 
 fn theme(look: &Look) -> Result<Theme> {

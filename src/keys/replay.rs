@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// What the help says of them.
 pub const HELP: [(&str, &str); 8] = [
-    ("Space", "play, or pause"),
+    ("Space f", "play, or pause"),
     ("← →", "a hundredth back, forward"),
     ("Shift-← →", "a tenth back, forward"),
     ("Home End", "beginning, end"),
@@ -20,8 +20,8 @@ pub const HELP: [(&str, &str); 8] = [
 
 /// Whether a command of the live view has no key, or another one, in a replay.
 pub fn replaces(command: ui::Command) -> bool {
-    use ui::Command::{First, Freeze, Last, Left, Right};
-    matches!(command, Freeze | Left | Right | First | Last)
+    use ui::Command::{Faster, First, Freeze, Last, Left, Right, Signal, Slower};
+    matches!(command, Freeze | Left | Right | First | Last | Slower | Faster | Signal)
 }
 
 /// The command of a key, if it is one of a replay. Only presses and repeats count. On the timeline, the keys that seek
@@ -36,7 +36,7 @@ pub fn command(key: KeyEvent, screen: Screen) -> Option<Command> {
     }
     let far = if key.modifiers.contains(KeyModifiers::SHIFT) { 10 } else { 1 };
     Some(match key.code {
-        KeyCode::Char(' ') => Command::Play,
+        KeyCode::Char(' ' | 'f') => Command::Play,
         KeyCode::Left => Command::Hundredths(-far),
         KeyCode::Right => Command::Hundredths(far),
         KeyCode::Home => Command::Start,

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::watch::Sender,
+    sync::watch::{Receiver, Sender},
     time::{MissedTickBehavior, interval},
 };
 
@@ -32,7 +32,7 @@ const DEADLINE_US: u64 = 2_000_000;
 pub struct Options {
     /// The library, instead of the system's `libnvidia-ml.so.1`.
     pub library: Option<OsString>,
-    /// Between two readings of memory; at least 100 ms.
+    /// Between two readings of memory, at first; at least 100 ms.
     pub interval: Duration,
 }
 
@@ -64,11 +64,13 @@ impl Drop for EndOnDrop {
 }
 
 /// Starts the thread and watches that its calls come back.
-pub(super) async fn run(options: Options, pids: Sender<Vec<u32>>, teller: Teller) {
+pub(super) async fn run(options: Options, pace: Receiver<Duration>, pids: Sender<Vec<u32>>, teller: Teller) {
     let calls = EndOnDrop(Arc::new(Calls::default()));
     let shared = Arc::clone(&calls.0);
     let said = teller.clone();
-    let spawned = thread::Builder::new().name("nvml".into()).spawn(move || watch::run(&options, &shared, &pids, &said));
+    let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
+        watch::run(&options, &pace, &shared, &pids, &said);
+    });
     if let Err(e) = spawned {
         let why = Foreign::new(format!("no thread could be started to ask the driver: {e}"));
         teller.tell(Fact::Driver(DriverState::Absent { why })).await;

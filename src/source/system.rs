@@ -106,7 +106,8 @@ fn namespace(pid: &str) -> io::Result<(u64, u64)> {
     Ok((about.dev(), about.ino()))
 }
 
-fn in_container() -> bool {
+/// Whether this process lives in another pid namespace than the host's first.
+pub fn in_container() -> bool {
     namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
 }
 

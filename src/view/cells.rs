@@ -1,7 +1,7 @@
 //! How figures and foreign text are written in a given width: right-aligned, never cut inside a number.
 
 use crate::{
-    text::Foreign,
+    text::{self, Foreign},
     units::{self, Bytes},
 };
 use ratatui::text::Span;
@@ -59,25 +59,7 @@ pub(super) fn raw(text: &str) -> String {
 
 /// A command line, escaped, its words in quotes where a shell would need them.
 pub(super) fn command<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let mut line = String::new();
-    for word in words {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
-        let shown = raw(word);
-        if shown == word && !word.is_empty() && word.chars().all(plain) {
-            line.push_str(&shown);
-        } else {
-            line.push('\'');
-            line.push_str(&shown.replace('\'', "'\\''"));
-            line.push('\'');
-        }
-        if line.len() > FOREIGN_MAX {
-            break;
-        }
-    }
-    line
+    text::command(words, FOREIGN_MAX)
 }
 
 /// The columns a text takes.
@@ -184,12 +166,5 @@ mod tests {
         assert_eq!(percent(Some(Bytes(1)), Some(Bytes(10_000))), "<1 %");
         assert_eq!(percent(Some(Bytes(9_999)), Some(Bytes(10_000))), "99 %");
         assert_eq!(percent(Some(Bytes(0)), Some(Bytes(0))), "–");
-    }
-
-    #[test]
-    fn a_command_line_can_be_pasted_and_does_nothing_else() {
-        assert_eq!(command(["python", "my train.py", "--x=1"].into_iter()), "python 'my train.py' --x=1");
-        assert_eq!(command(["a'b", ""].into_iter()), "'a'\\''b' ''");
-        assert_eq!(command(["x\x1b[2J;rm"].into_iter()), "'x\\u{1b}[2J;rm'");
     }
 }

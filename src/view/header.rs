@@ -26,6 +26,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
     }
     pieces.push((count(session.devices.len(), "device"), Role::Dim));
     pieces.push((count(alive, "probe"), Role::Dim));
+    if let Some(pace) = look.ui.interval {
+        pieces.push((format!("every {}", units::pause(pace)), Role::Dim));
+    }
     if lost > 0 {
         pieces.push((format!("{lost} samples lost"), Role::Warning));
     }

@@ -28,7 +28,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let replay = look.progress.is_some();
     let entries: Vec<_> = keys::BINDINGS
         .iter()
-        .filter(|it| !(replay && keys::replay::replaces(it.command)))
+        // Filter and menu say their own keys.
+        .filter(|it| keys::reaches(it, look.ui) && !(replay && keys::replay::replaces(it.command)))
         .map(|it| (it.keys, it.help))
         .chain(keys::replay::HELP.into_iter().filter(|_| replay))
         .chain([keys::DEVICES])

@@ -13,7 +13,7 @@ use crate::{
         process::{Life, OnDevice, Process},
     },
     theme::Role,
-    ui::{Focus, Scope},
+    ui::{Focus, Scope, order::Order, rows::Row as Listed},
     units::{self, Bytes},
 };
 use ratatui::{
@@ -50,40 +50,29 @@ const UNPROBED: [Column; 4] = [
 
 /// The rows that would show everything.
 pub(super) fn height(look: &Look) -> usize {
-    let listed = look.ui.listed(look.session);
-    let unprobed = look.session.unprobed(listed);
-    2 + (look.session.probed(listed).len() + unprobed.len()).max(1) + usize::from(hint(&unprobed, look).is_some())
+    let rows = look.ui.rows(look.session);
+    2 + rows.len().max(1) + usize::from(hint(&rows, look).is_some())
 }
 
 /// Draws title, table and hint.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some(device) = look.device().filter(|_| area.height >= 2) else { return };
-    let (listed, all) = (look.ui.listed(look.session), look.ui.scope == Scope::All);
-    let (probed, unprobed) = (look.session.probed(listed), look.session.unprobed(listed));
-    let with_probes = !probed.is_empty();
-    let mut rows: Vec<Row> = probed.iter().map(|(process, it)| probed_row(process, it, look)).collect();
-    rows.extend(unprobed.iter().map(|(device, it)| stranger_row(device, it, with_probes, look)));
-    for (at, row) in rows.iter_mut().enumerate() {
-        if at == look.ui.row && look.ui.focus == Focus::Processes {
-            row.style = Some(look.style(Role::Selected));
-        }
+    let all = look.ui.scope == Scope::All;
+    let listed = look.ui.rows(look.session);
+    let with_probes = listed.iter().any(|it| matches!(it, Listed::Probed(..)));
+    let mut rows: Vec<Row> = listed.iter().map(|it| row(it, with_probes, look)).collect();
+    let place = look.ui.place(&listed);
+    if let Some(row) = rows.get_mut(place).filter(|_| look.ui.focus == Focus::Processes) {
+        row.style = Some(look.style(Role::Selected));
     }
     let height = usize::from(area.height);
-    let hint = hint(&unprobed, look).filter(|_| height > 3);
+    let hint = hint(&listed, look).filter(|_| height > 3);
     let room = height.saturating_sub(2 + usize::from(hint.is_some()));
-    let first = table::first_row(look.ui.row.min(rows.len().saturating_sub(1)), rows.len(), room.max(1));
-    let shown = rows.len().min(room);
-    let count = if shown < rows.len() { format!("{shown} of {}", rows.len()) } else { rows.len().to_string() };
-    let name = if all { "processes of all devices" } else { "processes" };
-    title(buffer, area, name, vec![Span::styled(count, look.style(Role::Dim))], look);
+    let first = table::first_row(place, rows.len(), room.max(1));
+    head(buffer, area, rows.len(), room, look);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
-        let words = match (&device.processes, device.process_list()) {
-            (_, Some(_)) if look.session.probed(None).is_empty() && look.session.unprobed(None).is_empty() => "none",
-            (_, Some(_)) => "none on this device; p: those of all devices",
-            (None, _) => "unknown: the driver has not said",
-            (Some(_), None) => "unknown: the driver does not say",
-        };
+        let words = nothing(device, look);
         put(buffer, body, 0, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
     } else {
         let kept = Rect { height: u16::try_from(room + 1).unwrap_or(u16::MAX).min(body.height), ..body };
@@ -91,7 +80,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         let mut shown = vec![true; columns.len()];
         shown[0] = all;
         if with_probes {
-            shown[1] = probed.iter().any(|(it, _)| it.rank().is_some());
+            shown[1] = listed.iter().any(|it| matches!(it, Listed::Probed(process, _) if process.rank().is_some()));
         }
         let mut keep = shown.iter();
         columns.retain(|_| keep.next().is_some_and(|it| *it));
@@ -105,6 +94,40 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     if let Some(words) = hint {
         let line = Line::styled(cells::elide(&words, usize::from(area.width)), look.style(Role::Key));
         put(buffer, area, height.saturating_sub(1), &line);
+    }
+}
+
+/// The box's name, what the rows are filtered and ordered by, and how many are seen.
+fn head(buffer: &mut Buffer, area: Rect, rows: usize, room: usize, look: &Look) {
+    let ui = look.ui;
+    let shown = rows.min(room);
+    let mut count = if shown < rows { format!("{shown} of {rows}") } else { rows.to_string() };
+    if !ui.filter.text.trim().is_empty() {
+        let hidden = ui.unfiltered(look.session).saturating_sub(rows);
+        count = format!("/{} {count}, {hidden} hidden", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
+    }
+    let mut name = if ui.scope == Scope::All { "processes of all devices" } else { "processes" }.to_owned();
+    if ui.order != Order::default() {
+        name = format!("{name} by {} {}", ui.order.by.name(), if ui.order.rises() { "↑" } else { "↓" });
+    }
+    title(buffer, area, &name, vec![Span::styled(count, look.style(Role::Dim))], look);
+}
+
+/// Why no row is there.
+fn nothing(device: &Device, look: &Look) -> &'static str {
+    match (&device.processes, device.process_list()) {
+        _ if look.ui.unfiltered(look.session) > 0 => "none that the filter lets through; Esc: no filter",
+        (_, Some(_)) if look.session.probed(None).is_empty() && look.session.unprobed(None).is_empty() => "none",
+        (_, Some(_)) => "none on this device; p: those of all devices",
+        (None, _) => "unknown: the driver has not said",
+        (Some(_), None) => "unknown: the driver does not say",
+    }
+}
+
+fn row(it: &Listed, with_probes: bool, look: &Look) -> Row {
+    match it {
+        Listed::Probed(process, on) => probed_row(process, on, look),
+        Listed::Unprobed(device, it) => stranger_row(device, it, with_probes, look),
     }
 }
 
@@ -175,9 +198,14 @@ fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, look: &Look
 }
 
 /// The line that would probe a job: of the selected process, else of the largest that runs Python.
-fn hint(unprobed: &[(&Device, ProcessUse)], look: &Look) -> Option<String> {
+fn hint(rows: &[Listed], look: &Look) -> Option<String> {
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
-    let known = || unprobed.iter().filter_map(|(_, it)| look.session.people.get(&it.pid));
+    let known = || {
+        rows.iter().filter_map(|it| match it {
+            Listed::Unprobed(_, it) => look.session.people.get(&it.pid),
+            Listed::Probed(..) => None,
+        })
+    };
     let job = known().find(python)?;
     let place = if job.contained { ", in its container" } else { "" };
     Some(format!(" to probe pid {}{place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))

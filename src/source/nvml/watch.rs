@@ -16,7 +16,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Receiver, Sender};
 
 const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
@@ -29,7 +29,13 @@ const NAP: Duration = Duration::from_millis(50);
 const GRAPHICS_EVERY: u64 = 10;
 
 /// Asks until told to end or nobody listens; looks again where there was no driver.
-pub(super) fn run(options: &Options, calls: &Calls, pids: &Sender<Vec<u32>>, teller: &Teller) {
+pub(super) fn run(
+    options: &Options,
+    pace: &Receiver<Duration>,
+    calls: &Calls,
+    pids: &Sender<Vec<u32>>,
+    teller: &Teller,
+) {
     let mut told = None;
     while !calls.end.load(SeqCst) {
         let mut builder = Nvml::builder();
@@ -40,8 +46,7 @@ pub(super) fn run(options: &Options, calls: &Calls, pids: &Sender<Vec<u32>>, tel
         calls.stalled.store(false, SeqCst);
         match found {
             Ok(nvml) => {
-                let interval = options.interval.max(FASTEST);
-                Watch { nvml: &nvml, calls, pids, teller, interval, version: None }.run();
+                Watch { nvml: &nvml, pace, calls, pids, teller, version: None }.run();
                 // Shutting the library down may block like any call, and nobody waits for it.
                 std::mem::forget(nvml);
                 return;
@@ -60,10 +65,10 @@ pub(super) fn run(options: &Options, calls: &Calls, pids: &Sender<Vec<u32>>, tel
 
 struct Watch<'a> {
     nvml: &'a Nvml,
+    pace: &'a Receiver<Duration>,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     teller: &'a Teller,
-    interval: Duration,
     version: Option<Foreign>,
 }
 
@@ -83,16 +88,17 @@ impl<'a> Watch<'a> {
         self.up();
         let mut devices: BTreeMap<DeviceId, Watched<'a>> = BTreeMap::new();
         let mut list_at = Instant::now();
-        let mut memory_at = Instant::now();
+        let mut read_at: Option<Instant> = None;
         while !self.calls.end.load(SeqCst) {
             let now = Instant::now();
             if now >= list_at {
                 list_at = now + LIST_EVERY;
                 self.list(&mut devices);
             }
-            let memory_due = now >= memory_at;
+            // Asked anew each time, so that another pace holds at once.
+            let memory_due = read_at.is_none_or(|it| now >= it + self.interval());
             if memory_due {
-                memory_at = now + self.interval;
+                read_at = Some(now);
             }
             for watched in devices.values_mut() {
                 if memory_due && !self.memory(watched) {
@@ -110,8 +116,15 @@ impl<'a> Watch<'a> {
                 changed
             });
             let slow_at = devices.values().map(|it| it.slow_at).min();
-            nap_until(slow_at.unwrap_or(list_at).min(memory_at).min(list_at), self.calls);
+            let memory_at = read_at.map_or(now, |it| it + self.interval());
+            // Not past a second: the pace may become another one meanwhile.
+            let next = slow_at.unwrap_or(list_at).min(memory_at).min(list_at).min(now + SLOW_EVERY);
+            nap_until(next, self.calls);
         }
+    }
+
+    fn interval(&self) -> Duration {
+        (*self.pace.borrow()).max(FASTEST)
     }
 
     /// Compares the driver's list of devices with ours.

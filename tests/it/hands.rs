@@ -1,0 +1,131 @@
+//! Hands on the real program in a real terminal: filter, order, signals, copying, and what they may not do.
+
+use crate::pty::{PATIENCE, PROGRAM, Terminal, until};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    process::{Child, Command, Stdio},
+};
+use tempfile::TempDir;
+
+/// A probed job of this test's own, and where its socket is.
+struct Job {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Job {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["demo-job", "--kind", "leaking", "--rate", "50", "--directory"]).arg(directory.path());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { child, directory }
+    }
+
+    fn view(&self, arguments: &[&str]) -> Terminal {
+        let directory = self.directory.path().to_str().unwrap();
+        let arguments: Vec<&str> = ["--no-nvml"].iter().chain(arguments).copied().collect();
+        let terminal = Terminal::start(&arguments, &[("GPUWATCH_SOCKET_DIR", directory)]);
+        terminal.shows("--leaking");
+        terminal
+    }
+
+    fn ended_by(&mut self) -> Option<i32> {
+        let mut status = None;
+        until(PATIENCE, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|it| it.signal())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn quits(mut terminal: Terminal) {
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn a_job_is_signalled_after_a_question_that_names_it() {
+    let mut job = Job::start();
+    let mut terminal = job.view(&[]);
+    terminal.press("K");
+    terminal.shows(&format!("signal to pid {}", job.child.id()));
+    terminal.shows("demo-job");
+    // No is no: the question is asked, and not answered with a yes.
+    terminal.press("\r");
+    terminal.shows(&format!("send TERM to pid {}?", job.child.id()));
+    terminal.press("n");
+    terminal.shows("as Ctrl-C does");
+    terminal.press("\x1b[B\r");
+    terminal.shows("send INT to pid");
+    terminal.press("y");
+    terminal.shows(&format!("sent INT to pid {}", job.child.id()));
+    assert_eq!(job.ended_by(), Some(2));
+    terminal.shows("lost");
+    terminal.press("K");
+    terminal.shows("the process has ended");
+    quits(terminal);
+}
+
+#[test]
+fn nothing_is_signalled_where_only_reading_is_allowed() {
+    let mut job = Job::start();
+    let directory = job.directory.path().to_str().unwrap().to_owned();
+    for (arguments, environment) in [(&["--readonly"][..], "0"), (&[][..], "1")] {
+        let arguments: Vec<&str> = ["--no-nvml"].iter().chain(arguments).copied().collect();
+        let environment = [("GPUWATCH_SOCKET_DIR", directory.as_str()), ("GPUWATCH_READONLY", environment)];
+        let mut terminal = Terminal::start(&arguments, &environment);
+        terminal.shows("--leaking");
+        terminal.press("K");
+        terminal.shows("no signals are sent from here");
+        terminal.press("\ry");
+        quits(terminal);
+    }
+    let mut demo = Terminal::start(&["demo"], &[]);
+    demo.shows("rank 0");
+    demo.press("K");
+    demo.shows("the demo's jobs are its own");
+    quits(demo);
+    assert!(job.child.try_wait().unwrap().is_none(), "the job still runs");
+}
+
+#[test]
+fn every_key_of_the_list_does_what_the_table_says() {
+    let mut terminal = Terminal::start(&["demo"], &[]);
+    terminal.shows("rank 0");
+    terminal.press("p");
+    terminal.shows("processes of all devices");
+    terminal.press("/leak");
+    terminal.shows("/leak█");
+    terminal.press("\r");
+    terminal.shows("/leak 1,");
+    terminal.press("n");
+    terminal.press("c");
+    terminal.shows("copied");
+    // train.py --leaking '(demo)', in base64.
+    let copied = b"\x1b]52;c;dHJhaW4ucHkgLS1sZWFraW5nICcoZGVtbykn\x1b\\";
+    assert!(terminal.bytes().windows(copied.len()).any(|it| it == copied));
+    terminal.press("\x1b");
+    assert!(until(PATIENCE, || !terminal.text().contains("hidden")), "{}", terminal.text());
+    terminal.press("s");
+    terminal.shows("by allocated ↓");
+    terminal.press("i");
+    terminal.shows("by allocated ↑");
+    terminal.press("T");
+    terminal.shows("theme paper");
+    terminal.press("+");
+    terminal.shows("no driver is read here");
+    terminal.press("\x0c");
+    terminal.shows("processes of all devices");
+    quits(terminal);
+}

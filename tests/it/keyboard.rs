@@ -1,0 +1,239 @@
+//! What keys do to what is looked at: filter, order, pace, copying, the menu of signals; and the table of all of them.
+
+use crate::story::{GIB, MIB, Story, counters, picture, text, usual};
+use gpuwatch::{
+    keys,
+    session::Session,
+    theme::Theme,
+    ui::{
+        Command, Focus, Request, Scope, Ui,
+        rows::RowId,
+        signal::{Dialog, Signal},
+    },
+};
+use std::{fs, path::Path, time::Duration};
+
+/// Eight ranks on two devices, the later the larger; only rank 5 grows.
+fn ranks() -> Session {
+    let mut story = Story::default();
+    story.device(0, 90 * GIB, &[]).device(1, 90 * GIB, &[(977, 9 * GIB)]);
+    for rank in 0..8 {
+        story.probe(rank, 4240 + rank, rank % 2, None);
+    }
+    story.who(977, &["/usr/bin/notebook", "--port", "8888"]);
+    for step in 1..200 {
+        story.wait(100_000);
+        for rank in 0..8 {
+            let grown = if rank == 5 { step * 4 * MIB } else { 0 };
+            story.sample(rank, step, counters(u64::from(rank + 2) * GIB + grown, GIB));
+        }
+    }
+    story.session()
+}
+
+fn typed(ui: &mut Ui, session: &Session, letters: &str) {
+    ui.update(Command::Filter, session);
+    letters.chars().for_each(|it| ui.update(Command::Type(it), session));
+}
+
+fn pids(ui: &Ui, session: &Session) -> Vec<u32> {
+    ui.rows(session).iter().filter_map(gpuwatch::ui::rows::Row::pid).collect()
+}
+
+fn shown(ui: &Ui, session: &Session) -> String {
+    text(&picture(session, ui, &Theme::builtin("dusk").unwrap(), 120, 40))
+}
+
+#[test]
+fn a_filter_looks_through_command_pid_rank_and_user() {
+    let session = ranks();
+    for (letters, found) in [
+        ("4243", &[4243][..]),
+        ("rank 3", &[4243]),
+        ("USER ADA", &[977]),
+        ("notebook --port", &[977]),
+        ("train.py", &[4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247]),
+        ("no such thing", &[]),
+    ] {
+        let mut ui = Ui { scope: Scope::All, ..Ui::default() };
+        typed(&mut ui, &session, letters);
+        assert_eq!(pids(&ui, &session), found, "{letters}");
+        assert!(shown(&ui, &session).contains(&format!("/{letters}█")));
+        ui.update(Command::Open, &session);
+        assert!(!ui.filter.typing);
+        let hidden = format!("/{letters} {}, {} hidden", found.len(), 9 - found.len());
+        assert!(shown(&ui, &session).contains(&hidden), "{hidden}\n{}", shown(&ui, &session));
+        ui.update(Command::Back, &session);
+        assert_eq!(pids(&ui, &session).len(), 9);
+    }
+}
+
+#[test]
+fn what_is_typed_is_taken_back_letter_by_letter_and_at_once() {
+    let session = ranks();
+    let mut ui = Ui { scope: Scope::All, ..Ui::default() };
+    typed(&mut ui, &session, "4243x");
+    ui.update(Command::Erase, &session);
+    assert_eq!(pids(&ui, &session), [4243]);
+    ui.update(Command::EraseAll, &session);
+    assert_eq!((pids(&ui, &session).len(), ui.filter.typing), (9, true));
+    ui.update(Command::Erase, &session);
+    assert!(!ui.filter.typing, "nothing more to take back");
+    typed(&mut ui, &session, &"x".repeat(500));
+    assert!(ui.filter.text.len() <= 80);
+}
+
+#[test]
+fn matches_are_walked_through_on_every_device_round_and_round() {
+    let session = ranks();
+    let mut ui = Ui::default();
+    ui.update(Command::NextMatch, &session);
+    assert!(ui.word.as_ref().is_some_and(|it| it.contains("no filter")), "{:?}", ui.word);
+    typed(&mut ui, &session, "rank");
+    ui.update(Command::Open, &session);
+    let mut seen = Vec::new();
+    for _ in 0..9 {
+        seen.push(ui.chosen(&session).and_then(|it| it.pid()).unwrap());
+        assert_eq!(ui.device.as_ref(), ui.chosen(&session).map(|it| it.device()).filter(|_| seen.len() > 1));
+        ui.update(Command::NextMatch, &session);
+    }
+    assert_eq!(seen, [4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247, 4240]);
+    ui.update(Command::PreviousMatch, &session);
+    ui.update(Command::PreviousMatch, &session);
+    assert_eq!(ui.chosen(&session).and_then(|it| it.pid()), Some(4247));
+}
+
+#[test]
+fn the_order_is_said_and_unknown_figures_come_last_at_either_end() {
+    let session = ranks();
+    let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+    let by_rank = pids(&ui, &session);
+    ui.update(Command::Order, &session);
+    assert_eq!(pids(&ui, &session), [4247, 4246, 4245, 4244, 4243, 4242, 4241, 4240, 977]);
+    assert!(shown(&ui, &session).contains("processes of all devices by allocated ↓"));
+    assert!(shown(&ui, &session).contains("processes by allocated, highest first"));
+    ui.update(Command::Invert, &session);
+    assert_eq!(pids(&ui, &session), [4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247, 977]);
+    let mut seen = Vec::new();
+    for _ in 0..8 {
+        ui.update(Command::Order, &session);
+        seen.push((ui.order.by.name(), pids(&ui, &session).first().copied().unwrap_or_default()));
+    }
+    assert_eq!(
+        seen,
+        [
+            ("reserved", 4247),
+            ("unused", 4240),
+            ("per step", 4245),
+            ("driver", 977),
+            ("step", 4240),
+            ("pid", 977),
+            ("command", 977),
+            ("rank", 4240)
+        ]
+    );
+    assert_eq!(pids(&ui, &session), by_rank);
+}
+
+/// Its figures move, and so do the rows: the one that was selected stays selected.
+#[test]
+fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
+    let session = ranks();
+    let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+    ui.update(Command::Down, &session);
+    let held = ui.chosen(&session).map(|it| it.id());
+    assert_eq!(held, Some(RowId::Probed(gpuwatch::event::ProbeId(1), 0)));
+    for _ in 0..20 {
+        ui.update(Command::Order, &session);
+        ui.update(Command::Invert, &session);
+        assert_eq!(ui.chosen(&session).map(|it| it.id()), held);
+    }
+    ui.update(Command::First, &session);
+    assert_eq!(ui.device, ui.chosen(&session).map(|it| it.device().clone()));
+}
+
+#[test]
+fn the_pace_of_reading_goes_up_and_down_within_bounds_where_it_is_ours() {
+    let session = usual().session();
+    let mut ui = Ui::default();
+    ui.update(Command::Slower, &session);
+    assert_eq!((ui.request.take(), ui.word.is_some()), (None, true));
+    ui.interval = Some(Duration::from_millis(300));
+    ui.update(Command::Slower, &session);
+    assert_eq!(ui.request.take(), Some(Request::Interval(Duration::from_millis(500))));
+    assert!(shown(&ui, &session).contains("every 500 ms"));
+    for (command, end) in [(Command::Faster, 100), (Command::Slower, 60_000)] {
+        for _ in 0..12 {
+            ui.update(command, &session);
+        }
+        assert_eq!(ui.interval, Some(Duration::from_millis(end)));
+        ui.request = None;
+        ui.update(command, &session);
+        assert_eq!(ui.request, None);
+    }
+}
+
+#[test]
+fn what_is_selected_is_copied_whole_and_moves_no_cursor() {
+    let mut story = usual();
+    story.who(977, &["/usr/bin/python3.12", "a b\x1b[2J", "--model"]);
+    let session = story.session();
+    let mut ui = Ui::default();
+    ui.update(Command::Copy, &session);
+    assert_eq!(ui.request.take(), Some(Request::Copy("GPU-0".to_owned())));
+    ui.update(Command::NextBox, &session);
+    ui.update(Command::Last, &session);
+    ui.update(Command::Copy, &session);
+    let copied = "/usr/bin/python3.12 'a b\\u{1b}[2J' --model";
+    assert_eq!(ui.request.take(), Some(Request::Copy(copied.to_owned())));
+    ui.update(Command::Copy, &Session::default());
+    assert_eq!(ui.request, None);
+    assert!(ui.word.is_some_and(|it| it.contains("nothing")));
+}
+
+#[test]
+fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
+    let session = usual().session();
+    let mut ui = Ui { focus: Focus::Processes, ..Ui::default() };
+    ui.update(Command::Signal, &session);
+    let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    assert_eq!((subject.pid, subject.vouched), (4242, true));
+    let user = "ada".into();
+    ui.dialog = Some(Dialog { pid: 4242, command: "python train.py".to_owned(), user, place: 0, asked: false });
+    for command in [Command::Yes, Command::Down, Command::Down, Command::Open] {
+        ui.update(command, &session);
+        assert_eq!(ui.request, None, "{command:?}");
+    }
+    let screen = shown(&ui, &session);
+    assert!(screen.contains("send KILL to pid 4242?") && screen.contains("ada: python train.py"), "{screen}");
+    ui.update(Command::Down, &session);
+    assert!(ui.dialog.as_ref().is_some_and(|it| !it.asked), "anything but a yes takes the question back");
+    ui.update(Command::Open, &session);
+    ui.update(Command::Yes, &session);
+    assert_eq!(ui.request.take(), Some(Request::Send(Signal::Kill, "KILL")));
+    assert_eq!(ui.dialog, None);
+    let mut only_read = Ui { no_signals: Some("not from here"), ..Ui::default() };
+    only_read.update(Command::Signal, &session);
+    assert_eq!((only_read.request, only_read.word.as_deref()), (None, Some("not from here")));
+}
+
+/// Small terminals, too: the question and what it is about come before frame and menu.
+#[test]
+fn menu_and_question_are_drawn_at_every_size() {
+    let session = usual().session();
+    for asked in [false, true] {
+        let dialog = Dialog { pid: 4242, command: "x ".repeat(4000), user: "ada".into(), place: 2, asked };
+        let ui = Ui { dialog: Some(dialog), ..Ui::default() };
+        for (width, height) in (0..90).step_by(7).flat_map(|width| (0..30).map(move |height| (width, height))) {
+            let screen = text(&picture(&session, &ui, &Theme::builtin("dusk").unwrap(), width, height));
+            let is_there = screen.contains("send KILL to pid 4242?") == asked;
+            assert!(is_there || width < 30 || height < 2, "{width}x{height}:\n{screen}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_has_the_table_of_keys_as_it_is() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    assert!(readme.contains(&keys::sheet::markdown()), "README.md has to hold:\n\n{}", keys::sheet::markdown());
+}
