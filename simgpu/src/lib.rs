@@ -23,4 +23,4 @@ mod prepare;
 mod table;
 
 pub use machine::{Card, Fault, Machine, Tenant};
-pub use prepare::{prepare, prepare_nvml, prepared};
+pub use prepare::{prepare, prepare_driver, prepare_nvml, prepared};

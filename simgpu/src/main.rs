@@ -21,7 +21,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Make the libraries that a `PyTorch` imports (without one: NVML's only)
+    /// Make the libraries that a `PyTorch` imports (without one: the driver's and NVML's)
     Prepare {
         /// The folder of the package `torch`
         #[arg(long)]
@@ -56,7 +56,7 @@ enum Action {
 fn main() -> anyhow::Result<()> {
     match Args::parse().action {
         Action::Prepare { torch: Some(torch), out } => simgpu::prepare(&torch, &out).context("prepare"),
-        Action::Prepare { torch: None, out } => simgpu::prepare_nvml(&out).map(|_| ()).context("prepare"),
+        Action::Prepare { torch: None, out } => simgpu::prepare_driver(&out).map(|_| ()).context("prepare"),
         Action::Run { devices, torch, dir, program } => run(&devices, torch, &dir, &program),
         Action::Status { dir } => status(&dir),
     }

@@ -21,6 +21,7 @@ use std::{
 const DEVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsimgpu.so"));
 const DEVICE_FILE: &str = "libsimgpu.so";
 const NVML_SONAME: &str = "libnvidia-ml.so.1";
+const DRIVER_STEM: &str = "libcuda";
 const DRIVER_SONAME: &str = "libcuda.so.1";
 /// `NVML_ERROR_NOT_SUPPORTED`
 const NVML_UNSUPPORTED: i64 = 3;
@@ -41,6 +42,28 @@ pub fn prepare_nvml(out: &Path) -> io::Result<PathBuf> {
     Ok(out.join(NVML_SONAME))
 }
 
+/// Like `prepare_nvml`, with the driver's library beside it: for programs that use the driver API alone. Gives NVML's
+/// path.
+///
+/// # Errors
+///
+/// As `prepare_nvml`.
+pub fn prepare_driver(out: &Path) -> io::Result<PathBuf> {
+    let nvml = prepare_nvml(out)?;
+    let libraries = table::libraries(table::LIBRARIES)?;
+    let library = libraries.iter().find(|it| it.stem == DRIVER_STEM);
+    let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();
+    driver(None).link(out, library, library.map_or(0, |it| it.unsupported), &device)?;
+    Ok(nvml)
+}
+
+/// What the driver's library has to offer beyond what a wheel imports from it.
+fn driver(imported: Option<Stubs>) -> Stubs {
+    let mut stubs = imported.unwrap_or_else(|| Stubs::new(DRIVER_SONAME));
+    stubs.names.extend(table::DRIVER_NAMES.split_whitespace().map(str::to_owned));
+    stubs
+}
+
 /// Writes every library that PyTorch in `torch` (the package's folder) imports, and NVML's, into a folder.
 ///
 /// # Errors
@@ -55,8 +78,8 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     if !stubs.contains_key("libcudart") {
         return Err(Error::other(format!("{} imports no CUDA runtime: not PyTorch with CUDA", torch.display())));
     }
-    let driver = stubs.entry("libcuda".into()).or_insert_with(|| Stubs::new(DRIVER_SONAME));
-    driver.names.extend(table::DRIVER_NAMES.split_whitespace().map(str::to_owned));
+    let driver = driver(stubs.remove(DRIVER_STEM));
+    stubs.insert(DRIVER_STEM.into(), driver);
     prepare_nvml(out)?;
     fs::write(out.join(Wheel::FILE), wheel.to_string())?;
     let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();

@@ -16,6 +16,7 @@ mod formats;
 mod growth_box;
 mod hands;
 mod harmless;
+mod jobs;
 mod keyboard;
 mod launch;
 mod namespaces;

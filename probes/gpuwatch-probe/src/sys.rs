@@ -1,14 +1,15 @@
 //! The operating system and libcuda where std has no words for them: with `abi`, the only unsafe code.
-//!
-//! libcuda is used only where the job has loaded it already, with result codes as plain integers: nothing
-//! here loads a library, creates a context or waits for a device.
 #![expect(unsafe_code, reason = "std has no poll, signal masks, peer credentials or dlopen")]
+
+mod cuda;
+
+pub(crate) use cuda::Cuda;
 
 use std::{
     ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void},
     fs::File,
     io,
-    mem::{ManuallyDrop, size_of, transmute},
+    mem::{ManuallyDrop, size_of},
     ops::Deref,
     os::{
         fd::{AsRawFd, FromRawFd, RawFd},
@@ -56,9 +57,6 @@ const SC_PAGESIZE: c_int = 30;
 const PROT_READ_WRITE: c_int = 3;
 const MAP_PRIVATE_ANONYMOUS: c_int = 0x22;
 const MADV_WIPEONFORK: c_int = 18;
-const CAPTURE_RELAXED: c_int = 2;
-const RTLD_LAZY: c_int = 1;
-const RTLD_NOLOAD: c_int = 4;
 
 unsafe extern "C" {
     safe fn geteuid() -> u32;
@@ -78,7 +76,6 @@ unsafe extern "C" {
     ) -> c_int;
     fn mmap(at: *mut c_void, length: usize, access: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
     fn madvise(at: *mut c_void, length: usize, advice: c_int) -> c_int;
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
@@ -279,116 +276,5 @@ impl<T: AsRawFd> Deref for Private<T> {
 
     fn deref(&self) -> &T {
         &self.inner
-    }
-}
-
-type Call1<A> = Option<unsafe extern "C" fn(A) -> i32>;
-type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
-type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
-
-/// The calls of a libcuda that this process has loaded; each is absent where the driver lacks it.
-#[derive(Clone, Copy)]
-pub(crate) struct Cuda {
-    context: Call1<*mut *mut c_void>,
-    context_device: Call1<*mut i32>,
-    memory: Call2<*mut usize, *mut usize>,
-    capture_mode: Call1<*mut c_int>,
-    device: Call2<*mut i32, c_int>,
-    uuid: Call2<*mut [u8; 16], i32>,
-    name: Call3<*mut c_char, c_int, i32>,
-    total: Call2<*mut usize, i32>,
-}
-
-impl Cuda {
-    /// The libcuda that is loaded already, if one is.
-    pub(crate) fn loaded() -> Option<Self> {
-        // SAFETY: with NOLOAD no initialiser runs; the name is a C string.
-        let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
-        if library.is_null() {
-            return None;
-        }
-        // SAFETY: the library is loaded and stays so, as its handle is never closed.
-        let find = |name: &CStr| unsafe { dlsym(library, name.as_ptr()) };
-        // SAFETY: a null pointer is `None`; others have the signatures that the driver API documents.
-        unsafe {
-            Some(Self {
-                context: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetCurrent")),
-                context_device: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetDevice")),
-                memory: transmute::<*mut c_void, Call2<_, _>>(find(c"cuMemGetInfo_v2")),
-                capture_mode: transmute::<*mut c_void, Call1<_>>(find(c"cuThreadExchangeStreamCaptureMode")),
-                device: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGet")),
-                uuid: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGetUuid_v2")),
-                name: transmute::<*mut c_void, Call3<_, _, _>>(find(c"cuDeviceGetName")),
-                total: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceTotalMem_v2")),
-            })
-        }
-    }
-
-    /// Free and total bytes of a device, if its context is current on this thread.
-    pub(crate) fn free_and_total(&self, ordinal: u32) -> Option<(u64, u64)> {
-        let mut context: *mut c_void = ptr::null_mut();
-        let mut device = -1;
-        let (mut free, mut total) = (0_usize, 0_usize);
-        let memory = self.memory?;
-        // SAFETY: each call writes one value of the type it is given; the last ones need the current context
-        // that the first has found. The mode is the thread's own, and "relaxed" keeps a graph whole that the job
-        // may be capturing.
-        let found = unsafe {
-            let is_current = self.context?(&raw mut context) == 0
-                && !context.is_null()
-                && self.context_device?(&raw mut device) == 0
-                && Some(device) == self.handle(ordinal);
-            let mut mode = CAPTURE_RELAXED;
-            let exchange = self.capture_mode.filter(|_| is_current);
-            let is_relaxed = exchange.is_some_and(|it| it(&raw mut mode) == 0);
-            let found = is_current && memory(&raw mut free, &raw mut total) == 0;
-            if is_relaxed {
-                self.capture_mode?(&raw mut mode);
-            }
-            found
-        };
-        found.then_some((free as u64, total as u64))
-    }
-
-    /// A device's UUID as the driver's tools write it. A MIG slice is known by its name alone.
-    pub(crate) fn uuid(&self, ordinal: u32) -> Option<String> {
-        let mut bytes = [0_u8; 16];
-        // SAFETY: the driver writes 16 bytes.
-        if unsafe { self.uuid?(&raw mut bytes, self.handle(ordinal)?) } != 0 {
-            return None;
-        }
-        let slice = self.name(ordinal).is_some_and(|it| it.contains(" MIG "));
-        let mut text = String::from(if slice { "MIG" } else { "GPU" });
-        for (index, byte) in bytes.iter().enumerate() {
-            if matches!(index, 0 | 4 | 6 | 8 | 10) {
-                text.push('-');
-            }
-            let digit = |it: u8| char::from_digit(it.into(), 16).unwrap_or('0');
-            text.extend([digit(byte >> 4), digit(byte & 15)]);
-        }
-        Some(text)
-    }
-
-    /// A device's product name.
-    pub(crate) fn name(&self, ordinal: u32) -> Option<String> {
-        let mut bytes = [0_u8; 256];
-        // SAFETY: the driver writes at most 255 bytes and a zero.
-        if unsafe { self.name?(bytes.as_mut_ptr().cast::<c_char>(), 255, self.handle(ordinal)?) } != 0 {
-            return None;
-        }
-        CStr::from_bytes_until_nul(&bytes).ok().map(|it| it.to_string_lossy().into_owned())
-    }
-
-    /// A device's total bytes.
-    pub(crate) fn total(&self, ordinal: u32) -> Option<u64> {
-        let mut bytes = 0_usize;
-        // SAFETY: the driver writes one size.
-        (unsafe { self.total?(&raw mut bytes, self.handle(ordinal)?) } == 0).then_some(bytes as u64)
-    }
-
-    fn handle(&self, ordinal: u32) -> Option<i32> {
-        let mut device = -1;
-        // SAFETY: the driver writes one integer, or refuses where the job has not initialised it.
-        (unsafe { self.device?(&raw mut device, i32::try_from(ordinal).ok()?) } == 0).then_some(device)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     abi::{Answer, Fault, Out, code},
+    copies,
     kernels::launch,
     model::{Model, attribute},
     process::{current, process, set_current},
@@ -35,6 +36,19 @@ fn make_current(context: usize) -> Answer {
     }
     CONTEXT.set(context);
     Ok(())
+}
+
+/// Work of a call of the driver API, which needs a context and never makes one.
+pub(super) fn in_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
+    if current_context() == 0 { Err(Fault::InvalidContext) } else { work() }
+}
+
+/// A copy or a fill, which are done at once on every stream.
+fn at_once(work: impl FnOnce()) -> i32 {
+    code(in_context(|| {
+        work();
+        Ok(())
+    }))
 }
 
 /// The address of a driver function: its newest version that is simulated, or that answers with an error.
@@ -210,6 +224,22 @@ entry_points! {
 
     fn cuMemFree_v2(at: usize) -> i32 {
         code(process().free(at))
+    }
+
+    fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
+        at_once(|| copies::copy(to, from, bytes))
+    }
+
+    fn cuMemcpyDtoHAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
+        at_once(|| copies::copy(to, from, bytes))
+    }
+
+    fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
+        at_once(|| copies::copy(to, from, bytes))
+    }
+
+    fn cuMemsetD8Async(at: usize, byte: u8, bytes: usize, _stream: usize) -> i32 {
+        at_once(|| copies::fill(at, byte, bytes))
     }
 
     fn cuMemGetAddressRange_v2(base: Out<usize>, size: Out<usize>, address: usize) -> i32 {

@@ -2,7 +2,8 @@
 //! as the documented counters say; the device is charged for what the pool has reserved.
 
 use super::{
-    abi::{Answer, Fault, In, Out},
+    abi::{Answer, Fault, In, Out, code},
+    driver::in_context,
     process::{Process, current, process},
     ranges::{Kind, Range},
     runtime::{answer, ordinal, with_context},
@@ -40,6 +41,13 @@ pub(super) struct Pools {
 
 fn device_of(pool: usize) -> Result<usize, Fault> {
     pool.checked_sub(FIRST_POOL).ok_or(Fault::InvalidValue)
+}
+
+/// The pool that a device allocates from: its default one, as nobody can set another.
+fn pool_of(device: i32) -> Result<usize, Fault> {
+    let device = ordinal(device)?;
+    process().index(device)?;
+    Ok(FIRST_POOL + device)
 }
 
 fn allocate(device: usize, bytes: usize) -> Result<usize, Fault> {
@@ -135,11 +143,7 @@ fn write(pool: usize, attribute: i32, wide: In<u64>, narrow: In<i32>) -> Answer 
 
 entry_points! {
     fn cudaDeviceGetDefaultMemPool(out: Out<usize>, device: i32) -> i32 {
-        answer(ordinal(device).and_then(|device| {
-            process().index(device)?;
-            out.put(FIRST_POOL + device);
-            Ok(())
-        }))
+        answer(pool_of(device).map(|it| out.put(it)))
     }
 
     fn cudaMemPoolSetAccess(pool: usize, _access: usize, _count: usize) -> i32 {
@@ -164,5 +168,34 @@ entry_points! {
 
     fn cudaFreeAsync(at: usize, _stream: usize) -> i32 {
         answer(free(at))
+    }
+
+    fn cuDeviceGetDefaultMemPool(out: Out<usize>, device: i32) -> i32 {
+        code(pool_of(device).map(|it| out.put(it)))
+    }
+
+    fn cuDeviceGetMemPool(out: Out<usize>, device: i32) -> i32 {
+        code(pool_of(device).map(|it| out.put(it)))
+    }
+
+    fn cuMemPoolGetAttribute(pool: usize, attribute: i32, out: Out<u64>) -> i32 {
+        code(read(pool, attribute, out))
+    }
+
+    fn cuMemPoolSetAttribute(pool: usize, attribute: i32, value: usize) -> i32 {
+        code(write(pool, attribute, In::from_address(value), In::from_address(value)))
+    }
+
+    fn cuMemPoolTrimTo(pool: usize, keep: usize) -> i32 {
+        code(device_of(pool).map(|device| trim(&mut process(), device, keep as u64)))
+    }
+
+    // Unlike the runtime's, the driver's calls make no context.
+    fn cuMemAllocAsync(out: Out<usize>, bytes: usize, _stream: usize) -> i32 {
+        code(in_context(|| allocate(current(), bytes)).map(|it| out.put(it)))
+    }
+
+    fn cuMemFreeAsync(at: usize, _stream: usize) -> i32 {
+        code(in_context(|| free(at)))
     }
 }

@@ -1,7 +1,8 @@
 //! The CUDA runtime: streams and events.
 
 use super::{
-    abi::{Answer, Fault, Out},
+    abi::{Answer, Fault, Out, code},
+    driver::in_context,
     pools,
     process::{current, process},
     queues,
@@ -42,6 +43,22 @@ fn record(event: usize, stream: usize) -> Answer {
     let until = process.queues.stream(stream, current())?.busy_until;
     process.queues.event(event)?.0 = Some(until.map_or(now, |it| it.max(now)));
     Ok(())
+}
+
+fn wait_for(stream: usize, event: usize) -> Answer {
+    let mut process = process();
+    let until = process.queues.event(event)?.0;
+    let stream = process.queues.stream(stream, current())?;
+    stream.busy_until = stream.busy_until.max(until);
+    Ok(())
+}
+
+fn exchange_mode(mode: Out<i32>) -> i32 {
+    thread_local!(static MODE: std::cell::Cell<i32> = const { std::cell::Cell::new(0) });
+    if let Some(new) = mode.held() {
+        mode.put(MODE.replace(new));
+    }
+    0
 }
 
 entry_points! {
@@ -85,13 +102,7 @@ entry_points! {
     }
 
     fn cudaStreamWaitEvent(stream: usize, event: usize, _flags: u32) -> i32 {
-        answer((|| {
-            let mut process = process();
-            let until = process.queues.event(event)?.0;
-            let stream = process.queues.stream(stream, current())?;
-            stream.busy_until = stream.busy_until.max(until);
-            Ok(())
-        })())
+        answer(wait_for(stream, event))
     }
 
     fn cudaStreamAddCallback(stream: usize, callback: Callback, user: usize, _flags: u32) -> i32 {
@@ -156,10 +167,47 @@ entry_points! {
     }
 
     fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
-        thread_local!(static MODE: std::cell::Cell<i32> = const { std::cell::Cell::new(0) });
-        if let Some(new) = mode.held() {
-            mode.put(MODE.replace(new));
-        }
-        0
+        exchange_mode(mode)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
+        exchange_mode(mode)
+    }
+
+    fn cuStreamCreate(out: Out<usize>, flags: u32) -> i32 {
+        code(in_context(|| { out.put(process().queues.add_stream(current(), flags, 0)); Ok(()) }))
+    }
+
+    fn cuStreamCreateWithPriority(out: Out<usize>, flags: u32, priority: i32) -> i32 {
+        code(in_context(|| { out.put(process().queues.add_stream(current(), flags, priority)); Ok(()) }))
+    }
+
+    fn cuStreamDestroy_v2(stream: usize) -> i32 {
+        code(process().queues.remove_stream(stream))
+    }
+
+    fn cuStreamSynchronize(stream: usize) -> i32 {
+        code(in_context(|| busy_until(stream)).map(waited))
+    }
+
+    fn cuStreamWaitEvent(stream: usize, event: usize, _flags: u32) -> i32 {
+        code(wait_for(stream, event))
+    }
+
+    fn cuEventCreate(out: Out<usize>, _flags: u32) -> i32 {
+        code(in_context(|| { out.put(process().queues.add_event()); Ok(()) }))
+    }
+
+    fn cuEventDestroy_v2(event: usize) -> i32 {
+        code(process().queues.remove_event(event))
+    }
+
+    fn cuEventRecord(event: usize, stream: usize) -> i32 {
+        code(record(event, stream))
+    }
+
+    fn cuEventSynchronize(event: usize) -> i32 {
+        let until = process().queues.event(event).map(|it| it.0);
+        code(until.map(waited))
     }
 }

@@ -12,10 +12,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
+pub(crate) const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Where the library, the job and the stand-in for a driver are built, once.
-fn built() -> &'static Path {
+pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let new = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap().keep();
@@ -32,7 +32,7 @@ fn built() -> &'static Path {
     })
 }
 
-fn run(command: &mut Command) {
+pub(crate) fn run(command: &mut Command) {
     let output = command.current_dir(HERE).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -4,6 +4,7 @@
 
 mod abi;
 mod client;
+mod header;
 mod server;
 mod sockets;
 mod wire;

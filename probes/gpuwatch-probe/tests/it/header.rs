@@ -1,0 +1,53 @@
+//! The committed header says what the library is: the same calls, numbers and sizes.
+
+use crate::abi::{HERE, built, run};
+use gpuwatch_probe::{
+    abi::{GpuwatchBlocks, GpuwatchSample},
+    wire::Counters,
+};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+/// The header without what is said about it.
+fn declarations() -> String {
+    let text = fs::read_to_string(Path::new(HERE).join("gpuwatch_probe.h")).unwrap();
+    text.split("/*").map(|it| it.split_once("*/").map_or(it, |(_, code)| code)).collect()
+}
+
+#[test]
+fn the_library_exports_what_the_header_declares_and_nothing_else() {
+    let text = declarations();
+    let declared: BTreeSet<&str> = text
+        .split('(')
+        .filter_map(|it| it.rsplit([' ', '*', '\n']).next())
+        .filter(|it| it.starts_with("gpuwatch_"))
+        .collect();
+    let nm = Command::new("nm").args(["-D", "--defined-only"]).arg(built().join("libprobe.so")).output().unwrap();
+    let symbols = String::from_utf8(nm.stdout).unwrap();
+    let exported: BTreeSet<&str> = symbols.lines().filter_map(|it| it.split(' ').next_back()).collect();
+    assert!(declared.len() > 8, "{declared:?}");
+    assert_eq!(declared, exported);
+}
+
+#[test]
+fn the_places_of_values_are_the_names_on_the_wire() {
+    let text = declarations();
+    let places = text.split("enum {").find(|it| it.contains("GPUWATCH_REQUESTED")).unwrap();
+    let places = places.split('}').next().unwrap().split(',').filter_map(|it| it.split_once('='));
+    let places: Vec<(String, usize)> = places
+        .map(|(name, place)| (name.trim().replace("GPUWATCH_", "").to_lowercase(), place.trim().parse().unwrap()))
+        .filter(|(name, _)| name != "slots")
+        .collect();
+    let names: Vec<(String, usize)> = Counters::NAMES.iter().map(|it| (*it).to_owned()).zip(0..).collect();
+    assert_eq!(places, names);
+}
+
+#[test]
+fn structures_have_the_sizes_that_c_gives_them() {
+    let sizes = [("sample", size_of::<GpuwatchSample>()), ("blocks", size_of::<GpuwatchBlocks>())];
+    let [sample, blocks] =
+        sizes.map(|(name, size)| format!("_Static_assert(sizeof(struct gpuwatch_{name}) == {size}, \"{name}\");\n"));
+    let source = format!("#include \"gpuwatch_probe.h\"\n{sample}{blocks}");
+    let file = tempfile::Builder::new().suffix(".c").tempfile().unwrap();
+    fs::write(file.path(), source).unwrap();
+    run(Command::new("cc").args(["-fsyntax-only", "-I."]).arg(file.path()));
+}
