@@ -1,15 +1,21 @@
 //! What keys ask of the world outside the picture, done: the terminal, the theme, the pace of reading, signals.
 
 use crate::{
+    keys::{self, mouse::Clicks},
+    session::Session,
     signal::Held,
+    source,
     term::Screen,
     text,
     theme::Theme,
     ui::{
-        Request, Ui,
+        Command, Request, Ui,
+        mouse::Regions,
         signal::{Dialog, Signal, Subject},
     },
+    view::Drawn,
 };
+use crossterm::event::Event as Input;
 use std::{io, time::Duration};
 use tokio::sync::watch::Sender;
 
@@ -33,6 +39,8 @@ pub struct Hands {
     own: Theme,
     pace: Option<Sender<Duration>>,
     held: Option<Held>,
+    clicks: Clicks,
+    regions: Regions,
 }
 
 impl Hands {
@@ -40,7 +48,42 @@ impl Hands {
     pub fn new(options: Options, ui: &mut Ui) -> Self {
         ui.no_signals = options.no_signals;
         ui.interval = options.pace.as_ref().map(|it| *it.borrow());
-        Self { own: options.theme.clone(), theme: options.theme, pace: options.pace, held: None }
+        Self {
+            own: options.theme.clone(),
+            theme: options.theme,
+            pace: options.pace,
+            held: None,
+            clicks: Clicks::default(),
+            regions: Regions::default(),
+        }
+    }
+
+    /// Takes a key, or what the mouse did in the latest picture.
+    pub fn obey(&mut self, input: &Input, ui: &mut Ui, session: &Session) {
+        match input {
+            Input::Key(key) => {
+                if let Some(command) = keys::command(*key, ui) {
+                    ui.update(command, session);
+                }
+            }
+            Input::Mouse(event) => {
+                if let Some(mouse) = self.clicks.take(*event, source::now()) {
+                    ui.mouse(mouse, &self.regions, session);
+                }
+            }
+            // What is pasted is meant for a filter or for nobody: it presses no key.
+            Input::Paste(text) if ui.filter.typing => {
+                text.chars().for_each(|it| ui.update(Command::Type(it), session));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what a picture came to.
+    pub fn drawn(&mut self, drawn: Drawn, ui: &mut Ui) {
+        ui.scroll = ui.scroll.min(drawn.scroll_most);
+        ui.help_scroll = ui.help_scroll.min(drawn.help_most);
+        self.regions = drawn.regions;
     }
 
     /// Does what the last command asked for.

@@ -1,5 +1,7 @@
 //! The table of keys: key, command, and the line for it in the help, the README and the manual, in one place.
 
+/// The mouse.
+pub mod mouse;
 /// The keys that only a replay has.
 pub mod replay;
 /// Every key as text: for README and manual.

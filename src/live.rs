@@ -5,13 +5,12 @@ use crate::{
     event::{Event, Fact},
     findings::Findings,
     hands::{Hands, Options},
-    keys,
     session::Session,
     sink::hook::Hook,
     term::{self, Screen},
     text::Foreign,
     ui::Ui,
-    view,
+    view::{self, Drawn},
 };
 use crossterm::event::{Event as Input, EventStream};
 use futures_core::Stream;
@@ -87,7 +86,7 @@ pub async fn watch(
             input = next(&mut inputs) => {
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input);
+                picture.input(&input, &mut hands);
                 if hands.serve(&mut picture.ui, &mut screen).is_err() {
                     return Ok(End::Quit);
                 }
@@ -96,7 +95,7 @@ pub async fn watch(
             _ = frame.tick() => {
                 let late = drawn_at.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST);
                 if dirty || late {
-                    if picture.draw(&mut screen, &hands).is_err() {
+                    if picture.draw(&mut screen, &mut hands).is_err() {
                         return Ok(End::Quit);
                     }
                     drawn_at = Some(Instant::now());
@@ -132,17 +131,13 @@ struct Picture {
 }
 
 impl Picture {
-    fn input(&mut self, input: &Input) {
-        if let Input::Key(key) = input
-            && let Some(command) = keys::command(*key, &self.ui)
-        {
-            let shown = self.frozen.as_ref().map_or(&self.session, |it| &it.0);
-            self.ui.update(command, shown);
-            if !self.ui.frozen {
-                self.frozen = None;
-            } else if self.frozen.is_none() {
-                self.frozen = Some(Box::new((self.session.clone(), self.policy.findings(&self.session))));
-            }
+    fn input(&mut self, input: &Input, hands: &mut Hands) {
+        let shown = self.frozen.as_ref().map_or(&self.session, |it| &it.0);
+        hands.obey(input, &mut self.ui, shown);
+        if !self.ui.frozen {
+            self.frozen = None;
+        } else if self.frozen.is_none() {
+            self.frozen = Some(Box::new((self.session.clone(), self.policy.findings(&self.session))));
         }
     }
 
@@ -176,16 +171,16 @@ impl Picture {
         Ok(())
     }
 
-    fn draw(&mut self, screen: &mut Screen, hands: &Hands) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
         let (ui, theme) = (&self.ui, &hands.theme);
-        let mut scroll_most = 0;
+        let mut drawn = Drawn::default();
         if let Some(frozen) = &self.frozen {
-            screen.draw(|it| scroll_most = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;
+            screen.draw(|it| drawn = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;
         } else {
             let findings = self.policy.findings(&self.session);
-            screen.draw(|it| scroll_most = view::draw(it, &self.session, &findings, ui, theme))?;
+            screen.draw(|it| drawn = view::draw(it, &self.session, &findings, ui, theme))?;
         }
-        self.ui.scroll = self.ui.scroll.min(scroll_most);
+        hands.drawn(drawn, &mut self.ui);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     session::Session,
     term::Screen,
     ui::Ui,
-    view,
+    view::{self, Drawn},
 };
 use crossterm::event::{Event as Input, EventStream};
 use std::{io, thread, time::Duration};
@@ -64,7 +64,7 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
             input = live::next(&mut inputs) => {
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input);
+                picture.input(&input, &mut hands);
                 if hands.serve(&mut picture.ui, &mut screen).is_err() {
                     return Ok(End::Quit);
                 }
@@ -75,7 +75,7 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
                 ticked = Instant::now();
                 dirty |= picture.tick(passed);
                 if dirty || drawn.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST) {
-                    if picture.draw(&mut screen, &hands).is_err() {
+                    if picture.draw(&mut screen, &mut hands).is_err() {
                         return Ok(End::Quit);
                     }
                     drawn = Some(Instant::now());
@@ -141,18 +141,18 @@ impl Picture {
         }
     }
 
-    fn input(&mut self, input: &Input) {
-        let Input::Key(key) = input else { return };
-        if !keys::Place::of(&self.ui).is_asking()
+    fn input(&mut self, input: &Input, hands: &mut Hands) {
+        if let Input::Key(key) = input
+            && !keys::Place::of(&self.ui).is_asking()
             && let Some(command) = keys::replay::command(*key, self.ui.screen)
         {
             self.ui.word = None;
             if let Some(replay) = &mut self.replay {
                 replay.update(command);
             }
-        } else if let Some(command) = keys::command(*key, &self.ui) {
+        } else {
             let session = self.replay.as_ref().map_or(&self.session, |it| it.session());
-            self.ui.update(command, session);
+            hands.obey(input, &mut self.ui, session);
         }
     }
 
@@ -163,7 +163,7 @@ impl Picture {
         true
     }
 
-    fn draw(&mut self, screen: &mut Screen, hands: &Hands) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
         let (session, progress) = if let Some(replay) = &self.replay {
             (replay.session(), Progress::Standing(replay.standing()))
         } else {
@@ -172,9 +172,9 @@ impl Picture {
         };
         let findings = self.policy.findings(session);
         let ui = &self.ui;
-        let mut scroll_most = 0;
-        screen.draw(|it| scroll_most = view::draw_replay(it, session, &findings, ui, &hands.theme, &progress))?;
-        self.ui.scroll = self.ui.scroll.min(scroll_most);
+        let mut drawn = Drawn::default();
+        screen.draw(|it| drawn = view::draw_replay(it, session, &findings, ui, &hands.theme, &progress))?;
+        hands.drawn(drawn, &mut self.ui);
         Ok(())
     }
 }

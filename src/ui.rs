@@ -6,6 +6,8 @@ mod act;
 mod command;
 /// What is looked for.
 pub mod filter;
+/// What clicks do.
+pub mod mouse;
 /// What rows are ordered by.
 pub mod order;
 /// The rows of the process list.
@@ -18,6 +20,7 @@ pub mod timeline;
 use crate::{event::DeviceId, session::Session};
 pub use command::{Command, Request};
 use filter::Filter;
+use mouse::Grab;
 use order::Order;
 use rows::RowId;
 use signal::Dialog;
@@ -84,6 +87,8 @@ pub struct Ui {
     pub held: Option<RowId>,
     /// Whose processes are listed.
     pub scope: Scope,
+    /// Lines that the help is scrolled by.
+    pub help_scroll: usize,
     /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
     pub scroll: usize,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
@@ -101,6 +106,8 @@ pub struct Ui {
     pub interval: Option<Duration>,
     /// What is to be said of the last key; the next one takes it away.
     pub word: Option<String>,
+    /// The run, while the mouse holds it.
+    pub grabbed: Option<Grab>,
     /// What the last command asked of the loop, which takes it.
     pub request: Option<Request>,
     /// Whether the user asked to leave.
@@ -115,7 +122,7 @@ impl Ui {
             Command::Quit => self.quit = true,
             command if self.dialog.is_some() => self.choose(command),
             command if self.filter.typing => self.type_filter(command, session),
-            Command::Help => self.help = !self.help,
+            Command::Help => (self.help, self.help_scroll) = (!self.help, 0),
             Command::Back => self.back(session),
             Command::Freeze => self.frozen = !self.frozen,
             Command::All => {
@@ -228,6 +235,10 @@ impl Ui {
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
+        if self.help {
+            self.help_scroll = moved(command, self.help_scroll);
+            return;
+        }
         match self.screen {
             Screen::Overview => {}
             Screen::Timeline if matches!(command, Command::Up | Command::Down) => {

@@ -44,7 +44,10 @@ use crate::{
         process::{OnDevice, Process},
     },
     theme::{Role, Theme},
-    ui::{Screen, Ui},
+    ui::{
+        Screen, Ui,
+        mouse::{Regions, Target},
+    },
 };
 use ratatui::{
     Frame,
@@ -54,10 +57,22 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Clear, Widget},
 };
+use std::cell::RefCell;
 
-/// Draws the whole screen, and says how many lines what is open could be scrolled by.
-pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> usize {
-    draw_all(frame, &Look { session, findings, ui, theme, progress: None })
+/// What a picture came to, for whoever moves in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// Lines that what is open could be scrolled by.
+    pub scroll_most: usize,
+    /// Lines that the help could be scrolled by.
+    pub help_most: usize,
+    /// What stands where.
+    pub regions: Regions,
+}
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> Drawn {
+    draw_all(frame, &Look { session, findings, ui, theme, progress: None, regions: RefCell::default() })
 }
 
 /// The same with where a replay stands instead of the line of keys.
@@ -68,23 +83,21 @@ pub fn draw_replay(
     ui: &Ui,
     theme: &Theme,
     progress: &Progress,
-) -> usize {
-    draw_all(frame, &Look { session, findings, ui, theme, progress: Some(progress) })
+) -> Drawn {
+    draw_all(frame, &Look { session, findings, ui, theme, progress: Some(progress), regions: RefCell::default() })
 }
 
-fn draw_all(frame: &mut Frame, look: &Look) -> usize {
+fn draw_all(frame: &mut Frame, look: &Look) -> Drawn {
     let area = frame.area();
     let buffer = frame.buffer_mut();
     buffer.set_style(area, look.style(Role::Text));
     let scroll_most = arrange(buffer, area, look);
-    if look.ui.help {
-        help::draw(buffer, area, look);
-    }
+    let help_most = if look.ui.help { help::draw(buffer, area, look) } else { 0 };
     signal::draw(buffer, area, look);
     if look.theme.ascii {
         ascii::draw(buffer, area);
     }
-    scroll_most
+    Drawn { scroll_most, help_most, regions: look.regions.take() }
 }
 
 /// What every box looks at.
@@ -94,11 +107,18 @@ struct Look<'a> {
     ui: &'a Ui,
     theme: &'a Theme,
     progress: Option<&'a Progress>,
+    /// Filled while drawing, so that a click meets what was seen.
+    regions: RefCell<Regions>,
 }
 
 impl<'a> Look<'a> {
     fn style(&self, role: Role) -> Style {
         self.theme.style(role)
+    }
+
+    /// Says that an area stands for something that can be clicked.
+    fn claim(&self, area: Rect, target: Target) {
+        self.regions.borrow_mut().claim(area, target);
     }
 
     fn device(&self) -> Option<&'a Device> {

@@ -5,7 +5,14 @@ use super::{
     table::{self, Column, Row},
     verdict,
 };
-use crate::{event::DriverState, findings::Finding, session::device::Device, theme::Role, ui::Focus, units::Bytes};
+use crate::{
+    event::DriverState,
+    findings::Finding,
+    session::device::Device,
+    theme::Role,
+    ui::{Focus, mouse::Target},
+    units::Bytes,
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -52,6 +59,7 @@ pub(super) fn height(area: Rect, look: &Look) -> usize {
 
 /// Draws as many devices as fit, the selected one always among them.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    look.claim(area, Target::Box(Focus::Devices));
     let rows = usize::from(area.height);
     let devices = &look.session.devices;
     let selected = look.ui.selected(look.session);
@@ -62,6 +70,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         }
     } else if devices.len() < rows {
         let rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        for (place, device) in table::places(area).zip(devices) {
+            look.claim(place, Target::Device(device.id.clone()));
+        }
         table::draw(buffer, area, &COLUMNS, "name", &rows, 6, look.style(Role::Dim));
     } else {
         grid(buffer, area, selected, look);
@@ -157,7 +168,11 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
             let style = full.style.map_or(style, |it| style.patch(it));
             line.push_span(Span::styled(format!("{gap}{}", cells::right(&text, width)), style));
         }
-        put(buffer, cell, 1 + place / columns, &line);
+        let row = 1 + place / columns;
+        if let Some(it) = cell.rows().nth(row) {
+            look.claim(it, Target::Device(device.id.clone()));
+        }
+        put(buffer, cell, row, &line);
     }
 }
 

@@ -1,34 +1,67 @@
 //! The line of keys: what can be done here, and always how to leave.
 
 use super::{Look, cells, put};
-use crate::{theme::Role, ui::Screen};
+use crate::{
+    theme::Role,
+    ui::{Command, Screen, mouse::Target},
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
 };
 
-type Keys = &'static [(&'static str, &'static str)];
+type Keys = &'static [(&'static str, &'static str, Option<Command>)];
 
-/// The keys worth a place here, most useful first.
+/// The keys worth a place here, most useful first, and what a click on them does.
 const OVERVIEW: Keys = &[
-    ("q", "quit"),
-    ("?", "help"),
-    ("a", "alerts"),
-    ("Space", "freeze"),
-    ("Enter", "explain"),
-    ("p", "all"),
-    ("/", "filter"),
-    ("s", "sort"),
-    ("1-9", "GPU"),
-    ("↑↓", "move"),
-    ("Tab", "box"),
-    ("c", "copy"),
-    ("K", "signal"),
+    QUIT,
+    HELP,
+    ALERTS,
+    FREEZE,
+    ("Enter", "open", Some(Command::Open)),
+    ("t", "timeline", Some(Command::Timeline)),
+    ("p", "all", Some(Command::All)),
+    ("/", "filter", Some(Command::Filter)),
+    ("s", "sort", Some(Command::Order)),
+    ("1-9", "GPU", None),
+    ("↑↓", "move", None),
+    ("Tab", "box", Some(Command::NextBox)),
+    ("c", "copy", Some(Command::Copy)),
+    ("K", "signal", Some(Command::Signal)),
 ];
-const OPENED: Keys =
-    &[("Esc", "back"), ("q", "quit"), ("↑↓", "scroll"), ("1-9", "device"), ("Space", "freeze"), ("?", "help")];
-const HELP: Keys = &[("Esc", "back"), ("q", "quit")];
+const OPENED: Keys = &[BACK, QUIT, ("↑↓", "scroll", None), ("1-9", "device", None), FREEZE, HELP];
+const PROCESS: Keys = &[
+    BACK,
+    QUIT,
+    ("t", "timeline", Some(Command::Timeline)),
+    ("←→", "process", None),
+    ("↑↓", "scroll", None),
+    ("c", "copy", Some(Command::Copy)),
+    ("K", "signal", Some(Command::Signal)),
+    FREEZE,
+    HELP,
+];
+const TIMELINE: Keys = &[
+    BACK,
+    QUIT,
+    ("←→", "cursor", None),
+    ("+", "nearer", Some(Command::Plus)),
+    ("-", "wider", Some(Command::Minus)),
+    ("=", "all", Some(Command::Reset)),
+    ("x", "steps/time", Some(Command::Axis)),
+    ("y", "scale", Some(Command::Scale)),
+    ("↑↓", "process", None),
+    FREEZE,
+    HELP,
+];
+const HELPED: Keys = &[BACK, QUIT, ("↑↓", "scroll", None)];
+
+const QUIT: (&str, &str, Option<Command>) = ("q", "quit", Some(Command::Quit));
+const HELP: (&str, &str, Option<Command>) = ("?", "help", Some(Command::Help));
+const BACK: (&str, &str, Option<Command>) = ("Esc", "back", Some(Command::Back));
+const ALERTS: (&str, &str, Option<Command>) = ("a", "alerts", Some(Command::Alerts));
+const FREEZE: (&str, &str, Option<Command>) = ("Space", "freeze", Some(Command::Freeze));
 
 /// Whether something is asked or said that is more than keys: then the line is there on any screen.
 pub(super) fn speaks(look: &Look) -> bool {
@@ -54,20 +87,29 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
 }
 
+/// As many keys as fit, none cut.
 fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
     let keys = match look.ui.screen {
-        _ if look.ui.help => HELP,
+        _ if look.ui.help => HELPED,
         Screen::Overview => OVERVIEW,
+        Screen::Process => PROCESS,
+        Screen::Timeline => TIMELINE,
         _ => OPENED,
     };
-    let mut spans = Vec::new();
-    let mut left = usize::from(area.width);
-    for (key, word) in keys {
-        let (key, word) = (Span::styled(*key, look.style(Role::Key)), format!(" {word}  "));
+    let mut rest = area;
+    for (key, word, command) in keys {
+        let (key, word) = (Span::styled(*key, look.style(Role::Key)), format!(" {word}"));
         let word = Span::styled(word, look.style(Role::Dim));
-        let Some(rest) = left.checked_sub(key.width() + word.width() - 2) else { break };
-        left = rest.saturating_sub(2);
-        spans.extend([key, word]);
+        let width = u16::try_from(key.width() + word.width()).unwrap_or(u16::MAX);
+        if width > rest.width {
+            break;
+        }
+        let place = Rect { width, ..rest };
+        put(buffer, place, 0, &Line::from(vec![key, word]));
+        if let Some(command) = command {
+            look.claim(place, Target::Key(*command));
+        }
+        let taken = width.saturating_add(2).min(rest.width);
+        (rest.x, rest.width) = (rest.x + taken, rest.width - taken);
     }
-    put(buffer, area, 0, &Line::from(spans));
 }

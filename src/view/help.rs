@@ -22,8 +22,8 @@ const NOTES: [&str; 6] = [
     "The bar is the whole device, from what the job wanted to what is free.",
 ];
 
-/// Draws a box in the middle, as large as needed and as fits.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+/// Draws a box in the middle, as large as needed and as fits, from where the user scrolled to; says how far that can be.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     let width = area.width.min(76);
     let replay = look.progress.is_some();
     let entries: Vec<_> = keys::BINDINGS
@@ -51,15 +51,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     lines.extend(NOTES.iter().map(|it| Line::styled(format!(" {it}"), look.style(Role::Dim))));
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    let most = lines.len().saturating_sub(usize::from(height.saturating_sub(2)));
     Clear.render(place, buffer);
     buffer.set_style(place, look.style(Role::Text));
     let frame = Block::bordered()
         .border_style(look.style(Role::Border))
         .title(Span::styled(" help ", look.style(Role::Title)))
-        .title(Line::styled(" Esc: back ", look.style(Role::Dim)).right_aligned());
+        .title(
+            Line::styled(if most > 0 { " ↑↓: more  Esc: back " } else { " Esc: back " }, look.style(Role::Dim))
+                .right_aligned(),
+        );
     let inner = frame.inner(place);
     frame.render(place, buffer);
-    for (row, line) in lines.iter().enumerate() {
+    for (row, line) in lines.iter().skip(look.ui.help_scroll.min(most)).enumerate() {
         put(buffer, inner, row, line);
     }
+    most
 }

@@ -13,7 +13,7 @@ use crate::{
         process::{Life, OnDevice, Process},
     },
     theme::Role,
-    ui::{Focus, Scope, order::Order, rows::Row as Listed},
+    ui::{Focus, Scope, mouse::Target, order::Order, rows::Row as Listed},
     units::{self, Bytes},
 };
 use ratatui::{
@@ -69,6 +69,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let hint = hint(&listed, look).filter(|_| height > 3);
     let room = height.saturating_sub(2 + usize::from(hint.is_some()));
     let first = table::first_row(place, rows.len(), room.max(1));
+    look.claim(area, Target::Box(Focus::Processes));
     head(buffer, area, rows.len(), room, look);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
@@ -87,6 +88,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         for row in &mut rows {
             let mut keep = shown.iter();
             row.figures.retain(|_| keep.next().is_some_and(|it| *it));
+        }
+        for (place, it) in table::places(kept).zip(listed.iter().skip(first)) {
+            look.claim(place, Target::Row(it.id()));
         }
         let rows = rows.get(first..).unwrap_or_default();
         table::draw(buffer, kept, &columns, "command", rows, TEXT, look.style(Role::Dim));

@@ -3,7 +3,10 @@
 use super::{Look, cells, put};
 use crate::{
     theme::Role,
-    ui::signal::{Dialog, Signal},
+    ui::{
+        mouse::Target,
+        signal::{Dialog, Signal},
+    },
 };
 use ratatui::{
     buffer::Buffer,
@@ -39,6 +42,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     } else {
         place
     };
+    for (place, row) in inside.rows().enumerate().take(if dialog.asked { 0 } else { Signal::MENU.len() }) {
+        look.claim(row, Target::Signal(place));
+    }
     for (row, line) in lines.iter().enumerate() {
         put(buffer, inside, row, line);
     }

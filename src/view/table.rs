@@ -50,7 +50,7 @@ pub(super) fn draw(
     titles.push(' ');
     titles.push_str(&cells::left(text_title, text_width));
     put(buffer, area, 0, &Line::styled(titles, dim));
-    for (at, row) in rows.iter().enumerate().take(usize::from(area.height)) {
+    for (place, row) in places(area).zip(rows) {
         let mut spans = Vec::with_capacity(kept.len() + 1);
         for place in &kept {
             if let Some(((figure, style), column)) = row.figures.get(*place).zip(columns.get(*place)) {
@@ -65,8 +65,13 @@ pub(super) fn draw(
             // The row's own style goes over the figures', so that a selected row is one bar.
             line = line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style);
         }
-        put(buffer, area, at + 1, &line);
+        put(buffer, place, 0, &line);
     }
+}
+
+/// Where the rows stand: below the titles.
+pub(super) fn places(area: Rect) -> impl Iterator<Item = Rect> {
+    (area.y..area.bottom()).skip(1).map(move |y| Rect { y, height: 1, ..area })
 }
 
 /// The places of the columns that fit, most important ones first to stay.

@@ -99,10 +99,41 @@ fn nothing_is_signalled_where_only_reading_is_allowed() {
     assert!(job.child.try_wait().unwrap().is_none(), "the job still runs");
 }
 
+/// A click as xterm says it (SGR), at column and row from 1.
+fn click(terminal: &mut Terminal, words: &str) {
+    let text = terminal.text();
+    let place = text.lines().enumerate().find_map(|(row, line)| {
+        let before = line.split_once(words)?.0;
+        Some((before.chars().count() + 1, row + 1))
+    });
+    let (column, row) = place.unwrap_or_else(|| panic!("no {words:?} on:\n{text}"));
+    terminal.press(&format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"));
+}
+
+#[test]
+fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
+    let mut terminal = Terminal::start(&["demo"], &[]);
+    terminal.shows("rank 0");
+    click(&mut terminal, " 2 ");
+    terminal.shows("memory of GPU 2");
+    click(&mut terminal, "? help");
+    terminal.shows("this help");
+    click(&mut terminal, "this help");
+    assert!(until(PATIENCE, || !terminal.text().contains("this help")));
+    click(&mut terminal, "--fragmenting");
+    click(&mut terminal, "q quit");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    let without = Terminal::start(&["demo", "--no-mouse"], &[]);
+    without.shows("rank 0");
+    assert!(!without.has_mouse());
+    quits(without);
+}
+
 #[test]
 fn every_key_of_the_list_does_what_the_table_says() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("rank 0");
+    assert!(terminal.has_mouse());
     terminal.press("p");
     terminal.shows("processes of all devices");
     terminal.press("/leak");

@@ -19,6 +19,7 @@ mod harmless;
 mod jobs;
 mod keyboard;
 mod launch;
+mod mouse;
 mod namespaces;
 mod nvml;
 mod pty;

@@ -87,6 +87,10 @@ impl Terminal {
         self.seen.lock().unwrap().parser.screen().alternate_screen()
     }
 
+    pub(crate) fn has_mouse(&self) -> bool {
+        self.seen.lock().unwrap().parser.screen().mouse_protocol_mode() != vt100::MouseProtocolMode::None
+    }
+
     pub(crate) fn shows(&self, words: &str) {
         assert!(until(PATIENCE, || self.text().contains(words)), "no {words:?} on:\n{}", self.text());
     }
@@ -111,8 +115,11 @@ impl Terminal {
     pub(crate) fn ends(&mut self, within: Duration) -> u32 {
         let code = ends(&mut *self.child, within);
         assert!(until(PATIENCE, || !self.is_alternate()), "the alternate screen was left");
-        let screen = self.seen.lock().unwrap();
-        assert!(!screen.parser.screen().hide_cursor(), "the cursor is back");
+        let seen = self.seen.lock().unwrap();
+        let screen = seen.parser.screen();
+        assert!(!screen.hide_cursor(), "the cursor is back");
+        assert!(!screen.bracketed_paste(), "pasting is as before");
+        assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None, "the mouse is the terminal's");
         code
     }
 }

@@ -1,0 +1,154 @@
+//! The mouse on the pictures: what is clicked is what was drawn there.
+
+use crate::story::{hostile, many_devices, usual};
+use gpuwatch::{
+    findings::findings,
+    session::Session,
+    theme::Theme,
+    ui::{
+        Command, Focus, Scope, Screen, Ui,
+        mouse::{Mouse, Target},
+        signal::Dialog,
+    },
+    view::{self, Drawn},
+};
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Position};
+
+/// A picture, and what stands where in it.
+fn drawn(session: &Session, ui: &Ui, width: u16, height: u16) -> (Buffer, Drawn) {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let mut drawn = Drawn::default();
+    let theme = Theme::builtin("dusk").unwrap();
+    terminal.draw(|frame| drawn = view::draw(frame, session, &findings(session), ui, &theme)).unwrap();
+    (terminal.backend().buffer().clone(), drawn)
+}
+
+/// Where words stand.
+fn find(buffer: &Buffer, words: &str) -> Position {
+    let width = usize::from(buffer.area.width);
+    for (y, row) in (0..).zip(buffer.content.chunks(width)) {
+        for x in 0..width {
+            let rest: String = row.iter().skip(x).map(ratatui::buffer::Cell::symbol).collect();
+            if rest.starts_with(words) {
+                return Position { x: u16::try_from(x).unwrap(), y };
+            }
+        }
+    }
+    panic!("no {words:?} in {}", crate::story::text(buffer));
+}
+
+fn click(ui: &mut Ui, session: &Session, size: (u16, u16), words: &str, mouse: impl Fn(Position) -> Mouse) {
+    let (buffer, drawn) = drawn(session, ui, size.0, size.1);
+    ui.mouse(mouse(find(&buffer, words)), &drawn.regions, session);
+}
+
+const SIZE: (u16, u16) = (120, 40);
+
+#[test]
+fn a_click_selects_and_two_open() {
+    let session = usual().session();
+    let mut ui = Ui::default();
+    click(&mut ui, &session, SIZE, "   1 ", Mouse::Press);
+    assert_eq!(ui.selected(&session), 1);
+    ui.update(Command::All, &session);
+    for pid in [4242, 977, 4243] {
+        click(&mut ui, &session, SIZE, &format!("{pid} "), Mouse::Press);
+        assert_eq!(ui.chosen(&session).and_then(|it| it.pid()), Some(pid));
+        assert_eq!(ui.focus, Focus::Processes);
+    }
+    click(&mut ui, &session, SIZE, "4242 ", Mouse::Double);
+    assert_eq!(ui.screen, Screen::Process);
+    click(&mut ui, &session, SIZE, "Esc back", Mouse::Press);
+    assert_eq!(ui.screen, Screen::Overview);
+    click(&mut ui, &session, SIZE, "? help", Mouse::Press);
+    assert!(ui.help);
+    click(&mut ui, &session, SIZE, "this help", Mouse::Press);
+    assert!(!ui.help);
+    click(&mut ui, &session, SIZE, "q quit", Mouse::Press);
+    assert!(ui.quit);
+}
+
+#[test]
+fn in_the_grid_the_cell_that_is_clicked_is_the_device() {
+    let session = many_devices().session();
+    for (place, device) in session.devices.iter().enumerate() {
+        let mut ui = Ui { device: Some(session.devices[(place + 1) % 8].id.clone()), ..Ui::default() };
+        let (_, drawn) = drawn(&session, &ui, 80, 24);
+        let all = (0..80).flat_map(|x| (0..24).map(move |y| Position { x, y }));
+        let is_its =
+            |at: &Position| drawn.regions.at(*at).next().is_some_and(|it| *it.1 == Target::Device(device.id.clone()));
+        let at = all.filter(is_its).collect::<Vec<_>>();
+        assert!(at.len() >= 20, "device {place} has {} cells", at.len());
+        ui.mouse(Mouse::Press(at[0]), &drawn.regions, &session);
+        assert_eq!(ui.device.as_ref(), Some(&device.id));
+    }
+}
+
+#[test]
+fn the_wheel_moves_in_the_box_it_is_over() {
+    let session = usual().session();
+    let mut ui = Ui { scope: Scope::All, ..Ui::default() };
+    click(&mut ui, &session, SIZE, "4242 ", |at| Mouse::Wheel(at, false));
+    assert_eq!((ui.focus, ui.chosen(&session).and_then(|it| it.pid())), (Focus::Processes, Some(4243)));
+    click(&mut ui, &session, SIZE, "H200", |at| Mouse::Wheel(at, true));
+    assert_eq!((ui.focus, ui.selected(&session)), (Focus::Devices, 0));
+    let mut open = Ui { screen: Screen::Device, ..Ui::default() };
+    click(&mut open, &session, SIZE, "every gap", |at| Mouse::Wheel(at, false));
+    assert_eq!(open.scroll, 1);
+}
+
+/// What lies under the menu is not there; what is asked is answered by a key.
+#[test]
+fn a_click_chooses_a_signal_and_sends_none() {
+    let session = usual().session();
+    let dialog = Dialog { pid: 4242, command: "train".to_owned(), user: "ada".into(), place: 0, asked: false };
+    let mut ui = Ui { dialog: Some(dialog), ..Ui::default() };
+    click(&mut ui, &session, SIZE, "KILL", Mouse::Press);
+    assert_eq!(ui.dialog.as_ref().map(|it| (it.place, it.asked)), Some((2, false)));
+    click(&mut ui, &session, SIZE, "STOP", Mouse::Double);
+    assert_eq!(ui.dialog.as_ref().map(|it| (it.place, it.asked)), Some((3, true)));
+    let before = ui.clone();
+    for words in ["   1 ", "q quit", "y sends"] {
+        click(&mut ui, &session, SIZE, words, Mouse::Press);
+        assert_eq!((ui.request.as_ref(), ui.quit, &ui.device), (None, false, &before.device), "{words}");
+    }
+}
+
+#[test]
+fn the_help_is_read_to_its_end_on_a_small_screen() {
+    let session = usual().session();
+    let mut ui = Ui { help: true, ..Ui::default() };
+    let mut seen = String::new();
+    for _ in 0..80 {
+        let (buffer, drawn) = drawn(&session, &ui, 40, 12);
+        ui.help_scroll = ui.help_scroll.min(drawn.help_most);
+        seen += &crate::story::text(&buffer);
+        ui.update(Command::Down, &session);
+    }
+    for words in ["this help", "signal a process", "next theme", "that device"] {
+        assert!(seen.contains(words), "{words}");
+    }
+}
+
+/// A click anywhere, at any size, on any screen: nothing falls over, and nothing is selected that is not there.
+#[test]
+fn clicks_anywhere_are_survived() {
+    for session in [Session::default(), usual().session(), hostile().session()] {
+        for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline, Screen::Alerts] {
+            for (width, height) in [(0, 0), (1, 1), (40, 12), (80, 24), (200, 60)] {
+                let mut ui = Ui { screen, ..Ui::default() };
+                for x in (0..=width).step_by(31) {
+                    for y in (0..=height).step_by(5) {
+                        let (_, drawn) = drawn(&session, &ui, width, height);
+                        let at = Position { x, y };
+                        for mouse in [Mouse::Press(at), Mouse::Drag(at), Mouse::Wheel(at, true), Mouse::Double(at)] {
+                            ui.mouse(mouse, &drawn.regions, &session);
+                        }
+                        let is_there = |it: &gpuwatch::event::DeviceId| session.device(it).is_some();
+                        assert!(ui.device.as_ref().is_none_or(is_there));
+                    }
+                }
+            }
+        }
+    }
+}
