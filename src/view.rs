@@ -6,8 +6,8 @@ mod alerts;
 mod ascii;
 /// How figures and foreign text are written in a given width.
 mod cells;
-/// Every gap of one device explained.
-mod detail;
+/// One device: its ladder large, every gap explained.
+mod device;
 /// The device list.
 mod devices;
 /// The line of keys.
@@ -26,12 +26,16 @@ mod ladder;
 mod messages;
 /// Where a replay stands, instead of the line of keys.
 mod playback;
+/// One process on one device.
+mod process;
 /// The processes of a device.
 mod processes;
 /// The menu of signals.
 mod signal;
 /// Columns that fit.
 mod table;
+/// The run of a process.
+mod timeline;
 /// What a finding is called.
 mod verdict;
 
@@ -180,15 +184,20 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         devices::draw_none(buffer, rest, look);
         return 0;
     }
-    let rows = devices::height(area, look);
+    let rows = match look.ui.screen {
+        Screen::Overview => devices::height(area, look),
+        Screen::Device | Screen::Process | Screen::Timeline => 1,
+        Screen::Alerts => 0,
+    };
     devices::draw(buffer, take(&mut rest, rows), look);
     match look.ui.screen {
         Screen::Overview => {}
-        Screen::Device => return detail::draw(buffer, rest, look),
-        Screen::Process | Screen::Timeline => {
-            growth::draw(buffer, rest, look);
+        Screen::Device => return device::draw(buffer, rest, look),
+        Screen::Timeline => {
+            timeline::draw(buffer, rest, look);
             return 0;
         }
+        Screen::Process => return process::draw(buffer, rest, look),
         Screen::Alerts => return alerts::draw(buffer, rest, look),
     }
     if area.width >= 160 {
@@ -267,6 +276,16 @@ fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &L
         spans.push(Span::styled(" ─", line));
     }
     put(buffer, area, 0, &Line::from(spans));
+}
+
+/// A line between two parts of the figures.
+fn heading(name: &str, width: usize, look: &Look) -> Line<'static> {
+    let rule = "─".repeat(width.saturating_sub(cells::width(name) + 4));
+    Line::from(vec![
+        Span::styled("─ ", look.style(Role::Border)),
+        Span::styled(name.to_owned(), look.style(Role::Title)),
+        Span::styled(format!(" {rule}"), look.style(Role::Border)),
+    ])
 }
 
 /// What users call a device: `GPU 0`, or the number its process gave it.

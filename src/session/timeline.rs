@@ -61,6 +61,12 @@ impl Levels {
         }
     }
 
+    /// The higher of both, level by level.
+    #[must_use]
+    pub fn highest(&self, other: &Self) -> Self {
+        self.with(other, u64::max)
+    }
+
     /// Level by level what is chosen of both. What one of them does not know stays unknown: of some samples alone, a
     /// level could cross another.
     fn with(&self, other: &Self, choose: impl Fn(u64, u64) -> u64) -> Self {
@@ -220,7 +226,7 @@ impl Column {
             at: new.at,
             step: new.step,
             low: self.low.with(&new.low, u64::min),
-            high: self.high.with(&new.high, u64::max),
+            high: self.high.highest(&new.high),
             last: new.last,
         }
     }

@@ -47,6 +47,12 @@ pub(super) fn known(value: Option<impl ToString>, unit: &str) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string() + unit)
 }
 
+/// A duration in µs as `1:02:03`.
+pub(super) fn clock(us: u64) -> String {
+    let seconds = us / 1_000_000;
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// Foreign text, escaped, looked at only as far as a screen can show.
 pub(super) fn foreign(text: &Foreign) -> String {
     raw(text.raw())

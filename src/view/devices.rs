@@ -190,7 +190,7 @@ pub(super) fn used(device: &Device, look: &Look) -> Option<Bytes> {
     ladder.total?.checked_sub(free)
 }
 
-fn total(device: &Device, look: &Look) -> Option<Bytes> {
+pub(super) fn total(device: &Device, look: &Look) -> Option<Bytes> {
     look.findings.device(&device.id)?.ladder.total
 }
 

@@ -12,9 +12,12 @@ use crate::{
     },
     event::DriverState,
     findings::Finding,
-    session::process::{OnDevice, Process},
+    session::{
+        process::{OnDevice, Process},
+        timeline::Level,
+    },
     theme::Role,
-    units::{self, Bytes},
+    units::{self, Bytes, Stamp},
 };
 use ratatui::{
     buffer::Buffer,
@@ -79,7 +82,24 @@ fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, i
         return;
     };
     let growing = growing.filter(|it| it.resource == Some(resource));
-    plot(buffer, area, look, curve, growing.map(|it| (it, process.is_alive())));
+    plot(buffer, area, look, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
+}
+
+/// How much of what the allocator holds was not in use over the run.
+pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &OnDevice, look: &Look) {
+    let mut curve = Curve::default();
+    for column in it.timeline.columns() {
+        let (active, reserved) = (column.high.get(Level::Active), column.high.get(Level::Reserved));
+        if let (Some(active), Some(reserved)) = (active, reserved.filter(|it| *it > 0)) {
+            let place =
+                if it.step.is_some() { column.step.unwrap_or(0) } else { column.at.since(Stamp(0)) / 1_000_000 };
+            curve.push(place, u64::try_from(u128::from(reserved - active) * 1000 / u128::from(reserved)).unwrap_or(0));
+        }
+    }
+    let now = look.found_for(process, it).and_then(|it| it.fragmentation.share());
+    let now = vec![Span::styled(cells::share(now), look.style(Role::Text))];
+    title(buffer, area, "reserved and not in use", now, look);
+    plot(buffer, area, look, &curve, None, Unit::Permille);
 }
 
 /// What is known of the past of what grows. Of the host's memory, any device of the process can tell it.
@@ -90,7 +110,8 @@ fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Opt
     Some((resource, on.find_map(|on| on.growth.curve(resource))?))
 }
 
-fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
+/// What is used on the selected device, as far back as it was seen.
+pub(super) fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some(device) = look.device() else { return };
     let buckets = device.history.buckets();
     let span = buckets.first().zip(buckets.last()).map_or(0, |(first, last)| last.x - first.x);
@@ -101,7 +122,7 @@ fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
     {
         return;
     }
-    plot(buffer, area, look, &device.history, None);
+    plot(buffer, area, look, &device.history, None, Unit::Bytes);
 }
 
 /// The fitted slope and when the device is full at that pace: as many words as there is room for.
@@ -128,21 +149,49 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
 }
 
 /// Bars from the axis up, the scale's ends at the left; those of a growth in its own colour, and its line over them.
-fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>) {
+fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>, unit: Unit) {
     let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
     let left = u16::try_from(scale + 1).unwrap_or(u16::MAX).min(area.width);
     let top = area.height.min(1);
     let inner = Rect { x: area.x + left, y: area.y + top, width: area.width - left, height: area.height - top };
     let fit = growing.and_then(|(it, is_alive)| Fit::new(curve, it, is_alive));
     let plane = fit.as_ref().map_or_else(|| Plane::new(curve, inner, None), |it| it.plane(curve, inner));
-    let Some(plane) = plane else { return };
-    bars(buffer, area, scale, &plane, growing.map(|it| it.0), look);
+    let Some(mut plane) = plane else { return };
+    if let Unit::Permille = unit {
+        plane.low = 0;
+    }
+    let labels = [plane.high, plane.low].map(|it| unit.written(it));
+    bars(buffer, area, (scale, &labels), &plane, growing.map(|it| it.0), look);
     if let Some(fit) = fit {
         fit.draw(buffer, &plane, look);
     }
 }
 
-fn bars(buffer: &mut Buffer, area: Rect, scale: usize, plane: &Plane, growing: Option<&Finding>, look: &Look) {
+/// What is plotted.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    /// Shares, which begin at nothing.
+    Permille,
+}
+
+impl Unit {
+    fn written(self, value: u64) -> String {
+        match self {
+            Self::Bytes => cells::bytes(Some(Bytes(value))),
+            Self::Permille => cells::share(Some(value as f64 / 1000.0)),
+        }
+    }
+}
+
+fn bars(
+    buffer: &mut Buffer,
+    area: Rect,
+    (scale, [high, low]): (usize, &[String; 2]),
+    plane: &Plane,
+    growing: Option<&Finding>,
+    look: &Look,
+) {
     let rows = plane.rows();
     let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
@@ -158,9 +207,9 @@ fn bars(buffer: &mut Buffer, area: Rect, scale: usize, plane: &Plane, growing: O
         .collect();
     for row in 0..rows {
         let label = if row == 0 {
-            cells::bytes(Some(Bytes(plane.high)))
+            high.clone()
         } else if row + 1 == rows {
-            cells::bytes(Some(Bytes(plane.low)))
+            low.clone()
         } else {
             String::new()
         };

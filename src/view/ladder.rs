@@ -69,7 +69,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     }
 }
 
-fn rungs(look: &Look) -> Vec<Rung> {
+/// The rungs of the selected device worth a place, from the inside out.
+pub(super) fn rungs(look: &Look) -> Vec<Rung> {
     let Some(found) = look.found() else { return Vec::new() };
     let mut rungs = found.ladder.by_gap();
     // What nobody could know anything of without a probe is not worth a row.
@@ -133,17 +134,22 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
 
 /// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
 /// largest pay for it.
-fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
-    let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
+pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
     let mut spans: Vec<_> = rungs
         .iter()
-        .zip(apportion(&parts, whole.0, width))
+        .zip(widths(rungs, whole, width))
         .map(|(rung, cells)| {
             Span::styled(glyph(rung.gap, look).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
         })
         .collect();
     spans.retain(|it| !it.content.is_empty());
     Line::from(spans)
+}
+
+/// The cells that each rung has in the bar.
+pub(super) fn widths(rungs: &[Rung], whole: Bytes, width: usize) -> Vec<usize> {
+    let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
+    apportion(&parts, whole.0, width)
 }
 
 /// Shares `width` cells among parts of a whole, by the largest remainder.

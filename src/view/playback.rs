@@ -45,10 +45,10 @@ fn first<'a>(width: usize, look: &Look, it: &Standing) -> Line<'a> {
     let state = if it.playing { "▶" } else { "║" };
     let state = if look.theme.ascii && !it.playing { "|" } else { state };
     let at = it.at.since(it.from);
-    let left = format!("{state} {}  {} ", speed(it.percent), clock(at));
+    let left = format!("{state} {}  {} ", speed(it.percent), cells::clock(at));
     let step = it.step.map_or_else(String::new, |it| format!("  step {it}"));
-    let wall = it.unix_us.map_or_else(String::new, |it| format!("  {}Z", clock(it % 86_400_000_000)));
-    let mut right = format!(" {}{step}{wall}", clock(it.to.since(it.from)));
+    let wall = it.unix_us.map_or_else(String::new, |it| format!("  {}Z", cells::clock(it % 86_400_000_000)));
+    let mut right = format!(" {}{step}{wall}", cells::clock(it.to.since(it.from)));
     if cells::width(&left) + cells::width(&right) + 10 > width {
         right = step;
     }
@@ -86,10 +86,4 @@ fn speed(percent: u64) -> String {
     } else {
         format!("{:.2}×", percent as f64 / 100.0)
     }
-}
-
-/// `1:02:03` from µs.
-fn clock(us: u64) -> String {
-    let seconds = us / 1_000_000;
-    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

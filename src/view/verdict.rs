@@ -4,6 +4,7 @@ use super::{Look, cells, device_name, messages};
 use crate::{
     analysis::{episode::Axis, severity::Severity},
     findings::Finding,
+    session::process::{OnDevice, Process},
     theme::Role,
 };
 
@@ -22,6 +23,18 @@ pub(super) fn rate(it: &Finding) -> String {
         (Axis::Steps, Some(rate)) => format!("{}{}", if it.approximate { "≈" } else { "" }, cells::rate(rate)),
         _ => "grows".to_owned(),
     }
+}
+
+/// `growth of allocated`, `oom`.
+pub(super) fn what(it: &Finding) -> String {
+    it.resource
+        .map_or_else(|| it.kind.name().to_owned(), |resource| format!("{} of {}", it.kind.name(), resource.name()))
+}
+
+/// `rank 1 on GPU 1`.
+pub(super) fn place(process: &Process, on: &OnDevice, look: &Look) -> String {
+    let device = look.session.device(&on.device).map_or_else(|| format!("device {}", on.ordinal), device_name);
+    format!("{} on {device}", messages::short(process))
 }
 
 /// `rank 1 on GPU 1`; the device is left out where it is about the host's memory.
