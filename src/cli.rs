@@ -22,6 +22,7 @@ use crate::{
     sink::store::Store,
     source::{self, Sources},
     text::Foreign,
+    theme,
 };
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -46,7 +47,7 @@ pub fn main() -> u8 {
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
             say(format_args!("{}", Foreign::new(format!("{e:#}"))));
-            if e.is::<config::Fault>() { 2 } else { 1 }
+            if e.is::<config::Fault>() || e.is::<theme::Fault>() { 2 } else { 1 }
         }
     }
 }

@@ -6,7 +6,6 @@ mod file;
 use crate::{
     sink::hook::{self, Hook, Program},
     source::{self, nvml, probe},
-    theme::{self, ColorDepth, Theme},
 };
 use anyhow::{Context, Result, bail};
 pub use file::{Fault, File};
@@ -77,19 +76,6 @@ pub fn job_sources(run: &str) -> source::Options {
     let watching = Watching { no_nvml: is_off, interval: Duration::from_secs(1) };
     let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
     source::Options { probes: Some(probes), ..watching.sources() }
-}
-
-/// The theme by its name, with the colours and characters that the terminal has.
-///
-/// # Errors
-/// When there is none of that name.
-pub fn theme(name: &str, depth: ColorDepth, is_ascii_only: bool) -> Result<Theme> {
-    let Some(theme) = Theme::builtin(name) else {
-        let names: Vec<_> = theme::names().collect();
-        bail!("there is no theme {name:?}; there are {}", names.join(", "));
-    };
-    let theme = theme.at(depth);
-    Ok(if is_ascii_only { theme.in_ascii() } else { theme })
 }
 
 /// `250ms`, `2s`, `1m`.

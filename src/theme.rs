@@ -2,11 +2,16 @@
 
 /// The way down to fewer colours.
 mod colour;
+/// A theme's file.
+mod file;
+/// Where themes are.
+mod find;
 
-use crate::analysis::ladder::Gap;
+use crate::{analysis::ladder::Gap, text::Foreign};
+pub use file::Fault;
+pub use find::{all, find};
 use ratatui::style::{Color, Modifier, Style};
-use serde::Deserialize;
-use std::{collections::BTreeMap, str::FromStr};
+use std::collections::BTreeMap;
 
 /// How many colours the terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +24,18 @@ pub enum ColorDepth {
     Ansi256,
     /// 24 bits.
     TrueColor,
+}
+
+/// What graphs are drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Graph {
+    /// Eighths of a cell.
+    #[default]
+    Block,
+    /// Dots, eight to a cell.
+    Braille,
+    /// What any terminal and font has; nothing else on the screen is beyond it either.
+    Ascii,
 }
 
 /// What a colour is for.
@@ -54,8 +71,10 @@ pub struct Theme {
     name: String,
     styles: BTreeMap<Role, Style>,
     depth: ColorDepth,
-    /// Whether only ASCII is drawn.
-    pub ascii: bool,
+    /// The background that it is meant for; `None` for any.
+    pub background: Option<Color>,
+    /// What graphs are drawn with.
+    pub graph: Graph,
     /// Whether colours alone may tell one thing from another.
     pub coloured: bool,
 }
@@ -89,24 +108,14 @@ pub const ROLES: [(&str, Role); 24] = [
 ];
 
 /// The built-in themes and their files.
-const BUILTIN: [(&str, &str); 3] = [
+const BUILTIN: [(&str, &str); 6] = [
     ("dusk", include_str!("../themes/dusk.toml")),
     ("paper", include_str!("../themes/paper.toml")),
+    ("contrast", include_str!("../themes/contrast.toml")),
+    ("colorblind", include_str!("../themes/colorblind.toml")),
     ("plain", include_str!("../themes/plain.toml")),
+    ("mono", include_str!("../themes/mono.toml")),
 ];
-
-/// Themes may inherit from one another this deep.
-const DEPTH_MAX: usize = 4;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    inherits: Option<String>,
-    #[serde(default)]
-    palette: BTreeMap<String, String>,
-    #[serde(default)]
-    roles: BTreeMap<String, String>,
-}
 
 /// Names of the built-in themes; the first is the default.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -115,8 +124,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 impl Default for Theme {
     fn default() -> Self {
-        let depth = ColorDepth::TrueColor;
-        Self { name: "none".to_owned(), styles: BTreeMap::new(), depth, ascii: false, coloured: false }
+        Self {
+            name: "none".to_owned(),
+            styles: BTreeMap::new(),
+            depth: ColorDepth::TrueColor,
+            background: None,
+            graph: Graph::default(),
+            coloured: false,
+        }
     }
 }
 
@@ -127,41 +142,26 @@ impl Theme {
         Self::parse(name, text).ok()
     }
 
-    /// A theme from the text of a file, or what is wrong with it.
-    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let mut roles = BTreeMap::new();
-        let mut palette = BTreeMap::new();
-        let mut next = Some(text.to_owned());
-        for _ in 0..DEPTH_MAX {
-            let Some(text) = next.take() else { break };
-            let file: File = toml::from_str(&text).map_err(|fault| fault.to_string())?;
-            // What is nearer wins: the parent fills only what is missing.
-            for (role, style) in file.roles {
-                roles.entry(role).or_insert(style);
-            }
-            for (colour, value) in file.palette {
-                palette.entry(colour).or_insert(value);
-            }
-            if let Some(parent) = file.inherits {
-                let (_, text) = BUILTIN
-                    .iter()
-                    .find(|(known, _)| *known == parent)
-                    .ok_or_else(|| format!("there is no theme {parent:?} to inherit from"))?;
-                next = Some((*text).to_owned());
-            }
+    /// A theme from the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Fault> {
+        let source = file::Source { file: Foreign::new(name), text: text.to_owned() };
+        Ok(Self::made(name, file::read(source, find::builtin)?))
+    }
+
+    fn made(name: &str, said: file::Said) -> Self {
+        let is_colour = |it: &Color| *it != Color::Reset;
+        let coloured = said.styles.values().any(|it| it.fg.iter().chain(&it.bg).any(is_colour));
+        Self {
+            name: name.to_owned(),
+            styles: said.styles,
+            background: said.background,
+            depth: ColorDepth::TrueColor,
+            graph: Graph::default(),
+            coloured,
         }
-        if next.is_some() {
-            return Err(format!("themes inherit at most {DEPTH_MAX} deep"));
-        }
-        if let Some(unknown) = roles.keys().find(|it| ROLES.iter().all(|(name, _)| name != it)) {
-            return Err(format!("there is no role {unknown:?}"));
-        }
-        let mut styles = BTreeMap::new();
-        for (role_name, role) in ROLES {
-            let words = roles.get(role_name).ok_or_else(|| format!("role {role_name:?} has no style"))?;
-            styles.insert(role, style(words, &palette)?);
-        }
-        Ok(Self { name: name.to_owned(), styles, depth: ColorDepth::TrueColor, ascii: false, coloured: true })
     }
 
     /// The next of the built-in themes, and after the last one the user's own, for the same terminal.
@@ -174,7 +174,7 @@ impl Theme {
         let here = names.iter().position(|it| *it == self.name);
         let next = names.get(here.map_or(0, |it| (it + 1) % names.len()));
         let builtin = next.and_then(|it| Self::builtin(it));
-        builtin.map_or_else(|| own.clone(), |it| Self { ascii: self.ascii, ..it.at(self.depth) })
+        builtin.map_or_else(|| own.clone(), |it| Self { graph: self.graph, ..it.at(self.depth) })
     }
 
     /// What it is called.
@@ -206,33 +206,22 @@ impl Theme {
         self
     }
 
+    /// The same theme with graphs of another kind.
+    #[must_use]
+    pub fn drawn_in(self, graph: Graph) -> Self {
+        Self { graph, ..self }
+    }
+
     /// The same theme for a terminal whose locale is not UTF-8.
     #[must_use]
-    pub fn in_ascii(mut self) -> Self {
-        self.ascii = true;
-        self
+    pub fn in_ascii(self) -> Self {
+        self.drawn_in(Graph::Ascii)
     }
-}
 
-/// A style from words: `blue bold`, `ink on shade`.
-fn style(words: &str, palette: &BTreeMap<String, String>) -> Result<Style, String> {
-    let mut style = Style::new();
-    let mut background = false;
-    for word in words.split_whitespace() {
-        match word {
-            "on" => background = true,
-            "bold" => style = style.add_modifier(Modifier::BOLD),
-            "reverse" => style = style.add_modifier(Modifier::REVERSED),
-            "underline" => style = style.add_modifier(Modifier::UNDERLINED),
-            name => {
-                let value = palette.get(name).map_or(name, String::as_str);
-                let colour = Color::from_str(value).map_err(|_unknown| format!("{name:?} is no colour"))?;
-                style = if background { style.bg(colour) } else { style.fg(colour) };
-                background = false;
-            }
-        }
+    /// Whether only ASCII is drawn.
+    pub fn is_ascii(&self) -> bool {
+        self.graph == Graph::Ascii
     }
-    Ok(style)
 }
 
 #[cfg(test)]
@@ -257,16 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn faults_are_named_with_line_key_and_what_is_near() {
         for (text, fault) in [
-            ("inherits = 'gone'", "no theme"),
-            ("inherits = 'dusk'\n[roles]\nnope = 'red'", "no role"),
-            ("inherits = 'dusk'\n[roles]\nbad = 'reddish'", "no colour"),
-            ("[roles]\nbad = 'red'", "has no style"),
-            ("colour = 1", "unknown field"),
+            ("\ninherits = 'dsk'", "own:2: there is no theme of that name; there are dusk, paper"),
+            ("inherits = 'dusk'\n[roles]\nbda = 'red'", "own:3: there is no role \"bda\"; the nearest is \"bad\""),
+            (
+                "inherits = 'dusk'\n[roles]\nbad = 'reddish'",
+                "own:3: there is no colour \"reddish\"; the nearest is \"red\"",
+            ),
+            ("inherits = 'dusk'\n[palette]\nred = '#12'", "own:3: \"#12\" is no colour; write #rrggbb"),
+            ("inherits = 'dusk'\nbackground = 'skyy'", "own:2: there is no colour \"skyy\"; the nearest is \"sky\""),
+            (
+                "[roles]\nbad = 'red'",
+                "own: role \"text\" has no style; inherits = \"dusk\" takes what is missing from there",
+            ),
+            ("colour = 1", "own:1: there is no key \"colour\"; the nearest is \"roles\""),
+            ("roles = 1", "own:1: roles: a table is wanted, as in [roles]"),
+            ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: a text is wanted"),
+            ("\n[roles", "own:2: unclosed table, expected `]`"),
         ] {
-            let said = Theme::parse("own", text).unwrap_err();
-            assert!(said.contains(fault), "{said}");
+            let said = Theme::parse("own", text).unwrap_err().to_string();
+            assert!(said.starts_with(fault), "{said}");
         }
     }
 

@@ -98,7 +98,7 @@ fn draw_all(frame: &mut Frame, look: &Look) -> Drawn {
     let scroll_most = arrange(buffer, area, look);
     let help_most = if look.ui.help { help::draw(buffer, area, look) } else { 0 };
     signal::draw(buffer, area, look);
-    if look.theme.ascii {
+    if look.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
     Drawn { scroll_most, help_most, regions: look.regions.take() }

@@ -1,17 +1,61 @@
 //! How a screen looks, and what it may do, as flags.
 
-use clap::builder::FalseyValueParser;
+use crate::{
+    term,
+    theme::{self, ColorDepth, Fault, Graph, Theme},
+};
+use clap::{ValueEnum, builder::FalseyValueParser};
 
 /// What every screen can be told.
 #[derive(Debug, clap::Args)]
 pub(super) struct Look {
-    /// Colours: dusk, paper (for light terminals) or plain.
+    /// Colours: dusk, paper (for light terminals), contrast, colorblind, plain (the terminal's sixteen), mono; one of
+    /// your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
     pub(super) theme: String,
+    /// How many colours; by default what COLORTERM, TERM and `NO_COLOR` say.
+    #[arg(long, env = "GPUWATCH_COLOR", value_name = "WHEN", value_enum, default_value_t)]
+    pub(super) color: Colors,
+    /// What graphs are drawn with; by default block, or ascii where the locale is not UTF-8.
+    #[arg(long, env = "GPUWATCH_GRAPH", value_name = "KIND", value_enum)]
+    pub(super) graph: Option<Graph>,
     /// Send no signals: for shared machines, and for showing to others.
     #[arg(long, env = "GPUWATCH_READONLY", value_parser = FalseyValueParser::new())]
     pub(super) readonly: bool,
     /// Leave the mouse to the terminal, as for selecting text.
     #[arg(long, env = "GPUWATCH_NO_MOUSE", value_parser = FalseyValueParser::new())]
     pub(super) no_mouse: bool,
+}
+
+/// How many colours are drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Colors {
+    /// As many as the terminal says that it has.
+    #[default]
+    Auto,
+    /// None.
+    Never,
+    /// The terminal's own sixteen.
+    #[value(name = "16")]
+    Ansi16,
+    /// The 256 of xterm.
+    #[value(name = "256")]
+    Ansi256,
+    /// 24 bits.
+    Truecolor,
+}
+
+impl Look {
+    /// The theme, with the colours and characters that the terminal has.
+    pub(super) fn theme(&self) -> Result<Theme, Fault> {
+        let depth = match self.color {
+            Colors::Auto => term::color_depth(),
+            Colors::Never => ColorDepth::None,
+            Colors::Ansi16 => ColorDepth::Ansi16,
+            Colors::Ansi256 => ColorDepth::Ansi256,
+            Colors::Truecolor => ColorDepth::TrueColor,
+        };
+        let graph = if term::is_ascii_only() { Graph::Ascii } else { Graph::default() };
+        Ok(theme::find(&self.theme)?.at(depth).drawn_in(self.graph.unwrap_or(graph)))
+    }
 }

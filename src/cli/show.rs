@@ -3,7 +3,7 @@
 use super::{arguments::Live, look::Look};
 use crate::{
     alerts::Policy,
-    config, demo,
+    demo,
     hands::Options,
     live::{self, Telling},
     once, player,
@@ -78,7 +78,7 @@ fn options(look: &Look, theme: Theme) -> Options {
 }
 
 fn theme(look: &Look) -> Result<Theme> {
-    config::theme(&look.theme, term::color_depth(), term::is_ascii_only())
+    Ok(look.theme()?)
 }
 
 fn code(end: live::End) -> u8 {

@@ -16,7 +16,7 @@ use crate::{
         process::{OnDevice, Process},
         timeline::Level,
     },
-    theme::Role,
+    theme::{Graph, Role},
     units::{self, Bytes, Stamp},
 };
 use ratatui::{
@@ -25,7 +25,8 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const SYMBOLS: [char; plane::LEVELS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const BLOCKS: [char; plane::LEVELS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const BRAILLE: [char; plane::LEVELS] = ['⡀', '⣀', '⣄', '⣤', '⣦', '⣶', '⣷', '⣿'];
 
 /// Rows beyond which a curve says no more.
 const CURVE_MAX: usize = 12;
@@ -193,6 +194,7 @@ fn bars(
     look: &Look,
 ) {
     let rows = plane.rows();
+    let symbols = if look.theme.graph == Graph::Braille { BRAILLE } else { BLOCKS };
     let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
     // A column between two values has no sample of its own: it is part of the stretch before it.
@@ -213,8 +215,8 @@ fn bars(
         } else {
             String::new()
         };
-        let floor = (rows - 1 - row) * SYMBOLS.len();
-        let bars = |of: &[usize]| of.iter().map(|it| symbol(it.saturating_sub(floor))).collect::<String>();
+        let floor = (rows - 1 - row) * symbols.len();
+        let bars = |of: &[usize]| of.iter().map(|it| symbol(it.saturating_sub(floor), &symbols)).collect::<String>();
         let (before, grown) = heights.split_at_checked(from).unwrap_or((&heights, &[]));
         let label = if scale > 0 { cells::right(&label, scale) } else { String::new() };
         let line = Line::from(vec![
@@ -227,6 +229,6 @@ fn bars(
     }
 }
 
-fn symbol(levels: usize) -> char {
-    levels.checked_sub(1).map_or(' ', |it| SYMBOLS[it.min(SYMBOLS.len() - 1)])
+fn symbol(levels: usize, symbols: &[char; plane::LEVELS]) -> char {
+    levels.checked_sub(1).map_or(' ', |it| symbols[it.min(symbols.len() - 1)])
 }

@@ -43,7 +43,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Prog
 
 fn first<'a>(width: usize, look: &Look, it: &Standing) -> Line<'a> {
     let state = if it.playing { "▶" } else { "║" };
-    let state = if look.theme.ascii && !it.playing { "|" } else { state };
+    let state = if look.theme.is_ascii() && !it.playing { "|" } else { state };
     let at = it.at.since(it.from);
     let left = format!("{state} {}  {} ", speed(it.percent), cells::clock(at));
     let step = it.step.map_or_else(String::new, |it| format!("  step {it}"));

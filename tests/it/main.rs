@@ -37,6 +37,7 @@ mod simgpu;
 mod steps;
 mod story;
 mod strain;
+mod themes;
 mod tidy;
 mod tools;
 mod torch;

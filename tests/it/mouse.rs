@@ -93,7 +93,7 @@ fn the_wheel_moves_in_the_box_it_is_over() {
     click(&mut ui, &session, SIZE, "H200", |at| Mouse::Wheel(at, true));
     assert_eq!((ui.focus, ui.selected(&session)), (Focus::Devices, 0));
     let mut open = Ui { screen: Screen::Device, ..Ui::default() };
-    click(&mut open, &session, SIZE, "every gap", |at| Mouse::Wheel(at, false));
+    click(&mut open, &session, SIZE, "GPU 0 ·", |at| Mouse::Wheel(at, false));
     assert_eq!(open.scroll, 1);
 }
 

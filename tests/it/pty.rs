@@ -348,7 +348,7 @@ fn words_on_the_command_line() {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }
     let (code, text) = run(&["--theme", "nope"]);
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(text.contains("there are dusk"), "{text}");
 }
 

@@ -1,0 +1,235 @@
+//! Themes: text that can be read, rungs that can be told apart, also by eyes that see red and green alike; the user's own.
+
+use crate::{
+    pty::{PATIENCE, PROGRAM, Terminal},
+    story::{picture, text, usual},
+};
+use gpuwatch::{
+    theme::{self, ColorDepth, Graph, ROLES, Role, Theme},
+    ui::Ui,
+};
+use ratatui::style::Color;
+use std::{fs, process::Command};
+
+type Matrix = [[f64; 3]; 3];
+
+/// What protanopes and deuteranopes see, in linear RGB: Viénot, Brettel and Mollon, Color Research and Application 24
+/// (1999), 243.
+const PROTANOPE: Matrix = [[0.112_38, 0.887_62, 0.0], [0.112_38, 0.887_62, 0.0], [0.004_01, -0.004_01, 1.0]];
+const DEUTERANOPE: Matrix = [[0.292_75, 0.707_25, 0.0], [0.292_75, 0.707_25, 0.0], [-0.022_34, 0.022_34, 1.0]];
+
+/// Linear RGB from sRGB (IEC 61966-2-1).
+fn linear(colour: Color) -> [f64; 3] {
+    let Color::Rgb(r, g, b) = colour else { panic!("{colour:?} is not one of 24 bits") };
+    [r, g, b].map(|it| {
+        let it = f64::from(it) / 255.0;
+        if it <= 0.040_45 { it / 12.92 } else { ((it + 0.055) / 1.055).powf(2.4) }
+    })
+}
+
+/// The contrast of two colours, 1 to 21, as WCAG 2.2 has it.
+fn contrast(one: Color, other: Color) -> f64 {
+    let luminance = |it: Color| {
+        let [r, g, b] = linear(it);
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+    };
+    let (one, other) = (luminance(one), luminance(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+/// CIE 1976 L*a*b*, from linear RGB under D65.
+fn lab(colour: [f64; 3]) -> [f64; 3] {
+    const TO_XYZ: Matrix =
+        [[0.412_456, 0.357_576, 0.180_437], [0.212_673, 0.715_152, 0.072_175], [0.019_334, 0.119_192, 0.950_304]];
+    const WHITE: [f64; 3] = [0.950_47, 1.0, 1.088_83];
+    let scaled =
+        |it: f64| if it > 216.0 / 24_389.0 { it.cbrt() } else { (24_389.0 / 27.0 * it.max(0.0) + 16.0) / 116.0 };
+    let seen = through(&TO_XYZ, colour);
+    let [x, y, z] = [0, 1, 2].map(|it| scaled(seen[it] / WHITE[it]));
+    [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+}
+
+fn through(matrix: &Matrix, colour: [f64; 3]) -> [f64; 3] {
+    matrix.map(|row| row.iter().zip(colour).map(|(weight, part)| weight * part).sum())
+}
+
+/// How far two colours are apart for some eyes: 2.3 is just seen.
+fn distance(one: Color, other: Color, eyes: Option<Matrix>) -> f64 {
+    let seen = |it: Color| {
+        let it = linear(it);
+        lab(eyes.map_or(it, |eyes| through(&eyes, it)))
+    };
+    seen(one).iter().zip(seen(other)).map(|(one, other)| (one - other).powi(2)).sum::<f64>().sqrt()
+}
+
+fn coloured() -> impl Iterator<Item = (Theme, Color)> {
+    theme::names().filter_map(Theme::builtin).filter_map(|it| it.background.map(|on| (it.clone(), on)))
+}
+
+#[test]
+fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
+    assert_eq!(coloured().count(), 4);
+    for (theme, background) in coloured() {
+        let bar = theme.style(Role::Selected).bg.unwrap();
+        for (name, role) in ROLES {
+            let Some(ink) = theme.style(role).fg else { continue };
+            let on = contrast(ink, background);
+            match role {
+                // Lines, and what is free, are to be seen less than what stands between them.
+                Role::Border | Role::Gap(gpuwatch::analysis::ladder::Gap::Free) => assert!(on >= 1.5, "{name} {on}"),
+                Role::Gap(_) => assert!(on >= 3.0, "{} {name}: {on:.2}", theme.name()),
+                _ => {
+                    assert!(on >= 4.5, "{} {name}: {on:.2}", theme.name());
+                    let selected = contrast(ink, bar);
+                    assert!(selected >= 4.5, "{} {name} in a selected row: {selected:.2}", theme.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_rungs_are_told_apart_by_eyes_that_do_not_tell_red_from_green() {
+    let theme = Theme::builtin("colorblind").unwrap();
+    let rungs: Vec<(&str, Color)> = ROLES
+        .iter()
+        .filter(|(_, role)| matches!(role, Role::Gap(_)))
+        .filter_map(|(name, role)| Some((*name, theme.style(*role).fg?)))
+        // These two stand for the ones that they have the colour of, never beside them.
+        .filter(|(name, _)| !["allocated", "reserved"].contains(name))
+        .collect();
+    assert_eq!(rungs.len(), 12);
+    let judged: Vec<(&str, Color)> = [("good", Role::Good), ("warning", Role::Warning), ("bad", Role::Bad)]
+        .map(|(name, role)| (name, theme.style(role).fg.unwrap()))
+        .to_vec();
+    for list in [rungs, judged] {
+        for (place, (name, one)) in list.iter().enumerate() {
+            for (other_name, other) in &list[place + 1..] {
+                for (who, eyes) in [("all", None), ("protanopes", Some(PROTANOPE)), ("deuteranopes", Some(DEUTERANOPE))]
+                {
+                    let apart = distance(*one, *other, eyes);
+                    assert!(apart >= 15.0, "{name} and {other_name} for {who}: {apart:.1}");
+                }
+            }
+        }
+    }
+}
+
+/// The figures behind the test are those of the standards.
+#[test]
+fn the_measures_measure() {
+    let (black, white) = (Color::Rgb(0, 0, 0), Color::Rgb(255, 255, 255));
+    assert!((contrast(black, white) - 21.0).abs() < 1e-9);
+    assert!((contrast(Color::Rgb(0x77, 0x77, 0x77), white) - 4.48).abs() < 0.01);
+    assert!((distance(black, white, None) - 100.0).abs() < 0.1);
+    let (red, green) = (Color::Rgb(200, 60, 40), Color::Rgb(110, 110, 40));
+    assert!(distance(red, green, None) > 60.0 && distance(red, green, Some(DEUTERANOPE)) < 25.0);
+}
+
+/// Colour is never the only carrier: without any, no text is lost, and what has to be told apart is by its sign.
+#[test]
+fn without_colour_the_same_is_said() {
+    let session = usual().session();
+    let shown = |theme: &Theme| text(&picture(&session, &Ui::default(), theme, 120, 40));
+    let (dusk, mono) = (Theme::builtin("dusk").unwrap(), Theme::builtin("mono").unwrap());
+    let (with, without) = (shown(&dusk), shown(&mono));
+    let mut differ = with.chars().zip(without.chars()).filter(|(with, without)| with != without);
+    assert!(differ.all(|it| it.0 == '█'), "only the full blocks of other owners have signs of their own");
+    assert_eq!(without, shown(&dusk.at(ColorDepth::None)));
+    let bar = without.lines().find(|it| it.starts_with('█')).unwrap();
+    let signs: std::collections::BTreeSet<char> = bar.chars().collect();
+    assert!(signs.len() >= 6, "{bar}");
+}
+
+#[test]
+fn graphs_are_of_blocks_of_braille_or_of_ascii() {
+    let session = usual().session();
+    let shown = |graph| {
+        let theme = Theme::builtin("dusk").unwrap().drawn_in(graph);
+        text(&picture(&session, &Ui::default(), &theme, 120, 40))
+    };
+    assert!(shown(Graph::Block).contains('▄') && !shown(Graph::Block).contains('⣿'));
+    assert!(shown(Graph::Braille).contains('⣿') && !shown(Graph::Braille).contains('▄'));
+    assert!(shown(Graph::Ascii).is_ascii());
+}
+
+#[test]
+fn after_the_last_theme_comes_the_users_own_and_then_the_first() {
+    let own = Theme::parse("own", "inherits = 'paper'").unwrap().at(ColorDepth::Ansi256).drawn_in(Graph::Braille);
+    let mut seen = vec![own.clone()];
+    while seen.len() < 15 {
+        seen.push(seen[seen.len() - 1].next(&own));
+    }
+    let names: Vec<&str> = seen.iter().map(Theme::name).collect();
+    assert_eq!(names[..8], ["own", "dusk", "paper", "contrast", "colorblind", "plain", "mono", "own"]);
+    assert_eq!((&seen[7], &seen[14]), (&own, &own));
+    let is_like = |it: &Theme| it.graph == Graph::Braille && *it == it.clone().at(ColorDepth::Ansi256);
+    assert!(seen.iter().all(is_like), "each is for the same terminal");
+}
+
+/// A name, a path, what is wrong in them, and what there is.
+#[test]
+fn users_have_themes_of_their_own() {
+    let home = tempfile::tempdir().unwrap();
+    let themes = home.path().join("gpuwatch/themes");
+    fs::create_dir_all(&themes).unwrap();
+    fs::write(themes.join("sea.toml"), "inherits = 'dusk'\n[roles]\ntitle = '#010203 bold'\n").unwrap();
+    fs::write(themes.join("deep.toml"), "inherits = 'sea'\n[roles]\ntext = '#040506'\n").unwrap();
+    fs::write(themes.join("dusk.toml"), "inherits = 'dusk'\n[palette]\nsky = '#070809'\n").unwrap();
+    fs::write(themes.join("torn.toml"), "inherits = 'dusk'\n[roles]\n\nbda = 'red'\n").unwrap();
+    fs::write(themes.join("ring.toml"), "inherits = 'gnir'\n").unwrap();
+    fs::write(themes.join("gnir.toml"), "inherits = 'ring'\n").unwrap();
+    let config = home.path().to_str().unwrap();
+    let path = themes.join("deep.toml");
+    for (name, sent) in [
+        ("sea", &["38;2;1;2;3;"][..]),
+        ("deep", &["38;2;1;2;3;", "38;2;4;5;6;"]),
+        ("dusk", &["38;2;7;8;9;"]),
+        (path.to_str().unwrap(), &["38;2;4;5;6;"]),
+    ] {
+        let arguments = ["--no-nvml", "--color", "truecolor", "--theme", name];
+        let mut terminal = Terminal::start(&arguments, &[("XDG_CONFIG_HOME", config), ("COLORTERM", "")]);
+        terminal.shows("0 devices");
+        terminal.press("q");
+        assert_eq!(terminal.ends(PATIENCE), 0);
+        let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        assert!(sent.iter().all(|it| bytes.contains(it)), "{name}: not all of {sent:?} in {bytes:?}");
+    }
+    for (name, fault) in [
+        ("torn", "gpuwatch/themes/torn.toml:4: there is no role \"bda\"; the nearest is \"bad\""),
+        (
+            "see",
+            "see: there is no theme of that name; there are dusk, paper, contrast, colorblind, plain, mono, deep, ",
+        ),
+        ("ring", "themes inherit at most 4 deep"),
+        ("./nowhere.toml", "./nowhere.toml: cannot be read: No such file"),
+        ("/dev/zero", "/dev/zero: is larger than 64 KiB"),
+    ] {
+        let output = Command::new(PROGRAM)
+            .args(["--no-nvml", "--theme", name])
+            .env("XDG_CONFIG_HOME", config)
+            .current_dir(home.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains(fault), "{name}: {said}");
+    }
+}
+
+#[test]
+fn as_many_colours_are_sent_as_are_asked_for() {
+    for (wanted, sent, not_sent) in [
+        ("never", "\x1b[1m", &["\x1b[38;", "\x1b[48;"][..]),
+        ("16", "\x1b[38;5;", &["\x1b[38;2;"]),
+        ("256", "\x1b[38;5;", &["\x1b[38;2;"]),
+        ("truecolor", "\x1b[38;2;", &[]),
+    ] {
+        let mut terminal = Terminal::start(&["--no-nvml", "--color", wanted], &[("NO_COLOR", "")]);
+        terminal.shows("0 devices");
+        terminal.press("q");
+        terminal.ends(PATIENCE);
+        let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        assert!(bytes.contains(sent), "{wanted}: {bytes:?}");
+        assert!(not_sent.iter().all(|it| !bytes.contains(it)), "{wanted}: {bytes:?}");
+    }
+}
