@@ -55,9 +55,19 @@ pub enum Fault {
     NoMemoryV2,
     /// Processes are listed, their memory is not available (as on WSL).
     NoProcessMemory,
+    /// `NVML_ERROR_FUNCTION_NOT_FOUND` for the third version of the process list.
+    NoProcessesV3,
+    /// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`: the driver was updated under the running kernel module.
+    Mismatch,
+    /// The device of that index is not there.
+    Gone(usize),
+    /// The device of that index is divided into so many equal MIG devices, 7 at most.
+    Mig(usize, usize),
+    /// The device of that index has reported that critical error, once.
+    Xid(usize, u64),
     /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
-    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`; CALL a name, or the beginning of one with `*`;
-    /// DEVICE an index.
+    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`; CALL a name, or
+    /// the beginning of one with `*`; DEVICE an index.
     Line(String),
 }
 
@@ -69,6 +79,11 @@ impl Fault {
             Self::NoPermission => "no-permission".into(),
             Self::NoMemoryV2 => "no-function nvmlDeviceGetMemoryInfo_v2".into(),
             Self::NoProcessMemory => "no-process-memory".into(),
+            Self::NoProcessesV3 => "no-function nvmlDeviceGetComputeRunningProcesses_v3".into(),
+            Self::Mismatch => "mismatch".into(),
+            Self::Gone(device) => format!("gone * {device}"),
+            Self::Mig(device, parts) => format!("mig={parts} * {device}"),
+            Self::Xid(device, number) => format!("xid={number} * {device}"),
             Self::Line(line) => line.clone(),
         }
     }

@@ -28,7 +28,10 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     match &session.driver {
         Some(DriverState::Up { version: Some(version) }) => writeln!(out, "driver {version}")?,
         Some(DriverState::Up { version: None }) => writeln!(out, "driver {UNKNOWN}")?,
-        Some(DriverState::Stalled { .. }) => writeln!(out, "driver: a call has not come back; figures are missing")?,
+        Some(DriverState::Stalled { .. }) => writeln!(
+            out,
+            "driver: a call has not come back, figures are missing; see whether nvidia-smi hangs too, and dmesg"
+        )?,
         Some(DriverState::Absent { why }) => writeln!(out, "driver: {why}")?,
         Some(DriverState::Off) => writeln!(out, "driver: not asked (--no-nvml)")?,
         None => writeln!(out, "driver: no answer yet")?,
@@ -60,7 +63,7 @@ fn device(
     let index = it.index.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
     writeln!(out, "\ndevice {index}  {}  {}", it.name, Foreign::new(it.id.0.as_str()))?;
     if it.gone.is_some() {
-        writeln!(out, "  gone from the driver's list")?;
+        writeln!(out, "  gone from the driver's list: see `nvidia-smi -L`, and dmesg for the reason")?;
     }
     match it.memory.as_ref().map(|it| &it.value) {
         Some(Ok(memory)) => writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?,
@@ -169,7 +172,7 @@ fn life(process: &Process) -> String {
 
 fn trouble(trouble: &Trouble) -> String {
     match trouble {
-        Trouble::NoPermission => "this user may not ask".to_owned(),
+        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
         Trouble::NotSupported => "this device or driver does not say".to_owned(),
         Trouble::Lost => "the device fell off the bus: reset it, or reboot".to_owned(),
         Trouble::Other(why) => why.to_string(),

@@ -5,6 +5,7 @@
 
 mod reading;
 mod watch;
+mod xid;
 
 use super::{Teller, now};
 use crate::event::{DriverState, Fact};
@@ -25,7 +26,7 @@ use tokio::{
 };
 
 /// A call that takes longer is said to have stalled.
-const DEADLINE_US: u64 = 2_000_000;
+const DEADLINE_US: u64 = 750_000;
 
 /// How the driver is asked.
 #[derive(Clone, Debug)]

@@ -38,7 +38,7 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
         Some(DriverState::Stalled { since }) => out.push((
             Role::Bad,
             format!(
-                "the driver has not answered for {}: its figures are that old",
+                "the driver has not answered for {}: its figures are that old; see whether nvidia-smi hangs too, and dmesg",
                 units::duration(session.now.since(*since))
             ),
         )),
@@ -127,11 +127,13 @@ fn trouble(device: &Device, look: &Look) -> Option<Message> {
     let name = device_name(device);
     if let Some(gone) = device.gone {
         let ago = units::duration(look.session.now.since(gone));
-        return Some((Role::Bad, format!("{name} has been gone from the driver's list for {ago}")));
+        let words = format!("{name} has been gone from the driver's list for {ago}; see nvidia-smi -L, and dmesg");
+        return Some((Role::Bad, words));
     }
     let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());
     let processes = device.processes.as_ref().and_then(|it| it.value.as_ref().err());
-    let (what, trouble) = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)))?;
+    let found = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)));
+    let Some((what, trouble)) = found else { return untold(device, &name) };
     let why = match trouble {
         Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
         Trouble::NotSupported => "this device or driver does not have it".to_owned(),
@@ -139,6 +141,13 @@ fn trouble(device: &Device, look: &Look) -> Option<Message> {
         Trouble::Other(words) => cells::foreign(words),
     };
     Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
+}
+
+fn untold(device: &Device, name: &str) -> Option<Message> {
+    let list = device.process_list()?;
+    let words = "the driver does not say what its processes use (WSL does not, MIG to root only): it is unattributed";
+    let is_untold = !list.is_empty() && list.iter().all(|it| it.used.is_none());
+    is_untold.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
 }
 
 fn life(process: &Process, look: &Look) -> Option<Message> {

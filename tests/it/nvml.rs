@@ -176,19 +176,107 @@ fn driver(file: &Path) -> Vec<DriverState> {
     Reader::new(file).unwrap().map_while(Result::ok).filter_map(state).collect()
 }
 
-#[test]
-fn the_live_view_of_a_machine_without_probes_is_a_monitor_and_survives_a_lost_device() {
-    let bench = Bench::new();
-    bench.machine.set_faults(&[]).unwrap();
+/// The live view on a bench.
+fn live(bench: &Bench) -> Terminal {
     let environment: Vec<(&str, String)> =
         bench.environment().into_iter().map(|(name, value)| (name, value.into_string().unwrap())).collect();
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let mut terminal = Terminal::start(&[], &environment);
+    Terminal::start(&["--interval", "200ms"], &environment)
+}
+
+/// What the screen says, however its lines are broken.
+fn says(terminal: &Terminal, words: &str) -> bool {
+    terminal.text().split_whitespace().collect::<Vec<_>>().join(" ").contains(words)
+}
+
+/// The longest that a fault may stay unseen: the reading interval and a second, and what a loaded machine takes.
+const SEEN: Duration = Duration::from_millis(200 + 1000 + 1500);
+
+/// Each fault is on the screen in words that name the next step, and off it again when the fault is gone.
+fn suffer(faults: &[(Fault, &str)]) {
+    let bench = Bench::new();
+    bench.machine.set_faults(&[]).unwrap();
+    let mut terminal = live(&bench);
     for words in ["NVIDIA H200", "NVIDIA A10", "gpuwatch run -- python -c 'read end'"] {
         terminal.shows(words);
     }
-    bench.machine.set_faults(&[Fault::Lost]).unwrap();
-    terminal.shows("fell off the bus");
+    for (fault, words) in faults {
+        bench.machine.set_faults(std::slice::from_ref(fault)).unwrap();
+        let begun = Instant::now();
+        assert!(until(PATIENCE, || says(&terminal, words)), "{fault:?}: no {words:?} on\n{}", terminal.text());
+        assert!(begun.elapsed() < SEEN, "{fault:?} was seen after {:?}", begun.elapsed());
+        bench.machine.set_faults(&[]).unwrap();
+        assert!(until(PATIENCE, || !says(&terminal, words)), "{fault:?} lasts on\n{}", terminal.text());
+        assert!(until(PATIENCE, || says(&terminal, "5.00 GiB")), "{fault:?}: no figures on\n{}", terminal.text());
+    }
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn faults_of_a_device_are_seen_explained_and_recovered_from() {
+    suffer(&[
+        (Fault::Line("lost * 0".into()), "fell off the bus; see dmesg"),
+        (Fault::Line("no-permission nvmlDeviceGetMemoryInfo_v2".into()), "run as root, or let the administrator"),
+        (Fault::NoMemoryV2, "510 or newer does"),
+        (Fault::NoProcessMemory, "does not say what its processes use"),
+        (
+            Fault::Line("no-function nvmlDeviceGetComputeRunningProcesses*".into()),
+            "process list: this device or driver",
+        ),
+        (Fault::Gone(0), "gone from the driver's list"),
+        (Fault::Mig(0, 2), "look at these, each has its own"),
+    ]);
+}
+
+#[test]
+fn faults_of_the_driver_are_seen_explained_and_recovered_from() {
+    suffer(&[
+        (Fault::Stall(Duration::from_secs(2)), "see whether nvidia-smi hangs too"),
+        (Fault::NoPermission, "see the modes of /dev/nvidia*"),
+        (Fault::Mismatch, "reload it or reboot"),
+        (Fault::Lost, "does not answer"),
+    ]);
+}
+
+#[test]
+fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
+    let bench = Bench::new();
+    bench.machine.set_faults(&[Fault::Gone(1)]).unwrap();
+    let terminal = live(&bench);
+    terminal.shows("NVIDIA H200");
+    assert!(!terminal.text().contains("NVIDIA A10"));
+    bench.machine.set_faults(&[]).unwrap();
+    let begun = Instant::now();
+    terminal.shows("NVIDIA A10");
+    assert!(begun.elapsed() < SEEN, "{:?}", begun.elapsed());
+    bench.machine.set_faults(&[Fault::Xid(1, 79)]).unwrap();
+    let (begun, words) =
+        (Instant::now(), "GPU 1 (NVIDIA A10) reports Xid 79, the device has fallen off the bus: drain");
+    assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
+    assert!(begun.elapsed() < SEEN, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn mig_devices_have_memory_and_processes_of_their_own() {
+    let bench = Bench::new();
+    let said = bench.once(&[Fault::Mig(0, 2)]);
+    let [whole, first, second, other] = &said["devices"].as_array().unwrap()[..] else { panic!("{said:#}") };
+    assert_eq!((&whole["name"], &other["name"]), (&"NVIDIA H200".into(), &"NVIDIA A10".into()));
+    for part in [first, second] {
+        assert!(part["id"].as_str().unwrap().starts_with("MIG-"), "{part}");
+        assert_eq!((&part["parent"], &part["index"]), (&whole["id"], &0.into()));
+        assert_eq!(part["memory"]["total"], whole["memory"]["total"].as_u64().unwrap() / 2);
+        assert_eq!(part["ladder"]["sum"], part["ladder"]["total"]);
+    }
+    assert_eq!(first["processes"][0]["pid"], bench.tenant.id());
+    assert_eq!(second["processes"], serde_json::json!([]));
+    assert_eq!(whole["processes"], Value::Null, "nobody counts twice");
+}
+
+#[test]
+fn a_driver_without_the_newest_list_of_processes_is_asked_as_it_can_be() {
+    let bench = Bench::new();
+    let said = bench.once(&[Fault::NoProcessesV3]);
+    assert_eq!(said["devices"][0]["processes"][0]["used"], 5_u64 << 30);
 }

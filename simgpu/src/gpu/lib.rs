@@ -16,6 +16,8 @@ mod memory;
 mod model;
 mod nvml;
 mod nvml_board;
+mod nvml_events;
+mod nvml_faults;
 mod pools;
 mod process;
 mod properties;

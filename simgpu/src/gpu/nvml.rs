@@ -2,17 +2,14 @@
 
 use super::{
     abi::{In, Out},
+    nvml_faults::Faults,
     process::process,
     state::Card,
 };
 use std::{
-    env,
     ffi::{CStr, c_char},
     fs,
-    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
-    thread,
-    time::Duration,
 };
 
 /// NVML's documented results.
@@ -24,49 +21,30 @@ pub(super) mod status {
     pub(in super::super) const NOT_FOUND: i32 = 6;
     pub(in super::super) const INSUFFICIENT_SIZE: i32 = 7;
     pub(in super::super) const DRIVER_NOT_LOADED: i32 = 9;
+    pub(in super::super) const TIMEOUT: i32 = 10;
     pub(in super::super) const FUNCTION_NOT_FOUND: i32 = 13;
     pub(in super::super) const GPU_IS_LOST: i32 = 15;
+    pub(in super::super) const LIBRARY_MISMATCH: i32 = 18;
     pub(in super::super) const VERSION_MISMATCH: i32 = 25;
     pub(in super::super) const UNKNOWN: i32 = 999;
 }
 
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
-/// A device as callers name it: its index plus one.
+/// A device as callers name it: its index plus one, and for a MIG device so many times `PART` more as its slot plus one.
 pub(super) type Device = usize;
 
-/// What is wrong with the machine right now: lines of the file `faults` in its directory, each
-/// `WORD[=VALUE] [CALL [DEVICE]]`, where CALL is a name or the beginning of one with `*`, and DEVICE an index; without
-/// them every call about every device is meant.
-fn faults(call: &str, device: Option<Device>) -> Vec<(String, String)> {
-    let dir = env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(super::process::DEFAULT_DIR), PathBuf::from);
-    let text = fs::read_to_string(dir.join("faults")).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (word, value) = words.next().map(|it| it.split_once('=').unwrap_or((it, "")))?;
-            let pattern = words.next().unwrap_or("*");
-            let meant = pattern.strip_suffix('*').map_or(pattern == call, |it| call.starts_with(it));
-            let here = words.next().is_none_or(|it| it.parse().is_ok_and(|it: usize| device == Some(it + 1)));
-            (meant && here).then(|| (word.to_owned(), value.to_owned()))
-        })
-        .collect()
+/// More than a machine has devices.
+const PART: usize = 1 << 16;
+
+/// The name of one MIG device of a device.
+pub(super) fn part_of(device: Device, slot: usize) -> Device {
+    device + (slot + 1) * PART
 }
 
-/// Suffers the faults that are meant for a call: waits, or gives the status that the call answers with.
-fn suffer(call: &str, device: Option<Device>) -> Result<(), i32> {
-    for (word, value) in faults(call, device) {
-        match word.as_str() {
-            "stall" => thread::sleep(Duration::from_secs_f64(value.parse().unwrap_or(0.0))),
-            "lost" => return Err(status::GPU_IS_LOST),
-            "no-permission" => return Err(status::NO_PERMISSION),
-            "no-function" => return Err(status::FUNCTION_NOT_FOUND),
-            "not-supported" => return Err(status::NOT_SUPPORTED),
-            "unknown" => return Err(status::UNKNOWN),
-            _ => {}
-        }
-    }
-    Ok(())
+/// The index, and for a MIG device its slot there.
+fn place(device: Device) -> Option<(usize, Option<usize>)> {
+    Some(((device % PART).checked_sub(1)?, (device / PART).checked_sub(1)))
 }
 
 /// Answers a question about a device: `work` gets its card and its index.
@@ -74,34 +52,50 @@ pub(super) fn about(call: &str, device: Device, work: impl FnOnce(&Card, usize) 
     if USERS.load(Ordering::Relaxed) == 0 {
         return status::UNINITIALIZED;
     }
-    if let Err(status) = suffer(call, Some(device)) {
+    let Some((index, slot)) = place(device) else { return status::INVALID_ARGUMENT };
+    let faults = Faults::now();
+    if let Err(status) = faults.suffer(call, Some(index)) {
         return status;
     }
-    let Some(index) = device.checked_sub(1) else { return status::INVALID_ARGUMENT };
+    let parts = faults.parts(index);
     let mut process = process();
     let Ok(book) = process.book() else { return status::UNKNOWN };
-    book.locked(|it| it.cards().get(index).map_or(status::INVALID_ARGUMENT, |card| work(card, index)))
+    book.locked(|it| match (it.cards().get(index), slot) {
+        (None, _) => status::INVALID_ARGUMENT,
+        (Some(_), _) if faults.is_gone(index) => status::GPU_IS_LOST,
+        (Some(card), None) => work(card, index),
+        (Some(card), Some(slot)) if slot < parts => work(&card.part(slot, parts), index),
+        (Some(_), Some(_)) => status::NOT_FOUND,
+    })
 }
 
-/// Finds a device by what `wanted` says about its card and index.
+/// Finds a device by what `wanted` says about its card and its index among those that are there.
 fn find(call: &str, out: Out<Device>, wanted: impl Fn(&Card, usize) -> bool) -> i32 {
     if USERS.load(Ordering::Relaxed) == 0 {
         return status::UNINITIALIZED;
     }
-    if let Err(status) = suffer(call, None) {
+    let faults = Faults::now();
+    let Ok(found) = process().book().map(|book| {
+        book.locked(|it| {
+            let there = it.cards().iter().enumerate().filter(|(index, _)| !faults.is_gone(*index));
+            let mut named = there.enumerate().map(|(place, (index, card))| (index, wanted(card, place)));
+            named.find(|(_, is_wanted)| *is_wanted).map(|(index, _)| index)
+        })
+    }) else {
+        return status::UNKNOWN;
+    };
+    // A device that does not answer keeps its place, and has no handle.
+    if let Err(status) = faults.suffer(call, found) {
         return status;
     }
-    let mut process = process();
-    let Ok(book) = process.book() else { return status::UNKNOWN };
-    let found = book.locked(|it| it.cards().iter().enumerate().position(|(index, card)| wanted(card, index)));
-    found.map_or(status::NOT_FOUND, |it| {
-        out.put(it + 1);
+    found.map_or(status::NOT_FOUND, |index| {
+        out.put(index + 1);
         0
     })
 }
 
 fn begin() -> i32 {
-    if let Err(status) = suffer("nvmlInit_v2", None) {
+    if let Err(status) = Faults::now().suffer("nvmlInit_v2", None) {
         return status;
     }
     if process().book().is_err() {
@@ -136,6 +130,8 @@ fn error_text(status: i32) -> &'static CStr {
         status::DRIVER_NOT_LOADED => c"Driver Not Loaded",
         status::FUNCTION_NOT_FOUND => c"Function Not Found",
         status::GPU_IS_LOST => c"GPU is lost",
+        status::TIMEOUT => c"Timeout",
+        status::LIBRARY_MISMATCH => c"Driver/library version mismatch",
         status::VERSION_MISMATCH => c"Argument version mismatch",
         _ => c"Unknown Error",
     }
@@ -161,7 +157,7 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 /// The processes on a device, or how many there are where the caller has no room for them.
 fn processes(call: &str, device: Device, count: Out<u32>, put: impl Fn(usize, u32, u64)) -> i32 {
     let Some(room) = count.held() else { return status::INVALID_ARGUMENT };
-    let hidden = faults(call, Some(device)).iter().any(|(word, _)| word == "no-process-memory");
+    let hidden = place(device).is_some_and(|it| Faults::now().has("no-process-memory", call, it.0));
     about(call, device, |card, _| {
         let tenants = card.tenants();
         count.put(u32::try_from(tenants.len()).unwrap_or(0));
@@ -237,12 +233,14 @@ entry_points! {
         if USERS.load(Ordering::Relaxed) == 0 {
             return status::UNINITIALIZED;
         }
-        if let Err(status) = suffer("nvmlDeviceGetCount_v2", None) {
+        let faults = Faults::now();
+        if let Err(status) = faults.suffer("nvmlDeviceGetCount_v2", None) {
             return status;
         }
         let mut process = process();
         let Ok(book) = process.book() else { return status::UNKNOWN };
-        out.put(u32::try_from(book.locked(|it| it.cards().len())).unwrap_or(0));
+        let count = book.locked(|it| (0..it.cards().len()).filter(|index| !faults.is_gone(*index)).count());
+        out.put(u32::try_from(count).unwrap_or(0));
         0
     }
 

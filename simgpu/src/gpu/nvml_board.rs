@@ -251,18 +251,6 @@ entry_points! {
         figure("nvmlDeviceGetDisplayActive", device, out, |_, _| 0)
     }
 
-    fn nvmlDeviceGetMigMode(device: Device, _now: usize, _pending: usize) -> i32 {
-        not_supported("nvmlDeviceGetMigMode", device)
-    }
-
-    fn nvmlDeviceGetMaxMigDeviceCount(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetMaxMigDeviceCount", device, out, |_, _| 0)
-    }
-
-    fn nvmlDeviceIsMigDeviceHandle(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceIsMigDeviceHandle", device, out, |_, _| 0)
-    }
-
     fn nvmlDeviceGetCurrPcieLinkGeneration(device: Device, out: Out<u32>) -> i32 {
         figure("nvmlDeviceGetCurrPcieLinkGeneration", device, out, |_, _| 5)
     }

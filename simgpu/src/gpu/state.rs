@@ -114,6 +114,18 @@ impl Card {
         self.total.saturating_sub(self.reserved)
     }
 
+    /// One of the equal MIG devices that it is divided into; its processes are on the first of them.
+    pub(super) fn part(&self, slot: usize, parts: usize) -> Self {
+        let mut part = *self;
+        let parts = parts.max(1) as u64;
+        (part.total, part.reserved) = (self.total / parts, self.reserved / parts);
+        part.count = if slot == 0 { self.count } else { 0 };
+        write(&mut part.name, &format!("{} MIG 1g.{}gb", self.name(), part.total >> 30));
+        let (_, number) = self.uuid().rsplit_once('-').unwrap_or_default();
+        write(&mut part.uuid, &format!("MIG-51a60000-0000-5000-{:04x}-{number}", 0x8000 + slot));
+        part
+    }
+
     /// Makes room for `bytes` more of a process, unless the device is full.
     pub(super) fn charge(&mut self, pid: u32, bytes: u64) -> bool {
         if self.used().saturating_add(bytes) > self.capacity() {

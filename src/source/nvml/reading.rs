@@ -53,10 +53,11 @@ pub(super) fn load(device: &Device<'_>) -> Load {
 }
 
 /// Processes that compute. The wrapper asks twice, for the count and then for the list: whoever comes in
-/// between makes it too short, so it is tried once more.
+/// between makes it too short, so it is tried once more. Drivers before 510 have the second version of the call.
 pub(super) fn compute(device: &Device<'_>) -> Result<Vec<ProcessUse>, Trouble> {
     match device.running_compute_processes() {
         Err(NvmlError::InsufficientSize(_)) => device.running_compute_processes(),
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => device.running_compute_processes_v2(),
         other => other,
     }
     .map(|it| it.iter().map(process).collect())

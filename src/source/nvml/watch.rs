@@ -3,15 +3,16 @@
 use super::{
     Calls, Options,
     reading::{absence, compute, graphics, info, load, memory, merged},
+    xid,
 };
 use crate::{
-    event::{DeviceId, DeviceInfo, DriverState, Fact, Load, ProcessUse},
+    event::{DeviceId, DeviceInfo, DriverState, Fact, Load, ProcessUse, Trouble},
     source::Teller,
     text::Foreign,
 };
-use nvml_wrapper::{Device, Nvml, error::NvmlError};
+use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::Ordering::SeqCst,
     thread,
     time::{Duration, Instant},
@@ -21,12 +22,26 @@ use tokio::sync::watch::{Receiver, Sender};
 const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(60);
-const LIST_EVERY: Duration = Duration::from_secs(10);
-const RETRY_EVERY: Duration = Duration::from_secs(10);
+const LIST_EVERY: Duration = Duration::from_secs(1);
+const RETRY_EVERY: Duration = Duration::from_secs(3);
 const NAP: Duration = Duration::from_millis(50);
 
 /// Graphics lists are slow on some drivers (4.5 ms) and empty on servers: one reading in so many has them.
 const GRAPHICS_EVERY: u64 = 10;
+
+/// Critical errors of one device that are told at one look.
+const ERRORS_MAX: usize = 4;
+
+/// What stands in place of a divided device's processes: told of both, they would count twice.
+const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
+
+/// Why a watch ended.
+enum End {
+    /// It was told to, or nobody listens.
+    Wanted,
+    /// The driver gives no list of devices: it may have been exchanged, and has to be opened anew.
+    Down(NvmlError),
+}
 
 /// Asks until told to end or nobody listens; looks again where there was no driver.
 pub(super) fn run(
@@ -37,6 +52,7 @@ pub(super) fn run(
     teller: &Teller,
 ) {
     let mut told = None;
+    let mut listed = BTreeSet::new();
     while !calls.end.load(SeqCst) {
         let mut builder = Nvml::builder();
         if let Some(library) = &options.library {
@@ -44,20 +60,28 @@ pub(super) fn run(
         }
         let found = calls.call(|| builder.init());
         calls.stalled.store(false, SeqCst);
-        match found {
+        let error = match found {
             Ok(nvml) => {
-                Watch { nvml: &nvml, pace, calls, pids, teller, version: None }.run();
-                // Shutting the library down may block like any call, and nobody waits for it.
-                std::mem::forget(nvml);
-                return;
-            }
-            Err(error) => {
-                let why = absence(&error);
-                if told.as_ref() != Some(&why) {
-                    teller.tell_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
-                    told = Some(why);
+                let listed = &mut listed;
+                let end = Watch { nvml: &nvml, pace, calls, pids, teller, listed, version: None }.run(&mut told);
+                match end {
+                    End::Wanted => {
+                        // Shutting the library down may block like any call, and nobody waits for it.
+                        std::mem::forget(nvml);
+                        return;
+                    }
+                    End::Down(error) => {
+                        calls.call(|| drop(nvml));
+                        error
+                    }
                 }
             }
+            Err(error) => error,
+        };
+        let why = absence(&error);
+        if told.as_ref() != Some(&why) {
+            teller.tell_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
+            told = Some(why);
         }
         nap_until(Instant::now() + RETRY_EVERY, calls);
     }
@@ -69,6 +93,8 @@ struct Watch<'a> {
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     teller: &'a Teller,
+    /// What was said to be there; outlives a driver that went and came back.
+    listed: &'a mut BTreeSet<DeviceId>,
     version: Option<Foreign>,
 }
 
@@ -80,20 +106,38 @@ struct Watched<'a> {
     slow_readings: u64,
     graphics: Vec<ProcessUse>,
     pids: Vec<u32>,
+    /// Divided into MIG devices: its processes are theirs.
+    is_divided: bool,
+    /// Where its critical errors arrive, if it tells them.
+    errors: Option<EventSet<'a>>,
 }
 
 impl<'a> Watch<'a> {
-    fn run(&mut self) {
+    /// Watches; the driver is said to be up, and `absent` no longer, once it has given a list of devices.
+    fn run(&mut self, absent: &mut Option<Foreign>) -> End {
         self.version = self.call(|| self.nvml.sys_driver_version()).ok().map(Foreign::new);
-        self.up();
         let mut devices: BTreeMap<DeviceId, Watched<'a>> = BTreeMap::new();
         let mut list_at = Instant::now();
         let mut read_at: Option<Instant> = None;
+        let mut is_up = false;
         while !self.calls.end.load(SeqCst) {
             let now = Instant::now();
             if now >= list_at {
                 list_at = now + LIST_EVERY;
-                self.list(&mut devices);
+                match self.call(|| self.nvml.device_count()) {
+                    Ok(count) => {
+                        if !is_up {
+                            self.up();
+                            (is_up, *absent) = (true, None);
+                        }
+                        self.list(count, &mut devices);
+                    }
+                    Err(error) => {
+                        // What frees their events may block like any call.
+                        self.call(|| devices.clear());
+                        return End::Down(error);
+                    }
+                }
             }
             // Asked anew each time, so that another pace holds at once.
             let memory_due = read_at.is_none_or(|it| now >= it + self.interval());
@@ -102,7 +146,7 @@ impl<'a> Watch<'a> {
             }
             for watched in devices.values_mut() {
                 if memory_due && !self.memory(watched) {
-                    return;
+                    return End::Wanted;
                 }
                 if now >= watched.slow_at {
                     watched.slow_at = now + SLOW_EVERY;
@@ -117,10 +161,10 @@ impl<'a> Watch<'a> {
             });
             let slow_at = devices.values().map(|it| it.slow_at).min();
             let memory_at = read_at.map_or(now, |it| it + self.interval());
-            // Not past a second: the pace may become another one meanwhile.
-            let next = slow_at.unwrap_or(list_at).min(memory_at).min(list_at).min(now + SLOW_EVERY);
-            nap_until(next, self.calls);
+            // The list is looked at each second, so that another pace is never slept over.
+            nap_until(slow_at.unwrap_or(list_at).min(memory_at).min(list_at), self.calls);
         }
+        End::Wanted
     }
 
     fn interval(&self) -> Duration {
@@ -128,16 +172,8 @@ impl<'a> Watch<'a> {
     }
 
     /// Compares the driver's list of devices with ours.
-    fn list(&self, devices: &mut BTreeMap<DeviceId, Watched<'a>>) {
-        let count = match self.call(|| self.nvml.device_count()) {
-            Ok(count) => count,
-            Err(error) => {
-                let why = absence(&error);
-                self.teller.tell_blocking(Fact::Driver(DriverState::Absent { why }));
-                return;
-            }
-        };
-        let mut seen = Vec::new();
+    fn list(&mut self, count: u32, devices: &mut BTreeMap<DeviceId, Watched<'a>>) {
+        let mut seen = BTreeSet::new();
         for index in 0..count {
             let found = self.call(|| {
                 let device = self.nvml.device_by_index(index)?;
@@ -150,18 +186,18 @@ impl<'a> Watch<'a> {
                 continue;
             };
             let parts = self.mig_parts(&device, &info);
+            let is_divided = !parts.is_empty();
             for (device, info) in [(device, info)].into_iter().chain(parts) {
-                seen.push(info.id.clone());
-                self.keep(devices, device, info);
+                let is_divided = is_divided && info.parent.is_none();
+                seen.insert(info.id.clone());
+                self.keep(devices, device, info, is_divided);
             }
         }
-        devices.retain(|id, _| {
-            let stays = seen.contains(id);
-            if !stays {
-                self.teller.tell_blocking(Fact::DeviceGone { device: id.clone() });
-            }
-            stays
-        });
+        devices.retain(|id, _| seen.contains(id));
+        for device in self.listed.difference(&seen) {
+            self.teller.tell_blocking(Fact::DeviceGone { device: device.clone() });
+        }
+        *self.listed = seen;
     }
 
     /// The MIG devices of a device that is divided.
@@ -177,20 +213,51 @@ impl<'a> Watch<'a> {
             .collect()
     }
 
-    fn keep(&self, devices: &mut BTreeMap<DeviceId, Watched<'a>>, device: Device<'a>, info: DeviceInfo) {
+    fn keep(
+        &self,
+        devices: &mut BTreeMap<DeviceId, Watched<'a>>,
+        device: Device<'a>,
+        info: DeviceInfo,
+        is_divided: bool,
+    ) {
         let count = u32::try_from(devices.len()).unwrap_or(0);
-        if devices.get(&info.id).is_some_and(|it| it.info == info) {
+        let known = devices.get_mut(&info.id);
+        if !self.listed.contains(&info.id) || known.as_ref().is_some_and(|it| it.info != info) {
+            self.teller.tell_blocking(Fact::Device(info.clone()));
+        }
+        if let Some(known) = known {
+            (known.info, known.is_divided) = (info, is_divided);
             return;
         }
-        self.teller.tell_blocking(Fact::Device(info.clone()));
-        if let Some(known) = devices.get_mut(&info.id) {
-            known.info = info;
-            return;
+        let watched = Watched {
+            errors: self.errors_of(&device).filter(|_| info.parent.is_none()),
+            slow_at: Instant::now() + count * STAGGER,
+            slow_readings: 0,
+            graphics: Vec::new(),
+            pids: Vec::new(),
+            device,
+            info,
+            is_divided,
+        };
+        devices.insert(watched.info.id.clone(), watched);
+    }
+
+    fn errors_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
+        let set = self.call(|| self.nvml.create_event_set()).ok()?;
+        self.call(|| device.register_events(EventTypes::CRITICAL_XID_ERROR, set)).ok()
+    }
+
+    /// Says which critical errors a device has had since the last look; nothing is waited for.
+    fn tell_errors(&self, watched: &Watched<'a>) {
+        let Some(set) = &watched.errors else { return };
+        for _ in 0..ERRORS_MAX {
+            let Ok(event) = self.call(|| set.wait(0)) else { return };
+            if let Some(XidError::Value(number)) = event.event_data {
+                let (index, name) = (watched.info.index, watched.info.name.raw());
+                let words = format!("GPU {index} ({name}) reports {}", xid::words(number));
+                self.teller.tell_blocking(Fact::Notice(Foreign::new(words)));
+            }
         }
-        let slow_at = Instant::now() + count * STAGGER;
-        let id = info.id.clone();
-        let watched = Watched { device, info, slow_at, slow_readings: 0, graphics: Vec::new(), pids: Vec::new() };
-        devices.insert(id, watched);
     }
 
     /// False when nobody listens any more.
@@ -201,17 +268,29 @@ impl<'a> Watch<'a> {
 
     fn slow(&self, watched: &mut Watched<'a>) {
         let device = watched.info.id.clone();
+        self.tell_errors(watched);
+        self.processes(watched);
+        let load = self.call(|| load(&watched.device));
+        if load != Load::default() {
+            self.teller.tell_blocking(Fact::Load { device, load });
+        }
+    }
+
+    fn processes(&self, watched: &mut Watched<'a>) {
+        let device = watched.info.id.clone();
+        if watched.is_divided {
+            watched.pids.clear();
+            let reading = Err(Trouble::Other(DIVIDED.into()));
+            self.teller.tell_blocking(Fact::Processes { device, reading });
+            return;
+        }
         if watched.slow_readings.is_multiple_of(GRAPHICS_EVERY) {
             watched.graphics = self.call(|| graphics(&watched.device));
         }
         watched.slow_readings += 1;
         let reading = self.call(|| compute(&watched.device)).map(|it| merged([&it, &watched.graphics]));
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
-        self.teller.tell_blocking(Fact::Processes { device: device.clone(), reading });
-        let load = self.call(|| load(&watched.device));
-        if load != Load::default() {
-            self.teller.tell_blocking(Fact::Load { device, load });
-        }
+        self.teller.tell_blocking(Fact::Processes { device, reading });
     }
 
     /// Makes a call; the first that comes back after a stall says that the driver answers again.

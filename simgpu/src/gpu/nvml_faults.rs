@@ -1,0 +1,82 @@
+//! NVML: what is wrong with the machine right now, from one call to the next.
+//!
+//! The file `faults` in the machine's directory has a line for each fault, `WORD[=VALUE] [CALL [DEVICE]]`, where CALL is a
+//! name or the beginning of one with `*`, and DEVICE an index; without them every call about every device is meant.
+
+use super::{nvml::status, process::DEFAULT_DIR};
+use std::{env, fs, path::PathBuf, thread, time::Duration};
+
+/// Most MIG devices of one device.
+pub(super) const PARTS_MAX: usize = 7;
+
+pub(super) struct Faults(Vec<Fault>);
+
+struct Fault {
+    word: String,
+    value: String,
+    call: String,
+    device: Option<usize>,
+}
+
+impl Fault {
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (word, value) = words.next().map(|it| it.split_once('=').unwrap_or((it, "")))?;
+        let call = words.next().unwrap_or("*");
+        let device = words.next().and_then(|it| it.parse().ok());
+        Some(Self { word: word.to_owned(), value: value.to_owned(), call: call.to_owned(), device })
+    }
+
+    fn means(&self, call: &str, device: Option<usize>) -> bool {
+        let is_call = self.call.strip_suffix('*').map_or(self.call == call, |it| call.starts_with(it));
+        is_call && self.device.is_none_or(|it| device == Some(it))
+    }
+}
+
+impl Faults {
+    /// Those of this moment.
+    pub(super) fn now() -> Self {
+        let dir = env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(DEFAULT_DIR), PathBuf::from);
+        let text = fs::read_to_string(dir.join("faults")).unwrap_or_default();
+        Self(text.lines().filter_map(Fault::read).collect())
+    }
+
+    /// Suffers what is meant for a call: waits, or gives the status that the call answers with.
+    pub(super) fn suffer(&self, call: &str, device: Option<usize>) -> Result<(), i32> {
+        for fault in self.0.iter().filter(|it| it.means(call, device)) {
+            match fault.word.as_str() {
+                "stall" => thread::sleep(Duration::from_secs_f64(fault.value.parse().unwrap_or(0.0))),
+                "lost" => return Err(status::GPU_IS_LOST),
+                "no-permission" => return Err(status::NO_PERMISSION),
+                "no-function" => return Err(status::FUNCTION_NOT_FOUND),
+                "not-supported" => return Err(status::NOT_SUPPORTED),
+                "mismatch" => return Err(status::LIBRARY_MISMATCH),
+                "unknown" => return Err(status::UNKNOWN),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a word is said of a call about a device.
+    pub(super) fn has(&self, word: &str, call: &str, device: usize) -> bool {
+        self.0.iter().any(|it| it.word == word && it.means(call, Some(device)))
+    }
+
+    /// Whether a device is not there: neither counted nor listed, and lost to those that have its handle.
+    pub(super) fn is_gone(&self, device: usize) -> bool {
+        self.has("gone", "", device)
+    }
+
+    /// How many MIG devices a device is divided into; 0 where it is not.
+    pub(super) fn parts(&self, device: usize) -> usize {
+        let mig = self.0.iter().find(|it| it.word == "mig" && it.means("", Some(device)));
+        mig.and_then(|it| it.value.parse().ok()).map_or(0, |it: usize| it.min(PARTS_MAX))
+    }
+
+    /// The critical errors that devices have reported.
+    pub(super) fn errors(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let errors = self.0.iter().filter(|it| it.word == "xid");
+        errors.filter_map(|it| Some((it.device?, it.value.parse().ok()?)))
+    }
+}
