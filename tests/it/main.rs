@@ -22,6 +22,7 @@ mod launch;
 mod mouse;
 mod namespaces;
 mod nvml;
+mod peers;
 mod pty;
 mod record;
 mod recording_cost;

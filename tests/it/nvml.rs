@@ -21,14 +21,14 @@ use tempfile::TempDir;
 const DEVICES: &str = "NVIDIA H200:143771MiB:615MiB;NVIDIA A10:24GiB:512MiB";
 
 /// A machine with two devices and one process on the first.
-struct Bench {
-    machine: Machine,
+pub(crate) struct Bench {
+    pub(crate) machine: Machine,
     home: TempDir,
-    tenant: Child,
+    pub(crate) tenant: Child,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let machine = Machine::new(DEVICES, &home.path().join("machine")).unwrap();
         // Named as a training job would be; it ends with its standard input.
@@ -38,7 +38,7 @@ impl Bench {
         Self { machine, home, tenant }
     }
 
-    fn environment(&self) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let mut all = self.machine.environment(libraries());
         all.push(("GPUWATCH_SOCKET_DIR", self.home.path().join("sockets").into()));
         all.push(("GPUWATCH_NVML_PATH", libraries().join("libnvidia-ml.so.1").into()));

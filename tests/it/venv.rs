@@ -1,6 +1,6 @@
 //! Python environments that the tests make for themselves, once, in the build directory.
 
-use crate::torch::{stdout, target};
+use crate::torch::target;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     env,
@@ -28,22 +28,27 @@ pub(crate) struct Venv {
 impl Venv {
     /// Its program: the one that the variable names, else one that is made once in the build directory.
     pub(crate) fn python(&self) -> &Path {
-        self.python.get_or_init(|| match env::var_os(self.variable).filter(|it| !it.is_empty()) {
-            Some(venv) => Path::new(&venv).join("bin/python"),
+        self.python.get_or_init(|| self.found().unwrap_or_else(|why| panic!("{}: {why}", self.holds)))
+    }
+
+    /// The same, or why it cannot be had, as where there is no network.
+    pub(crate) fn found(&self) -> Result<PathBuf, String> {
+        match env::var_os(self.variable).filter(|it| !it.is_empty()) {
+            Some(venv) => Ok(Path::new(&venv).join("bin/python")),
             None => self.made_once(&target().join(self.name)),
-        })
+        }
     }
 
     /// Makes the environment, unless it stands already; one that was left half made is made anew. Test processes that
     /// come to it at the same time wait for each other.
-    fn made_once(&self, venv: &Path) -> PathBuf {
+    fn made_once(&self, venv: &Path) -> Result<PathBuf, String> {
         let python = venv.join("bin/python");
         let complete = venv.join("complete");
         // Names hold dots, so the ending is added and not replaced.
         let lock = File::create(venv.with_file_name(format!("{}.lock", self.name))).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         if fs::read_to_string(&complete).is_ok_and(|it| it == self.packages.join("\n")) {
-            return python;
+            return Ok(python);
         }
         // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
         let say = |text: &str| {
@@ -53,12 +58,18 @@ impl Venv {
         if venv.exists() {
             fs::remove_dir_all(venv).unwrap();
         }
-        stdout(&Command::new("python3").args(["-m", "venv"]).arg(venv).output().expect("python3 with its module venv"));
+        done(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]).args(self.packages);
-        stdout(&pip.output().unwrap());
+        done(&mut pip)?;
         fs::write(complete, self.packages.join("\n")).unwrap();
         say(&format!("gpuwatch's tests: {} is ready.", venv.display()));
-        python
+        Ok(python)
     }
+}
+
+fn done(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|it| format!("{command:?}: {it}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {errors}")) }
 }

@@ -1,0 +1,164 @@
+//! Other programs that read NVML, as their authors made them: each sees on the simulated driver what is there.
+//!
+//! Where they cannot be had, the tests say so and check nothing. `GPUWATCH_PEERS_VENV` names a Python that has them.
+
+use crate::{
+    nvml::Bench,
+    torch::{stdout, target},
+    venv::Venv,
+};
+use serde_json::Value;
+use std::{
+    env, fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+static PEERS: Venv = Venv {
+    variable: "GPUWATCH_PEERS_VENV",
+    name: "venv-peers",
+    holds: "nvitop, gpustat and nvidia-ml-py (a download of about 1 MB)",
+    packages: &[
+        "nvidia-ml-py==13.615.71",
+        "nvitop==1.7.2",
+        "gpustat==1.1.1",
+        "psutil==7.2.2",
+        "blessed==1.52.0",
+        "jinxed==2.1.0",
+        "wcwidth==0.9.4",
+    ],
+    python: OnceLock::new(),
+};
+
+/// The Python that has nvitop, gpustat and nvidia-ml-py; none where they cannot be had, which is said.
+pub(crate) fn python() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND
+        .get_or_init(|| PEERS.found().map_err(|why| say_absent("nvitop, gpustat and nvidia-ml-py", &why)).ok())
+        .as_deref()
+}
+
+/// nvtop: the system's, or that of the distribution's package, which is unpacked and not installed; none where it
+/// cannot be had, which is said.
+pub(crate) fn nvtop() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| installed("nvtop").or_else(|| unpacked("nvtop")).filter(|it| can_print(it))).as_deref()
+}
+
+/// Only from version 3.1 on.
+fn can_print(nvtop: &Path) -> bool {
+    let help = Command::new(nvtop).arg("--help").output().unwrap();
+    let can = String::from_utf8_lossy(&help.stdout).contains("--snapshot");
+    if !can {
+        say_absent("nvtop", "the one that is installed knows no --snapshot");
+    }
+    can
+}
+
+fn installed(name: &str) -> Option<PathBuf> {
+    env::split_paths(&env::var_os("PATH")?).map(|it| it.join(name)).find(|it| it.is_file())
+}
+
+fn unpacked(name: &str) -> Option<PathBuf> {
+    let folder = target().join(format!("package-{name}"));
+    let program = folder.join("usr/bin").join(name);
+    if program.is_file() {
+        return Some(program);
+    }
+    fs::create_dir_all(&folder).unwrap();
+    let script = format!("apt-get download {name} && dpkg -x {name}_*.deb . && ldd usr/bin/{name}");
+    let output = Command::new("/bin/sh").args(["-c", &script]).current_dir(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() || said.contains("not found") {
+        // What lacks a library would not start the next time either.
+        let _ = fs::remove_dir_all(&folder);
+        say_absent(name, &said);
+        return None;
+    }
+    Some(program)
+}
+
+/// Not through print macros, whose output a passing test keeps to itself.
+fn say_absent(what: &str, why: &str) {
+    let last = why.trim().lines().next_back().unwrap_or_default();
+    let _ =
+        writeln!(io::stderr(), "gpuwatch's tests: {what} cannot be had here, and nothing is checked with it: {last}");
+}
+
+/// What a program that finds the bench's NVML writes.
+fn said(bench: &Bench, program: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).envs(bench.environment()).env("TERM", "xterm").stdin(Stdio::null());
+    stdout(&command.output().unwrap())
+}
+
+const MIB: u64 = 1 << 20;
+
+/// What the bench's tenant has, in MiB.
+const HELD: u64 = 5 << 10;
+
+#[test]
+fn gpustat_reads_what_is_there() {
+    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    let said: Value = serde_json::from_str(&said(&bench, python, &["-m", "gpustat", "--json"])).unwrap();
+    let cards = bench.machine.cards().unwrap();
+    let gpus = said["gpus"].as_array().unwrap();
+    assert_eq!(gpus.len(), cards.len());
+    for (gpu, card) in gpus.iter().zip(&cards) {
+        assert_eq!((&gpu["uuid"], &gpu["name"]), (&card.uuid.clone().into(), &card.name.clone().into()));
+        assert_eq!(gpu["memory.total"], card.total / MIB);
+    }
+    assert_eq!((&gpus[0]["memory.used"], &gpus[1]["memory.used"]), (&HELD.into(), &0.into()));
+    let process = &gpus[0]["processes"][0];
+    assert_eq!((&process["pid"], &process["gpu_memory_usage"]), (&bench.tenant.id().into(), &HELD.into()));
+}
+
+#[test]
+fn nvitop_reads_what_is_there() {
+    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    let text = said(&bench, python, &["-m", "nvitop", "-1", "--no-unicode"]);
+    for words in ["H200", "A10", "5120MiB / 140.4GiB", "595.00.sim"] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    let pid = bench.tenant.id().to_string();
+    assert!(text.lines().any(|it| it.contains(&pid) && it.contains("5120MiB")), "{pid} in\n{text}");
+}
+
+#[test]
+fn nvidias_own_binding_reads_what_is_there() {
+    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    let script = "
+import json, pynvml as n
+n.nvmlInit()
+def device(index):
+    it = n.nvmlDeviceGetHandleByIndex(index)
+    memory = n.nvmlDeviceGetMemoryInfo(it, version=n.nvmlMemory_v2)
+    processes = n.nvmlDeviceGetComputeRunningProcesses(it)
+    return [n.nvmlDeviceGetUUID(it), memory.total, memory.reserved, memory.used, memory.free,
+            [[p.pid, p.usedGpuMemory] for p in processes]]
+print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
+";
+    let said: Value = serde_json::from_str(&said(&bench, python, &["-c", script])).unwrap();
+    let expected: Vec<Value> = bench
+        .machine
+        .cards()
+        .unwrap()
+        .iter()
+        .map(|it| {
+            let used: u64 = it.tenants.iter().map(|it| it.used).sum();
+            let processes: Vec<Value> = it.tenants.iter().map(|it| serde_json::json!([it.pid, it.used])).collect();
+            serde_json::json!([it.uuid, it.total, it.reserved, used, it.total - it.reserved - used, processes])
+        })
+        .collect();
+    assert_eq!(said, Value::from(expected));
+}
+
+#[test]
+fn nvtop_reads_what_is_there() {
+    let (bench, Some(nvtop)) = (Bench::new(), nvtop()) else { return };
+    let said: Value = serde_json::from_str(&said(&bench, nvtop, &["--snapshot"])).unwrap();
+    let names: Vec<&str> = said.as_array().unwrap().iter().filter_map(|it| it["device_name"].as_str()).collect();
+    assert!(["NVIDIA H200", "NVIDIA A10"].iter().all(|it| names.contains(it)), "{said}");
+}
