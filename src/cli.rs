@@ -8,6 +8,8 @@ mod beside;
 mod judge;
 /// How screens look, and what they may do.
 mod look;
+/// A picture of a screen, into a file.
+mod picture;
 /// What is recorded, and where.
 mod record;
 /// A report, into a file.

@@ -7,6 +7,7 @@
 mod driver;
 pub mod job;
 mod past;
+pub mod still;
 
 use crate::{
     event::{DriverState, Event, Fact},

@@ -55,6 +55,9 @@ pub mod keys;
 /// What is seen.
 pub mod view;
 
+/// A picture of the screen as SVG.
+pub mod picture;
+
 /// Options from flags, environment, the user's file and defaults.
 pub mod config;
 

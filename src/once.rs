@@ -46,7 +46,8 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> R
     Ok(())
 }
 
-async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
+/// What is known once the driver and every probe found, and at least so many probes, have answered.
+pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
     let mut session = Session::default();
     let start = Instant::now();
     let (look, end) = (start + LOOK, start + WAIT);

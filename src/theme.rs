@@ -8,6 +8,7 @@ mod file;
 mod find;
 
 use crate::{analysis::ladder::Gap, text::Foreign};
+pub use colour::shown as rgb;
 pub use file::Fault;
 pub use find::{all, find};
 use ratatui::style::{Color, Modifier, Style};
@@ -195,6 +196,7 @@ impl Theme {
             style.bg = style.bg.map(|it| colour::at(it, depth));
         }
         self.depth = depth;
+        self.background = self.background.map(|it| colour::at(it, depth));
         if depth == ColorDepth::None {
             self.coloured = false;
             // Without colours, weight and reversal have to say it.

@@ -76,7 +76,7 @@ pub struct Drawn {
 
 /// Draws the whole screen.
 pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> Drawn {
-    draw_all(frame, &Look { session, findings, ui, theme, progress: None, regions: RefCell::default() })
+    paint(frame.buffer_mut(), session, findings, ui, theme, None)
 }
 
 /// The same with where a replay stands instead of the line of keys.
@@ -88,12 +88,20 @@ pub fn draw_replay(
     theme: &Theme,
     progress: &Progress,
 ) -> Drawn {
-    draw_all(frame, &Look { session, findings, ui, theme, progress: Some(progress), regions: RefCell::default() })
+    paint(frame.buffer_mut(), session, findings, ui, theme, Some(progress))
 }
 
-fn draw_all(frame: &mut Frame, look: &Look) -> Drawn {
-    let area = frame.area();
-    let buffer = frame.buffer_mut();
+/// The same into any buffer.
+pub fn paint(
+    buffer: &mut Buffer,
+    session: &Session,
+    findings: &Findings,
+    ui: &Ui,
+    theme: &Theme,
+    progress: Option<&Progress>,
+) -> Drawn {
+    let area = buffer.area;
+    let look = &Look { session, findings, ui, theme, progress, regions: RefCell::default() };
     buffer.set_style(area, look.style(Role::Text));
     let scroll_most = arrange(buffer, area, look);
     let help_most = if look.ui.help { help::draw(buffer, area, look) } else { 0 };

@@ -1,5 +1,6 @@
 //! How a screen looks, and what it may do, as flags.
 
+use super::picture::Shot;
 use crate::{
     term,
     theme::{self, ColorDepth, Fault, Graph, Theme},
@@ -25,6 +26,8 @@ pub(super) struct Look {
     /// Leave the mouse to the terminal, as for selecting text.
     #[arg(long, env = "GPUWATCH_NO_MOUSE", value_parser = FalseyValueParser::new())]
     pub(super) no_mouse: bool,
+    #[command(flatten)]
+    pub(super) shot: Shot,
 }
 
 /// How many colours are drawn with.
@@ -55,6 +58,15 @@ impl Look {
             Colors::Ansi256 => ColorDepth::Ansi256,
             Colors::Truecolor => ColorDepth::TrueColor,
         };
+        self.themed(depth)
+    }
+
+    /// The same for a picture, which has all colours unless fewer are asked for.
+    pub(super) fn theme_of_pictures(&self) -> Result<Theme, Fault> {
+        if self.color == Colors::Auto { self.themed(ColorDepth::TrueColor) } else { self.theme() }
+    }
+
+    fn themed(&self, depth: ColorDepth) -> Result<Theme, Fault> {
         let graph = if term::is_ascii_only() { Graph::Ascii } else { Graph::default() };
         Ok(theme::find(&self.theme)?.at(depth).drawn_in(self.graph.unwrap_or(graph)))
     }

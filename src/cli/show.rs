@@ -1,6 +1,6 @@
 //! The screens: live, of the demo, of a recording.
 
-use super::{arguments::Live, look::Look};
+use super::{arguments::Live, look::Look, picture};
 use crate::{
     alerts::Policy,
     demo,
@@ -20,6 +20,10 @@ const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// The live view; where there is no screen for it, the same facts once, as text.
 pub(super) fn view(live: &Live) -> Result<u8> {
     let (theme, policy) = (theme(&live.look)?, live.config.read()?);
+    if let Some(file) = &live.look.shot.screenshot {
+        let of_now = picture::of_now(live.watching.sources(), &policy, &live.look, file);
+        return super::runtime()?.block_on(of_now);
+    }
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(live.watching.sources());
         if !term::is_screen() {
@@ -44,6 +48,9 @@ pub(super) fn view(live: &Live) -> Result<u8> {
 }
 
 pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
+    if let Some(file) = &look.shot.screenshot {
+        return picture::of_demo(seed, look, file);
+    }
     let theme = theme(look)?;
     super::runtime()?.block_on(async {
         let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
@@ -63,6 +70,9 @@ pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result
     let theme = theme(look)?;
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+    if let Some(file) = &look.shot.screenshot {
+        return picture::of_tape(found.tape, &policy, look, file);
+    }
     if !term::is_screen() {
         bail!(
             "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"

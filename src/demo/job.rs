@@ -122,7 +122,7 @@ pub fn run(job: &Job) -> io::Result<()> {
     Ok(())
 }
 
-fn describe(job: &Job) -> Description {
+pub(super) fn describe(job: &Job) -> Description {
     let hello = Hello {
         argv: vec!["train.py".into(), format!("--{}", job.kind.name()), "(demo)".into()],
         framework: Some("demo".into()),
@@ -147,7 +147,7 @@ fn describe(job: &Job) -> Description {
 }
 
 /// A caching allocator's counters, without the allocator.
-struct Allocator {
+pub(super) struct Allocator {
     kind: Kind,
     random: u64,
     base: u64,
@@ -163,7 +163,7 @@ struct Allocator {
 }
 
 impl Allocator {
-    fn new(job: &Job, place: u64) -> Self {
+    pub(super) fn new(job: &Job, place: u64) -> Self {
         let base = if place > 0 { 3 * GIB } else { (38 + 9 * (job.rank % 4)) * GIB };
         let random = (job.seed << 16 ^ job.rank << 8 ^ place).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         Self {
@@ -183,7 +183,7 @@ impl Allocator {
     }
 
     /// The counters after one more step.
-    fn step(&mut self) -> Counters {
+    pub(super) fn step(&mut self) -> Counters {
         self.steps += 1;
         let jitter = self.below(24) * MIB / 8;
         let pending = if self.kind == Kind::Pending { GIB + self.below(1536) * MIB } else { 0 };

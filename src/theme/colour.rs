@@ -37,6 +37,15 @@ pub(super) fn at(colour: Color, depth: ColorDepth) -> Color {
     }
 }
 
+/// What a colour looks like, those of the terminal's own palette as xterm has them; nothing where it is the terminal's.
+pub fn shown(colour: Color) -> Option<[u8; 3]> {
+    match colour {
+        Color::Rgb(r, g, b) => Some([r, g, b]),
+        Color::Indexed(index) => Some(rgb(index)),
+        named => ANSI.iter().find(|it| it.0 == named).map(|it| it.1),
+    }
+}
+
 fn ansi(rgb: [u8; 3]) -> Color {
     ANSI.iter().min_by_key(|(_, it)| distance(*it, rgb)).map_or(Color::Reset, |(colour, _)| *colour)
 }

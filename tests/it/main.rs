@@ -23,6 +23,7 @@ mod mouse;
 mod namespaces;
 mod nvml;
 mod peers;
+mod pictures;
 mod pty;
 mod record;
 mod recording_cost;

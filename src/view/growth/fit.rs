@@ -111,6 +111,12 @@ fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symb
         && row < plane.area.height
         && let Some(cell) = buffer.cell_mut((plane.area.x + column, plane.area.bottom() - 1 - row))
     {
+        let bar = cell.fg;
+        let is_in_bar = "▅▆▇█⣦⣶⣷⣿".contains(cell.symbol());
         cell.set_char(symbol).set_style(look.style(Role::Text));
+        // A dash in a bar is no hole in it.
+        if let Some(ground) = look.theme.background.filter(|_| is_in_bar && look.theme.coloured) {
+            cell.set_fg(ground).set_bg(bar);
+        }
     }
 }

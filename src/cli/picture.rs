@@ -1,0 +1,125 @@
+//! A picture of a screen, into a file.
+
+use super::look::Look;
+use crate::{
+    alerts::Policy,
+    demo, once, picture,
+    replay::{Progress, Replay, tape::Tape},
+    session::Session,
+    sink::store::open_new,
+    source::{self, Sources},
+    text::Foreign,
+    ui::{Screen, Ui, rows::RowId},
+    view,
+};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use ratatui::{buffer::Buffer, layout::Rect};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// The largest picture: beyond it nobody can read one.
+const MOST: u16 = 500;
+
+/// A picture instead of a view.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Pictures")]
+pub(super) struct Shot {
+    /// Write the screen into FILE as SVG, and end; it must not be there yet.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(super) screenshot: Option<PathBuf>,
+    /// How many columns and rows it has.
+    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x40", requires = "screenshot")]
+    size: Size,
+    /// Which screen it shows, of what needs attention most.
+    #[arg(long, value_enum, default_value_t, requires = "screenshot")]
+    screen: Which,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    width: u16,
+    height: u16,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers =
+            text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+        let fits = |it: u16| (1..=MOST).contains(&it);
+        match numbers {
+            Some((width, height)) if fits(width) && fits(height) => Ok(Self { width, height }),
+            Some(_) => Err(format!("a picture has 1 to {MOST} columns and rows")),
+            None => Err("write columns and rows, as in 120x40".to_owned()),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Which {
+    #[default]
+    Overview,
+    Device,
+    Process,
+    Timeline,
+    Alerts,
+    Help,
+}
+
+/// The demo at one moment: the same seed, the same picture.
+pub(super) fn of_demo(seed: u64, look: &Look, file: &Path) -> Result<u8> {
+    write(&demo::still::still(seed), &Policy::default(), None, look, file)
+}
+
+/// A recording at its end.
+pub(super) fn of_tape(tape: Tape, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
+    let replay = Replay::load(tape, |_, _| {});
+    write(replay.session(), policy, Some(&Progress::Standing(replay.standing())), look, file)
+}
+
+/// What is there now.
+pub(super) async fn of_now(sources: source::Options, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
+    let session = once::collect(&mut Sources::start(sources).events, 0).await;
+    write(&session, policy, None, look, file)
+}
+
+fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: &Look, file: &Path) -> Result<u8> {
+    let name = Foreign::new(file.to_string_lossy());
+    if !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
+        bail!("{name}: a picture is written as SVG; name the file so, as in screen.svg");
+    }
+    let theme = look.theme_of_pictures()?;
+    let findings = policy.findings(session);
+    let mut ui = Ui { screen: screen(look.shot.screen), ..Ui::default() };
+    ui.help = matches!(look.shot.screen, Which::Help);
+    if ui.screen != Screen::Overview {
+        ui.behind.push(Screen::Overview);
+    }
+    // What is worst comes first among the findings.
+    if let Some(worst) = findings.all.iter().find(|it| it.is_active() && it.device.is_some()) {
+        ui.device.clone_from(&worst.device);
+        ui.held = worst.ordinal.map(|it| RowId::Probed(worst.probe, it));
+    }
+    let mut buffer = Buffer::empty(Rect::new(0, 0, look.shot.size.width, look.shot.size.height));
+    view::paint(&mut buffer, session, &findings, &ui, &theme, progress);
+    let about = "gpuwatch: where a GPU's memory goes";
+    let mut out = open_new(file).with_context(|| format!("cannot make {name}"))?;
+    out.write_all(picture::svg(&buffer, &theme, about).as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    super::say(format_args!("wrote {name}"));
+    Ok(0)
+}
+
+fn screen(which: Which) -> Screen {
+    match which {
+        Which::Overview | Which::Help => Screen::Overview,
+        Which::Device => Screen::Device,
+        Which::Process => Screen::Process,
+        Which::Timeline => Screen::Timeline,
+        Which::Alerts => Screen::Alerts,
+    }
+}
