@@ -6,6 +6,9 @@ pub mod device;
 /// One probed process.
 pub mod process;
 
+/// Allocations that failed for good.
+pub mod oom;
+
 /// The latest of something, bounded.
 pub mod history;
 
@@ -16,7 +19,7 @@ pub mod timeline;
 pub mod contexts;
 
 use crate::{
-    analysis::{growth::Observation, strain},
+    analysis::{growth::Observation, oom::Tenant, strain},
     event::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
         wire::{self, Hello, Sample},
@@ -26,6 +29,7 @@ use crate::{
 };
 use device::{Device, Reading};
 use history::Latest;
+use oom::Tenancy;
 use process::{Life, OnDevice, Others, Process};
 use std::collections::BTreeMap;
 
@@ -259,6 +263,24 @@ impl Session {
         }
     }
 
+    /// What the driver says that a process has on one of its devices, and the others there, the largest first; `None`
+    /// where it has no list, or one of other numbers than ours.
+    fn tenancy(&self, probe: ProbeId, ordinal: u32) -> Option<Tenancy> {
+        let process = self.process(probe)?;
+        let device = &process.devices.iter().find(|it| it.ordinal == ordinal)?.device;
+        let list = self.device(device)?.process_list()?;
+        let own = list.iter().find(|it| Some(it.pid) == process.pid)?;
+        let others = list.iter().filter(|it| it.pid != own.pid);
+        let tenant = |it: &ProcessUse| {
+            let program = self.people.get(&it.pid).and_then(|it| it.argv.first());
+            let name = program.and_then(|it| it.raw().rsplit('/').next()).unwrap_or_default();
+            Tenant { pid: it.pid, name: Foreign::new(name), used: it.used }
+        };
+        let mut tenants: Vec<_> = others.map(tenant).collect();
+        tenants.sort_by_key(|it| (std::cmp::Reverse(it.used), it.pid));
+        Some(Tenancy { own: own.used, others: tenants })
+    }
+
     fn others(&self, probe: ProbeId, sample: &Sample) -> Others {
         let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.others_want(probe));
         Others { beside: self.beside(probe, sample), want }
@@ -308,6 +330,7 @@ impl Session {
             self.probe_found(probe, None, &Foreign::default(), at);
         }
         let others = if let Line::Sample(it) = line { self.others(probe, it) } else { Others::default() };
+        let tenancy = if let Line::Oom(it) = line { self.tenancy(probe, it.device) } else { None };
         let Some(process) = self.process_mut(probe) else { return };
         process.heard = process.heard.max(at);
         if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
@@ -322,7 +345,7 @@ impl Session {
                 }
             }
             Line::Mark(mark) => process.mark(mark),
-            Line::Oom(oom) => process.oom(oom),
+            Line::Oom(oom) => process.oom(oom, tenancy),
             Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,

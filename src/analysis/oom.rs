@@ -1,9 +1,12 @@
 //! What an out-of-memory message says, in every wording that PyTorch has had, and what follows from it.
 
+mod account;
+
 use super::{
     cause::Cause,
     evidence::{Evidence, Unit},
 };
+pub use account::{Blocks, Tenant};
 
 /// The figures of one failed allocation, bytes; `None` is not said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct OomFigures {
     pub private_pools: Option<u64>,
     /// The largest block that the allocator holds and does not use; messages do not say it, probes do.
     pub largest_free: Option<u64>,
+    /// Free parts of split segments; `None` under expandable segments, where it cannot be measured.
+    pub stuck: Option<u64>,
 }
 
 /// The figures in a message. Words that are not known are passed over; no message at all gives no figures.
@@ -62,6 +67,7 @@ pub fn parse(message: &str) -> OomFigures {
         reserved,
         private_pools: before(" allocated in private pools"),
         largest_free: None,
+        stuck: None,
     };
     (figures.process, figures.others) = processes(message, &figures);
     figures
@@ -102,7 +108,9 @@ impl OomFigures {
     pub fn cause(&self) -> Cause {
         let tried = self.tried.unwrap_or(u64::MAX);
         let room = |bytes: Option<u64>| bytes.filter(|it| *it >= tried);
-        match (room(self.unallocated()), room(self.others)) {
+        // Where the device had room, nobody else was in the way.
+        let others = self.others.filter(|_| !self.is_limited());
+        match (room(self.unallocated()), room(others)) {
             (Some(cached), Some(others)) if others > cached => Cause::OtherProcess,
             (Some(_), _) => Cause::Fragmentation,
             (None, Some(_)) => Cause::OtherProcess,

@@ -72,6 +72,9 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     writeln!(out, "  since {since}, told at {told}, {end}{forecast}")?;
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
     writeln!(out, "  {}", it.advice)?;
+    for line in &it.account {
+        writeln!(out, "  {line}")?;
+    }
     let figures: Vec<_> = it.evidence.figures.iter().map(ToString::to_string).collect();
     if !figures.is_empty() {
         writeln!(out, "  {}", figures.join(", "))?;

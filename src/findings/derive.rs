@@ -14,7 +14,8 @@ use crate::{
     event::DeviceId,
     session::{
         Session,
-        process::{OnDevice, OutOfMemory, Process},
+        oom::OutOfMemory,
+        process::{OnDevice, Process},
     },
     units::Stamp,
 };
@@ -73,6 +74,7 @@ impl Place<'_> {
             full_in_steps: None,
             full_in_us: None,
             evidence,
+            account: Vec::new(),
             approximate: self.process.stride > 1 || self.process.lost > 0,
         }
     }
@@ -211,7 +213,8 @@ impl Place<'_> {
         let step = it.said.step.unwrap_or(0);
         let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
         let caught = self.on.step.is_some_and(|it| it > step + 1);
-        Finding { severity: if caught { Severity::Warning } else { Severity::Critical }, ..found }
+        let severity = if caught { Severity::Warning } else { Severity::Critical };
+        Finding { severity, account: it.account(), ..found }
     }
 }
 

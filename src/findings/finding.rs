@@ -132,6 +132,8 @@ pub struct Finding {
     pub full_in_us: Option<u64>,
     /// The figures it rests on.
     pub evidence: Evidence,
+    /// What else is to be said of it, in words, a line each.
+    pub account: Vec<String>,
     /// Whether samples are missing in what it rests on.
     pub approximate: bool,
 }

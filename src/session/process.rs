@@ -1,18 +1,22 @@
 //! One probed process: its life, its counters per device, what it said.
 
-use super::{contexts::Contexts, history::Latest, timeline::Timeline};
+use super::{
+    contexts::Contexts,
+    history::Latest,
+    oom::{OutOfMemory, Tenancy},
+    timeline::Timeline,
+};
 use crate::{
     analysis::{
         episode::{Axis, Resource},
         fragmentation,
         growth::{self, Growth, Observation},
-        oom::{self, OomFigures},
         signature::Trail,
         strain::{self, Strain},
     },
     event::{
         DeviceId, ProbeId,
-        wire::{Counters, Edge, GROUPS_MAX, Hello, Lost, Mark, Oom, Sample},
+        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
     },
     text::Foreign,
     units::Stamp,
@@ -55,15 +59,6 @@ pub struct Process {
     pub marks: Latest<Mark, MARKS>,
     /// Allocations that failed for good.
     pub ooms: Latest<OutOfMemory, OOMS>,
-}
-
-/// An allocation that failed for good.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OutOfMemory {
-    /// What the probe said.
-    pub said: Oom,
-    /// The message's figures; what it does not say, from the allocator's counters at that time.
-    pub figures: OomFigures,
 }
 
 /// Where a probe is in its life.
@@ -227,28 +222,14 @@ impl Process {
         }
     }
 
-    /// Takes an out-of-memory error, unless a reconnection brought it before.
-    pub(super) fn oom(&mut self, oom: &Oom) {
-        if !is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
-            return;
+    /// Takes an out-of-memory error, unless a reconnection brought it before; and, where the driver lists them, who has
+    /// memory on its device.
+    pub(super) fn oom(&mut self, oom: &Oom, tenancy: Option<Tenancy>) {
+        if is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
+            let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
+            let expandable = self.settings(oom.device).expandable;
+            self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy));
         }
-        let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters).unwrap_or_default();
-        let said = oom::parse(oom.message.as_deref().unwrap_or_default());
-        let total = said.total.or(known.device_total);
-        let figures = OomFigures {
-            tried: said.tried.or(oom.tried),
-            total,
-            free: said.free.or(oom.device_free),
-            allowed: said.allowed.or(oom.limit.filter(|it| total.is_some_and(|total| *it < total))),
-            allocated: said.allocated.or(known.allocated),
-            reserved: said.reserved.or(known.reserved),
-            private_pools: said.private_pools.or(known.private_pools),
-            largest_free: oom.largest_free,
-            ..said
-        };
-        let mut said = oom.clone();
-        said.blocks.truncate(GROUPS_MAX);
-        self.ooms.push(OutOfMemory { said, figures });
     }
 
     /// Counts what was lost, unless a reconnection brought it before.

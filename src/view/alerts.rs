@@ -141,9 +141,14 @@ impl List<'_> {
     }
 }
 
-/// What it rests on; the two ends of the interval as one figure.
+/// The figures of the two ends of an interval.
+const ENDS: [&str; 2] = ["interval_low", "interval_high"];
+
+/// What it rests on: in words where it has them, else the figures, the two ends of the interval as one.
 fn figures(it: &Finding) -> String {
-    const ENDS: [&str; 2] = ["interval_low", "interval_high"];
+    if !it.account.is_empty() {
+        return it.account.join("; ");
+    }
     let ends = it.evidence.get(ENDS[0]).zip(it.evidence.get(ENDS[1]));
     let interval = ends.map(|(low, high)| format!("95 % {} to {}", cells::rate(low), cells::rate(high)));
     let others = it.evidence.figures.iter().filter(|it| !ENDS.contains(&it.name)).map(ToString::to_string);

@@ -3,6 +3,7 @@
 #![expect(clippy::unnecessary_wraps, reason = "sizes are compared with figures that may be unknown")]
 
 use super::*;
+use crate::units::Bytes;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -128,4 +129,51 @@ proptest! {
         let it = parse(&text);
         let _ = (it.cause(), it.evidence());
     }
+}
+
+#[test]
+fn why_it_did_not_fit_is_told_with_the_figures() {
+    let tenant = |pid, name: &str, used| Tenant { pid, name: crate::text::Foreign::new(name), used: Some(Bytes(used)) };
+    let figures = OomFigures {
+        tried: gib(6.0),
+        free: gib(2.0),
+        total: gib(80.0),
+        allocated: gib(60.0),
+        reserved: gib(64.0),
+        largest_free: gib(1.0),
+        stuck: gib(3.0),
+        others: gib(9.0),
+        ..OomFigures::default()
+    };
+    let groups = [(4 * MIB, 9), (MIB, 8), (512, 7), (1024, 1), (2048, 5)];
+    let blocks = Blocks { groups: &groups, others: Some(3) };
+    assert_eq!(
+        figures.account(blocks, &[tenant(7, "a\u{1b}b", 8 * GIB), tenant(9, "", GIB)]),
+        [
+            "6.00 GiB was asked for, 2.00 GiB of the device's 80.00 GiB was free",
+            "the allocator held 4.00 GiB unused: 3.00 GiB in split segments, its largest free block had 1.00 GiB: too small",
+            "other processes had 9.00 GiB of the device: pid 7 (a\\u{1b}b) 8.00 GiB, pid 9 1.00 GiB",
+            "live blocks, by size: 9 × 4.00 MiB, 8 × 1.00 MiB, 7 × 512 B, 1 × 1.00 KiB, 8 of other sizes",
+        ]
+    );
+    assert!(OomFigures::default().account(Blocks::default(), &[]).is_empty(), "nothing is known, nothing is told");
+}
+
+#[test]
+fn a_limit_of_the_jobs_own_is_not_blamed_on_others() {
+    let figures = OomFigures {
+        tried: gib(1.0),
+        free: gib(40.0),
+        allowed: gib(8.0),
+        reserved: gib(7.5),
+        allocated: gib(7.5),
+        others: gib(30.0),
+        ..OomFigures::default()
+    };
+    assert_eq!(figures.cause(), Cause::Oom);
+    let account = figures.account(Blocks::default(), &[]).join("\n");
+    let limit = "the device had room, but the job may take at most 8.00 GiB (set_per_process_memory_fraction), and its \
+                 allocator held 7.50 GiB";
+    assert!(account.contains(limit) && account.contains("everything that the allocator held was in use"), "{account}");
+    assert_eq!(OomFigures { free: gib(0.5), ..figures }.cause(), Cause::OtherProcess);
 }
