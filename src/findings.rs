@@ -64,10 +64,7 @@ pub struct ProcessFindings {
 
 /// Every analysis of one session.
 pub fn findings(session: &Session) -> Findings {
-    Findings {
-        devices: session.devices.iter().map(|it| device_findings(session, it)).collect(),
-        all: derive::all(session),
-    }
+    Findings { devices: session.devices.iter().map(|it| of_device(session, it)).collect(), all: derive::all(session) }
 }
 
 impl Findings {
@@ -109,7 +106,8 @@ fn rate(growth: &Finding) -> f64 {
     growth.bytes_per_step.unwrap_or(0.0)
 }
 
-fn device_findings(session: &Session, device: &Device) -> DeviceFindings {
+/// Where the memory of one device is.
+pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
     // What ended holds nothing any more: it leaves the ladder, and stays in the table. What has said
     // nothing yet is to the ladder what any other process is.
     let own: Vec<_> =

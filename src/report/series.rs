@@ -1,7 +1,9 @@
 //! Memory of a device over a whole run in a bounded number of points: what is left out lies lower than what is kept.
 
 use crate::{
+    analysis::ladder::MEANINGS,
     event::{DeviceId, Event, Fact, Line},
+    findings::of_device,
     session::Session,
     units::{Bytes, Stamp},
 };
@@ -28,10 +30,23 @@ pub(super) struct Point {
     pub(super) stuck: Option<u64>,
     /// What the driver saw in use, by whomever.
     pub(super) used: Option<u64>,
+    /// The gaps of the ladder, in the order of [`MEANINGS`], at the one instant of that time when most was allocated.
+    pub(super) gaps: Gaps,
 }
 
+/// A size for each gap of the ladder; `None` where it is unknown, or not there.
+pub(super) type Gaps = [Option<u64>; MEANINGS.len()];
+
 impl Point {
+    /// What decides whose ladder stands for a time.
+    fn weight(&self) -> (Option<u64>, Option<u64>) {
+        (self.allocated, self.used)
+    }
+
     fn merge(&mut self, later: &Self) {
+        if later.weight() > self.weight() {
+            self.gaps = later.gaps;
+        }
         self.at = later.at;
         self.step = self.step.max(later.step);
         self.allocated = self.allocated.max(later.allocated);
@@ -59,13 +74,18 @@ impl Default for Series {
 }
 
 impl Series {
-    fn push(&mut self, point: Point) {
+    /// Takes a reading; its ladder is asked for only where it is kept.
+    fn push(&mut self, mut point: Point, gaps: impl FnOnce() -> Gaps) {
         match self.points.last_mut() {
             Some(last) if self.filled < self.stride => {
+                if point.weight() > last.weight() {
+                    point.gaps = gaps();
+                }
                 last.merge(&point);
                 self.filled += 1;
             }
             _ => {
+                point.gaps = gaps();
                 self.points.push(point);
                 self.filled = 1;
             }
@@ -118,7 +138,7 @@ impl Timeline {
         let Some(device) = device else { return };
         if self.devices.len() < DEVICES || self.devices.contains_key(device) {
             let point = now(session, device, event.at);
-            self.devices.entry(device.clone()).or_default().push(point);
+            self.devices.entry(device.clone()).or_default().push(point, || gaps(session, device));
         }
     }
 }
@@ -139,6 +159,17 @@ fn now(session: &Session, device: &DeviceId, at: Stamp) -> Point {
     point
 }
 
+fn gaps(session: &Session, device: &DeviceId) -> Gaps {
+    let mut gaps = Gaps::default();
+    let Some(known) = session.device(device) else { return gaps };
+    for rung in of_device(session, known).ladder.by_gap() {
+        if let Some(gap) = gaps.get_mut(rung.gap as usize) {
+            *gap = rung.bytes.map(|Bytes(it)| it);
+        }
+    }
+    gaps
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,12 +181,16 @@ mod tests {
             let mut series = Series::default();
             for (at, value) in values.iter().enumerate() {
                 let at = Stamp(at as u64);
-                series.push(Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() });
+                let point = Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() };
+                let mut gaps = Gaps::default();
+                gaps[0] = Some(*value);
+                series.push(point, || gaps);
             }
             prop_assert!(series.points.len() <= POINTS);
             prop_assert!(series.points.windows(2).all(|it| it[0].at < it[1].at));
             let highest = series.points.iter().filter_map(|it| it.allocated).max();
             prop_assert_eq!(highest, values.iter().copied().max());
+            prop_assert!(series.points.iter().all(|it| it.gaps[0] == it.allocated), "the ladder of the highest");
             let last = series.points.last().unwrap();
             prop_assert_eq!(last.at.0, values.len() as u64 - 1);
             // Each point stands for as many readings as every other one, but for the last.

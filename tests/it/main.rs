@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
 mod alerts;
+mod browser;
 mod check;
 mod config;
 mod corpus;
@@ -22,6 +23,7 @@ mod launch;
 mod mouse;
 mod namespaces;
 mod nvml;
+mod oom;
 mod peers;
 mod pictures;
 mod pty;

@@ -1,6 +1,7 @@
 //! `gpuwatch report` makes one file that says what the recording says, and in which nothing of it becomes markup.
 
 use crate::{
+    browser::{self, Browser},
     check::{HEALTHY, SCALARS, lines_of, write},
     pty::PROGRAM,
 };
@@ -8,7 +9,7 @@ use gpuwatch::event::{
     Line,
     wire::{Mark, Sample},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -91,7 +92,9 @@ fn the_timeline_has_the_run_in_few_points_and_its_peak() {
     assert!(report(&recording, &json).status.success());
     let whole: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let [device] = whole["timeline"].as_array().unwrap().as_slice() else { panic!("one device: {whole}") };
-    assert_eq!(device["columns"], serde_json::json!(["at_us", "step", "allocated", "reserved", "stuck", "used"]));
+    let columns: Vec<_> = device["columns"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert_eq!(columns[..6], ["at_us", "step", "allocated", "reserved", "stuck", "used"]);
+    assert!(columns[6..].starts_with(&["gap wanted", "gap rounding"]), "{columns:?}");
     let points = device["points"].as_array().unwrap();
     assert!((10..=2000).contains(&points.len()), "{}", points.len());
     let most = |place: usize| points.iter().filter_map(|it| it[place].as_u64()).max();
@@ -104,22 +107,215 @@ fn the_timeline_has_the_run_in_few_points_and_its_peak() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("cannot make"), "{again:?}");
 }
 
-/// Only where there is one: a browser is too much to fetch for one test.
+/// A page of a recording, in a browser.
+fn open(recording: &Path, home: &Path, width: u32, dark: bool) -> Option<Browser> {
+    let page = home.join("a.html");
+    assert!(report(recording, &page).status.success());
+    browser::is_there().then(|| Browser::open(&page, width, dark))
+}
+
+/// One with a driver, marks, three out-of-memory errors and growth.
+fn eventful() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/format-1.jsonl.zst")
+}
+
 #[test]
 fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
-    let Ok(version) = Command::new("chromium").arg("--version").output() else {
-        println!("there is no chromium here: the page was not drawn");
-        return;
-    };
     let home = tempfile::tempdir().unwrap();
-    let page = home.path().join("a.html");
-    assert!(report(&hostile(home.path()), &page).status.success());
-    let mut browser = Command::new("chromium");
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]);
-    browser.arg(format!("--user-data-dir={}", home.path().join("browser").display()));
-    let output = browser.arg(format!("file://{}", page.display())).output().unwrap();
-    let dom = String::from_utf8_lossy(&output.stdout);
-    assert!(dom.matches("<polygon").count() == 3 && dom.contains("scalars-retained"), "{version:?} {output:?}");
-    let body = dom.split_once("<main>").unwrap().1.split_once("</main>").unwrap().0;
-    assert!(body.contains("&lt;/script&gt;&lt;img") && !body.contains("<img") && !body.contains("<script"), "{body}");
+    let Some(mut page) = open(&hostile(home.path()), home.path(), 1400, false) else { return };
+    assert_eq!(page.troubles(), [""; 0], "nothing is fetched, said, asked or thrown");
+    assert_eq!(
+        page.value("document.querySelectorAll('img, iframe, object, embed, link, a, form, audio, video').length"),
+        0
+    );
+    assert_eq!(page.value("document.querySelectorAll('script').length"), 2);
+    let handlers = "[...document.querySelectorAll('*')].filter(it => [...it.attributes].some(it => it.name.startsWith('on'))).length";
+    assert_eq!(page.value(handlers), 0);
+    let words = page.text("document.querySelector('main').innerText");
+    assert!(words.contains("</script><img src=x onerror=alert(1)>") && words.contains("scalars"), "{words}");
+    assert!(!words.contains('\u{202e}') && !words.contains('\u{1b}') && words.contains("\\u{202e}"), "{words}");
+    // Should anything ever try: no text becomes markup, and nothing is fetched.
+    let markup = "(() => { try { document.body.innerHTML = '<img src=x onerror=alert(1)>'; return 'done'; } catch (e) { return e.name; } })()";
+    assert_eq!(page.text(markup), "TypeError");
+    let fetched = page.ask(
+        "Runtime.evaluate",
+        &json!({"expression": "fetch('https://example.org').then(() => 'fetched', () => 'refused')", "awaitPromise": true}),
+    );
+    assert_eq!(fetched["result"]["value"], "refused");
+}
+
+#[test]
+fn a_page_tells_the_whole_run() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mut page) = open(&eventful(), home.path(), 1400, true) else { return };
+    page.picture("eventful-dark-wide");
+    let gaps = page.text("[...document.querySelectorAll('#chart [data-gap]')].map(it => it.dataset.gap).join()");
+    assert_eq!(gaps, "wanted,rounding,stuck,non-torch,others,driver,unattributed");
+    // The bands lie on each other: each begins where the one below it ends.
+    let stacked = "(() => { const bands = [...document.querySelectorAll('#chart [data-gap]')].map(it => it.getAttribute('points').split(' ')); \
+                   return bands.slice(1).every((band, n) => band.slice(band.length / 2).reverse().join() === bands[n].slice(0, band.length / 2).join()); })()";
+    assert_eq!(page.value(stacked), true);
+    for (what, selector, count) in [
+        ("what is stuck and what is not in use", "#fragmentation [data-gap]", 2),
+        ("alerts on the timeline", "#chart [data-alert]", 4),
+        ("growth with its line", "#growth svg polyline[data-fit]", 1),
+        ("the line on the timeline", "#chart line[data-fit]", 1),
+        ("findings in words", ".finding p", 8),
+        ("the account of each error", "#ooms li", 10),
+    ] {
+        let found = page.value(&format!("document.querySelectorAll({selector:?}).length"));
+        assert_eq!(found, count, "{what}: {selector}");
+    }
+    let words = page.text("document.querySelector('main').innerText");
+    for told in [
+        "something was found",
+        "+1.00 MiB/step",
+        "autograd graphs are kept",
+        "16.00 TiB was asked for",
+        "driver 595.00.sim",
+        "epoch 1",
+        "torch 2.15.0",
+    ] {
+        assert!(words.contains(told), "{told}: {words}");
+    }
+    page.click("#ooms summary");
+    page.until("document.querySelector('#ooms details').open");
+    assert!(page.text("document.querySelector('#ooms table').innerText").contains("1.00 MiB\t60\t60.00 MiB"));
+    page.click("#rows summary");
+    page.until("document.querySelector('#rows tbody tr')");
+    let rows = page.value("document.querySelectorAll('#rows tbody tr').length");
+    assert!(rows.as_u64().is_some_and(|it| (90..=200).contains(&it)), "{rows}");
+    assert_eq!(page.troubles(), [""; 0]);
+}
+
+/// Whether the timeline shows the whole run, or a part of it.
+const WHOLE: &str = "at('chart').dataset.view === '1 180'";
+const PART: &str = "at('chart').dataset.view !== '1 180'";
+
+fn cursor_at(step: &str) -> String {
+    format!("at('cursor').textContent.startsWith('{step}')")
+}
+
+#[test]
+fn the_timeline_is_zoomed_by_pointer_wheel_and_keys() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mut page) = open(&eventful(), home.path(), 1000, false) else { return };
+    let view = |page: &mut Browser| {
+        let text = page.text("document.getElementById('chart').dataset.view");
+        let (from, to) = text.split_once(' ').unwrap();
+        (from.parse::<f64>().unwrap(), to.parse::<f64>().unwrap())
+    };
+    assert_eq!(view(&mut page), (1.0, 180.0));
+    let [x, y, half, _] = page.place("#chart");
+    page.pointer("mouseMoved", [x, y], false, 0.0);
+    page.until(&cursor_at("step "));
+    let told = page.text("document.getElementById('cursor').textContent");
+    let figures: Vec<_> = told.split("   ").collect();
+    let step: u64 = figures[0].strip_prefix("step ").unwrap().parse().unwrap();
+    assert!((80..95).contains(&step), "{told}");
+    // The job of this recording keeps one more MiB each step.
+    assert!(figures[2].starts_with(&format!("allocated {}.", step + 1)), "{told}");
+    assert_eq!(figures.len(), 6, "{told}");
+    assert_eq!(page.text("document.getElementById('chart').getAttribute('aria-valuetext')"), told);
+    let ladder = page.text("document.querySelector('#ladder tbody').innerText");
+    assert!(ladder.contains(&format!("wanted\t{}.", step + 1)), "{ladder}");
+
+    page.pointer("mousePressed", [x - half / 2.0, y], true, 0.0);
+    page.pointer("mouseMoved", [x, y], true, 0.0);
+    page.pointer("mouseReleased", [x, y], false, 0.0);
+    page.until(PART);
+    let dragged = view(&mut page);
+    assert!(dragged.0 > 30.0 && dragged.1 < 100.0, "{dragged:?}");
+    page.click("#reset");
+    page.until(WHOLE);
+
+    // Without a click before, the wheel is the page's.
+    page.value("document.activeElement.blur()");
+    let [x, y, ..] = page.place("#chart");
+    page.pointer("mouseWheel", [x, y], false, -240.0);
+    page.until(WHOLE);
+    page.click("#chart");
+    let [x, y, ..] = page.place("#chart");
+    page.pointer("mouseWheel", [x, y], false, -240.0);
+    page.until(PART);
+    let turned = view(&mut page);
+    assert!(turned.0 > 1.0 && turned.1 < 180.0, "{turned:?}");
+    page.key("Escape");
+    page.until(WHOLE);
+
+    page.key("ArrowLeft");
+    page.until(&cursor_at("step 180 "));
+    page.key("Home");
+    page.until(&cursor_at("step 1 "));
+    page.key("+");
+    page.until(PART);
+    let near = view(&mut page);
+    assert!(near.1 - near.0 < 100.0 && near.0 < 2.0, "{near:?}");
+    page.key("PageDown");
+    page.until(&format!("Number(at('chart').dataset.view.split(' ')[0]) > {}", near.0));
+    page.key("0");
+    page.until(WHOLE);
+
+    page.click(".finding:nth-of-type(2) button");
+    page.until(PART);
+    let shown = view(&mut page);
+    assert!(shown.1 - shown.0 < 20.0 && shown.1 >= 180.0, "the error at the end: {shown:?}");
+    page.value("document.getElementById('axis').value = 'time'; document.getElementById('axis').dispatchEvent(new Event('change'))");
+    assert!(view(&mut page).1 < 13.0, "seconds");
+    assert_eq!(page.troubles(), [""; 0]);
+}
+
+/// Every element with text of its own, its colour against what lies behind it (WCAG 2.2, 1.4.3): those below 4.5.
+const FAINT: &str = r"(() => {
+    const channel = it => (it /= 255) <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4;
+    const parts = colour => colour.match(/[\d.]+/g).map(Number);
+    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+    const behind = it => { for (; it; it = it.parentElement) { const back = parts(getComputedStyle(it).backgroundColor); if (back.length < 4 || back[3] > 0) return back; } return parts(getComputedStyle(document.body).backgroundColor); };
+    return [...document.querySelectorAll('main *')].filter(it => it.checkVisibility() && [...it.childNodes].some(it => it.nodeType === 3 && it.data.trim()) && it.tagName !== 'title' && it.tagName !== 'OPTION').map(it => {
+        const style = getComputedStyle(it), front = parts(it instanceof SVGElement ? style.fill : style.color);
+        const [a, b] = [light(front), light(behind(it))].sort((a, b) => b - a);
+        return [it.tagName + '.' + it.className + ': ' + it.textContent.slice(0, 30), (a + 0.05) / (b + 0.05)];
+    }).filter(([, ratio]) => ratio < 4.5).map(([what, ratio]) => what + ' ' + ratio.toFixed(2)).join('; ');
+})()";
+
+#[test]
+fn the_page_can_be_read_on_any_window_in_any_light_and_by_any_means() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(mut page) = open(&eventful(), home.path(), 1400, false) else { return };
+    let mut papers = Vec::new();
+    for (width, dark) in [(1400, false), (1400, true), (380, false), (380, true)] {
+        page.look(width, dark);
+        let overflow = page.value("document.documentElement.scrollWidth - innerWidth");
+        assert_eq!(overflow, 0, "at {width} pixels");
+        assert_eq!(page.text(FAINT), "", "at {width} pixels, dark: {dark}");
+        papers.push(page.text("getComputedStyle(document.body).backgroundColor"));
+        page.picture(&format!("eventful-{}-{width}", if dark { "dark" } else { "light" }));
+    }
+    assert_ne!(papers[0], papers[1], "light and dark");
+    page.media(&json!({"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}));
+    assert_eq!(page.text("getComputedStyle(document.querySelector('.controls')).display"), "none");
+    assert_eq!(
+        page.text("getComputedStyle(document.documentElement).getPropertyValue('--paper')"),
+        "#fbfbf9",
+        "ink on paper"
+    );
+    page.look(1400, false);
+    let moves = "[...document.querySelectorAll('*')].filter(it => { const style = getComputedStyle(it); return style.animationName !== 'none' || parseFloat(style.transitionDuration) > 0; }).length";
+    assert_eq!(page.value(moves), 0, "nothing moves by itself");
+
+    let unnamed = "[...document.querySelectorAll('svg:not([aria-hidden]), button, select, [tabindex]')].filter(it => !(it.getAttribute('aria-label') || it.getAttribute('aria-labelledby') || it.closest('label') || it.textContent.trim())).length";
+    assert_eq!(page.value(unnamed), 0, "everything has a name");
+    let broken = "[...document.querySelectorAll('[aria-labelledby], [aria-describedby]')].flatMap(it => ((it.getAttribute('aria-labelledby') || '') + ' ' + (it.getAttribute('aria-describedby') || '')).trim().split(/\\s+/)).filter(it => !document.getElementById(it)).join()";
+    assert_eq!(page.text(broken), "");
+    // Every control is reached with Tab, in the order of the page.
+    let mut reached = Vec::new();
+    page.value("document.activeElement.blur()");
+    for _ in 0..40 {
+        page.key("Tab");
+        reached.push(page.text("document.activeElement.id || document.activeElement.tagName"));
+    }
+    let places: Vec<_> =
+        ["axis", "scale", "in", "out", "chart"].iter().map(|id| reached.iter().position(|it| it == id)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{reached:?}");
+    assert_eq!(page.troubles(), [""; 0]);
 }

@@ -1,0 +1,219 @@
+//! A real browser without a screen, spoken to in its own protocol: it clicks, drags, types, and tells what it fetched.
+
+use crate::pty::PATIENCE;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::OnceLock,
+};
+use tempfile::TempDir;
+
+/// Nothing of the browser's own affairs is fetched either.
+const QUIET: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+                     --disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe";
+
+/// Whether there is a browser; where there is none and it may, it is installed. Without one it is said.
+#[expect(clippy::print_stdout, reason = "what was not tested is said")]
+pub(crate) fn is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| {
+        let is_there = || Command::new("chromium").arg("--version").output().is_ok_and(|it| it.status.success());
+        if !is_there() && rustix::process::geteuid().is_root() {
+            let install = "apt-get update -qq && apt-get install -qq -y chromium";
+            let _ = Command::new("sh").args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive").output();
+        }
+        let is_there = is_there();
+        if !is_there {
+            println!("there is no chromium here, and this user cannot install it: no page was drawn");
+        }
+        is_there
+    })
+}
+
+/// A browser with one page.
+pub(crate) struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    session: String,
+    asked: u64,
+    /// What happened on the page, in the browser's words.
+    pub(crate) events: Vec<Value>,
+    _home: TempDir,
+}
+
+impl Browser {
+    /// Starts one on a window of so many pixels, and opens a file in it.
+    pub(crate) fn open(page: &Path, width: u32, dark: bool) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        // It reads requests from the third descriptor, and answers on the fourth.
+        let start = format!("exec chromium {QUIET} --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null");
+        let mut command = Command::new("sh");
+        command.args(["-c", &start]).arg(home.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut it = Self { child, to, from, session: String::new(), asked: 0, events: Vec::new(), _home: home };
+        let target = it.ask("Target.createTarget", &json!({"url": "about:blank"}))["targetId"].clone();
+        let attached = it.ask("Target.attachToTarget", &json!({"targetId": target, "flatten": true}));
+        attached["sessionId"].as_str().unwrap().clone_into(&mut it.session);
+        for domain in ["Page", "Network", "Runtime", "Log"] {
+            it.ask(&format!("{domain}.enable"), &json!({}));
+        }
+        it.look(width, dark);
+        it.ask("Page.navigate", &json!({"url": format!("file://{}", page.display())}));
+        while !it.events.iter().any(|it| it["method"] == "Page.loadEventFired") {
+            let event = it.read();
+            it.events.push(event);
+        }
+        it
+    }
+
+    /// A window of so many pixels, and the colours that its user prefers.
+    pub(crate) fn look(&mut self, width: u32, dark: bool) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.ask("Emulation.setDeviceMetricsOverride", &size);
+        let scheme = if dark { "dark" } else { "light" };
+        self.media(&json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}));
+    }
+
+    /// What the page is shown on.
+    pub(crate) fn media(&mut self, media: &Value) {
+        self.ask("Emulation.setEmulatedMedia", media);
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn ask(&mut self, method: &str, parameters: &Value) -> Value {
+        self.asked += 1;
+        let mut request = json!({"id": self.asked, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            request["sessionId"] = self.session.as_str().into();
+        }
+        self.to.write_all(format!("{request}\0").as_bytes()).unwrap();
+        loop {
+            let mut said = self.read();
+            if said["id"] == self.asked {
+                assert!(said["error"].is_null(), "{method}: {said}");
+                return said["result"].take();
+            }
+            self.events.push(said);
+        }
+    }
+
+    fn read(&mut self) -> Value {
+        let mut message = Vec::new();
+        self.from.read_until(0, &mut message).unwrap();
+        assert_eq!(message.pop(), Some(0), "the browser ended");
+        serde_json::from_slice(&message).unwrap()
+    }
+
+    /// What an expression of the page comes to.
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
+        let mut said = self.ask("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
+        assert!(said["exceptionDetails"].is_null(), "{expression}: {said}");
+        said["result"]["value"].take()
+    }
+
+    /// Waits until a condition of the page holds: what follows from input follows when the page comes to it.
+    pub(crate) fn until(&mut self, condition: &str) {
+        let look = format!(
+            "new Promise(done => {{ const begun = performance.now(); const look = () => {condition} ? done(true) : \
+             performance.now() - begun > {} ? done(false) : setTimeout(look, 5); look(); }})",
+            PATIENCE.as_millis()
+        );
+        let said = self.ask("Runtime.evaluate", &json!({"expression": look, "awaitPromise": true}));
+        assert_eq!(said["result"]["value"], true, "{condition}: {said}");
+    }
+
+    /// What an expression of the page comes to, as text.
+    pub(crate) fn text(&mut self, expression: &str) -> String {
+        self.value(expression).as_str().unwrap_or_else(|| panic!("{expression} is no text")).to_owned()
+    }
+
+    /// The middle of the element that a selector names, once it is in view and stays there, and half its size.
+    pub(crate) fn place(&mut self, selector: &str) -> [f64; 4] {
+        let find = format!(
+            "(async () => {{ const it = document.querySelector({selector:?}), frame = () => new Promise(requestAnimationFrame); \
+             it.scrollIntoView({{block: 'center'}}); \
+             for (let still = 0, last = scrollY; still < 5; last = scrollY) {{ await frame(); still = scrollY === last ? still + 1 : 0; }} \
+             it.scrollIntoView({{block: 'center'}}); await frame(); await frame(); \
+             const box = it.getBoundingClientRect(); \
+             return [box.x + box.width / 2, box.y + box.height / 2, box.width / 2, box.height / 2]; }})()"
+        );
+        let asked = json!({"expression": find, "awaitPromise": true, "returnByValue": true});
+        let place = self.ask("Runtime.evaluate", &asked);
+        std::array::from_fn(|at| place["result"]["value"][at].as_f64().unwrap())
+    }
+
+    /// Moves the pointer, presses or lets go of it, or turns its wheel.
+    pub(crate) fn pointer(&mut self, kind: &str, [x, y]: [f64; 2], down: bool, wheel: f64) {
+        let button = if kind == "mouseMoved" && !down || kind == "mouseWheel" { "none" } else { "left" };
+        let event = json!({"type": kind, "x": x, "y": y, "button": button, "buttons": u8::from(down), "clickCount": 1,
+            "deltaX": 0, "deltaY": wheel});
+        self.ask("Input.dispatchMouseEvent", &event);
+    }
+
+    /// Clicks into the middle of an element.
+    pub(crate) fn click(&mut self, selector: &str) {
+        let [x, y, ..] = self.place(selector);
+        self.pointer("mousePressed", [x, y], true, 0.0);
+        self.pointer("mouseReleased", [x, y], false, 0.0);
+    }
+
+    /// Presses a key, by the name that pages know it by.
+    pub(crate) fn key(&mut self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({"type": kind, "key": key, "code": key});
+            if key == "Tab" {
+                event["windowsVirtualKeyCode"] = 9.into();
+            }
+            self.ask("Input.dispatchKeyEvent", &event);
+        }
+    }
+
+    /// What was fetched over a network, and what went wrong: both are to be nothing.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let is_fetch = |it: &&Value| {
+            it["method"] == "Network.requestWillBeSent"
+                && !it["params"]["request"]["url"].as_str().is_some_and(|it| it.starts_with("file://"))
+        };
+        let bad =
+            ["Runtime.exceptionThrown", "Page.javascriptDialogOpening", "Log.entryAdded", "Runtime.consoleAPICalled"];
+        let is_bad = |it: &&Value| bad.iter().any(|bad| it["method"] == *bad);
+        self.events.iter().filter(|it| is_fetch(it) || is_bad(it)).map(ToString::to_string).collect()
+    }
+
+    /// Leaves a picture of the whole page in `$GPUWATCH_TEST_PICTURES`, where that is set, for somebody to look at.
+    pub(crate) fn picture(&mut self, name: &str) {
+        let Some(dir) = std::env::var_os("GPUWATCH_TEST_PICTURES") else { return };
+        let shot = self.ask("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(Path::new(&dir).join(format!("{name}.png")), base64(shot["data"].as_str().unwrap())).unwrap();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let _ = self.child.wait();
+    }
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let (mut bits, mut held) = (0_u32, 0);
+    for byte in text.bytes().take_while(|it| *it != b'=') {
+        let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digit = digits.iter().position(|it| *it == byte).unwrap();
+        bits = bits << 6 | u32::try_from(digit).unwrap();
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push(u8::try_from(bits >> held & 0xff).unwrap());
+        }
+    }
+    out
+}

@@ -1,0 +1,190 @@
+//! What is told of an out-of-memory error of real PyTorch, and that the job gets the very same error as without us.
+
+use crate::{
+    launch::Home,
+    pty::{PATIENCE, PROGRAM, until},
+    record::read,
+    shim::script,
+    torch::{self, Gpu},
+};
+use gpuwatch::{
+    event::{Event, Fact, Line},
+    findings::{Kind, findings},
+    recording::Entry,
+    replay::{Replay, find::find},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A machine with 4 GiB, of which this process, a stranger to the job, has so much.
+fn machine(strangers: u64) -> Gpu {
+    let gpu = Gpu::new("NVIDIA A10:4GiB:256MiB");
+    if strangers > 0 {
+        gpu.machine.occupy(0, std::process::id(), strangers).unwrap();
+    }
+    gpu
+}
+
+/// What a job said, on a machine of its own.
+struct Told {
+    home: Home,
+    gpu: Gpu,
+    /// What it said of the error.
+    error: Value,
+    /// What it took, s of its thread.
+    took: f64,
+    /// What a thousand more took together.
+    again: f64,
+}
+
+impl Told {
+    fn recording(&self) -> PathBuf {
+        recording(&self.home).unwrap()
+    }
+
+    fn gpuwatch(&self, arguments: &[&str]) -> String {
+        let mut command = self.gpu.command(PROGRAM);
+        let done = command.args(arguments).arg(self.recording()).envs(self.home.variables()).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// What `check` says of the errors, the first of them first.
+    fn judged(&self) -> Vec<Value> {
+        let json: Value = serde_json::from_str(&self.gpuwatch(&["check", "--json"])).unwrap();
+        json["findings"].as_array().unwrap().iter().filter(|it| it["kind"] == "oom").cloned().collect()
+    }
+}
+
+fn recording(home: &Home) -> Option<PathBuf> {
+    let store = home.0.path().join("state/gpuwatch/recordings");
+    fs::read_dir(store).ok()?.flatten().map(|it| it.path()).find(|it| it.to_string_lossy().ends_with(".zst"))
+}
+
+/// Whether the driver's list with the job's own process in it was recorded.
+fn is_listed(home: &Home, others: usize) -> bool {
+    let Some(file) = recording(home) else { return false };
+    read(&file).0.iter().any(|it| match it {
+        Entry::Event(Event { fact: Fact::Processes { reading: Ok(list), .. }, .. }) => list.len() == others + 1,
+        _ => false,
+    })
+}
+
+fn run(how: &str, strangers: u64, is_watched: bool) -> Told {
+    let (gpu, home) = (machine(strangers), Home::new());
+    let mut command = if is_watched { gpu.command(PROGRAM) } else { gpu.command(torch::python()) };
+    if is_watched {
+        command.args(["run", "--"]).arg(torch::python());
+    }
+    command.arg(script("oom.py")).args([how, "wait"]).envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+    let (error, figures) = talk(command, || {
+        assert!(!is_watched || until(PATIENCE, || is_listed(&home, usize::from(strangers > 0))), "{how}: no list");
+    });
+    let [took, again] = ["took", "again"].map(|it| figures[it].as_f64().unwrap());
+    Told { home, gpu, error, took, again }
+}
+
+fn talk(mut command: Command, before: impl FnOnce()) -> (Value, Value) {
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(job.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    if line.contains("ready") {
+        before();
+        writeln!(job.stdin.take().unwrap()).unwrap();
+    }
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let done = job.wait_with_output().unwrap();
+    let figures = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{line}{rest}{figures}");
+    (serde_json::from_str(&rest).unwrap(), serde_json::from_str(&figures).unwrap())
+}
+
+/// Both ways; the job must not be able to tell them apart.
+fn both(how: &str, strangers: u64) -> (Told, Told) {
+    let (watched, alone) = (run(how, strangers, true), run(how, strangers, false));
+    assert_eq!(watched.error, alone.error, "{how}");
+    (watched, alone)
+}
+
+fn account(finding: &Value) -> String {
+    finding["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn who_else_was_on_the_device_is_told_everywhere() {
+    let (it, _) = both("tenant", 3 * GIB);
+    let [found] = &it.judged()[..] else { panic!("one error") };
+    assert_eq!(found["cause"], "other-process", "{found:#}");
+    let words = account(found);
+    let stranger = format!("other processes had 3.00 GiB of the device: pid {}", std::process::id());
+    assert!(words.contains("2.00 GiB was asked for") && words.contains(&stranger), "{words}");
+    assert!(words.contains("3.00 GiB of the device"), "{words}");
+    let text = it.gpuwatch(&["check"]);
+    assert!(words.lines().all(|line| text.contains(line)), "{text}");
+
+    let page = it.home.0.path().join("run.json");
+    it.gpuwatch(&["report", "-o", page.to_str().unwrap()]);
+    let report: Value = serde_json::from_str(&fs::read_to_string(page).unwrap()).unwrap();
+    let oom = &report["ooms"][0];
+    assert_eq!((&oom["tried"], &oom["tenants"][0]["used"]), (&(2 * GIB).into(), &(3 * GIB).into()), "{oom:#}");
+    assert_eq!(oom["account"], found["account"]);
+    assert!(oom["blocks"].as_array().is_some_and(|it| !it.is_empty()), "{oom:#}");
+
+    let tape = find(&[it.recording()]).unwrap().tape;
+    let replay = Replay::load(tape, |_, _| {});
+    let replayed = findings(replay.session()).all;
+    let alert = replayed.iter().find(|it| it.kind == Kind::Oom).unwrap();
+    assert_eq!(alert.account.join("\n"), words, "a replay tells the same");
+}
+
+#[test]
+fn what_the_job_may_take_and_what_is_in_pieces_is_told() {
+    let (it, _) = both("limit", 0);
+    let [found] = &it.judged()[..] else { panic!("one error") };
+    let words = account(found);
+    assert!(words.contains("the device had room, but the job may take at most 384.0 MiB"), "{words}");
+    assert!(words.contains("no other process had memory on the device"), "{words}");
+
+    let (it, _) = both("holes", 0);
+    let [found] = &it.judged()[..] else { panic!("one error") };
+    let words = account(found);
+    assert_eq!(found["cause"], "fragmentation", "{words}");
+    assert!(words.contains("unused") && words.contains("its largest free block had 15.0"), "{words}");
+    assert!(words.contains("in split segments") && words.contains("live blocks, by size: 150 × 5.00 MiB"), "{words}");
+}
+
+/// A job may catch the error and try again for as long as it likes.
+#[test]
+fn a_thousand_errors_cost_little_and_are_kept_in_little() {
+    let (it, alone) = both("retries", 3 * GIB);
+    let each = (it.again - alone.again) / 1000.0;
+    println!("an error takes {:.0} µs more, of {:.0} µs", each * 1e6, alone.again * 1e3);
+    assert!(each < 0.001, "{each} s");
+    assert!(it.judged().len() <= 16);
+    let size = fs::metadata(it.recording()).unwrap().len();
+    assert!(size < 256 << 10, "{size} bytes");
+    let (entries, fault) = read(&it.recording());
+    assert!(fault.is_none());
+    let ooms = entries.iter().filter(|it| match it {
+        Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => matches!(**line, Line::Oom(_)),
+        _ => false,
+    });
+    assert_eq!(ooms.count(), 1001, "each is recorded");
+}
+
+#[test]
+fn an_account_of_very_many_blocks_takes_less_than_a_second() {
+    let (it, alone) = both("many", 3 * GIB);
+    println!("an account of 90,000 blocks takes {:.0} ms", (it.took - alone.took) * 1e3);
+    assert!(it.took - alone.took < 1.0, "{} s, and {} s without us", it.took, alone.took);
+    let words = account(&it.judged()[0]);
+    assert!(words.contains("× 512 B"), "{words}");
+}
