@@ -47,7 +47,7 @@ use crate::{
         device::Device,
         process::{OnDevice, Process},
     },
-    theme::{Role, Theme},
+    theme::{Graph, Role, Theme},
     ui::{
         Screen, Ui,
         mouse::{Regions, Target},
@@ -126,6 +126,14 @@ struct Look<'a> {
 impl<'a> Look<'a> {
     fn style(&self, role: Role) -> Style {
         self.theme.style(role)
+    }
+
+    /// The eighths of a cell that graphs are drawn with, from the lowest.
+    fn eighths(&self) -> [char; 8] {
+        match self.theme.graph {
+            Graph::Braille => ['⡀', '⣀', '⣄', '⣤', '⣦', '⣶', '⣷', '⣿'],
+            Graph::Block | Graph::Ascii => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
+        }
     }
 
     /// Says that an area stands for something that can be clicked.

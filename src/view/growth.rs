@@ -16,7 +16,7 @@ use crate::{
         process::{OnDevice, Process},
         timeline::Level,
     },
-    theme::{Graph, Role},
+    theme::Role,
     units::{self, Bytes, Stamp},
 };
 use ratatui::{
@@ -24,9 +24,6 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-
-const BLOCKS: [char; plane::LEVELS] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-const BRAILLE: [char; plane::LEVELS] = ['⡀', '⣀', '⣄', '⣤', '⣦', '⣶', '⣷', '⣿'];
 
 /// Rows beyond which a curve says no more.
 const CURVE_MAX: usize = 12;
@@ -194,7 +191,7 @@ fn bars(
     look: &Look,
 ) {
     let rows = plane.rows();
-    let symbols = if look.theme.graph == Graph::Braille { BRAILLE } else { BLOCKS };
+    let symbols = look.eighths();
     let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
     // A column between two values has no sample of its own: it is part of the stretch before it.

@@ -1,6 +1,12 @@
 //! Hands on the real program in a real terminal: filter, order, signals, copying, and what they may not do.
 
-use crate::pty::{PATIENCE, PROGRAM, Terminal, until};
+use crate::{
+    nvml::Bench,
+    pty::{PATIENCE, PROGRAM, Terminal, until},
+    replay,
+    story::usual,
+};
+use rustix::process::Signal;
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, process::ExitStatusExt},
@@ -97,6 +103,87 @@ fn nothing_is_signalled_where_only_reading_is_allowed() {
     demo.shows("the demo's jobs are its own");
     quits(demo);
     assert!(job.child.try_wait().unwrap().is_none(), "the job still runs");
+}
+
+/// Asked once a minute, the driver's figure of 9 GiB would be seen long after anybody's patience.
+#[test]
+fn another_pace_of_reading_holds_at_once() {
+    let bench = Bench::new();
+    let environment = bench.environment();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|it| (it.0, it.1.to_str().unwrap())).collect();
+    let mut terminal = Terminal::start(&["--interval", "1m"], &environment);
+    terminal.shows("every 60 s");
+    terminal.shows("5.00 GiB");
+    bench.machine.occupy(0, bench.tenant.id(), 9 << 30).unwrap();
+    for _ in 0..9 {
+        terminal.press("-");
+    }
+    terminal.shows("devices are read every 100 ms");
+    terminal.shows("9.00 GiB");
+    terminal.press("+");
+    terminal.shows("every 200 ms");
+    quits(terminal);
+}
+
+/// Its number is the driver's: a host's, which in a container is nobody's or somebody else's.
+#[test]
+fn a_process_that_only_the_driver_names_is_signalled_where_the_number_is_ours() {
+    let mut bench = Bench::new();
+    let environment = bench.environment();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|it| (it.0, it.1.to_str().unwrap())).collect();
+    let mut terminal = Terminal::start(&[], &environment);
+    terminal.shows("python -c");
+    terminal.press("\t\x1b[20~");
+    if gpuwatch::source::system::in_container() {
+        terminal.shows("is the host's number, and this is a container");
+        assert!(bench.tenant.try_wait().unwrap().is_none());
+    } else {
+        terminal.shows(&format!("signal to pid {}", bench.tenant.id()));
+        terminal.press("\ry");
+        terminal.shows(&format!("sent TERM to pid {}", bench.tenant.id()));
+        assert_eq!(bench.tenant.wait().unwrap().signal(), Some(15));
+    }
+    quits(terminal);
+}
+
+/// Every screen, smaller and larger and back, and the terminal is as it was however it ends.
+#[test]
+fn storms_of_sizes_on_every_screen_leave_the_terminal_whole() {
+    let sizes = [(12, 40), (1, 1), (60, 200), (0, 0), (24, 80), (2, 300), (40, 13), (40, 130)];
+    for (end, code) in [(None, 0), (Some(Signal::TERM), 143), (Some(Signal::HUP), 129)] {
+        let mut terminal = Terminal::start(&["demo"], &[]);
+        terminal.shows("rank 0");
+        // Device, process and timeline from the inside out, alerts, help, a filter, and the overview.
+        for keys in ["\r", "\r", "\r", "+++", "x", "a", "?", "?", "/x", "\x15", "\r", "p", "s", "T", "2"] {
+            terminal.press(keys);
+            for (rows, columns) in sizes {
+                terminal.resize(rows, columns);
+            }
+        }
+        terminal.shows("processes of all devices by allocated");
+        match end {
+            None => terminal.press("q"),
+            Some(signal) => terminal.signal(signal),
+        }
+        assert_eq!(terminal.ends(PATIENCE), code);
+    }
+}
+
+#[test]
+fn a_replay_has_the_same_hands_and_signals_nobody() {
+    let home = tempfile::tempdir().unwrap();
+    let file = replay::file(home.path(), "run", &replay::lines(&usual().events), 4096, false);
+    let mut terminal = Terminal::start(&["replay", file.to_str().unwrap()], &[]);
+    terminal.shows("rank 0");
+    terminal.press("K");
+    terminal.shows("these processes are of a recording");
+    terminal.press("p/977\r");
+    terminal.shows("/977 1, 2 hidden");
+    terminal.press("T");
+    terminal.shows("theme paper");
+    terminal.press("f");
+    terminal.shows("▶");
+    quits(terminal);
 }
 
 /// A click as xterm says it (SGR), at column and row from 1.

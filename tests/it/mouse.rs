@@ -97,6 +97,40 @@ fn the_wheel_moves_in_the_box_it_is_over() {
     assert_eq!(open.scroll, 1);
 }
 
+/// Where all of a run is seen, the cursor follows; where a part is, the run does.
+#[test]
+fn a_drag_moves_the_cursor_of_a_timeline_or_the_run_under_it() {
+    let session = usual().session();
+    let mut ui = Ui { screen: Screen::Timeline, ..Ui::default() };
+    let run = |ui: &Ui| {
+        let drawn = drawn(&session, ui, 120, 40).1;
+        let all = (0..40).flat_map(|y| (0..120).map(move |x| Position { x, y }));
+        let mut found = all.filter_map(|at| {
+            let (area, target) = drawn.regions.at(at).next()?;
+            if let Target::Run(from, to) = target { Some((area, *from, *to)) } else { None }
+        });
+        (found.next().unwrap(), drawn.regions.clone())
+    };
+    let ((area, from, to), regions) = run(&ui);
+    let at = |part: u16| Position { x: area.x + (area.width - 1) * part / 4, y: area.y + 2 };
+    ui.mouse(Mouse::Press(at(1)), &regions, &session);
+    let quarter = ui.timeline.cursor.unwrap();
+    assert!((from + (to - from) / 5..from + (to - from) / 3).contains(&quarter), "{quarter} of {from} to {to}");
+    ui.mouse(Mouse::Drag(at(3)), &regions, &session);
+    assert!(ui.timeline.cursor > Some(from + (to - from) * 2 / 3), "{:?}", ui.timeline);
+    ui.mouse(Mouse::Drag(at(2)), &regions, &session);
+    ui.mouse(Mouse::Wheel(at(2), true), &regions, &session);
+    ui.mouse(Mouse::Wheel(at(2), true), &regions, &session);
+    assert_eq!(ui.timeline.zoom, 2);
+    let ((_, near, nearer), regions) = run(&ui);
+    assert!(nearer - near < (to - from) / 3);
+    ui.mouse(Mouse::Press(at(2)), &regions, &session);
+    let before = ui.timeline.cursor.unwrap();
+    ui.mouse(Mouse::Drag(at(3)), &regions, &session);
+    let after = ui.timeline.cursor.unwrap();
+    assert!(after < before && before - after < (nearer - near) / 2, "the run goes with the hand: {before} {after}");
+}
+
 /// What lies under the menu is not there; what is asked is answered by a key.
 #[test]
 fn a_click_chooses_a_signal_and_sends_none() {
@@ -135,10 +169,10 @@ fn the_help_is_read_to_its_end_on_a_small_screen() {
 fn clicks_anywhere_are_survived() {
     for session in [Session::default(), usual().session(), hostile().session()] {
         for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline, Screen::Alerts] {
-            for (width, height) in [(0, 0), (1, 1), (40, 12), (80, 24), (200, 60)] {
+            for (width, height) in [(0, 0), (1, 1), (40, 12), (120, 40)] {
                 let mut ui = Ui { screen, ..Ui::default() };
-                for x in (0..=width).step_by(31) {
-                    for y in (0..=height).step_by(5) {
+                for x in (0..=width).step_by(37) {
+                    for y in (0..=height).step_by(7) {
                         let (_, drawn) = drawn(&session, &ui, width, height);
                         let at = Position { x, y };
                         for mouse in [Mouse::Press(at), Mouse::Drag(at), Mouse::Wheel(at, true), Mouse::Double(at)] {

@@ -100,14 +100,14 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    fn resize(&self, rows: u16, cols: u16) {
+    pub(crate) fn resize(&self, rows: u16, cols: u16) {
         self.master.resize(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }).unwrap();
         if let (Some(rows), Some(cols)) = (NonZeroU16::new(rows), NonZeroU16::new(cols)) {
             self.seen.lock().unwrap().parser.screen_mut().set_size(rows, cols);
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(pid(&*self.child), signal).unwrap();
     }
 
@@ -283,6 +283,9 @@ fn a_panic_gives_the_terminal_back_before_it_is_printed() {
     let seen = String::from_utf8_lossy(&seen).into_owned();
     let place = |words: &str| seen.find(words).unwrap_or_else(|| panic!("no {words:?} in {seen:?}"));
     assert!(place("\x1b[?1049h") < place("\x1b[?1049l"));
+    for mode in ["\x1b[?1000l", "\x1b[?1002l", "\x1b[?1006l", "\x1b[?2004l", "\x1b[?25h"] {
+        assert!(place(mode) < place("as asked"), "{mode:?} in {seen:?}");
+    }
     assert!(place("\x1b[?1049l") < place("as asked"), "{seen:?}");
 }
 

@@ -37,7 +37,7 @@ fn header() -> String {
     })
 }
 
-fn lines(events: &[Event]) -> Vec<String> {
+pub(crate) fn lines(events: &[Event]) -> Vec<String> {
     let line = |it: &Event| {
         let mut line = String::new();
         encode(it, &mut line);
@@ -47,7 +47,7 @@ fn lines(events: &[Event]) -> Vec<String> {
 }
 
 /// Frames of so many lines; the last is left open where the writer was killed.
-fn file(dir: &Path, name: &str, lines: &[String], frame: usize, killed: bool) -> PathBuf {
+pub(crate) fn file(dir: &Path, name: &str, lines: &[String], frame: usize, killed: bool) -> PathBuf {
     let path = dir.join(name);
     let mut out = fs::File::create(&path).unwrap();
     for (place, part) in lines.chunks(frame).enumerate() {

@@ -6,7 +6,7 @@ use crate::{
 };
 use gpuwatch::{
     theme::{self, ColorDepth, Graph, ROLES, Role, Theme},
-    ui::Ui,
+    ui::{Screen, Ui},
 };
 use ratatui::style::Color;
 use std::{fs, process::Command};
@@ -144,13 +144,18 @@ fn without_colour_the_same_is_said() {
 #[test]
 fn graphs_are_of_blocks_of_braille_or_of_ascii() {
     let session = usual().session();
-    let shown = |graph| {
-        let theme = Theme::builtin("dusk").unwrap().drawn_in(graph);
-        text(&picture(&session, &Ui::default(), &theme, 120, 40))
-    };
-    assert!(shown(Graph::Block).contains('▄') && !shown(Graph::Block).contains('⣿'));
-    assert!(shown(Graph::Braille).contains('⣿') && !shown(Graph::Braille).contains('▄'));
-    assert!(shown(Graph::Ascii).is_ascii());
+    for screen in [Screen::Overview, Screen::Process, Screen::Timeline] {
+        let shown = |graph| {
+            let theme = Theme::builtin("dusk").unwrap().drawn_in(graph);
+            text(&picture(&session, &Ui { screen, ..Ui::default() }, &theme, 120, 40))
+        };
+        let has = |graph, signs: std::ops::RangeInclusive<char>| shown(graph).contains(|it| signs.contains(&it));
+        // Below the middle only: dashes of a fitted line are of braille in any kind.
+        let (blocks, braille) = ('▁'..='▇', '⣤'..='⣿');
+        assert!(has(Graph::Block, blocks.clone()) && !has(Graph::Block, braille.clone()), "{screen:?}");
+        assert!(has(Graph::Braille, braille) && !has(Graph::Braille, blocks), "{screen:?}");
+        assert!(shown(Graph::Ascii).is_ascii(), "{screen:?}");
+    }
 }
 
 #[test]

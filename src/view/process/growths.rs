@@ -20,8 +20,6 @@ const RATE: usize = 11;
 /// Columns of a run in one line, at least and at most.
 const RUN: std::ops::RangeInclusive<usize> = 8..=40;
 
-const SYMBOLS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-
 /// `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "per second" } else { "per step" };
@@ -58,7 +56,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
     let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
     if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
         let role = if growing.is_some() { role } else { Role::Spark };
-        spans.push(Span::styled(run(curve, room.min(*RUN.end())), look.style(role)));
+        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &look.eighths()), look.style(role)));
         spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
     }
     Line::from(spans)
@@ -73,7 +71,7 @@ fn told(it: &Finding, is_alive: bool) -> Vec<String> {
 }
 
 /// A curve in one line of cells. What hardly moves lies in the middle.
-fn run(curve: &Curve, columns: usize) -> String {
+fn run(curve: &Curve, columns: usize, symbols: &[char; 8]) -> String {
     let highs = curve.highs(columns);
     let known = || highs.iter().flatten().copied();
     let (Some(low), Some(high)) = (known().min(), known().max()) else { return String::new() };
@@ -81,14 +79,14 @@ fn run(curve: &Curve, columns: usize) -> String {
     let low = low.saturating_sub((span - (high - low)) / 2);
     let mut before = None;
     let level = |value: u64| {
-        let level = u128::from(value - low) * (SYMBOLS.len() as u128 - 1) / u128::from(span);
-        usize::try_from(level).unwrap_or(0).min(SYMBOLS.len() - 1)
+        let level = u128::from(value - low) * (symbols.len() as u128 - 1) / u128::from(span);
+        usize::try_from(level).unwrap_or(0).min(symbols.len() - 1)
     };
     highs
         .iter()
         .map(|it| {
             before = it.or(before);
-            before.map_or(' ', |value| SYMBOLS.get(level(value)).copied().unwrap_or(' '))
+            before.map_or(' ', |value| symbols.get(level(value)).copied().unwrap_or(' '))
         })
         .collect()
 }

@@ -24,7 +24,6 @@ use ratatui::{
 
 /// Heights that a cell can show.
 const EIGHTHS: u64 = 8;
-const SYMBOLS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The columns of the scale, and the least width of a picture that has one.
 const SCALE: u16 = 12;
@@ -190,7 +189,7 @@ impl Chart {
             && let Some(solid) = all().find(|it| it.1 <= low && it.2 > low && it.2 < high && is_solid(it.0))
         {
             let eighths = (u128::from(solid.2 - low) * u128::from(EIGHTHS)).div_ceil(u128::from((high - low).max(1)));
-            let symbol = usize::try_from(eighths).ok().and_then(|it| SYMBOLS.get(it.saturating_sub(1))).copied();
+            let symbol = usize::try_from(eighths).ok().and_then(|it| look.eighths().get(it.saturating_sub(1)).copied());
             let above = all().find(|it| it.2 >= high).filter(|it| it.0 != Gap::Free);
             let mut style = look.style(Role::Gap(solid.0));
             style.bg =
