@@ -218,4 +218,7 @@ pub struct ProcessInfo {
     pub user: Foreign,
     /// Whether it lives in another pid namespace than we do (a container, seen from the host).
     pub contained: bool,
+    /// Whether a signal (`SIGSTOP`, Ctrl-Z) has suspended it, or a debugger holds it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }

@@ -6,7 +6,10 @@ mod text;
 use crate::{
     event::Event,
     findings::findings,
-    session::{Session, process::Life},
+    session::{
+        Session,
+        process::{Life, Process},
+    },
     source,
 };
 use anyhow::{Context, Result};
@@ -72,4 +75,9 @@ fn has_answers(session: &Session, expected: usize) -> bool {
         session.devices.iter().all(|it| it.index.is_none() || (it.memory.is_some() && it.processes.is_some()));
     let probes = session.processes.iter().all(|it| !matches!(it.life, Life::Found | Life::CatchingUp));
     session.driver.is_some() && devices && probes && session.processes.len() >= expected
+}
+
+/// Whether a probed process lives and is suspended by a signal.
+fn is_suspended(session: &Session, process: &Process) -> bool {
+    process.is_alive() && process.pid.and_then(|pid| session.people.get(&pid)).is_some_and(|it| it.suspended)
 }

@@ -47,7 +47,8 @@ impl Sources {
         let (sender, events) = mpsc::channel(QUEUE);
         let teller = Teller(sender);
         let (pids_out, pids) = watch::channel(Vec::new());
-        let mut tasks = vec![tokio::spawn(system::run(pids.clone(), teller.clone()))];
+        let (probed_out, probed) = watch::channel(Vec::new());
+        let mut tasks = vec![tokio::spawn(system::run(pids.clone(), probed, teller.clone()))];
         let mut pace = None;
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
@@ -60,7 +61,7 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, pids, teller)));
+            tasks.push(tokio::spawn(probe::run(probes, pids, probed_out, teller)));
         }
         Self { events, pace, tasks }
     }

@@ -146,5 +146,6 @@ fn tenant() -> ProcessInfo {
         argv: vec!["another-tenant".into(), "(demo)".into()],
         user: "somebody".into(),
         contained: false,
+        suspended: false,
     }
 }

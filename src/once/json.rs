@@ -7,15 +7,16 @@
 //! - `driver`: `state` (`up`, `stalled`, `absent`, `off`), `version`, `since`, `why`
 //! - `devices[]`: `id` (UUID), `index`, `name`, `parent` (of a MIG device), `gone`; `memory` (`total`, `used`, `free`,
 //!   `reserved`) or `memory_trouble`; `load`; `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
-//!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `probe`) or
-//!   `processes_trouble`; `unprobed`; `foreign_pids`
-//! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `hello` (as on the wire), `lost`,
-//!   `stride`, `marks[]`, `ooms[]`; `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
+//!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
+//!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
+//! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
+//!   wire), `lost`, `stride`, `marks[]`, `ooms[]`; `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
 //!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
 //!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
 //!   `full_in_steps`, `severity` and `cause`), `approximate`
 //! - `notices[]`: what a user should know, in words
 
+use super::is_suspended;
 use crate::{
     analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
     event::Trouble,
@@ -36,7 +37,7 @@ const SCHEMA: u32 = 1;
 pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serde_json::Result<String> {
     let devices: Vec<Value> =
         session.devices.iter().zip(&findings.devices).map(|(it, found)| device(session, it, found)).collect();
-    let probes: Vec<Value> = session.processes.iter().map(|it| probe(it, findings)).collect();
+    let probes: Vec<Value> = session.processes.iter().map(|it| probe(session, it, findings)).collect();
     let whole = json!({
         "schema": SCHEMA,
         "gpuwatch": env!("CARGO_PKG_VERSION"),
@@ -79,6 +80,7 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
                     "used": used.used,
                     "argv": who.map(|it| &it.argv),
                     "user": who.map(|it| &it.user),
+                    "suspended": who.map(|it| it.suspended),
                     "probe": probe.map(|(process, _)| process.probe),
                 })
             })
@@ -110,7 +112,7 @@ fn rung(it: &Rung, found: &DeviceFindings) -> Value {
     })
 }
 
-fn probe(it: &Process, findings: &Findings) -> Value {
+fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
     let (life, why) = match &it.life {
         Life::Found => ("found", None),
         Life::Incompatible { .. } => ("incompatible", None),
@@ -126,6 +128,7 @@ fn probe(it: &Process, findings: &Findings) -> Value {
         "socket": it.socket,
         "life": life,
         "why": why,
+        "suspended": is_suspended(session, it),
         "hello": it.hello,
         "lost": it.lost,
         "stride": it.stride,

@@ -1,5 +1,6 @@
 //! The text of `gpuwatch once`: devices with their ladders, probed jobs, what a user should know.
 
+use super::is_suspended;
 use crate::{
     analysis::{episode::Axis, fragmentation::Stuck},
     event::{DriverState, Trouble},
@@ -79,7 +80,7 @@ fn device(
     writeln!(out, "    {:<12} {sum:>10}", if found.ladder.total.is_some() { "total" } else { "known" })?;
     for process in &found.processes {
         if let Some(probed) = session.process(process.probe) {
-            probed_process(out, probed, process, findings)?;
+            probed_process(out, session, probed, process, findings)?;
         }
     }
     match it.processes.as_ref().map(|it| &it.value) {
@@ -95,6 +96,7 @@ fn device(
 
 fn probed_process(
     out: &mut String,
+    session: &Session,
     process: &Process,
     found: &ProcessFindings,
     findings: &Findings,
@@ -104,10 +106,11 @@ fn probed_process(
     let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| Bytes(it).to_string());
     writeln!(
         out,
-        "  {}: step {step}, allocated {}, reserved {}",
+        "  {}: step {step}, allocated {}, reserved {}{}",
         who(process),
         bytes(on.counters.allocated),
-        bytes(on.counters.reserved)
+        bytes(on.counters.reserved),
+        if is_suspended(session, process) { ", suspended" } else { "" }
     )?;
     let watched = on.growth.watched();
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
@@ -138,6 +141,12 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             writeln!(out, "  pid {}: {bytes}, not a process that can be seen from here", used.pid)?;
             continue;
         };
+        if who.suspended {
+            // It may have a probe, which cannot answer.
+            let (pid, user) = (used.pid, &who.user);
+            writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` lets it go on")?;
+            continue;
+        }
         let command: Vec<String> = who.argv.iter().map(quoted).collect();
         writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
         writeln!(out, "    gpuwatch run -- {}", command.join(" "))?;
@@ -154,10 +163,12 @@ fn quoted(word: &Foreign) -> String {
 fn who(process: &Process) -> String {
     let pid = process.any_pid().map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
     let rank = process.rank().map_or_else(String::new, |it| format!("rank {it}, "));
+    let restart = process.hello.as_ref().and_then(|it| it.restart).filter(|it| *it > 0);
+    let restart = restart.map_or_else(String::new, |it| format!("restart {it}, "));
     let argv: Vec<Foreign> =
         process.hello.iter().flat_map(|it| &it.argv).take(3).map(|it| Foreign::new(it.as_str())).collect();
     let words: Vec<String> = argv.iter().map(ToString::to_string).collect();
-    format!("{rank}pid {pid} ({})", words.join(" "))
+    format!("{rank}{restart}pid {pid} ({})", words.join(" "))
 }
 
 fn life(process: &Process) -> String {

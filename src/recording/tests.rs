@@ -31,6 +31,7 @@ fn every_fact() -> Vec<Fact> {
             argv: vec!["a b".into(), "\u{202e}".into()],
             user: "me".into(),
             contained: true,
+            suspended: true,
         }),
         Fact::ProcessGone { pid: 7 },
         Fact::ProbeFound { probe: ProbeId(3), pid: None, socket: "/tmp/x.sock".into() },

@@ -74,8 +74,25 @@ struct Probes {
     next: u32,
 }
 
+impl Probes {
+    /// The processes whose probes are read, as this host numbers them.
+    fn processes(&self) -> Vec<u32> {
+        let read = self.known.iter().filter(|(_, it)| it.connected);
+        let mut processes: Vec<u32> = read
+            .filter_map(|(identity, _)| if let Identity::Process { pid, .. } = identity { Some(*pid) } else { None })
+            .collect();
+        processes.sort_unstable();
+        processes
+    }
+}
+
 /// Looks for probes each second and reads those found, until nobody listens.
-pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, teller: Teller) {
+pub(super) async fn run(
+    options: Options,
+    pids: watch::Receiver<Vec<u32>>,
+    read_pids: watch::Sender<Vec<u32>>,
+    teller: Teller,
+) {
     let (done, mut ended) = mpsc::channel(64);
     let mut probes = Probes::default();
     let mut read: HashSet<(u64, u64)> = HashSet::new();
@@ -127,6 +144,12 @@ pub(super) async fn run(options: Options, pids: watch::Receiver<Vec<u32>>, telle
                     let job = connection::Job { socket, stream, identity, known, run };
                     connections.spawn(job.read(teller.clone(), done.clone()));
                 }
+                read_pids.send_if_modified(|it| {
+                    let now = probes.processes();
+                    let changed = *it != now;
+                    *it = now;
+                    changed
+                });
             }
         }
     }

@@ -14,13 +14,22 @@ use tokio::{
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Tells each second, and who the processes are that the driver names.
-pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, teller: Teller) {
-    let mut known: BTreeMap<u32, u64> = BTreeMap::new();
+/// A process that is looked at each second.
+struct Seen {
+    start_ticks: u64,
+    suspended: bool,
+    /// What is probed says itself who it is: of that it is told only that it is suspended, and no longer is.
+    told: bool,
+}
+
+/// Tells each second, who the processes are that the driver names, and which of these and of the probed ones are
+/// suspended.
+pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, probed: watch::Receiver<Vec<u32>>, teller: Teller) {
+    let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
     let mut strangers_told = false;
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut pids_gone = pids.clone();
+    let (mut pids_gone, mut others) = (pids.clone(), probed.clone());
     loop {
         tokio::select! {
             _ = second.tick() => {
@@ -29,27 +38,48 @@ pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, teller: Teller) {
                 }
             }
             Ok(()) = pids_gone.changed() => {}
+            Ok(()) = others.changed() => {}
+        }
+        let gone: Vec<u32> = known
+            .iter()
+            .filter(|(pid, seen)| start_ticks(**pid) != Some(seen.start_ticks))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in gone {
+            if known.remove(&pid).is_some_and(|it| it.told) {
+                teller.tell(Fact::ProcessGone { pid }).await;
+            }
         }
         let named = pids.borrow().clone();
-        let gone: Vec<u32> =
-            known.iter().filter(|(pid, start)| start_ticks(**pid) != Some(**start)).map(|(pid, _)| *pid).collect();
-        for pid in gone {
-            known.remove(&pid);
-            teller.tell(Fact::ProcessGone { pid }).await;
-        }
-        for pid in named {
-            if known.contains_key(&pid) {
-                continue;
-            }
-            if let Some(info) = process(pid) {
-                known.insert(pid, info.start_ticks);
-                teller.tell(Fact::Process(info)).await;
-            } else if !strangers_told && in_container() {
+        for pid in &named {
+            if !look(*pid, true, &mut known, &teller).await && !strangers_told && in_container() {
                 strangers_told = true;
                 teller.tell(Fact::Notice(STRANGERS.into())).await;
             }
         }
+        let probed = probed.borrow().clone();
+        for pid in probed.into_iter().filter(|it| !named.contains(it)) {
+            look(pid, false, &mut known, &teller).await;
+        }
     }
+}
+
+/// Tells of a process what is new; false when there is none of that number here.
+async fn look(pid: u32, by_name: bool, known: &mut BTreeMap<u32, Seen>, teller: &Teller) -> bool {
+    let Some((state, start_ticks)) = state_and_start(pid) else { return false };
+    let suspended = is_suspended(state);
+    let seen = known.entry(pid).or_insert(Seen { start_ticks, suspended: false, told: false });
+    if seen.suspended != suspended || (by_name && !seen.told) {
+        let Some(info) = process(pid) else { return false };
+        *seen = Seen { start_ticks: info.start_ticks, suspended: info.suspended, told: true };
+        teller.tell(Fact::Process(info)).await;
+    }
+    true
+}
+
+/// Stopped by a signal, or held by a debugger.
+fn is_suspended(state: char) -> bool {
+    matches!(state, 'T' | 't')
 }
 
 const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
@@ -58,7 +88,8 @@ const STRANGERS: &str = "this is a container: the driver numbers processes as th
 /// Who a process is; `None` when there is none of that number here.
 pub fn process(pid: u32) -> Option<ProcessInfo> {
     let dir = PathBuf::from(format!("/proc/{pid}"));
-    let start_ticks = start_ticks(pid)?;
+    let (state, start_ticks) = state_and_start(pid)?;
+    let suspended = is_suspended(state);
     let uid = fs::metadata(&dir).ok()?.uid();
     let cmdline = fs::read(dir.join("cmdline")).unwrap_or_default();
     let mut argv: Vec<Foreign> =
@@ -74,7 +105,7 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         // Others' namespaces may not be looked at: then nothing is claimed.
         _ => false,
     };
-    Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained })
+    Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained, suspended })
 }
 
 /// When a process started, in clock ticks since boot: with its number, its identity.

@@ -54,6 +54,7 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
                 .to_owned(),
         ));
     }
+    out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, look)));
     out.extend(session.processes.iter().filter_map(|it| life(it, look)));
     out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
     out
@@ -148,6 +149,12 @@ fn untold(device: &Device, name: &str) -> Option<Message> {
     let words = "the driver does not say what its processes use (WSL does not, MIG to root only): it is unattributed";
     let is_untold = !list.is_empty() && list.iter().all(|it| it.used.is_none());
     is_untold.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
+}
+
+fn suspended(pid: u32, look: &Look) -> Message {
+    let probed = look.session.processes.iter().find(|it| it.pid == Some(pid) && it.is_alive());
+    let name = probed.map_or_else(|| format!("pid {pid}"), who);
+    (Role::Warning, format!("{name} is suspended: it says and does nothing; `kill -CONT {pid}` lets it go on"))
 }
 
 fn life(process: &Process, look: &Look) -> Option<Message> {

@@ -210,7 +210,7 @@ fn hint(rows: &[Listed], look: &Look) -> Option<String> {
             Listed::Probed(..) => None,
         })
     };
-    let job = known().find(python)?;
+    let job = known().filter(|it| !it.suspended).find(python)?;
     let place = if job.contained { ", in its container" } else { "" };
     Some(format!(" to probe pid {}{place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))
 }

@@ -2,10 +2,11 @@
 
 use crate::{
     launch::Home,
-    pty::{PATIENCE, PROGRAM, until},
+    pty::{PATIENCE, PROGRAM, Terminal, until},
     torch::{stdout, target},
 };
 use ::simgpu::{Machine, prepare_driver};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     fs,
@@ -317,4 +318,34 @@ fn a_plain_probe_goes_on_while_viewers_stop_and_go() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_suspended_job_is_said_to_be() {
+    let bench = Bench::new();
+    let job = Job::start(bench.python("jax", STEPS));
+    let environment: Vec<(String, String)> = bench
+        .command(PROGRAM)
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value?.to_str()?.to_owned())))
+        .collect();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let terminal = Terminal::start(&[], &environment);
+    terminal.shows("train.py jax");
+    let pid = Pid::from_raw(i32::try_from(job.pid()).unwrap()).unwrap();
+    let words = format!("rank 0 (pid {}) is suspended", job.pid());
+    kill_process(pid, Signal::STOP).unwrap();
+    terminal.shows(&words);
+
+    // Who comes now gets no answer from the probe, and does not take the job for one without.
+    let said = bench.once();
+    assert_eq!(said["devices"][0]["processes"][0]["suspended"], true, "{said:#}");
+    let text = bench.gpuwatch(&["once"]);
+    assert!(text.contains(&format!("suspended; `kill -CONT {}` lets it go on", job.pid())), "{text}");
+    assert!(!text.contains("gpuwatch run"), "{text}");
+
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(until(PATIENCE, || !terminal.text().contains(&words)), "{}", terminal.text());
+    assert_eq!(bench.once()["probes"][0]["suspended"], false);
+    job.end();
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
 mod alerts;
+mod backends;
 mod browser;
 mod check;
 mod config;
@@ -32,6 +33,7 @@ mod recording_cost;
 mod recordings;
 mod replay;
 mod report;
+mod restarts;
 mod roundtrip;
 mod rows;
 mod screens;

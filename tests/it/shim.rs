@@ -32,9 +32,14 @@ impl Job {
     }
 
     pub(crate) fn start_on(gpu: torch::Gpu, arguments: &[&str]) -> Self {
+        Self::start_with(gpu, arguments, |_| ())
+    }
+
+    pub(crate) fn start_with(gpu: torch::Gpu, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let home = Home::new();
         let mut command = gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
         command.args(["run", "--"]).arg(torch::python()).args(arguments).envs(home.variables());
+        change(&mut command);
         let aside = fs::File::create(home.0.path().join("stderr")).unwrap();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(aside).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -56,12 +61,25 @@ impl Job {
         connect(path)
     }
 
-    /// What `gpuwatch …` says of this machine and this job.
+    /// What `gpuwatch … --json` says of this machine and this job.
     pub(crate) fn gpuwatch(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.say(arguments)).unwrap()
+    }
+
+    /// What `gpuwatch …` says of this machine and this job.
+    pub(crate) fn say(&self, arguments: &[&str]) -> String {
         let mut command = self.gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
         command.args(arguments).envs(self.home.variables()).env_remove("GPUWATCH_NVML_PATH");
         command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
-        serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap()
+        torch::stdout(&command.output().unwrap())
+    }
+
+    /// Waits for the end of a job that is told otherwise, and that may say things aside; its home remains.
+    pub(crate) fn ended(mut self) -> Home {
+        drop(self.input.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+        self.home
     }
 
     /// Lets the script go on, which waits for a line.

@@ -72,6 +72,7 @@ impl Story {
             argv: argv.iter().map(|it| Foreign::from(*it)).collect(),
             user: "ada".into(),
             contained: false,
+            suspended: false,
         }))
     }
 

@@ -52,6 +52,18 @@ struct Temperature {
     celsius: i32,
 }
 
+/// `nvmlGpuFabricInfo_v2_t`, with which later ones begin.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Fabric {
+    version: u32,
+    cluster: [u8; 16],
+    status: i32,
+    clique: u32,
+    state: u8,
+    health: u32,
+}
+
 const POWER_LIMIT_MW: u32 = 700_000;
 
 fn bytes<const N: usize>(text: &str) -> [u8; N] {
@@ -249,6 +261,15 @@ entry_points! {
 
     fn nvmlDeviceGetDisplayActive(device: Device, out: Out<i32>) -> i32 {
         figure("nvmlDeviceGetDisplayActive", device, out, |_, _| 0)
+    }
+
+    // A board that is on no fabric of several nodes.
+    fn nvmlDeviceGetGpuFabricInfoV(device: Device, out: Out<Fabric>) -> i32 {
+        about("nvmlDeviceGetGpuFabricInfoV", device, |_, _| {
+            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
+            out.put(Fabric { version: asked.version, cluster: [0; 16], status: 0, clique: 0, state: 0, health: 0 });
+            0
+        })
     }
 
     fn nvmlDeviceGetCurrPcieLinkGeneration(device: Device, out: Out<u32>) -> i32 {
