@@ -24,12 +24,16 @@ mod help;
 mod ladder;
 /// What a user must know now.
 mod messages;
+/// Devices, the selected one's ladder, whether it grows, its processes.
+mod overview;
 /// Where a replay stands, instead of the line of keys.
 mod playback;
 /// One process on one device.
 mod process;
 /// The processes of a device.
 mod processes;
+/// The ranks of a run side by side.
+mod ranks;
 /// The menu of signals.
 mod signal;
 /// Columns that fit.
@@ -155,21 +159,16 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Arranges the boxes:
+/// Header, messages and footer, and between them the screen:
 ///
 /// ```text
-/// header ───────────────────────────────
-/// messages (only when there are any)
-/// devices      one row each, or a grid
-/// ladder       title, bar, legend
-/// gauge        one row
-/// growth       title, curve
-/// processes    what is left
-/// footer ───────────────────────────────
+/// header     what was found, what is watched, how the driver is
+/// messages   what must be known now, only when there is any
+/// screen     overview, device, process, timeline, alerts
+/// footer     the keys; of a replay, where it stands
 /// ```
 ///
-/// From 160 columns on, growth stands to the right of ladder and gauge. What does not fit is
-/// left out from the bottom, the footer first; on small screens only the selected device is listed.
+/// The footer is left out below 8 rows; messages have 3 rows at most, and below 20 rows one.
 fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     let (mut rest, tall) = (area, area.height >= 20);
     let footed = area.height >= 8 || footer::speaks(look);
@@ -200,47 +199,25 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         devices::draw_none(buffer, rest, look);
         return 0;
     }
-    let rows = match look.ui.screen {
-        Screen::Overview => devices::height(area, look),
-        Screen::Device | Screen::Process | Screen::Timeline => 1,
-        Screen::Alerts => 0,
-    };
-    devices::draw(buffer, take(&mut rest, rows), look);
+    // What is opened is about one device, which is named in one line.
+    let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), look);
     match look.ui.screen {
-        Screen::Overview => {}
-        Screen::Device => return device::draw(buffer, rest, look),
-        Screen::Timeline => {
-            timeline::draw(buffer, rest, look);
-            return 0;
-        }
-        Screen::Process => return process::draw(buffer, rest, look),
+        Screen::Overview => overview::draw(buffer, area, rest, look),
         Screen::Alerts => return alerts::draw(buffer, rest, look),
-    }
-    if area.width >= 160 {
-        let left = Rect { width: rest.width / 2, ..rest };
-        let rows = ladder::height(left, look, true) + gauge::height(look);
-        let top = take(&mut rest, rows);
-        let left = Rect { width: top.width / 2, ..top };
-        let right = Rect { x: left.right() + 2, width: top.width.saturating_sub(left.width + 2), ..top };
-        inside(buffer, left, look, true);
-        growth::draw(buffer, right, look);
-        processes::draw(buffer, rest, look);
-    } else {
-        rest = inside(buffer, rest, look, area.height >= 34);
-        let rows = growth::height(rest, processes::height(look));
-        growth::draw(buffer, take(&mut rest, rows), look);
-        processes::draw(buffer, rest, look);
+        Screen::Device => {
+            alone(&mut rest);
+            return device::draw(buffer, rest, look);
+        }
+        Screen::Process => {
+            alone(&mut rest);
+            return process::draw(buffer, rest, look);
+        }
+        Screen::Timeline => {
+            alone(&mut rest);
+            timeline::draw(buffer, rest, look);
+        }
     }
     0
-}
-
-/// Where the memory is now. Gives back the area below, of which a few rows are always left.
-fn inside(buffer: &mut Buffer, mut rest: Rect, look: &Look, explained: bool) -> Rect {
-    let kept = if rest.height >= 16 { 6 } else { 3 };
-    let rows = ladder::height(rest, look, explained).min(usize::from(rest.height).saturating_sub(kept));
-    ladder::draw(buffer, take(&mut rest, rows), look, explained);
-    gauge::draw(buffer, take(&mut rest, if rows > 0 { gauge::height(look) } else { 0 }), look);
-    rest
 }
 
 /// Cuts rows off the top of what is left.
@@ -262,12 +239,17 @@ fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], look: &Look) -> usi
     most
 }
 
-/// Writes a line in a row of an area, or nothing where there is no such row.
+/// Writes a line in a row of an area, or nothing where there is no such row; what is too long is elided, no number cut.
 fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
     let Ok(row) = u16::try_from(row) else { return };
     if row < area.height {
         let place = Rect { y: area.y + row, height: 1, ..area };
-        line.render(place.intersection(buffer.area), buffer);
+        let width = usize::from(area.width);
+        if line.width() > width {
+            cells::fitting(line, width).render(place.intersection(buffer.area), buffer);
+        } else {
+            line.render(place.intersection(buffer.area), buffer);
+        }
     }
 }
 

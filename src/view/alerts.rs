@@ -7,6 +7,7 @@ use crate::{
     findings::{Finding, Kind},
     session::process::Process,
     theme::Role,
+    units,
 };
 use ratatui::{
     buffer::Buffer,
@@ -54,6 +55,27 @@ fn sorted<'a>(look: &Look<'a>) -> (Vec<&'a Finding>, Vec<&'a Finding>) {
     (open, ended)
 }
 
+/// The open ones in a line each, the worst first, and how many more there are.
+pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Line<'static>> {
+    let (open, _) = sorted(look);
+    let list = List { width: usize::MAX, look };
+    let line = |it: &&Finding| {
+        let forecast = it.forecast().map_or_else(String::new, |it| format!("; {it}"));
+        let word = Span::styled(
+            format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
+            look.style(verdict::role(it.severity)),
+        );
+        let rest = cells::elide(&format!("{}{forecast}", list.what(it)), width.saturating_sub(SEVERITY));
+        Line::from(vec![word, Span::styled(rest, look.style(Role::Text))])
+    };
+    let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };
+    let mut lines: Vec<Line> = open.iter().take(told).map(line).collect();
+    if told < open.len() {
+        lines.push(Line::styled(format!(" and {} more: a", open.len() - told), look.style(Role::Dim)));
+    }
+    lines
+}
+
 struct List<'a> {
     width: usize,
     look: &'a Look<'a>,
@@ -73,7 +95,8 @@ impl List<'_> {
         let goes_on = self.look.session.process(it.probe).is_some_and(Process::is_alive);
         let pace = if goes_on { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
-        self.below(&mut lines, &format!("{}{forecast}", when(it)), rest);
+        let ago = units::duration(self.look.session.now.since(it.first_alert_at));
+        self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);
         self.below(&mut lines, &format!("→ {}", it.advice), Role::Good);
         let figures = figures(it);
         if !figures.is_empty() {
@@ -92,15 +115,7 @@ impl List<'_> {
     }
 
     fn head(&self, it: &Finding, word: &str, role: Role, rest: Role) -> Vec<Line<'static>> {
-        let what = match (it.kind, it.resource) {
-            (Kind::Growth, Some(resource)) => {
-                format!("{} {}", resource.name(), it.slope().unwrap_or_else(|| cells::UNKNOWN.to_owned()))
-            }
-            (kind, Some(resource)) => format!("{} of {}", kind.name(), resource.name()),
-            (kind, None) => kind.name().to_owned(),
-        };
-        let cause = Some(it.cause.id()).filter(|id| *id != what).map_or_else(String::new, |id| format!(", {id}"));
-        let words = format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside());
+        let words = self.what(it);
         let mut lines = Vec::new();
         self.below(&mut lines, &words, rest);
         let word = Span::styled(format!(" {}", cells::left(word, SEVERITY - 1)), self.look.style(role));
@@ -113,6 +128,19 @@ impl List<'_> {
             _ => lines.insert(0, Line::from(word)),
         }
         lines
+    }
+
+    /// `rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained`
+    fn what(&self, it: &Finding) -> String {
+        let what = match (it.kind, it.resource) {
+            (Kind::Growth, Some(resource)) => {
+                format!("{} {}", resource.name(), it.slope().unwrap_or_else(|| cells::UNKNOWN.to_owned()))
+            }
+            (kind, Some(resource)) => format!("{} of {}", kind.name(), resource.name()),
+            (kind, None) => kind.name().to_owned(),
+        };
+        let cause = Some(it.cause.id()).filter(|id| *id != what).map_or_else(String::new, |id| format!(", {id}"));
+        format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside())
     }
 
     fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {

@@ -4,10 +4,13 @@ use crate::{
     text::{self, Foreign},
     units::{self, Bytes},
 };
-use ratatui::text::Span;
+use ratatui::text::{Line, Span};
 
 /// What unknown looks like.
 pub(super) const UNKNOWN: &str = "–";
+
+/// What stands behind a number of bytes.
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /// Foreign text is looked at this far: more never fits a screen.
 const FOREIGN_MAX: usize = 600;
@@ -73,7 +76,8 @@ pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text that fits, its end replaced by `…` where it is too long; a number that would be cut goes whole.
+/// A text that fits, its end replaced by `…` where it is too long; a number that would be cut, or parted from its unit,
+/// goes whole.
 pub(super) fn elide(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -83,10 +87,7 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     for c in text.chars() {
         taken += width(c.encode_utf8(&mut [0; 4]));
         if taken > columns {
-            let figure = |c: char| c.is_ascii_digit() || c == '.';
-            if figure(c) {
-                out.truncate(out.trim_end_matches(figure).len());
-            }
+            out.truncate(uncut(text, &out, c));
             break;
         }
         out.push(c);
@@ -97,10 +98,55 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     out
 }
 
-/// A text in lines of a width, broken between words; a word that is too long is elided.
+/// How much of what was kept of a text, before this character, is no part of a figure.
+fn uncut(text: &str, kept: &str, next: char) -> usize {
+    let figure = |c: char| c.is_ascii_digit() || c == '.';
+    if figure(next) {
+        return kept.trim_end_matches(figure).len();
+    }
+    let number = kept.trim_end_matches(|c| "KMGTiB".contains(c)).trim_end_matches(' ');
+    let after = text.get(number.len()..).unwrap_or_default();
+    let after = after.strip_prefix(' ').unwrap_or_default();
+    let unit = UNITS.iter().find(|it| after.starts_with(**it));
+    let is_parted = number.ends_with(figure) && unit.is_some_and(|it| number.len() + 1 + it.len() > kept.len());
+    if is_parted { number.trim_end_matches(figure).len() } else { kept.len() }
+}
+
+/// A line that fits: the span that does not is elided, what is after it left out.
+pub(super) fn fitting<'a>(line: &Line<'a>, columns: usize) -> Line<'a> {
+    let mut out = Line { spans: Vec::with_capacity(line.spans.len()), ..line.clone() };
+    let mut left = columns;
+    for span in &line.spans {
+        let taken = span.width();
+        if taken <= left {
+            out.spans.push(span.clone());
+            left -= taken;
+            continue;
+        }
+        let text = elide(span.content.trim_end(), left);
+        out.spans.push(Span::styled(text, span.style));
+        break;
+    }
+    out
+}
+
+/// A text in lines of a width, broken between words, and not between a number and its unit; a word that is too long is
+/// elided.
 pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
+        let is_unit = UNITS.iter().any(|it| word.split(|c: char| !c.is_alphabetic()).next() == Some(it));
+        let is_number = |it: &&mut String| it.ends_with(|c: char| c.is_ascii_digit());
+        match words.last_mut().filter(is_number).filter(|it| is_unit && width(it) + 1 + width(word) <= columns) {
+            Some(number) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            None => words.push(word.to_owned()),
+        }
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in &words {
         match lines.last_mut() {
             Some(line) if width(line) + 1 + width(word) <= columns => {
                 line.push(' ');
@@ -162,6 +208,11 @@ mod tests {
         assert_eq!(right("140.40 GiB", 9), "        …");
         assert_eq!(elide("训练训练", 5), "训练…");
         assert_eq!(elide("had 12.34 GiB", 7), "had …");
+        for columns in 10..14 {
+            assert_eq!(elide("had 12.34 GiB of it", columns), "had …");
+        }
+        assert_eq!(elide("had 12.34 GiB of it", 14), "had 12.34 GiB…");
+        assert_eq!(elide("Gaps of GPUs", 5), "Gaps…");
         assert_eq!(wrapped("one  two three", 9), ["one  two", "three"]);
         assert_eq!(wrapped("unbreakable", 4), ["unb…"]);
         assert_eq!((elide("abc", 0), left("a", 3)), (String::new(), "a  ".to_owned()));

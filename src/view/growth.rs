@@ -132,6 +132,9 @@ fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -
     let mut choices = vec![format!("{slope} {since}"), slope.clone()];
     if let Some(full) = forecast {
         choices.splice(0..0, [format!("growing {slope} {since} · {full}"), format!("{slope} · {full}")]);
+        // When it ends is worth more than when it began.
+        let soon = it.full_in_us.map(|it| format!("{slope} · full in {}", units::duration(it)));
+        choices.splice(2..2, soon);
     }
     choices.into_iter().find(|it| cells::width(it) <= room).unwrap_or(slope)
 }

@@ -51,12 +51,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
         right.clear();
     }
     title(buffer, area, &format!("memory of {}", device_name(device)), right, look);
-    let bars = bar_height(area);
+    let columns = columns(area, explained);
+    let legend = rungs.len().div_ceil(columns);
+    let bars = usize::from(area.height).saturating_sub(1 + legend).clamp(1, 2);
     let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
     for row in 1..=bars {
         put(buffer, area, row, &bar);
     }
-    let columns = columns(area, explained);
     let rows = usize::from(area.height).saturating_sub(1 + bars);
     let shown = most_telling(rungs, rows * columns);
     let height = shown.len().div_ceil(columns);

@@ -4,7 +4,7 @@ mod counters;
 mod growths;
 mod identity;
 
-use super::{Look, cells, growth, heading, messages, scrolled, title, verdict};
+use super::{Look, cells, growth, heading, messages, processes::SILENT_US, scrolled, title, verdict};
 use crate::{
     alerts,
     session::process::{Life, OnDevice, Process},
@@ -92,7 +92,8 @@ fn life(process: &Process, look: &Look) -> String {
         Life::Found => "has not said hello yet".to_owned(),
         Life::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
         Life::CatchingUp => "its history is coming".to_owned(),
-        Life::Live => format!("heard {} ago", ago(process.heard)),
+        Life::Live if look.session.now.since(process.heard) < SILENT_US => "live".to_owned(),
+        Life::Live => format!("silent for {}", ago(process.heard)),
         Life::Ended { at, reason } => {
             format!("ended {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }

@@ -2,7 +2,7 @@
 //! lists them, and the command line that would probe them.
 
 use super::{
-    Look, cells, put,
+    Look, cells, put, ranks,
     table::{self, Column, Row},
     title, verdict,
 };
@@ -24,10 +24,13 @@ use ratatui::{
 };
 
 /// A probe ticks once a second; silent this long, it is said.
-const SILENT_US: u64 = 5_000_000;
+pub(super) const SILENT_US: u64 = 5_000_000;
 
 /// The place kept for state and command line.
 const TEXT: usize = 12;
+
+/// Rows below which the ranks have no summary above them.
+const SUMMED: usize = 8;
 
 const PROBED: [Column; 9] = [
     Column { title: "gpu", width: 3, rank: 0 },
@@ -51,7 +54,7 @@ const UNPROBED: [Column; 4] = [
 /// The rows that would show everything.
 pub(super) fn height(look: &Look) -> usize {
     let rows = look.ui.rows(look.session);
-    2 + rows.len().max(1) + usize::from(hint(&rows, look).is_some())
+    2 + ranks::summary(&rows, look).len() + rows.len().max(1) + usize::from(hint(&rows, look).is_some())
 }
 
 /// Draws title, table and hint.
@@ -67,16 +70,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
     let height = usize::from(area.height);
     let hint = hint(&listed, look).filter(|_| height > 3);
-    let room = height.saturating_sub(2 + usize::from(hint.is_some()));
+    let mut above = ranks::summary(&listed, look);
+    above.truncate(height.saturating_sub(SUMMED));
+    let room = height.saturating_sub(2 + above.len() + usize::from(hint.is_some()));
     let first = table::first_row(place, rows.len(), room.max(1));
     look.claim(area, Target::Box(Focus::Processes));
-    head(buffer, area, rows.len(), room, look);
+    head(buffer, area, &listed, (first, room), look);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
         let words = nothing(device, look);
         put(buffer, body, 0, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
     } else {
-        let kept = Rect { height: u16::try_from(room + 1).unwrap_or(u16::MAX).min(body.height), ..body };
+        let kept = Rect { height: u16::try_from(room + above.len() + 1).unwrap_or(u16::MAX).min(body.height), ..body };
         let mut columns = if with_probes { PROBED.to_vec() } else { UNPROBED.to_vec() };
         let mut shown = vec![true; columns.len()];
         shown[0] = all;
@@ -85,15 +90,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         }
         let mut keep = shown.iter();
         columns.retain(|_| keep.next().is_some_and(|it| *it));
-        for row in &mut rows {
+        for row in rows.iter_mut().chain(&mut above) {
             let mut keep = shown.iter();
             row.figures.retain(|_| keep.next().is_some_and(|it| *it));
         }
-        for (place, it) in table::places(kept).zip(listed.iter().skip(first)) {
+        for (place, it) in table::places(kept).skip(above.len()).zip(listed.iter().skip(first)) {
             look.claim(place, Target::Row(it.id()));
         }
-        let rows = rows.get(first..).unwrap_or_default();
-        table::draw(buffer, kept, &columns, "command", rows, TEXT, look.style(Role::Dim));
+        above.extend(rows.into_iter().skip(first));
+        table::draw(buffer, kept, &columns, "command", &above, TEXT, look.style(Role::Dim));
     }
     if let Some(words) = hint {
         let line = Line::styled(cells::elide(&words, usize::from(area.width)), look.style(Role::Key));
@@ -102,10 +107,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
 }
 
 /// The box's name, what the rows are filtered and ordered by, and how many are seen.
-fn head(buffer: &mut Buffer, area: Rect, rows: usize, room: usize, look: &Look) {
-    let ui = look.ui;
-    let shown = rows.min(room);
-    let mut count = if shown < rows { format!("{shown} of {rows}") } else { rows.to_string() };
+fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), look: &Look) {
+    let (ui, rows) = (look.ui, listed.len());
+    let last = rows.min(first + room);
+    let mut count = if room < rows { format!("{}–{last} of {rows}", first + 1) } else { rows.to_string() };
     if !ui.filter.text.trim().is_empty() {
         let hidden = ui.unfiltered(look.session).saturating_sub(rows);
         count = format!("/{} {count}, {hidden} hidden", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
@@ -113,6 +118,9 @@ fn head(buffer: &mut Buffer, area: Rect, rows: usize, room: usize, look: &Look) 
     let mut name = if ui.scope == Scope::All { "processes of all devices" } else { "processes" }.to_owned();
     if ui.order != Order::default() {
         name = format!("{name} by {} {}", ui.order.by.name(), if ui.order.rises() { "↑" } else { "↓" });
+    }
+    if let Some(words) = ranks::imbalance(listed, look) {
+        name = format!("{name} · {words}");
     }
     title(buffer, area, &name, vec![Span::styled(count, look.style(Role::Dim))], look);
 }

@@ -46,10 +46,12 @@ const CHART: usize = 4;
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let Some((process, on)) = look.ui.process(look.session) else { return growth::draw(buffer, area, look) };
     let name = format!("timeline · {}", verdict::place(process, on, look));
-    let (Some(span), Some(under)) = (look.ui.timeline.span(on), look.ui.timeline.under_cursor(on)) else {
+    let (Some(mut span), Some(under)) = (look.ui.timeline.span(on), look.ui.timeline.under_cursor(on)) else {
         title(buffer, area, &name, Vec::new(), look);
         return put(buffer, area, 1, &Line::styled(" no sample yet", look.style(Role::Dim)));
     };
+    // What is said of the cursor is said of the stretch that it is in.
+    span.cursor = span.axis.place(&under).clamp(span.from, span.to);
     let shown = vec![Words::styled(shown(&span), look.style(Role::Text))];
     title(buffer, area, &name, shown, look);
     let mut rest = area;

@@ -147,12 +147,37 @@ pub(crate) fn usual() -> Story {
         let warm_up = 20 * GIB + step.min(8) * 2 * GIB;
         story.sample(0, step, counters(warm_up + step * 4 * MIB, 21 * GIB));
         story.sample(1, step, counters(30 * GIB + step % 3 * 100 * MIB, 2 * GIB));
+        if step == 400 {
+            let at_us = story.now;
+            story.line(0, Line::Mark(Mark { at_us, name: "evaluation".to_owned(), ..Mark::default() }));
+        }
+        if step % 100 == 0 {
+            let held = warm_up + step * 4 * MIB + 64 * MIB + 21 * GIB;
+            story.device(0, held + 12 * GIB, &[(4242, held + 3 * GIB), (977, 9 * GIB)]);
+            story.device(1, 34 * GIB, &[(4243, 33 * GIB)]);
+        }
     }
-    let held = 36 * GIB + 2800 * MIB + 64 * MIB + 21 * GIB;
-    story.device(0, held + 12 * GIB, &[(4242, held + 3 * GIB), (977, 9 * GIB)]);
-    story.device(1, 34 * GIB, &[(4243, 33 * GIB)]);
     story.who(977, &["/usr/bin/python3.12", "eval notebook.py", "--model", "large"]);
     story.line(1, Line::Lost(Lost { samples: 12, ..Lost::default() }));
+    story
+}
+
+/// So many ranks, each on a device of its own: rank 5 holds half as much again, rank 17 is three steps behind.
+pub(crate) fn fleet(ranks: u32) -> Story {
+    let mut story = Story::default();
+    for rank in 0..ranks {
+        let held = (if rank == 5 { 60 } else { 40 }) * GIB;
+        story.device(rank, held + 3 * GIB, &[(5000 + rank, held + 3 * GIB)]).probe(rank, 5000 + rank, rank, None);
+    }
+    for step in 1..=60 {
+        story.wait(SECOND / 10);
+        for rank in 0..ranks {
+            if rank != 17 || step <= 57 {
+                let more = if rank == 5 { 20 * GIB } else { u64::from(rank) * 10 * MIB };
+                story.sample(rank, step, counters(40 * GIB + more, GIB));
+            }
+        }
+    }
     story
 }
 
@@ -266,19 +291,25 @@ pub(crate) fn text(buffer: &Buffer) -> String {
     out
 }
 
-/// A picture's styles: a letter per cell, and what the letters mean.
+/// A picture's styles: how many cells have which, row by row, and what the letters mean.
 pub(crate) fn styles(buffer: &Buffer) -> String {
     let mut known: Vec<Style> = Vec::new();
     let mut out = String::new();
     for row in buffer.content.chunks(usize::from(buffer.area.width)) {
+        let mut runs: Vec<(char, usize)> = Vec::new();
         for cell in row {
             let place = known.iter().position(|it| *it == cell.style()).unwrap_or_else(|| {
                 known.push(cell.style());
                 known.len() - 1
             });
-            out.push(char::from(b'a' + u8::try_from(place).unwrap()));
+            let letter = char::from_u32(u32::from('a') + u32::try_from(place).unwrap()).unwrap();
+            match runs.last_mut().filter(|it| it.0 == letter) {
+                Some((_, count)) => *count += 1,
+                None => runs.push((letter, 1)),
+            }
         }
-        out.push('\n');
+        let runs: Vec<String> = runs.iter().map(|(letter, count)| format!("{count}{letter}")).collect();
+        writeln!(out, "{}", runs.join(" ")).unwrap();
     }
     for (letter, style) in ('a'..).zip(known) {
         writeln!(out, "{letter}: {:?} on {:?} {:?}", style.fg, style.bg, style.add_modifier).unwrap();

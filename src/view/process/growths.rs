@@ -31,15 +31,22 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look)
 }
 
 fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look: &Look) -> Line<'static> {
-    let own = look.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
-    let mut own = own.filter(|it| it.probe == process.probe && it.ordinal.is_none_or(|it| it == on.ordinal));
-    let growing = own.find(|it| it.resource == Some(resource));
+    let own = || {
+        let lasting = look.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        lasting.filter(|it| it.probe == process.probe && it.ordinal.is_none_or(|it| it == on.ordinal))
+    };
+    let growing = own().find(|it| it.resource == Some(resource));
+    let grows = |resource| own().any(|it| it.resource == Some(resource));
     // The host's memory is the process's, whichever of its devices tells it.
     let curve = on.growth.curve(resource);
     let now = curve.and_then(|it| it.buckets().last()).map(|it| Bytes(it.last));
     let (rate, role) = match (growing, now) {
         (Some(it), _) => {
             (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
+        }
+        // What is kept alive is held from the driver too: one cause, one alert.
+        (None, Some(_)) if resource == Resource::Reserved && grows(Resource::Allocated) => {
+            ("follows".to_owned(), Role::Text)
         }
         (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),

@@ -1,0 +1,155 @@
+//! The timeline: what the cursor says is what the samples said, whatever is zoomed into or turned.
+
+use super::theme;
+use crate::story::{GIB, MIB, Story, counters, device, picture, text, usual};
+use gpuwatch::{
+    event::{
+        Fact, Line, ProcessUse,
+        wire::{Edge, Sample},
+    },
+    session::{Session, timeline::Level},
+    theme::ColorDepth,
+    ui::{Command, Screen, Ui, timeline::Axis},
+    units::Bytes,
+};
+
+fn timeline() -> Ui {
+    Ui { screen: Screen::Timeline, ..Ui::default() }
+}
+
+fn shown(session: &Session, ui: &Ui) -> String {
+    text(&picture(session, ui, &theme("dusk"), 120, 40))
+}
+
+#[test]
+fn the_cursor_tells_every_rung_of_its_step() {
+    let session = usual().session();
+    let mut ui = timeline();
+    for _ in 0..12 {
+        ui.update(Command::Plus, &session);
+    }
+    ui.update(Command::Left, &session);
+    let (_, on) = ui.process(&session).unwrap();
+    let step = ui.timeline.under_cursor(on).unwrap().step.unwrap();
+    assert!((650..700).contains(&step), "{step}");
+    let allocated = 36 * GIB + step * 4 * MIB;
+    let picture = shown(&session, &ui);
+    let size = |bytes: u64| format!("{:.2} GiB", bytes as f64 / GIB as f64);
+    // Rounding is what is asked for less than what is active: 150 MiB; pending are 64 MiB, stuck 7 of 21 GiB.
+    for (name, bytes) in [
+        ("wanted", allocated - 150 * MIB),
+        ("rounding", 150 * MIB),
+        ("pending", 64 * MIB),
+        ("stuck", 7 * GIB),
+        ("releasable", 14 * GIB),
+        ("non-torch", 3 * GIB),
+        ("others", 9 * GIB),
+    ] {
+        let line = picture.lines().find(|it| it.contains(&format!(" {name} "))).unwrap_or_default();
+        assert!(line.contains(&format!(" {} ", size(bytes))), "{name} {}: {line}\n{picture}", size(bytes));
+    }
+    assert!(picture.contains(&format!("step {step} · ")), "{picture}");
+}
+
+#[test]
+fn zooming_stays_at_the_cursor_and_turning_at_its_time() {
+    let session = usual().session();
+    let mut ui = timeline();
+    let span = |ui: &Ui| ui.timeline.span(ui.process(&session).unwrap().1).unwrap();
+    for _ in 0..4 {
+        ui.update(Command::PageUp, &session);
+    }
+    let here = span(&ui).cursor;
+    for _ in 0..40 {
+        ui.update(Command::Plus, &session);
+        let it = span(&ui);
+        assert!(it.from <= here && here <= it.to && it.cursor == here && it.to - it.from >= 16, "{it:?}");
+    }
+    ui.update(Command::Axis, &session);
+    assert_eq!(span(&ui).axis, Axis::Time);
+    let at = ui.timeline.under_cursor(ui.process(&session).unwrap().1).unwrap();
+    assert!(at.step.unwrap().abs_diff(here) <= 2, "{at:?}");
+    ui.update(Command::Reset, &session);
+    assert_eq!((span(&ui).from, span(&ui).to), span(&ui).whole);
+    for command in [Command::Left, Command::First, Command::Left, Command::PageUp, Command::Minus, Command::Right] {
+        ui.update(command, &session);
+        let it = span(&ui);
+        assert!(it.whole.0 <= it.from && it.from <= it.cursor && it.cursor <= it.to && it.to <= it.whole.1, "{it:?}");
+    }
+    ui.update(Command::Last, &session);
+    assert_eq!((ui.timeline.cursor, span(&ui).cursor), (None, span(&ui).whole.1));
+}
+
+#[test]
+fn one_step_of_many_is_seen() {
+    let mut story = Story::default();
+    story.device(0, GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=20_000 {
+        let spike = if step == 7_777 { 60 * GIB } else { 0 };
+        story.wait(10_000).sample(0, step, counters(20 * GIB + spike, GIB));
+    }
+    let session = story.session();
+    let tall = |picture: &str| {
+        let row = picture.lines().nth(22).unwrap_or_default().chars();
+        row.filter(|it| *it == '█').count()
+    };
+    assert_eq!(tall(&shown(&session, &timeline())), 1, "{}", shown(&session, &timeline()));
+}
+
+#[test]
+fn marks_and_alerts_stand_below_where_they_were_and_are_named() {
+    let session = usual().session();
+    let picture = shown(&session, &timeline());
+    let is_row = |it: &&str| it.starts_with("            ") && it.chars().take(81).any(|it| it == '◇');
+    let row: String = picture.lines().find(is_row).unwrap_or_default().chars().take(81).collect();
+    let place = |sign: char| row.chars().skip(12).position(|it| it == sign).map(|it| it * 700 / 69);
+    assert!(place('◆').is_some_and(|it| (20..120).contains(&it)), "{row}");
+    assert!(row.chars().filter(|it| *it == '◇').count() == 2 && row.contains('─'), "{row}");
+    for words in ["◆ growth of allocated +4.00 MiB/step", "◇ evaluation", "◇ epoch 3"] {
+        assert!(picture.contains(words), "{words}\n{picture}");
+    }
+}
+
+/// Before the driver said anything, what is above the allocator is neither used nor free.
+#[test]
+fn what_was_unknown_then_is_left_blank() {
+    let session = usual().session();
+    let picture = shown(&session, &timeline());
+    let first: Vec<char> = picture.lines().nth(4).unwrap_or_default().chars().skip(12).take(69).collect();
+    assert_eq!((first.first(), first.last()), (Some(&' '), Some(&'·')), "{picture}");
+    let mut ui = timeline();
+    ui.update(Command::First, &session);
+    let (_, on) = ui.process(&session).unwrap();
+    assert_eq!(ui.timeline.under_cursor(on).unwrap().last.get(Level::Used), None);
+    let free = shown(&session, &ui);
+    let free = free.lines().find(|it| it.contains(" free ")).unwrap_or_default();
+    assert!(free.contains('–'), "{free}");
+}
+
+/// A server counts no steps: its timeline is in time, whatever was asked for, and ends where the driver's word does.
+#[test]
+fn a_job_without_steps_is_counted_in_time() {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    for second in 0..400 {
+        let at_us = story.wait(1_000_000).now;
+        let counters = counters(20 * GIB + second * MIB, GIB);
+        story.line(0, Line::Sample(Sample { at_us, edge: Edge::Tick, counters, ..Sample::default() }));
+        let list = vec![ProcessUse { pid: 4242, used: Some(Bytes(counters.reserved.unwrap() + GIB)) }];
+        story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+    }
+    let picture = shown(&story.session(), &timeline());
+    assert!(picture.contains("0:00:00 – 0:06:39 · the whole run") && picture.contains("non-torch"), "{picture}");
+}
+
+#[test]
+fn only_what_moves_is_drawn_where_that_was_asked_for() {
+    let session = usual().session();
+    let mut ui = timeline();
+    ui.update(Command::Scale, &session);
+    let picture = shown(&session, &ui);
+    assert!(picture.lines().nth(3).unwrap_or_default().starts_with("  59.80 GiB"), "{picture}");
+    let plain = theme("plain").at(ColorDepth::None).in_ascii();
+    let ascii = text(&crate::story::picture(&session, &ui, &plain, 80, 24));
+    assert!(ascii.is_ascii(), "{ascii}");
+}
