@@ -201,7 +201,7 @@ fn click(terminal: &mut Terminal, words: &str) {
 fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("rank 0");
-    click(&mut terminal, " 2 ");
+    click(&mut terminal, "   2 ");
     terminal.shows("memory of GPU 2");
     click(&mut terminal, "? help");
     terminal.shows("this help");

@@ -213,10 +213,10 @@ fn is_solid(gap: Gap) -> bool {
     matches!(gap, Gap::Wanted | Gap::Allocated | Gap::Reserved | Gap::NonTorch | Gap::Others | Gap::Driver)
 }
 
-/// The colour that a cell with this glyph seems to have: that of what is drawn full, else as much darker, or on a light
-/// background lighter, as there is background between. None where nothing is coloured.
+/// The colour that a cell with this glyph seems to have: that of what is drawn full, else mixed with as much of
+/// the theme's background as lies between. None where nothing is coloured.
 fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
-    let (Color::Rgb(r, g, b), Some(Color::Rgb(_, text, _))) = (full, look.style(Role::Text).fg) else {
+    let (Color::Rgb(r, g, b), Some(Color::Rgb(back_r, back_g, back_b))) = (full, look.theme.background) else {
         return Some(full).filter(|_| look.theme.coloured);
     };
     let parts = match glyph {
@@ -225,9 +225,9 @@ fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
         '▓' => 3,
         _ => 4,
     };
-    let ground = if text < 128 { 250 } else { 20 };
-    let mixed = |it: u8| u8::try_from((u16::from(it) * parts + ground * (4 - parts)) / 4).unwrap_or(it);
-    Some(Color::Rgb(mixed(r), mixed(g), mixed(b)))
+    let mixed =
+        |it: u8, back: u8| u8::try_from((u16::from(it) * parts + u16::from(back) * (4 - parts)) / 4).unwrap_or(it);
+    Some(Color::Rgb(mixed(r, back_r), mixed(g, back_g), mixed(b, back_b)))
 }
 
 /// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part.
