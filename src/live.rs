@@ -1,4 +1,4 @@
-//! `gpuwatch`: the live view's loop. Select, fold the whole batch, draw at the picture's own pace.
+//! `gpuwatch`: the live view's loop. Select, fold whole batches, draw at the pace at which the driver is read.
 
 use crate::{
     alerts::{News, Policy},
@@ -21,15 +21,28 @@ use signal_hook::{
 use std::{io, pin::Pin, process, thread, time::Duration};
 use tokio::{
     sync::mpsc::{self, Receiver, channel},
-    time::{Instant, MissedTickBehavior, interval},
+    time::{Instant, sleep_until},
 };
 
 /// Events folded before anything else gets its turn.
 const BATCH: usize = 1024;
 
-/// At most ten pictures a second; at least one, so that a terminal that is gone is noticed.
-const FRAME: Duration = Duration::from_millis(100);
+/// At most ten pictures a second, which nobody reads faster; at least one, so that a terminal that is gone is noticed.
+const FASTEST: Duration = Duration::from_millis(100);
 const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// Between pictures where no driver sets the pace.
+const FRAME: Duration = Duration::from_millis(250);
+
+/// While a view begins, everything that is found is shown soon.
+const BEGINNING: Duration = Duration::from_secs(2);
+
+/// What a key asks for is shown as if at once.
+const ANSWER: Duration = Duration::from_millis(30);
+
+/// What happens comes in bursts. Once the queue is empty it is left alone for a moment, so that what comes then is
+/// folded with one waking, and not with one for each event.
+const REST: Duration = Duration::from_millis(50);
 
 /// A terminal that is stuck in a write must not keep the program alive after a signal.
 const GRACE: Duration = Duration::from_millis(700);
@@ -74,10 +87,7 @@ pub async fn watch(
     let mut picture = Picture { policy, ..Picture::default() };
     let mut hands = Hands::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
-    let mut frame = interval(FRAME);
-    frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut drawn_at: Option<Instant> = None;
-    let mut dirty = true;
+    let mut rhythm = Rhythm::new();
     let mut open = true;
     while !picture.ui.quit {
         tokio::select! {
@@ -90,19 +100,15 @@ pub async fn watch(
                 if hands.serve(&mut picture.ui, &mut screen).is_err() {
                     return Ok(End::Quit);
                 }
-                dirty = true;
+                rhythm.draw_within(ANSWER);
             }
-            _ = frame.tick() => {
-                let late = drawn_at.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST);
-                if dirty || late {
-                    if picture.draw(&mut screen, &mut hands).is_err() {
-                        return Ok(End::Quit);
-                    }
-                    drawn_at = Some(Instant::now());
-                    dirty = false;
+            () = sleep_until(rhythm.due) => {
+                if picture.draw(&mut screen, &mut hands).is_err() {
+                    return Ok(End::Quit);
                 }
+                rhythm.drawn();
             }
-            count = events.recv_many(&mut batch, BATCH), if open => {
+            count = events.recv_many(&mut batch, BATCH), if open && rhythm.rest.is_none() => {
                 open = count > 0;
                 for event in batch.drain(..) {
                     picture.session.apply(&event);
@@ -110,11 +116,48 @@ pub async fn watch(
                         return Ok(End::Quit);
                     }
                 }
-                dirty = true;
+                rhythm.folded(count, picture.ui.interval);
             }
+            () = sleep_until(rhythm.rest.unwrap_or(rhythm.due)), if rhythm.rest.is_some() => rhythm.rest = None,
         }
     }
     Ok(End::Quit)
+}
+
+/// When the next picture is due, and until when events may wait.
+struct Rhythm {
+    begun: Instant,
+    drawn: Option<Instant>,
+    due: Instant,
+    rest: Option<Instant>,
+}
+
+impl Rhythm {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { begun: now, drawn: None, due: now, rest: None }
+    }
+
+    fn drawn(&mut self) {
+        let now = Instant::now();
+        self.drawn = Some(now);
+        self.due = now + FRAME_AT_LEAST;
+    }
+
+    /// There is something to be seen: so long after the last picture at the latest.
+    fn draw_within(&mut self, time: Duration) {
+        self.due = self.due.min(self.drawn.map_or(self.due, |it| it + time));
+    }
+
+    /// So many events were folded.
+    fn folded(&mut self, count: usize, interval: Option<Duration>) {
+        let now = Instant::now();
+        let is_beginning = now.duration_since(self.begun) < BEGINNING;
+        let pace = interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST);
+        self.draw_within(if is_beginning { FASTEST } else { pace });
+        // Where there is more, as of a history, it is not made to wait.
+        self.rest = (count < BATCH).then(|| now + REST);
+    }
 }
 
 /// What is shown, and what the user looks at.

@@ -2,22 +2,25 @@
 
 /// What is copied.
 mod clipboard;
+/// What the terminal writes with.
+mod pen;
+/// What is sent to it.
+mod writer;
 
 use crate::theme::ColorDepth;
 use crossterm::{
     cursor,
     event::{DisableBracketedPaste, EnableBracketedPaste},
-    execute, queue,
-    style::{Print, force_color_output},
-    terminal::{
-        BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
-        disable_raw_mode, enable_raw_mode,
-    },
+    execute,
+    style::Print,
+    terminal::{EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
-use ratatui::{Frame, Terminal, backend::CrosstermBackend};
+use ratatui::{Frame, Terminal, backend::Backend};
 use std::{
     env,
-    io::{self, BufWriter, IsTerminal, Stdout, Write},
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
     panic,
     sync::{
         Once,
@@ -25,9 +28,7 @@ use std::{
     },
     thread,
 };
-
-/// Room for a whole frame, so that each costs one write.
-const BUFFER: usize = 64 << 10;
+use writer::Writer;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
@@ -39,7 +40,7 @@ const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
 /// The terminal while it is ours. Dropping it gives it back.
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<Writer<File>>,
 }
 
 impl Screen {
@@ -49,15 +50,13 @@ impl Screen {
     /// When there is no terminal, or it does not take orders.
     pub fn take(mouse: bool) -> io::Result<Self> {
         restore_on_panic();
-        // Colours are the theme's business; crossterm's own NO_COLOR would lose bold and reverse with them.
-        force_color_output(true);
         enable_raw_mode()?;
         TAKEN.store(true, SeqCst);
         let out = || -> io::Result<_> {
-            let mut out = BufWriter::with_capacity(BUFFER, io::stdout());
             let mouse = if mouse { MOUSE } else { "" };
-            execute!(out, EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)?;
-            Terminal::new(CrosstermBackend::new(out))
+            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)?;
+            // Not through the buffer of standard output, which ends at each line.
+            Terminal::new(Writer::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
         };
         match out() {
             Ok(terminal) => Ok(Self { terminal }),
@@ -73,7 +72,7 @@ impl Screen {
     /// # Errors
     /// When the terminal is gone.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), Print(clipboard::sequence(text)))
+        self.terminal.backend_mut().send(&clipboard::sequence(text))
     }
 
     /// Forgets what the terminal shows, so that the next frame is drawn whole.
@@ -82,7 +81,7 @@ impl Screen {
     /// When the terminal is gone.
     pub fn redraw(&mut self) -> io::Result<()> {
         // Not `Terminal::clear`: it asks where the cursor is, and a terminal that does not answer costs two seconds.
-        queue!(self.terminal.backend_mut(), Clear(ClearType::All))?;
+        self.terminal.backend_mut().clear()?;
         self.terminal.swap_buffers();
         Ok(())
     }
@@ -92,7 +91,7 @@ impl Screen {
     /// # Errors
     /// When the terminal is gone.
     pub fn ring(&mut self) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), Print("\x07"))
+        self.terminal.backend_mut().send("\x07")
     }
 
     /// Asks the terminal for a notification (OSC 9), which those that have none leave out. The words are our own:
@@ -102,17 +101,15 @@ impl Screen {
     /// When the terminal is gone.
     pub fn notify(&mut self, words: &str) -> io::Result<()> {
         let plain: String = words.chars().filter(|it| it.is_ascii() && !it.is_ascii_control()).collect();
-        execute!(self.terminal.backend_mut(), Print(format_args!("\x1b]9;gpuwatch: {plain}\x1b\\")))
+        self.terminal.backend_mut().send(&format!("\x1b]9;gpuwatch: {plain}\x1b\\"))
     }
 
-    /// Draws a frame; the terminal shows it at once or not at all.
+    /// Draws a frame; the terminal shows it at once or not at all, and what has not changed is not sent.
     ///
     /// # Errors
     /// When the terminal is gone.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(draw)?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+        self.terminal.draw(draw).map(|_| ())
     }
 }
 

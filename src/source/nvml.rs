@@ -17,7 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    thread,
+    thread::{self, Thread},
     time::Duration,
 };
 use tokio::{
@@ -27,6 +27,9 @@ use tokio::{
 
 /// A call that takes longer is said to have stalled.
 const DEADLINE_US: u64 = 750_000;
+
+/// Between two looks at the call that is under way.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How the driver is asked.
 #[derive(Clone, Debug)]
@@ -56,28 +59,31 @@ impl Calls {
 }
 
 /// Ends the thread when the task is dropped.
-struct EndOnDrop(Arc<Calls>);
+struct EndOnDrop(Arc<Calls>, Thread);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end.store(true, SeqCst);
+        self.1.unpark();
     }
 }
 
 /// Starts the thread and watches that its calls come back.
 pub(super) async fn run(options: Options, pace: Receiver<Duration>, pids: Sender<Vec<u32>>, teller: Teller) {
-    let calls = EndOnDrop(Arc::new(Calls::default()));
-    let shared = Arc::clone(&calls.0);
-    let said = teller.clone();
+    let calls = Arc::new(Calls::default());
+    let (shared, said) = (Arc::clone(&calls), teller.clone());
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
         watch::run(&options, &pace, &shared, &pids, &said);
     });
-    if let Err(e) = spawned {
-        let why = Foreign::new(format!("no thread could be started to ask the driver: {e}"));
-        teller.tell(Fact::Driver(DriverState::Absent { why })).await;
-        return;
-    }
-    let mut look = interval(Duration::from_millis(250));
+    let calls = match spawned {
+        Ok(thread) => EndOnDrop(calls, thread.thread().clone()),
+        Err(e) => {
+            let why = Foreign::new(format!("no thread could be started to ask the driver: {e}"));
+            teller.tell(Fact::Driver(DriverState::Absent { why })).await;
+            return;
+        }
+    };
+    let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         look.tick().await;

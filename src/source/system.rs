@@ -5,7 +5,14 @@ use crate::{
     event::{Fact, ProcessInfo},
     text::Foreign,
 };
-use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
+    time::Duration,
+};
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},
@@ -119,9 +126,12 @@ pub(super) fn runs_since(pid: u32) -> Option<u64> {
 }
 
 fn state_and_start(pid: u32) -> Option<(char, u64)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold blanks and brackets, so fields are counted from the last bracket.
-    let (_, fields) = stat.rsplit_once(')')?;
+    // One read gets all of it: it is asked of every process, each second.
+    let mut stat = [0; 1024];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut stat).ok()?;
+    // The name may hold blanks and brackets, and any bytes, so fields are counted from the last bracket.
+    let fields = stat.get(..length)?.rsplit(|it| *it == b')').next()?;
+    let fields = std::str::from_utf8(fields).ok()?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))

@@ -21,6 +21,7 @@ mod harmless;
 mod jobs;
 mod keyboard;
 mod launch;
+mod light;
 mod mouse;
 mod namespaces;
 mod nvml;

@@ -67,7 +67,7 @@ impl Drop for Bench {
 }
 
 /// The simulated NVML, made once.
-fn libraries() -> &'static Path {
+pub(crate) fn libraries() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nvml-{}", std::process::id()));

@@ -131,9 +131,9 @@ impl Drop for Terminal {
     }
 }
 
-type Spawned = (TempDir, Box<dyn MasterPty + Send>, Box<dyn Child + Send + Sync>);
+pub(crate) type Spawned = (TempDir, Box<dyn MasterPty + Send>, Box<dyn Child + Send + Sync>);
 
-fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Spawned {
+pub(crate) fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Spawned {
     let home = tempfile::tempdir().unwrap();
     let pair =
         native_pty_system().openpty(PtySize { rows: size.0, cols: size.1, pixel_width: 0, pixel_height: 0 }).unwrap();

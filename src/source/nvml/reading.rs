@@ -38,17 +38,25 @@ pub(super) fn memory(device: &Device<'_>) -> Result<DeviceMemory, Trouble> {
     })
 }
 
-/// Everything that a device says of its work and warmth.
-pub(super) fn load(device: &Device<'_>) -> Load {
+/// What a device says of its work and warmth; what hardly moves is as it was.
+pub(super) fn load(device: &Device<'_>, before: &Load) -> Load {
     let utilization = device.utilization_rates().ok();
     Load {
         gpu_percent: utilization.as_ref().map(|it| it.gpu),
         memory_percent: utilization.as_ref().map(|it| it.memory),
         celsius: device.temperature(TemperatureSensor::Gpu).ok(),
         power_mw: device.power_usage().ok(),
+        ..*before
+    }
+}
+
+/// What hardly moves.
+pub(super) fn steady(device: &Device<'_>) -> Load {
+    Load {
         power_limit_mw: device.enforced_power_limit().ok(),
         fan_percent: device.fan_speed(0).ok(),
         ecc_errors: device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).ok(),
+        ..Load::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Calls, Options,
-    reading::{absence, compute, graphics, info, load, memory, merged},
+    reading::{absence, compute, graphics, info, load, memory, merged, steady},
     xid,
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
 };
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::atomic::Ordering::SeqCst,
     thread,
@@ -24,10 +25,13 @@ const SLOW_EVERY: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(60);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_secs(3);
-const NAP: Duration = Duration::from_millis(50);
 
-/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers: one reading in so many has them.
-const GRAPHICS_EVERY: u64 = 10;
+/// Each device is asked who it is at least this often; sooner when their number changes, or one has trouble.
+const NAMES_EVERY: Duration = Duration::from_secs(10);
+
+/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers, and limits, fans and error counts hardly
+/// move: one reading in so many has them, of one device after the other.
+const SLOWEST_EVERY: u64 = 10;
 
 /// Critical errors of one device that are told at one look.
 const ERRORS_MAX: usize = 4;
@@ -63,7 +67,9 @@ pub(super) fn run(
         let error = match found {
             Ok(nvml) => {
                 let listed = &mut listed;
-                let end = Watch { nvml: &nvml, pace, calls, pids, teller, listed, version: None }.run(&mut told);
+                let end =
+                    Watch { nvml: &nvml, pace, calls, pids, teller, listed, version: None, troubled: Cell::default() }
+                        .run(&mut told);
                 match end {
                     End::Wanted => {
                         // Shutting the library down may block like any call, and nobody waits for it.
@@ -96,6 +102,8 @@ struct Watch<'a> {
     /// What was said to be there; outlives a driver that went and came back.
     listed: &'a mut BTreeSet<DeviceId>,
     version: Option<Foreign>,
+    /// Whether a device has refused a figure since the devices were last asked who they are.
+    troubled: Cell<bool>,
 }
 
 /// One device, and when its slow readings are due.
@@ -104,7 +112,9 @@ struct Watched<'a> {
     info: DeviceInfo,
     slow_at: Instant,
     slow_readings: u64,
+    /// What is read more seldom: as it was.
     graphics: Vec<ProcessUse>,
+    load: Option<Load>,
     pids: Vec<u32>,
     /// Divided into MIG devices: its processes are theirs.
     is_divided: bool,
@@ -120,6 +130,7 @@ impl<'a> Watch<'a> {
         let mut list_at = Instant::now();
         let mut read_at: Option<Instant> = None;
         let mut is_up = false;
+        let mut named: Option<(u32, Instant)> = None;
         while !self.calls.end.load(SeqCst) {
             let now = Instant::now();
             if now >= list_at {
@@ -130,7 +141,11 @@ impl<'a> Watch<'a> {
                             self.up();
                             (is_up, *absent) = (true, None);
                         }
-                        self.list(count, &mut devices);
+                        let is_known = named.is_some_and(|(it, at)| it == count && now < at + NAMES_EVERY);
+                        if !is_known || self.troubled.replace(false) {
+                            named = Some((count, now));
+                            self.list(count, &mut devices);
+                        }
                     }
                     Err(error) => {
                         // What frees their events may block like any call.
@@ -144,11 +159,13 @@ impl<'a> Watch<'a> {
             if memory_due {
                 read_at = Some(now);
             }
+            // What is nearly due comes with what is: each time somebody has to wake up costs more than the readings.
+            let pass = self.interval().min(SLOW_EVERY);
             for watched in devices.values_mut() {
                 if memory_due && !self.memory(watched) {
                     return End::Wanted;
                 }
-                if now >= watched.slow_at {
+                if now + pass / 2 >= watched.slow_at {
                     watched.slow_at = now + SLOW_EVERY;
                     self.slow(watched);
                 }
@@ -159,10 +176,8 @@ impl<'a> Watch<'a> {
                 *it = all;
                 changed
             });
-            let slow_at = devices.values().map(|it| it.slow_at).min();
-            let memory_at = read_at.map_or(now, |it| it + self.interval());
-            // The list is looked at each second, so that another pace is never slept over.
-            nap_until(slow_at.unwrap_or(list_at).min(memory_at).min(list_at), self.calls);
+            // Not past a second, so that another pace is never slept over.
+            nap_until(now + pass, self.calls);
         }
         End::Wanted
     }
@@ -232,8 +247,9 @@ impl<'a> Watch<'a> {
         let watched = Watched {
             errors: self.errors_of(&device).filter(|_| info.parent.is_none()),
             slow_at: Instant::now() + count * STAGGER,
-            slow_readings: 0,
+            slow_readings: u64::from(count),
             graphics: Vec::new(),
+            load: None,
             pids: Vec::new(),
             device,
             info,
@@ -263,20 +279,27 @@ impl<'a> Watch<'a> {
     /// False when nobody listens any more.
     fn memory(&self, watched: &Watched<'a>) -> bool {
         let reading = self.call(|| memory(&watched.device));
+        self.troubled.set(self.troubled.get() || reading.is_err());
         self.teller.tell_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
     }
 
     fn slow(&self, watched: &mut Watched<'a>) {
         let device = watched.info.id.clone();
         self.tell_errors(watched);
-        self.processes(watched);
-        let load = self.call(|| load(&watched.device));
+        let is_slowest = watched.load.is_none() || watched.slow_readings.is_multiple_of(SLOWEST_EVERY);
+        watched.slow_readings += 1;
+        self.processes(watched, is_slowest);
+        if is_slowest {
+            watched.load = Some(self.call(|| steady(&watched.device)));
+        }
+        let before = watched.load.unwrap_or_default();
+        let load = self.call(|| load(&watched.device, &before));
         if load != Load::default() {
             self.teller.tell_blocking(Fact::Load { device, load });
         }
     }
 
-    fn processes(&self, watched: &mut Watched<'a>) {
+    fn processes(&self, watched: &mut Watched<'a>, is_slowest: bool) {
         let device = watched.info.id.clone();
         if watched.is_divided {
             watched.pids.clear();
@@ -284,11 +307,11 @@ impl<'a> Watch<'a> {
             self.teller.tell_blocking(Fact::Processes { device, reading });
             return;
         }
-        if watched.slow_readings.is_multiple_of(GRAPHICS_EVERY) {
+        if is_slowest {
             watched.graphics = self.call(|| graphics(&watched.device));
         }
-        watched.slow_readings += 1;
         let reading = self.call(|| compute(&watched.device)).map(|it| merged([&it, &watched.graphics]));
+        self.troubled.set(self.troubled.get() || reading.is_err());
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
         self.teller.tell_blocking(Fact::Processes { device, reading });
     }
@@ -313,6 +336,7 @@ fn nap_until(until: Instant, calls: &Calls) {
         if left.is_zero() {
             return;
         }
-        thread::sleep(left.min(NAP));
+        // Whoever says that it is the end unparks this thread.
+        thread::park_timeout(left);
     }
 }

@@ -1,0 +1,346 @@
+//! What a picture costs on the line: of what changed, the fewest bytes that say it, in one write, and nothing for nothing.
+//!
+//! ratatui hands over the cells that changed. What the terminal already does is not said again: its pen and the
+//! cursor's place are remembered from one picture to the next, and a blank needs no colour to write in.
+
+use super::pen::Pen;
+use ratatui::{
+    backend::{Backend, ClearType, WindowSize},
+    buffer::Cell,
+    layout::{Position, Size},
+    style::Color,
+};
+use rustix::{stdio::stdout, termios::tcgetwinsize};
+use std::io::{self, Write};
+
+/// Between these the terminal shows nothing, so that no half picture is seen (DEC private mode 2026).
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
+/// Blanks from which on it is shorter to erase than to write them.
+const ERASED: u16 = 9;
+
+/// The way to the terminal.
+pub(super) struct Writer<W> {
+    to: W,
+    /// What the picture comes to, until it is whole.
+    said: Vec<u8>,
+    pen: Pen,
+    /// Where the cursor is; `None` when the terminal alone knows. Behind the last column it waits, on terminals of every
+    /// kind: what takes it from there, to the left or below, is an order that means the same to all.
+    at: Option<Position>,
+    shows_cursor: Option<bool>,
+}
+
+/// Neighbours in a row that one pen writes.
+struct Run {
+    from: Position,
+    pen: Pen,
+    text: String,
+    /// Columns that it takes, as far as is known.
+    columns: Option<u16>,
+    /// Blanks that are waiting at its end.
+    blanks: u16,
+}
+
+impl<W: Write> Writer<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self { to, said: Vec::new(), pen: Pen::default(), at: None, shows_cursor: None }
+    }
+
+    /// Sends orders of the caller's at once. They must leave pen and cursor as they are.
+    pub(super) fn send(&mut self, orders: &str) -> io::Result<()> {
+        self.to.write_all(orders.as_bytes())?;
+        self.to.flush()
+    }
+
+    fn say(&mut self, words: std::fmt::Arguments) {
+        // A vector takes everything.
+        let _ = self.said.write_fmt(words);
+    }
+
+    /// Moves the cursor by the shortest order.
+    fn go(&mut self, to: Position) {
+        let Position { x, y } = to;
+        match self.at {
+            Some(at) if at == to => return,
+            Some(at) if at.y == y && x == 0 => self.said.push(b'\r'),
+            Some(at) if at.y == y && x == at.x + 1 => self.said.extend_from_slice(b"\x1b[C"),
+            Some(at) if at.y == y && x > at.x => self.say(format_args!("\x1b[{}C", x - at.x)),
+            Some(at) if at.y + 1 == y && x == 0 => self.said.extend_from_slice(b"\r\n"),
+            _ if x == 0 && y == 0 => self.said.extend_from_slice(b"\x1b[H"),
+            _ if x == 0 => self.say(format_args!("\x1b[{}H", y + 1)),
+            _ => self.say(format_args!("\x1b[{};{}H", y + 1, x + 1)),
+        }
+        self.at = Some(to);
+    }
+
+    fn run(&mut self, run: &Run) {
+        self.go(run.from);
+        self.pen.become_pen(run.pen, &mut self.said);
+        self.said.extend_from_slice(run.text.as_bytes());
+        self.advance(run.columns);
+        // What is erased gets the terminal's own background, on terminals of every kind, if that is wanted at all.
+        if run.blanks >= ERASED && run.pen.bg == Color::Reset {
+            self.say(format_args!("\x1b[{}X", run.blanks));
+        } else {
+            self.said.resize(self.said.len() + usize::from(run.blanks), b' ');
+            self.advance(Some(run.blanks));
+        }
+    }
+
+    fn advance(&mut self, by: Option<u16>) {
+        self.at = self.at.zip(by).map(|(at, by)| Position { x: at.x.saturating_add(by), ..at });
+    }
+}
+
+/// Cells as runs, from left to right and from top to bottom.
+fn runs<'a>(cells: impl Iterator<Item = (u16, u16, &'a Cell)>, pen: Pen) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (x, y, cell) in cells {
+        let here = Position { x, y };
+        let wanted = Pen::of(cell);
+        let is_blank = cell.symbol() == " " && !wanted.marks_blanks();
+        let last = runs.last_mut().filter(|it| it.end() == Some(here));
+        match last {
+            Some(run) if is_blank && run.pen.leaves_blanks_on(cell.bg) => run.blanks += 1,
+            Some(run) if !is_blank && run.pen == wanted && run.blanks < ERASED => run.write(cell.symbol()),
+            _ => {
+                let plain = if pen.leaves_blanks_on(cell.bg) { pen } else { Pen::blank(cell.bg) };
+                let pen = if is_blank { plain } else { wanted };
+                let mut run = Run { from: here, pen, text: String::new(), columns: Some(0), blanks: 0 };
+                if is_blank {
+                    run.blanks = 1;
+                } else {
+                    run.write(cell.symbol());
+                }
+                runs.push(run);
+            }
+        }
+    }
+    runs
+}
+
+impl Run {
+    fn end(&self) -> Option<Position> {
+        Some(Position { x: self.from.x.saturating_add(self.columns?).saturating_add(self.blanks), ..self.from })
+    }
+
+    fn write(&mut self, symbol: &str) {
+        self.text.extend(std::iter::repeat_n(' ', usize::from(self.blanks)));
+        self.text.push_str(symbol);
+        self.columns = self.columns.zip(width(symbol)).map(|(all, it)| all.saturating_add(self.blanks + it));
+        self.blanks = 0;
+    }
+}
+
+/// Columns that a symbol takes, where every terminal agrees.
+fn width(symbol: &str) -> Option<u16> {
+    let mut chars = symbol.chars();
+    let (Some(char), None) = (chars.next(), chars.next()) else { return None };
+    let is_narrow = matches!(char, ' '..='~' | '\u{a0}'..='\u{2ff}' | '\u{2010}'..='\u{2027}' | '\u{2190}'..='\u{22ff}')
+        || matches!(char, '\u{2500}'..='\u{25f7}' | '\u{2800}'..='\u{28ff}');
+    is_narrow.then_some(1)
+}
+
+impl<W: Write> Backend for Writer<W> {
+    type Error = io::Error;
+
+    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        let mut runs = runs(content, self.pen);
+        // Pen by pen, that in hand first: to change one costs more than to move the cursor, and nothing is seen before
+        // all of it is there.
+        let mut pens = vec![self.pen];
+        for run in &runs {
+            if !pens.contains(&run.pen) {
+                pens.push(run.pen);
+            }
+        }
+        runs.sort_by_key(|run| pens.iter().position(|it| *it == run.pen));
+        for run in &runs {
+            self.run(run);
+        }
+        Ok(())
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        if self.shows_cursor != Some(false) {
+            self.said.extend_from_slice(b"\x1b[?25l");
+            self.shows_cursor = Some(false);
+        }
+        Ok(())
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        if self.shows_cursor != Some(true) {
+            self.said.extend_from_slice(b"\x1b[?25h");
+            self.shows_cursor = Some(true);
+        }
+        Ok(())
+    }
+
+    /// As far as is known: a terminal is never asked, as one that does not answer costs seconds.
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        Ok(self.at.unwrap_or_default())
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.go(position.into());
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.clear_region(ClearType::All)
+    }
+
+    fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
+        self.pen.become_pen(Pen::default(), &mut self.said);
+        self.said.extend_from_slice(match clear_type {
+            ClearType::All => b"\x1b[2J",
+            ClearType::AfterCursor => b"\x1b[J",
+            ClearType::BeforeCursor => b"\x1b[1J",
+            ClearType::CurrentLine => b"\x1b[2K",
+            ClearType::UntilNewLine => b"\x1b[K",
+        });
+        // A terminal that was resized may have moved it.
+        self.at = None;
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        let size = tcgetwinsize(stdout())?;
+        Ok(Size { width: size.ws_col, height: size.ws_row })
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        Ok(WindowSize { columns_rows: self.size()?, pixels: Size::default() })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.said.is_empty() {
+            self.said.extend_from_slice(END);
+            let all = [BEGIN, &self.said].concat();
+            self.said.clear();
+            self.to.write_all(&all)?;
+        }
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use ratatui::{
+        buffer::Buffer,
+        layout::Rect,
+        style::{Modifier, Style},
+    };
+    use std::num::NonZeroU16;
+
+    const AREA: Rect = Rect { x: 0, y: 0, width: 24, height: 5 };
+
+    /// What is sent to get from one picture to the next.
+    fn sent(writer: &mut Writer<Vec<u8>>, before: &Buffer, after: &Buffer) -> Vec<u8> {
+        writer.draw(before.diff(after).into_iter()).unwrap();
+        writer.flush().unwrap();
+        std::mem::take(&mut writer.to)
+    }
+
+    fn terminal() -> vt100::Parser {
+        let [rows, columns] = [AREA.height, AREA.width].map(|it| NonZeroU16::new(it).unwrap());
+        vt100::Parser::new(rows, columns, 0)
+    }
+
+    fn assert_shows(terminal: &vt100::Parser, picture: &Buffer) {
+        let colour = |it| match it {
+            Color::Reset => vt100::Color::Default,
+            Color::Red => vt100::Color::Idx(1),
+            Color::White => vt100::Color::Idx(15),
+            Color::Indexed(number) => vt100::Color::Idx(number),
+            Color::Rgb(red, green, blue) => vt100::Color::Rgb(red, green, blue),
+            other => panic!("{other:?}"),
+        };
+        for (x, y) in (0..AREA.height).flat_map(|y| (0..AREA.width).map(move |x| (x, y))) {
+            let (wanted, shown) = (&picture[(x, y)], terminal.screen().cell(y, x).unwrap());
+            // What was never written is blank.
+            let text = if shown.contents().is_empty() { " " } else { shown.contents() };
+            let is_plain =
+                wanted.symbol() == " " && !wanted.modifier.intersects(Modifier::REVERSED | Modifier::UNDERLINED);
+            assert_eq!((text, shown.bgcolor()), (wanted.symbol(), colour(wanted.bg)), "{x} {y}");
+            assert!(is_plain || shown.fgcolor() == colour(wanted.fg), "{x} {y}");
+            let has = |it| wanted.modifier.contains(it);
+            assert!(
+                is_plain || (shown.bold(), shown.italic()) == (has(Modifier::BOLD), has(Modifier::ITALIC)),
+                "{x} {y}"
+            );
+            assert_eq!(shown.inverse(), has(Modifier::REVERSED), "{x} {y}");
+            assert_eq!(shown.underline(), has(Modifier::UNDERLINED), "{x} {y}");
+        }
+    }
+
+    fn style() -> impl Strategy<Value = Style> {
+        let colours = [Color::Reset, Color::Red, Color::White, Color::Indexed(99), Color::Rgb(1, 200, 3)];
+        let colour = || prop::sample::select(colours.to_vec());
+        let marks = [Modifier::BOLD, Modifier::ITALIC, Modifier::REVERSED, Modifier::UNDERLINED];
+        let modifier = prop::collection::vec(prop::sample::select(marks.to_vec()), 0..3);
+        (colour(), colour(), modifier).prop_map(|(fg, bg, modifier)| {
+            Style::new().fg(fg).bg(bg).add_modifier(modifier.into_iter().fold(Modifier::empty(), |all, it| all | it))
+        })
+    }
+
+    /// Some stretches of text, written over one another.
+    fn picture() -> impl Strategy<Value = Buffer> {
+        let words = prop::sample::select(vec!["              ", "full 42 %", "█▓▒░", "⣀⠤ ", "x", " ", "–é°"]);
+        let stretch = (0..AREA.width, 0..AREA.height, words, style());
+        prop::collection::vec(stretch, 0..24).prop_map(|stretches| {
+            let mut picture = Buffer::empty(AREA);
+            for (x, y, words, style) in stretches {
+                picture.set_string(x, y, words, style);
+            }
+            picture
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_terminal_shows_every_picture_as_it_was_drawn(pictures in prop::collection::vec(picture(), 1..6)) {
+            let (mut writer, mut terminal) = (Writer::new(Vec::new()), terminal());
+            let mut before = Buffer::empty(AREA);
+            for picture in pictures {
+                terminal.process(&sent(&mut writer, &before, &picture));
+                assert_shows(&terminal, &picture);
+                before = picture;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_as_short_as_it_can_be_and_nothing_for_nothing() {
+        let mut writer = Writer::new(Vec::new());
+        let blue = Style::new().fg(Color::Rgb(1, 2, 3));
+        let mut pictures = vec![Buffer::empty(AREA)];
+        for (x, y, words, style) in [
+            (0, 0, "used=1.25", blue),
+            (5, 0, "2.37", blue),
+            (0, 1, "7", blue.add_modifier(Modifier::BOLD)),
+            (0, 0, "                    ", Style::new()),
+        ] {
+            let mut next = pictures.last().unwrap().clone();
+            next.set_string(x, y, words, style);
+            pictures.push(next);
+        }
+        let mut said = |before: usize, after: usize| {
+            let bytes = String::from_utf8(sent(&mut writer, &pictures[before], &pictures[after])).unwrap();
+            bytes.replace('\u{1b}', "E")
+        };
+        assert_eq!(said(0, 1), "E[?2026hE[HE[38;2;1;2;3mused=1.25E[?2026l");
+        assert_eq!(said(1, 1), "");
+        assert_eq!(said(1, 2), "E[?2026hE[1;6H2E[C37E[?2026l");
+        assert_eq!(said(2, 3), "E[?2026h\r\nE[1m7E[?2026l");
+        assert_eq!(said(3, 4), "E[?2026hE[HE[9XE[?2026l");
+    }
+}

@@ -1,0 +1,280 @@
+//! What it costs to look: CPU, memory and bytes to the terminal, beside the programs that others look with.
+//!
+//! `GPUWATCH_BENCHMARK=full cargo test --release --test it light:: -- --nocapture` compares gpuwatch with nvtop,
+//! nvitop and gpustat on the same eight simulated devices and holds it to its targets.
+
+use crate::{
+    nvml::libraries,
+    peers,
+    pty::{PATIENCE, PROGRAM, spawn, until},
+};
+use ::simgpu::{Fault, Machine};
+use portable_pty::{Child, MasterPty};
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Child as Process, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const DEVICES: usize = 8;
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// The size of all the terminals.
+const SIZE: (u16, u16) = (50, 200);
+
+/// What the start of a program costs is not what watching costs.
+const SETTLING: Duration = Duration::from_secs(3);
+
+fn is_full() -> bool {
+    std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
+}
+
+/// A machine with eight devices, a process on each, and memory that moves on half of them ten times a second.
+struct Eight {
+    machine: Machine,
+    home: TempDir,
+    tenants: Vec<Process>,
+    end: Arc<AtomicBool>,
+    mover: Option<JoinHandle<()>>,
+}
+
+impl Eight {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let devices = ["NVIDIA H200:143771MiB:615MiB"; DEVICES].join(";");
+        let machine = Machine::new(&devices, &home.path().join("machine")).unwrap();
+        let tenant = |device: usize| {
+            let mut shell = Command::new("/bin/sh");
+            let tenant = shell.args(["-c", "read end"]).stdin(Stdio::piped()).spawn().unwrap();
+            machine.occupy(device, tenant.id(), (10 + 10 * device as u64) * GIB).unwrap();
+            tenant
+        };
+        let tenants: Vec<Process> = (0..DEVICES).map(tenant).collect();
+        let end = Arc::new(AtomicBool::new(false));
+        let (ended, moved, pids) =
+            (Arc::clone(&end), machine.clone(), tenants.iter().map(Process::id).collect::<Vec<_>>());
+        let wave = thread::spawn(move || {
+            for moment in 0_u64.. {
+                if ended.load(Relaxed) {
+                    return;
+                }
+                for (device, pid) in pids.iter().enumerate().step_by(2) {
+                    let more = moment * (device as u64 + 3) * 64 % 8192;
+                    moved.occupy(device, *pid, (10 + 10 * device as u64) * GIB + more * MIB).unwrap();
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Self { machine, home, tenants, end, mover: Some(wave) }
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut all: Vec<(&str, String)> = self
+            .machine
+            .environment(libraries())
+            .into_iter()
+            .map(|(name, value)| (name, value.into_string().unwrap()))
+            .collect();
+        all.push(("GPUWATCH_NVML_PATH", libraries().join("libnvidia-ml.so.1").to_str().unwrap().to_owned()));
+        all.push(("GPUWATCH_SOCKET_DIR", self.home.path().join("sockets").to_str().unwrap().to_owned()));
+        all
+    }
+}
+
+impl Drop for Eight {
+    fn drop(&mut self) {
+        self.end.store(true, Relaxed);
+        self.mover.take().map(JoinHandle::join);
+        for tenant in &mut self.tenants {
+            let _ = tenant.kill();
+            let _ = tenant.wait();
+        }
+    }
+}
+
+/// A program in a terminal that only counts what comes.
+struct Meter {
+    child: Box<dyn Child + Send + Sync>,
+    came: Arc<Mutex<Came>>,
+    _master: Box<dyn MasterPty + Send>,
+    _home: TempDir,
+}
+
+struct Came {
+    bytes: Vec<u8>,
+    first: Option<Instant>,
+    /// When the first whole picture was there.
+    frame: Option<Instant>,
+}
+
+/// What ends a picture of gpuwatch.
+const PICTURE: &[u8] = b"\x1b[?2026l";
+
+impl Meter {
+    fn start(program: &str, arguments: &[String], environment: &[(&str, String)]) -> Self {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let (home, master, child) = spawn(SIZE, program, &arguments, &environment);
+        let mut reader = master.try_clone_reader().unwrap();
+        let came = Arc::new(Mutex::new(Came { bytes: Vec::new(), first: None, frame: None }));
+        let shared = Arc::clone(&came);
+        thread::spawn(move || {
+            let mut buffer = [0; 16384];
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                let now = Instant::now();
+                let mut came = shared.lock().unwrap();
+                came.first.get_or_insert(now);
+                came.bytes.extend_from_slice(&buffer[..read]);
+                if came.frame.is_none() && came.bytes.windows(PICTURE.len()).any(|it| it == PICTURE) {
+                    came.frame = Some(now);
+                }
+            }
+        });
+        Self { child, came, _master: master, _home: home }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.process_id().unwrap()
+    }
+
+    fn bytes(&self) -> usize {
+        self.came.lock().unwrap().bytes.len()
+    }
+
+    /// Nanoseconds on a processor, of all its threads.
+    fn cpu_ns(&self) -> u64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let spent = threads.flatten().filter_map(|it| fs::read_to_string(it.path().join("schedstat")).ok());
+        spent.map(|it| it.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
+    fn peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    fn measure(&self, time: Duration) -> Cost {
+        thread::sleep(SETTLING);
+        let (cpu, bytes, begun) = (self.cpu_ns(), self.bytes(), Instant::now());
+        thread::sleep(time);
+        let seconds = begun.elapsed().as_secs_f64();
+        Cost {
+            seconds,
+            cpu_s: (self.cpu_ns() - cpu) as f64 / 1e9,
+            peak_mib: self.peak_kib() as f64 / 1024.0,
+            bytes_per_s: (self.bytes() - bytes) as f64 / seconds,
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Cost {
+    seconds: f64,
+    cpu_s: f64,
+    peak_mib: f64,
+    bytes_per_s: f64,
+}
+
+impl Cost {
+    fn percent(&self) -> f64 {
+        self.cpu_s / self.seconds * 100.0
+    }
+
+    fn line(&self, name: &str) -> String {
+        format!(
+            "{name:<28} {:>8.3} s CPU in {:.0} s = {:>6.2} % {:>8.1} MiB {:>9.0} bytes/s",
+            self.cpu_s,
+            self.seconds,
+            self.percent(),
+            self.peak_mib,
+            self.bytes_per_s
+        )
+    }
+}
+
+/// What shows eight devices so often, in milliseconds.
+fn contenders(every_ms: u32) -> Vec<(String, Option<&'static Path>, Vec<String>)> {
+    let words = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let seconds = f64::from(every_ms) / 1000.0;
+    // nvitop is never faster than that.
+    let slower = seconds.max(0.25);
+    vec![
+        ("nvtop".to_owned(), peers::nvtop(), words(&["-d", &(every_ms / 100).to_string()])),
+        (
+            if slower > seconds { format!("nvitop (each {slower} s)") } else { "nvitop".to_owned() },
+            peers::python(),
+            words(&["-m", "nvitop", "--interval", &slower.to_string()]),
+        ),
+        ("gpustat".to_owned(), peers::python(), words(&["-m", "gpustat", "-i", &seconds.to_string()])),
+    ]
+}
+
+#[test]
+fn the_same_devices_are_watched_for_less_than_others_do() {
+    let eight = Eight::new();
+    let environment = eight.environment();
+    let full = is_full();
+    for (every_ms, most_percent) in if full { vec![(1000, 0.0), (100, 0.0)] } else { vec![(100, 60.0)] } {
+        let time = Duration::from_secs(if full { 20 } else { 2 });
+        println!("eight devices, a reading each {every_ms} ms, a terminal of 200×50:");
+        let arguments = ["--interval".to_owned(), format!("{every_ms}ms")];
+        let own = Meter::start(PROGRAM, &arguments, &environment).measure(time);
+        println!("{}", own.line("gpuwatch"));
+        if !full {
+            assert!(own.percent() <= most_percent, "{:.2} %", own.percent());
+            assert!(own.peak_mib <= 32.0, "{:.1} MiB", own.peak_mib);
+            assert!((1.0..40_000.0).contains(&own.bytes_per_s), "{:.0} bytes a second", own.bytes_per_s);
+            continue;
+        }
+        assert!(own.peak_mib <= 12.0, "{:.1} MiB", own.peak_mib);
+        for (name, program, arguments) in contenders(every_ms) {
+            let Some(program) = program.and_then(Path::to_str) else {
+                println!("{name:<28} skipped: it cannot be had here");
+                continue;
+            };
+            let cost = Meter::start(program, &arguments, &environment).measure(time);
+            println!("{}", cost.line(&name));
+            if name == "nvtop" {
+                assert!(own.cpu_s <= cost.cpu_s, "{:.3} s against {:.3} s of nvtop", own.cpu_s, cost.cpu_s);
+                assert!(own.bytes_per_s <= cost.bytes_per_s / 2.0, "half of {:.0} bytes/s", cost.bytes_per_s);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_picture_waits_for_nobody() {
+    let eight = Eight::new();
+    let stall = Fault::Line("stall=5 nvmlInit_v2".into());
+    for faults in [&[][..], &[stall]] {
+        eight.machine.set_faults(faults).unwrap();
+        let environment = eight.environment();
+        let mut best = (Duration::MAX, Duration::MAX);
+        for _ in 0..if is_full() { 20 } else { 3 } {
+            let begun = Instant::now();
+            let meter = Meter::start(PROGRAM, &[], &environment);
+            assert!(until(PATIENCE, || meter.came.lock().unwrap().frame.is_some()), "no picture");
+            let came = meter.came.lock().unwrap();
+            best = (best.0.min(came.first.unwrap() - begun), best.1.min(came.frame.unwrap() - begun));
+        }
+        println!("{faults:?}: the first byte after {:?}, the first picture after {:?}", best.0, best.1);
+        let most = Duration::from_millis(if is_full() { 30 } else { 2000 });
+        assert!(best.0 <= most && best.1 <= most.max(Duration::from_millis(100)), "{best:?}");
+    }
+}
