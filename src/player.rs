@@ -6,7 +6,7 @@ use crate::{
     keys,
     live::{self, End},
     replay::{
-        Progress, Replay,
+        Progress, Replay, cache,
         glimpse::{LONG, glimpse},
         tape::Tape,
     },
@@ -102,11 +102,16 @@ fn load(tape: Tape) -> io::Result<Receiver<Said>> {
 }
 
 fn read(tape: Tape, tell: &Sender<Said>) {
+    let cache = cache::directory();
+    if let Some(replay) = cache.as_deref().and_then(|it| Replay::kept(&tape, it)) {
+        let _ = tell.blocking_send(Said::Loaded(Box::new(replay)));
+        return;
+    }
     if let Some(session) = glimpse(&tape, LONG) {
         let _ = tell.blocking_send(Said::Glimpse(Box::new(session)));
     }
     let mut told = Instant::now();
-    let replay = Replay::load(tape, |read, session| {
+    let replay = Replay::load(tape, cache.as_deref(), |read, session| {
         if told.elapsed() >= FRAME && tell.try_send(Said::Read(read, Box::new(session.clone()))).is_ok() {
             told = Instant::now();
         }

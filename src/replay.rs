@@ -18,15 +18,27 @@ pub mod glimpse;
 /// Files as one stream of events.
 pub mod tape;
 
+/// What was read of long recordings, for the next time.
+pub mod cache;
+
+/// Sessions on the way, for quick seeks.
+mod shelf;
+
 use crate::{
     event::{Event, Fact},
     recording::Fault,
     session::Session,
     units::Stamp,
 };
+use cache::{Cache, unkept};
 use index::{Folded, Index, Moment};
 use playhead::Playhead;
+use shelf::{Shelf, Slot, Stop};
+use std::{io, path::Path, sync::mpsc::sync_channel, thread};
 use tape::{Cursor, Ending, Tape};
+
+/// Stops that may wait to be set down while reading goes on.
+const STOPS_WAITING: usize = 2;
 
 /// What a key asks of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,15 +120,35 @@ pub struct Replay {
     pub head: Playhead,
     folded: Folded,
     cursor: Cursor,
+    /// `None` where there is no file to be had for it: then a seek backward begins at the beginning.
+    shelf: Option<Shelf>,
 }
 
 impl Replay {
-    /// Reads the whole tape once and stands at its end. `tell` hears now and then how many bytes were read and
-    /// what is known by then.
-    pub fn load(tape: Tape, tell: impl FnMut(u64, &Session)) -> Self {
-        let (index, folded, cursor) = Index::build(&tape, tell);
+    /// At the end of a long tape that this program read before, from what the cache directory has of it.
+    pub fn kept(tape: &Tape, cache: &Path) -> Option<Self> {
+        let (index, shelf) = Cache::of(tape, cache)?.find()?;
+        let end = shelf.last()?;
+        Some(Self::new(tape.clone(), index, end.cursor(tape), end.folded, Some(shelf)))
+    }
+
+    /// Reads the whole tape once and stands at its end. `tell` hears now and then how many bytes were read and what is
+    /// known by then; what was read of a long one is kept in the cache directory.
+    pub fn load(tape: Tape, cache: Option<&Path>, tell: impl FnMut(u64, &Session)) -> Self {
+        let cache = cache.and_then(|it| Cache::of(&tape, it));
+        let file = cache.as_ref().and_then(|it| it.begin().ok()).map_or_else(unkept, Ok);
+        let mut shelf = file.ok().map(Shelf::new);
+        let (index, folded, cursor) = read(&tape, &mut shelf, tell);
+        if let Some((cache, shelf)) = cache.zip(shelf.as_mut()) {
+            // Without it the tape is read again the next time.
+            let _ = cache.keep(&index, shelf);
+        }
+        Self::new(tape, index, cursor, folded, shelf)
+    }
+
+    fn new(tape: Tape, index: Index, cursor: Cursor, folded: Folded, shelf: Option<Shelf>) -> Self {
         let head = Playhead::new(index.from, index.to);
-        Self { tape, index, head, folded, cursor }
+        Self { tape, index, head, folded, cursor, shelf }
     }
 
     /// What was known then.
@@ -197,7 +229,7 @@ impl Replay {
 
     /// Goes to a time: everything up to it has happened, and its second has come.
     pub fn seek(&mut self, at: Stamp) {
-        self.restore(at < self.head.at, |it| it.session.now <= at);
+        self.restore(at < self.head.at, |it| it.now <= at);
         self.fold_by(at);
         self.head.at = at;
     }
@@ -251,13 +283,36 @@ impl Replay {
     }
 
     /// Takes up the last session kept before a place, where that is the shorter way.
-    fn restore(&mut self, backward: bool, is_before: impl Fn(&Folded) -> bool) {
-        let Some(checkpoint) = self.index.before(is_before) else { return };
-        if backward || checkpoint.folded.place > self.folded.place {
-            self.folded = checkpoint.folded.clone();
-            self.cursor = self.tape.resume(&checkpoint.bookmark);
+    fn restore(&mut self, backward: bool, is_before: impl Fn(&Slot) -> bool) {
+        let kept = self.shelf.as_ref().and_then(|shelf| Some((shelf, shelf.before(is_before)?)));
+        if !backward && kept.is_none_or(|(_, slot)| slot.place <= self.folded.place) {
+            return;
         }
+        let stop = kept.map_or_else(Stop::default, |(shelf, slot)| shelf.take(slot));
+        self.cursor = stop.cursor(&self.tape);
+        self.folded = stop.folded;
     }
+}
+
+/// Reads a tape to its end and sets the stops down meanwhile, on a thread of its own.
+fn read(tape: &Tape, shelf: &mut Option<Shelf>, tell: impl FnMut(u64, &Session)) -> (Index, Folded, Cursor) {
+    let (put, stops) = sync_channel::<Stop>(STOPS_WAITING);
+    thread::scope(move |scope| {
+        let shelf = shelf.as_mut();
+        let set_down = move || -> io::Result<()> {
+            let Some(shelf) = shelf else { return Ok(()) };
+            stops.iter().try_for_each(|it| shelf.put(&it))
+        };
+        let written = thread::Builder::new().name("stops".into()).spawn_scoped(scope, set_down);
+        // The thread ends with the sender, which ends with the reading.
+        let put = put;
+        Index::build(tape, tell, move |folded, cursor| {
+            // Where nobody sets them down any more, seeks take longer.
+            if written.as_ref().is_ok_and(|it| !it.is_finished()) {
+                let _ = put.send(Stop::new(folded, cursor));
+            }
+        })
+    })
 }
 
 fn after<'a>(mut moments: impl Iterator<Item = &'a Moment>, place: u64) -> Option<u64> {

@@ -41,7 +41,7 @@ impl Report {
         let mut timeline = Timeline::default();
         let limits = Limits { fail_on, ..Limits::default() };
         let verdict = check_with(tape, &limits, policy, |event, session| timeline.apply(event, session));
-        let (index, _, _) = Index::build(tape, |_, _| ());
+        let (index, _, _) = Index::build(tape, |_, _| (), |_, _| ());
         let unix_us = tape.unix_us(index.from);
         Self { verdict, timeline, index, unix_us }
     }

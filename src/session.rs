@@ -31,6 +31,7 @@ use device::{Device, Reading};
 use history::Latest;
 use oom::Tenancy;
 use process::{Life, OnDevice, Others, Process};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Devices kept at most.
@@ -46,7 +47,7 @@ pub const PEOPLE: usize = 4096;
 pub const NOTICES: usize = 32;
 
 /// Everything that is known.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The time of the latest event.
     pub now: Stamp,
@@ -65,7 +66,7 @@ pub struct Session {
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnd {
     /// When.
     pub at: Stamp,

@@ -1,10 +1,12 @@
 //! A value over a rising axis (steps, µs), kept whole in bounded memory at a growing stride.
 
+use serde::{Deserialize, Serialize};
+
 /// Buckets kept at most; when they run out, neighbours are merged and the stride doubles.
 pub const BUCKETS: usize = 256;
 
 /// The lowest and highest value of one stretch of the axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Last place on the axis that a value came from.
     pub x: u64,
@@ -17,7 +19,7 @@ pub struct Bucket {
 }
 
 /// A bounded curve. Bucket `i` covers the places with equal `x / stride`; a stretch without values has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Curve {
     buckets: Vec<Bucket>,
     stride: u64,

@@ -1,9 +1,10 @@
 //! A span of growth: raised once, kept up to date while it lasts, resolved when it ended.
 
 use crate::units::Stamp;
+use serde::{Deserialize, Serialize};
 
 /// What may grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// Live allocations of the framework's allocator.
     Allocated,
@@ -37,7 +38,7 @@ impl Resource {
 }
 
 /// What growth is measured over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Axis {
     /// Steps of the job.
     #[default]
@@ -47,7 +48,7 @@ pub enum Axis {
 }
 
 /// A span of growth of one resource.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
     /// What grows.
     pub resource: Resource,
@@ -74,7 +75,7 @@ pub struct Episode {
 }
 
 /// The end of a span of growth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     /// The step at which it was seen to have ended.
     pub step: u64,
@@ -85,7 +86,7 @@ pub struct Resolved {
 }
 
 /// In which way growth ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// It rose no more.
     Plateau,

@@ -22,11 +22,12 @@ use crate::{
     units::Stamp,
 };
 use episodes::Episodes;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use watch::{Verdict, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Steps completed, at the boundary of a step; `None` between steps.
     pub step: Option<u64>,
@@ -49,7 +50,7 @@ pub struct Observation {
 }
 
 /// What was seen so far, and what was found in it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     axis: Option<Axis>,
     began: Stamp,

@@ -4,6 +4,7 @@
 //! before doubles what the next time needs.
 
 use crate::units::Stamp;
+use serde::{Deserialize, Serialize};
 
 /// Spells remembered; the oldest goes first.
 pub const SPELLS: usize = 4;
@@ -12,7 +13,7 @@ pub const SPELLS: usize = 4;
 const DOUBLINGS: u32 = 6;
 
 /// Where a measure lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// Where the condition holds.
     High,
@@ -36,7 +37,7 @@ impl Level {
 }
 
 /// How many observations decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patience {
     /// At the high level without one at the low level, before it is raised for the first time.
     pub on: u32,
@@ -45,7 +46,7 @@ pub struct Patience {
 }
 
 /// A time in which the condition held.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spell {
     /// The step of the first observation at the high level.
     pub since_step: u64,
@@ -60,7 +61,7 @@ pub struct Spell {
 }
 
 /// A condition.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latch {
     held: u32,
     since: u64,

@@ -7,9 +7,10 @@ use super::{
     evidence::{Evidence, Unit},
 };
 pub use account::{Blocks, Tenant};
+use serde::{Deserialize, Serialize};
 
 /// The figures of one failed allocation, bytes; `None` is not said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomFigures {
     /// What was asked for.
     pub tried: Option<u64>,

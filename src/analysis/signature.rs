@@ -9,6 +9,7 @@ use super::{
     growth::Growth,
 };
 use crate::{event::wire::Counters, units::Stamp};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Latest rows kept one by one.
@@ -27,7 +28,7 @@ const STRETCHES: usize = 24;
 pub const SMALLEST_BLOCK: u64 = 512;
 
 /// The counters of a run: the latest rows one by one, the whole at a growing stride. Bounded.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trail {
     recent: VecDeque<Row>,
     whole: Vec<Row>,
@@ -36,14 +37,14 @@ pub struct Trail {
 }
 
 /// The signature of an episode that ended, as it was then: later rows are too coarse to tell it again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Settled {
     episode: (Resource, u64),
     signature: Signature,
 }
 
 /// The counters at one place of the axis.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Row {
     step: u64,
     at: Stamp,
@@ -51,7 +52,7 @@ struct Row {
 }
 
 /// How the counters moved over a span: each slope per step, robust against noise; `None` is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
     /// Steps between its first and its last row.
     pub steps: u64,

@@ -6,6 +6,7 @@ use super::{
     latch::{Latch, Level, Patience, Spell},
 };
 use crate::{event::wire::Counters, units::Stamp};
+use serde::{Deserialize, Serialize};
 
 /// Observations before what is nearly always so is told.
 const LASTING: Patience = Patience { on: 50, off: 100 };
@@ -43,7 +44,7 @@ const FADING: f64 = 0.05;
 const A_SEGMENT: f64 = 0.9;
 
 /// What was seen at the end of a step; without steps, at a tick.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Steps done, or seconds for a job without.
     pub step: u64,
@@ -62,7 +63,7 @@ pub struct Seen {
 }
 
 /// What was seen so far, and what was found in it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Strain {
     fragmentation: Latch,
     pressure: Latch,
@@ -77,7 +78,7 @@ pub struct Strain {
     seen: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Last {
     step: u64,
     retries: Option<u64>,

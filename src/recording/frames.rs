@@ -1,5 +1,6 @@
 //! The text of a recording, and where in the file each byte of it stands: zstd frames, or plain lines.
 
+use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
@@ -10,7 +11,7 @@ const WINDOW_LOG_MAX: u32 = 27;
 const CHUNK: usize = 64 << 10;
 
 /// A place between two lines that reading can go on from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Where in the file the frame begins; in a plain file, any byte before the place.
     pub offset: u64,

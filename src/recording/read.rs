@@ -5,11 +5,12 @@ use super::{
     frames::{Place, Text},
 };
 use gpuwatch_probe::wire::LINE_MAX;
+use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 use thiserror::Error;
 
 /// Why reading ended before the end.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, Serialize, Deserialize)]
 pub enum Fault {
     /// The file stops inside a line or a frame: its writer was killed, or is still writing.
     #[error("the file is cut after line {lines}: everything before was read")]
@@ -45,6 +46,7 @@ pub enum Fault {
     },
     /// The file could not be read.
     #[error("cannot read the recording: {0}")]
+    #[serde(skip)]
     Io(#[from] io::Error),
 }
 

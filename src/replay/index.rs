@@ -1,6 +1,6 @@
-//! What a tape holds: how long it is, what happened when, and sessions on the way for quick seeks.
+//! What a tape holds: how long it is, and what happened when.
 
-use super::tape::{Bookmark, Cursor, Ending, Tape};
+use super::tape::{Cursor, Ending, Tape};
 use crate::{
     event::{
         Event, Fact, Line,
@@ -10,12 +10,13 @@ use crate::{
     text::Foreign,
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 
-/// Sessions kept at most: what a seek costs is what lies between two of them.
-pub const CHECKPOINTS: usize = 24;
+/// Sessions on the way, about so many: what a seek costs is what lies between two of them.
+const STOPS: u64 = 400;
 
-/// Events between two sessions of a short tape.
-const SPACING: u64 = 512;
+/// Events between two of them at least: a short tape is read faster than a session is set down.
+const STOP_EVERY: u64 = 512;
 
 /// Moments kept of each kind; the oldest go first.
 pub const MOMENTS: usize = 1024;
@@ -24,7 +25,7 @@ pub const MOMENTS: usize = 1024;
 const TELL_EVERY: u64 = 2048;
 
 /// What is known after so many events.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Folded {
     /// The fold.
     pub session: Session,
@@ -76,7 +77,7 @@ fn ends_probe(event: &Event) -> bool {
 }
 
 /// Something worth a jump.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// Events up to it, itself among them.
     pub place: u64,
@@ -87,7 +88,7 @@ pub struct Moment {
 }
 
 /// What a tape holds.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Index {
     /// How many events.
     pub events: u64,
@@ -101,35 +102,26 @@ pub struct Index {
     pub troubles: Latest<Moment, MOMENTS>,
     /// How the files end, in the tape's order.
     pub endings: Vec<Ending>,
-    checkpoints: Vec<Checkpoint>,
-    spacing: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Checkpoint {
-    pub(super) folded: Folded,
-    pub(super) bookmark: Bookmark,
 }
 
 impl Index {
-    /// Reads the whole tape once. `tell` hears now and then how many bytes were read and what is known by then.
-    /// Gives also the last state, and the tape read to its end.
-    pub fn build(tape: &Tape, mut tell: impl FnMut(u64, &Session)) -> (Self, Folded, Cursor) {
+    /// Reads the whole tape once. `tell` hears now and then how many bytes were read and what is known by then,
+    /// `stop` what a seek may begin at: evenly spread places, the end among them. Gives also the last state, and the
+    /// tape read to its end.
+    pub fn build(
+        tape: &Tape,
+        mut tell: impl FnMut(u64, &Session),
+        mut stop: impl FnMut(&Folded, &Cursor),
+    ) -> (Self, Folded, Cursor) {
         let mut cursor = tape.play();
         let mut folded = Folded::default();
-        let mut index = Self {
-            events: 0,
-            from: Stamp(0),
-            to: Stamp(0),
-            marks: Latest::default(),
-            troubles: Latest::default(),
-            endings: Vec::new(),
-            checkpoints: Vec::new(),
-            spacing: SPACING,
-        };
+        let mut index = Self::default();
+        let mut stopped = 0;
         loop {
-            if folded.place.is_multiple_of(index.spacing) {
-                index.keep(Checkpoint { folded: folded.clone(), bookmark: cursor.bookmark() });
+            let is_due = || folded.place - stopped >= spacing(folded.place, cursor.read(), tape.bytes());
+            if folded.place.is_multiple_of(STOP_EVERY) && (folded.place == 0 || is_due()) {
+                stop(&folded, &cursor);
+                stopped = folded.place;
             }
             let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) else { break };
             folded.apply(&event);
@@ -138,25 +130,10 @@ impl Index {
                 tell(cursor.read(), &folded.session);
             }
         }
+        stop(&folded, &cursor);
         index.events = folded.place;
         index.endings = cursor.endings();
         (index, folded, cursor)
-    }
-
-    /// The last session kept at or before a place, or a time.
-    pub(super) fn before(&self, is_before: impl Fn(&Folded) -> bool) -> Option<&Checkpoint> {
-        let after = self.checkpoints.partition_point(|it| is_before(&it.folded));
-        self.checkpoints.get(after.checked_sub(1)?)
-    }
-
-    /// Every second one goes when there are too many: they stay evenly spaced.
-    fn keep(&mut self, checkpoint: Checkpoint) {
-        self.checkpoints.push(checkpoint);
-        if self.checkpoints.len() > CHECKPOINTS {
-            self.spacing *= 2;
-            let spacing = self.spacing;
-            self.checkpoints.retain(|it| it.folded.place.is_multiple_of(spacing));
-        }
     }
 
     fn note(&mut self, event: &Event, at: Stamp, folded: &Folded) {
@@ -188,4 +165,10 @@ impl Index {
             _ => {}
         }
     }
+}
+
+/// Events from stop to stop, where so many stood in `read` of `bytes`.
+fn spacing(events: u64, read: u64, bytes: u64) -> u64 {
+    let all = u128::from(events) * u128::from(bytes) / u128::from(read.max(1));
+    u64::try_from(all).unwrap_or(u64::MAX).div_ceil(STOPS)
 }

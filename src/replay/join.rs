@@ -5,6 +5,7 @@ use crate::{
     text::Foreign,
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A living process, whoever records it: its host, its number there, its socket.
@@ -14,7 +15,7 @@ type Identity = (Foreign, Option<u32>, Foreign);
 type Local = (usize, ProbeId);
 
 /// The probes of all files, and which file tells of each: the first that found it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Join {
     told_by: BTreeMap<Identity, Local>,
     /// The number among all; `None` for what another file tells.

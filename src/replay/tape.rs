@@ -1,12 +1,16 @@
 //! The events of one or several files as one stream, in the order of time; reading goes on from any bookmark.
 
-use super::join::{Join, shifted};
+use super::{
+    cache::Identity,
+    join::{Join, shifted},
+};
 use crate::{
     event::Event,
     recording::{Closed, Entry, Fault, Header, Place, Reader},
     text::Foreign,
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
     io::{self, Read},
@@ -39,7 +43,7 @@ pub struct Track {
 }
 
 /// How a file ends.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Ending {
     /// In good order.
     Closed(Closed),
@@ -56,7 +60,6 @@ impl Track {
         Ok(Self { name, bytes, header, file: Arc::new(file), shift_us: 0 })
     }
 
-    /// µs of Unix time at stamp 0.
     /// At most so many bytes from a place of the file on.
     pub(super) fn read_from(&self, offset: u64, most: u64, into: &mut Vec<u8>) -> io::Result<usize> {
         From { file: Arc::clone(&self.file), offset }.take(most).read_to_end(into)
@@ -68,6 +71,12 @@ impl Track {
         Reader::resume(from, place).is_ok_and(|mut it| matches!(it.next(), Some(Ok(_))))
     }
 
+    /// Which file it is, and as of when.
+    pub(super) fn identity(&self) -> io::Result<Identity> {
+        Identity::of(&self.file)
+    }
+
+    /// µs of Unix time at stamp 0.
     fn epoch(&self) -> Option<i64> {
         let header = self.header.as_ref()?;
         i64::try_from(i128::from(header.started_unix_us) - i128::from(header.monotonic_us)).ok()
@@ -125,7 +134,7 @@ impl Tape {
 }
 
 /// A place between two events of a tape.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bookmark {
     marks: Vec<Mark>,
     join: Option<Join>,
@@ -139,7 +148,7 @@ impl Bookmark {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Mark {
     /// `None` is the beginning.
     place: Option<Place>,

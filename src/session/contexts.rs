@@ -9,19 +9,20 @@ use crate::{
     event::{DeviceId, ProcessUse},
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Readings of the driver's list before a context is told, which is then not one on a device that is about to be trained
 /// on, and before it is taken to be gone.
 const LISTED: Patience = Patience { on: 5, off: 10 };
 
 /// Those of one process, as many at most as it may have devices.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contexts {
     all: Vec<Context>,
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Context {
     /// On which device.
     pub device: DeviceId,

@@ -6,12 +6,13 @@ use crate::{
     text::Foreign,
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// One bucket of a device's history, in µs.
 const HISTORY_STRIDE_US: u64 = 1_000_000;
 
 /// A reading and when it was taken.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading<T> {
     /// When.
     pub at: Stamp,
@@ -20,7 +21,7 @@ pub struct Reading<T> {
 }
 
 /// A device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its UUID, or a made-up name where a probe gave none.
     pub id: DeviceId,

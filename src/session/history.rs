@@ -1,9 +1,10 @@
 //! The latest of something, bounded, with a count of what had to go.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The latest `N` of something.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latest<T, const N: usize> {
     kept: VecDeque<T>,
     gone: u64,

@@ -5,12 +5,13 @@ use crate::{
     event::wire::{Counters, GROUPS_MAX, Oom},
     units::Bytes,
 };
+use serde::{Deserialize, Serialize};
 
 /// Other processes kept per error.
 const TENANTS: usize = 16;
 
 /// An allocation that failed for good.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutOfMemory {
     /// What the probe said.
     pub said: Oom,

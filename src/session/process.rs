@@ -21,6 +21,7 @@ use crate::{
     text::Foreign,
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 
 /// Marks kept per probe.
 pub const MARKS: usize = 64;
@@ -32,7 +33,7 @@ pub const OOMS: usize = 16;
 pub const DEVICES: usize = 16;
 
 /// A probed process.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// The probe's number.
     pub probe: ProbeId,
@@ -62,7 +63,7 @@ pub struct Process {
 }
 
 /// Where a probe is in its life.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
     /// Found; it has not said hello yet.
     Found,
@@ -92,7 +93,7 @@ pub enum Life {
 }
 
 /// What the other probed processes say, for one of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Others {
     /// What they reserved on its device, where it is to speak for the device.
     pub(super) beside: Option<u64>,
@@ -101,14 +102,14 @@ pub(super) struct Others {
 }
 
 /// What a process says of itself that its samples do not repeat.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Settings {
     total: Option<u64>,
     expandable: bool,
 }
 
 /// A process on one of its devices.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OnDevice {
     /// The process's own number for the device.
     pub ordinal: u32,

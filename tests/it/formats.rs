@@ -102,7 +102,7 @@ fn a_recording_of_format_1_has_the_figures_that_it_always_had() {
 #[test]
 fn a_recording_of_format_1_is_replayed_judged_listed_and_exported() {
     let path = fixture();
-    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().tape, |_, _| {});
+    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().tape, None, |_, _| {});
     let step = replay.session().processes[0].devices[0].step;
     assert_eq!((step, replay.troubles_of_files()), (Some(180), Vec::new()));
     assert_eq!((replay.index.marks.iter().count(), replay.index.troubles.iter().count()), (3, 3));

@@ -1,5 +1,8 @@
 //! A replay has the session that live had, at every place and time, and opens whatever a file may hold.
 
+/// What is kept of long ones.
+mod kept;
+
 use crate::{
     pty::{PATIENCE, Terminal, until},
     story::usual,
@@ -18,6 +21,7 @@ use gpuwatch::{
 use std::{
     fs,
     io::Write,
+    ops::Range,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -69,12 +73,18 @@ pub(crate) fn file(dir: &Path, name: &str, lines: &[String], frame: usize, kille
 /// The usual story, then ranks that step five times a second, with a mark now and then.
 fn events(seconds: u64, ranks: u32) -> Vec<Event> {
     let story = usual();
-    let from = story.now;
+    let from = Stamp(story.now);
     let mut events = story.events;
     events.retain(|it| it.fact != Fact::Second);
-    // Steps go on from where the story's end.
-    for step in FIRST..FIRST + seconds * 5 {
-        let at = from + (step - FIRST) * SECOND / 5;
+    events.extend(steps(0..seconds * 5, ranks, from));
+    events
+}
+
+/// Steps that go on from where the story's end.
+fn steps(steps: Range<u64>, ranks: u32, from: Stamp) -> Vec<Event> {
+    let mut events = Vec::new();
+    for step in steps.map(|it| it + FIRST) {
+        let at = from.0 + (step - FIRST) * SECOND / 5;
         for rank in 0..ranks {
             let at_us = at + u64::from(rank) * 1000;
             let line = |line| Event {
@@ -108,7 +118,7 @@ fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Session {
 }
 
 fn load(paths: &[PathBuf]) -> Replay {
-    Replay::load(find(paths).unwrap().tape, |_, _| {})
+    Replay::load(find(paths).unwrap().tape, None, |_, _| {})
 }
 
 #[test]
@@ -212,7 +222,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
     for cut in 0..bytes.len() {
         fs::write(&path, &bytes[..cut]).unwrap();
         let Ok(found) = find(std::slice::from_ref(&path)) else { continue };
-        let replay = Replay::load(found.tape, |_, _| {});
+        let replay = Replay::load(found.tape, None, |_, _| {});
         assert!(!replay.troubles_of_files().is_empty(), "a cut at {cut} is not said");
         let places = usize::try_from(replay.index.events).unwrap();
         assert!(*replay.session() == fold(events.iter().take(places)), "cut at {cut}");
@@ -222,7 +232,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
         bad[place] ^= 0x55;
         fs::write(&path, &bad).unwrap();
         if let Ok(found) = find(std::slice::from_ref(&path)) {
-            let mut replay = Replay::load(found.tape, |_, _| {});
+            let mut replay = Replay::load(found.tape, None, |_, _| {});
             replay.update(Command::Start);
             replay.update(Command::End);
         }
@@ -284,27 +294,4 @@ fn a_replay_in_a_terminal_opens_at_the_end_seeks_and_quits() {
     terminal.shows("play, or pause");
     terminal.press("?q");
     assert_eq!(terminal.ends(PATIENCE), 0);
-}
-
-/// An hour of eight ranks at five steps a second, its writer killed.
-#[test]
-fn an_hour_of_eight_ranks_is_opened_and_sought_in() {
-    let dir = tempfile::tempdir().unwrap();
-    let full = std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full");
-    let path = file(dir.path(), "a.jsonl.zst", &lines(&events(if full { 3600 } else { 120 }, 8)), 12_000, true);
-    let begun = Instant::now();
-    let mut replay = load(std::slice::from_ref(&path));
-    let opened = begun.elapsed();
-    let mut slowest = std::time::Duration::ZERO;
-    for share in (0..100).map(|it| it * 37 % 100) {
-        let at = replay.index.from.0 + replay.index.to.since(replay.index.from) * share / 100;
-        let begun = Instant::now();
-        replay.seek(Stamp(at));
-        slowest = slowest.max(begun.elapsed());
-    }
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find(|it| it.starts_with("VmHWM")).unwrap();
-    let bytes = fs::metadata(&path).unwrap().len();
-    println!("{} events, {bytes} bytes: opened in {opened:?}, slowest seek {slowest:?}, {peak}", replay.index.events);
-    assert!(replay.index.events > 4000);
 }

@@ -6,6 +6,7 @@
 //! kept makes them at a constant rate, and gives nothing back in between.
 
 use super::moves::Moves;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Rises remembered.
@@ -24,7 +25,7 @@ const BIGGEST: f64 = 0.5;
 const EIGHTHS: u32 = 5;
 
 /// What is asked of a run beyond its shape.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bar {
     /// Rises that make a run.
     pub(super) rises: usize,
@@ -39,7 +40,7 @@ pub(super) struct Bar {
 }
 
 /// The lowest value of a stretch of the axis.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
     /// First place.
     pub(super) from: u64,
@@ -52,7 +53,7 @@ pub(super) struct Block {
 }
 
 /// A new high.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Rise {
     /// The first place after the block before it.
     since: u64,
@@ -65,7 +66,7 @@ struct Rise {
 }
 
 /// A run that is growth.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     /// Where it began.
     pub(super) since: u64,
@@ -80,7 +81,7 @@ pub(super) struct Run {
 }
 
 /// New highs of one series.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Climb {
     last: Option<Block>,
     rose: bool,
@@ -210,7 +211,7 @@ fn chance(count: usize, expected: f64) -> f64 {
 }
 
 /// The highest of the later half of a series at least; older ones are forgotten.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Fading {
     current: Option<f64>,
     previous: Option<f64>,

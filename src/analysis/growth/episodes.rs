@@ -5,13 +5,14 @@ use crate::{
     analysis::episode::{Axis, End, Episode, Resolved, Resource},
     units::Stamp,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Episodes remembered; the oldest that was resolved goes first.
 pub const EPISODES: usize = 64;
 
 /// Bounded history.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Episodes {
     kept: VecDeque<Episode>,
     forgotten: u64,

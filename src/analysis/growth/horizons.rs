@@ -4,6 +4,7 @@
 //! sawteeth vanish at some horizon, whatever their period. Work per sample is two blocks on average.
 
 use super::climb::{Bar, Block, Climb, Run};
+use serde::{Deserialize, Serialize};
 
 /// Horizons kept: the last one spans 2^20 samples.
 const HORIZONS: usize = 21;
@@ -12,14 +13,14 @@ const HORIZONS: usize = 21;
 const FURTHER: f64 = 4.0;
 
 /// A series at every horizon.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Horizons {
     levels: Vec<Level>,
     samples: u64,
     fresh: usize,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Level {
     climb: Climb,
     waiting: Option<Block>,

@@ -1,7 +1,9 @@
 //! A straight line through points, one at a time: slope and how sure it is.
 
+use serde::{Deserialize, Serialize};
+
 /// Least squares with running means (Welford 1962), in constant memory.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Line {
     count: f64,
     mean_x: f64,

@@ -1,5 +1,7 @@
 //! Ups and downs from block to block, and how far they would carry a series that has no aim.
 
+use serde::{Deserialize, Serialize};
+
 /// Blocks that have to be seen before anything is said.
 const FEW: f64 = 16.0;
 
@@ -13,7 +15,7 @@ const SURE: f64 = 2.25;
 const MEMORY: f64 = 4096.0;
 
 /// What the moves were like.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Moves {
     blocks: f64,
     rises: f64,

@@ -4,6 +4,8 @@
 //! what was kept in between. Of the quotients of byte and block differences those recur, the others scatter;
 //! the most frequent is found in constant memory (space-saving, Metwally, Agrawal and El Abbadi 2005).
 
+use serde::{Deserialize, Serialize};
+
 /// Quotients counted at once.
 const KEPT: usize = 64;
 
@@ -14,12 +16,12 @@ pub(super) const NEAR: usize = 4;
 const ENOUGH: u64 = 4;
 
 /// The most frequent bytes per block.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PerBlock {
     kept: Vec<Quotient>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Quotient {
     value: f64,
     count: u64,

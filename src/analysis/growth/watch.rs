@@ -7,6 +7,7 @@ use super::{
     per_block::{NEAR, PerBlock},
 };
 use crate::analysis::episode::{Axis, End, Resource};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Samples before any is looked at: the first steps make what the whole run keeps.
@@ -39,7 +40,7 @@ const DISAGREE: f64 = 4.0;
 /// Allocators round every block up to this at least.
 const LEAST_BLOCK: f64 = 512.0;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Point {
     at: u64,
     bytes: f64,
@@ -47,7 +48,7 @@ struct Point {
 }
 
 /// What a watch has to say after a sample.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Verdict {
     Raised(Figures),
     Lasts(Figures),
@@ -55,7 +56,7 @@ pub(super) enum Verdict {
 }
 
 /// The figures of growth that lasts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) since: u64,
     pub(super) per_step: f64,
@@ -65,7 +66,7 @@ pub(super) struct Figures {
 }
 
 /// One resource.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Watch {
     resource: Resource,
     axis: Axis,
@@ -202,7 +203,7 @@ impl Watch {
 }
 
 /// Growth that lasts, followed at the horizon at which it was found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Alert {
     by_blocks: bool,
     level: usize,

@@ -2,12 +2,13 @@
 
 use super::OomFigures;
 use crate::{text::Foreign, units::Bytes};
+use serde::{Deserialize, Serialize};
 
 /// Sizes and processes that are told one by one.
 const TOLD: usize = 4;
 
 /// Another process on the device, as it was when the request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Its number.
     pub pid: u32,

@@ -1,6 +1,7 @@
 //! Lasting rises of the count of live blocks, one at a time: what each leaves behind, and in what kind of step.
 
 use super::{Row, SMALLEST_BLOCK, median};
+use serde::{Deserialize, Serialize};
 
 /// Share of all gains that has to last for one rise to be one event: elsewhere the count breathes, and a rise of its
 /// floor is what chance made of several.
@@ -13,7 +14,7 @@ const LONGER: f64 = 1.5;
 const ENOUGH: usize = 3;
 
 /// Lasting rises of the count of live blocks, between rows that follow each other step by step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rises {
     /// How many.
     pub count: u64,

@@ -1,0 +1,165 @@
+//! What was read of long recordings, kept in the user's cache: opened again, they are there at once.
+//!
+//! Only this very program takes up what it has set down, and only of the very files that it read: all else is as if
+//! there were nothing, and is read anew. Nothing is lost with the cache.
+//!
+//! ```text
+//! stop | stop | … | contents | where the contents begin, u64 | MAGIC
+//! ```
+
+use super::{
+    glimpse::LONG,
+    index::Index,
+    shelf::{Piece, Shelf, Slot, read},
+    tape::Tape,
+};
+use etcetera::{BaseStrategy, choose_base_strategy};
+use rustix::{
+    fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, linkat, memfd_create, open},
+    io::Errno,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    env,
+    fs::{self, DirBuilder, File},
+    hash::{DefaultHasher, Hash, Hasher},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+const MAGIC: [u8; 8] = *b"gpuwread";
+
+/// Bytes behind the contents.
+const TAIL: u64 = 16;
+
+/// What every one's name ends in.
+const ENDING: &str = ".read";
+
+/// Bytes that all of them may hold together; the oldest go first.
+const BYTES_MAX: u64 = 512 << 20;
+
+/// Which file, and as of when: another one, or the same after a change, is not equal to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    place: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// When nothing can be learnt of it.
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let it = file.metadata()?;
+        Ok(Self { place: (it.dev(), it.ino()), bytes: it.len(), changed: (it.mtime(), it.mtime_nsec()) })
+    }
+}
+
+/// The program and the files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Key(Vec<Identity>);
+
+/// The user's: `$XDG_CACHE_HOME/gpuwatch/replay`; `None` without a home directory.
+pub fn directory() -> Option<PathBuf> {
+    Some(choose_base_strategy().ok()?.cache_dir().join("gpuwatch").join("replay"))
+}
+
+/// What stands behind the stops.
+type Contents = (Key, Index, Vec<Slot>);
+
+/// Where what was read of one tape stands, or will.
+pub(super) struct Cache {
+    directory: PathBuf,
+    key: Key,
+}
+
+impl Cache {
+    /// In a directory; `None` for a tape that is read in no time, and where it cannot be said which program this is.
+    pub(super) fn of(tape: &Tape, directory: &Path) -> Option<Self> {
+        if tape.bytes() < LONG {
+            return None;
+        }
+        let program = File::open(env::current_exe().ok()?).and_then(|it| Identity::of(&it)).ok()?;
+        let files = tape.tracks.iter().map(|it| it.identity().ok()).collect::<Option<Vec<_>>>()?;
+        Some(Self { directory: directory.to_owned(), key: Key(std::iter::once(program).chain(files).collect()) })
+    }
+
+    fn path(&self) -> PathBuf {
+        let mut hasher = DefaultHasher::new();
+        self.key.hash(&mut hasher);
+        self.directory.join(format!("{:016x}{ENDING}", hasher.finish()))
+    }
+
+    /// What was kept of the tape.
+    pub(super) fn find(&self) -> Option<(Index, Shelf)> {
+        let kept = File::open(self.path()).ok()?;
+        let end = kept.metadata().ok()?.len().checked_sub(TAIL)?;
+        let (mut begins, mut magic) = ([0; 8], [0; 8]);
+        kept.read_exact_at(&mut begins, end).ok()?;
+        kept.read_exact_at(&mut magic, end + 8).ok()?;
+        let offset = u64::from_le_bytes(begins);
+        let contents = Piece { offset, bytes: end.checked_sub(offset)? };
+        let (key, index, slots): Contents = read(&kept, contents).ok()?;
+        (magic == MAGIC && key == self.key).then(|| (index, Shelf::filled(kept, slots)))
+    }
+
+    /// A file without a name in the directory: if this program dies now, nothing stays behind.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub(super) fn begin(&self) -> io::Result<File> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        Ok(File::from(open(&self.directory, flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    /// Ends the file with what else was learnt, and gives it its name.
+    ///
+    /// # Errors
+    /// When the file cannot be written or named; then nothing is kept, and nothing else is amiss.
+    pub(super) fn keep(&self, index: &Index, stops: &mut Shelf) -> io::Result<()> {
+        let piece = stops.write_contents(&self.key, index)?;
+        stops.append(&piece.offset.to_le_bytes())?;
+        stops.append(&MAGIC)?;
+        self.prune();
+        let name = format!("/proc/self/fd/{}", stops.file().as_raw_fd());
+        match linkat(CWD, name, CWD, self.path(), AtFlags::SYMLINK_FOLLOW) {
+            // Another viewer was faster.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Removes the oldest until all of them are within bounds.
+    fn prune(&self) {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let ours = entries.filter(|it| it.file_name().to_string_lossy().ends_with(ENDING));
+        let mut all: Vec<(SystemTime, u64, PathBuf)> = ours
+            .filter_map(|it| {
+                let metadata = it.metadata().ok()?;
+                Some((metadata.modified().ok()?, metadata.len(), it.path()))
+            })
+            .collect();
+        all.sort();
+        let mut bytes: u64 = all.iter().map(|it| it.1).sum();
+        for (_, size, path) in all {
+            if bytes <= BYTES_MAX {
+                break;
+            }
+            // Whoever has it open keeps it.
+            bytes = bytes.saturating_sub(fs::remove_file(path).map_or(0, |()| size));
+        }
+    }
+}
+
+/// A file in memory, where there is no cache.
+pub(super) fn unkept() -> io::Result<File> {
+    Ok(File::from(memfd_create("replay", MemfdFlags::CLOEXEC)?))
+}
