@@ -6,6 +6,7 @@
 
 use super::history::Latest;
 use crate::{event::wire::Counters, units::Stamp};
+use serde::{Deserialize, Serialize};
 
 /// Stretches kept of the whole run, at most.
 pub const COLUMNS: usize = 512;
@@ -42,7 +43,7 @@ impl Level {
 }
 
 /// The levels of one instant in bytes, each as far as known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
     bytes: [u64; LEVELS],
     known: u8,
@@ -83,7 +84,7 @@ const fn bit(level: Level) -> u8 {
 }
 
 /// A stretch of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
     /// When its last sample was taken.
     pub at: Stamp,
@@ -97,7 +98,7 @@ pub struct Column {
     pub last: Levels,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Point {
     at: Stamp,
     step: Option<u64>,
@@ -105,7 +106,7 @@ struct Point {
 }
 
 /// A run, since the latest restart of its count of steps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     columns: Vec<Column>,
     stride_us: u64,

@@ -167,7 +167,9 @@ fn day(dir: &Path, seconds: u64) -> PathBuf {
         for part in lines.chunks(12_000) {
             let mut encoder = zstd::Encoder::new(&mut out, 3).unwrap();
             encoder.include_checksum(true).unwrap();
-            part.iter().for_each(|it| encoder.write_all(it.as_bytes()).unwrap());
+            for line in part {
+                encoder.write_all(line.as_bytes()).unwrap();
+            }
             encoder.finish().unwrap();
         }
     };
