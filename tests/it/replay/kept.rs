@@ -21,7 +21,7 @@ fn tape(path: &Path) -> Tape {
 
 /// A recording that is long enough to be kept.
 fn long(dir: &Path) -> PathBuf {
-    let path = file(dir, "a.jsonl.zst", &lines(&events(1500, 8)), 12_000, true);
+    let path = file(dir, "a.jsonl.zst", &lines(&events(600, 8)), 12_000, true);
     assert!(fs::metadata(&path).unwrap().len() > 1 << 20, "{:?}", fs::metadata(&path));
     path
 }
