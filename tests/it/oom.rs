@@ -139,7 +139,7 @@ fn who_else_was_on_the_device_is_told_everywhere() {
     assert!(oom["blocks"].as_array().is_some_and(|it| !it.is_empty()), "{oom:#}");
 
     let tape = find(&[it.recording()]).unwrap().tape;
-    let replay = Replay::load(tape, |_, _| {});
+    let replay = Replay::load(tape, None, |_, _| {});
     let replayed = findings(replay.session()).all;
     let alert = replayed.iter().find(|it| it.kind == Kind::Oom).unwrap();
     assert_eq!(alert.account.join("\n"), words, "a replay tells the same");
