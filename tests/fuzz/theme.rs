@@ -1,0 +1,20 @@
+//! Any text as a theme: it has a style for every role, or one line says what is missing.
+
+#![no_main]
+
+use gpuwatch::theme::{ROLES, Theme};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match Theme::parse("fuzz", text) {
+        Ok(theme) => {
+            for (_, role) in ROLES {
+                let _ = theme.style(role);
+            }
+        }
+        Err(why) => {
+            let words = why.to_string();
+            assert!(!words.is_empty() && !words.contains(|it: char| it.is_control()), "{words:?}");
+        }
+    }
+});
