@@ -75,6 +75,8 @@ impl Hands {
             Input::Paste(text) if ui.filter.typing => {
                 text.chars().for_each(|it| ui.update(Command::Type(it), session));
             }
+            // What the terminal cut off and shows again is not what was drawn there, also where it is as large as before.
+            Input::Resize(..) => ui.request = Some(Request::Redraw),
             _ => {}
         }
     }

@@ -197,13 +197,17 @@ impl Theme {
         }
         self.depth = depth;
         self.background = self.background.map(|it| colour::at(it, depth));
+        if depth <= ColorDepth::Ansi16 {
+            // The shade of a selected row is one that sixteen colours do not have.
+            let mut selected = self.style(Role::Selected).add_modifier(Modifier::REVERSED);
+            (selected.fg, selected.bg) = (None, None);
+            self.styles.insert(Role::Selected, selected);
+        }
         if depth == ColorDepth::None {
             self.coloured = false;
-            // Without colours, weight and reversal have to say it.
-            for (role, modifier) in [(Role::Selected, Modifier::REVERSED), (Role::Bad, Modifier::BOLD)] {
-                let style = self.style(role);
-                self.styles.insert(role, style.add_modifier(modifier));
-            }
+            // Without colours, weight has to say it.
+            let bad = self.style(Role::Bad).add_modifier(Modifier::BOLD);
+            self.styles.insert(Role::Bad, bad);
         }
         self
     }

@@ -46,8 +46,40 @@ pub fn shown(colour: Color) -> Option<[u8; 3]> {
     }
 }
 
-fn ansi(rgb: [u8; 3]) -> Color {
-    ANSI.iter().min_by_key(|(_, it)| distance(*it, rgb)).map_or(Color::Reset, |(colour, _)| *colour)
+/// Colours with less than this between their channels are greys.
+const GREY: u8 = 36;
+
+/// From this brightness on, a colour is one of the light eight.
+const LIGHT: u8 = 210;
+
+/// The one of the sixteen with the same hue: by distance, most colours that are meant to be looked at for long, and so are
+/// pale, would be greys. The hues are not cut evenly, as names of colours are not.
+fn ansi([r, g, b]: [u8; 3]) -> Color {
+    let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+    if most - least < GREY {
+        return match most {
+            0..48 => Color::Black,
+            48..150 => Color::DarkGray,
+            150..225 => Color::Gray,
+            _ => Color::White,
+        };
+    }
+    let [r, g, b] = [r, g, b].map(i32::from);
+    let span = i32::from(most - least);
+    let hue = match i32::from(most) {
+        it if it == r => (60 * (g - b) / span).rem_euclid(360),
+        it if it == g => 120 + 60 * (b - r) / span,
+        _ => 240 + 60 * (r - g) / span,
+    };
+    let (plain, light) = match hue {
+        20..75 => (Color::Yellow, Color::LightYellow),
+        75..160 => (Color::Green, Color::LightGreen),
+        160..200 => (Color::Cyan, Color::LightCyan),
+        200..245 => (Color::Blue, Color::LightBlue),
+        245..330 => (Color::Magenta, Color::LightMagenta),
+        _ => (Color::Red, Color::LightRed),
+    };
+    if most >= LIGHT { light } else { plain }
 }
 
 /// The nearest of the cube and of the grey ramp; the first sixteen vary from terminal to terminal.
@@ -81,6 +113,9 @@ mod tests {
         assert_eq!(at(Color::Rgb(128, 128, 128), ColorDepth::Ansi256), Color::Indexed(244));
         assert_eq!(at(Color::Rgb(250, 20, 20), ColorDepth::Ansi16), Color::LightRed);
         assert_eq!(at(Color::Indexed(196), ColorDepth::Ansi16), Color::LightRed);
+        assert_eq!(at(Color::Rgb(232, 150, 95), ColorDepth::Ansi16), Color::LightYellow);
+        assert_eq!(at(Color::Rgb(93, 74, 168), ColorDepth::Ansi16), Color::Magenta);
+        assert_eq!(at(Color::Rgb(125, 132, 143), ColorDepth::Ansi16), Color::DarkGray);
         assert_eq!(at(Color::Red, ColorDepth::Ansi256), Color::Red);
         assert_eq!(at(Color::Red, ColorDepth::None), Color::Reset);
     }

@@ -67,9 +67,14 @@ impl Ui {
     }
 
     fn copy(&mut self, session: &Session) {
-        let command = || self.chosen(session).map(|it| it.command(session)).filter(|it| !it.is_empty());
+        let command = || self.meant(session).map(|it| it.command(session)).filter(|it| !it.is_empty());
         let device = || Some(Foreign::new(&session.devices.get(self.selected(session))?.id.0).to_string());
-        match if self.focus == Focus::Processes { command() } else { device() } {
+        let of_process = match self.screen {
+            Screen::Overview => self.focus == Focus::Processes,
+            Screen::Process | Screen::Timeline => true,
+            Screen::Device | Screen::Alerts => false,
+        };
+        match if of_process { command() } else { device() } {
             Some(text) => self.request = Some(Request::Copy(text)),
             None => self.say("nothing is selected that could be copied"),
         }

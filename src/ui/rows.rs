@@ -1,6 +1,6 @@
 //! The rows of the process list: what the filter lets through, in the order that was asked for.
 
-use super::{Focus, Ui};
+use super::{Focus, Screen, Ui};
 use crate::{
     event::{DeviceId, ProbeId, ProcessUse},
     session::{
@@ -128,6 +128,17 @@ impl Ui {
     pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
         let rows = self.rows(session);
         rows.get(self.place(&rows)).and_then(Row::probed).or_else(|| rows.iter().find_map(Row::probed))
+    }
+
+    /// The row that is seen to be meant: the selected one where the list has the arrows, the process of a screen that
+    /// shows one; elsewhere the only one there is.
+    pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
+        if matches!(self.screen, Screen::Process | Screen::Timeline) {
+            return self.process(session).map(|(process, on)| Row::Probed(process, on));
+        }
+        let is_seen = self.screen == Screen::Overview && self.focus == Focus::Processes;
+        let rows = self.rows(session);
+        rows.get(self.place(&rows)).copied().filter(|_| is_seen || rows.len() == 1)
     }
 
     /// The process after or before the selected one, on whichever device it is.

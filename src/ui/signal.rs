@@ -1,6 +1,6 @@
 //! The menu of signals, and the question before one is sent. What is sent, and how, is not decided here.
 
-use super::{Command, Request, Ui, rows::Row};
+use super::{Command, Focus, Request, Screen, Ui, rows::Row};
 use crate::{session::Session, text::Foreign};
 
 /// A signal that the menu offers.
@@ -72,8 +72,15 @@ impl Ui {
             self.say(why);
             return;
         }
-        let subject = match self.chosen(session) {
-            None => Err("no process is listed that could be signalled"),
+        let subject = match self.meant(session) {
+            None if self.rows(session).is_empty() => Err("no process is listed that could be signalled"),
+            None => {
+                // Nobody is signalled who was not seen to be selected.
+                if self.screen == Screen::Overview {
+                    self.focus = Focus::Processes;
+                }
+                Err("select the process first, in the list of the overview")
+            }
             Some(Row::Probed(process, _)) if !process.is_alive() => Err("the process has ended"),
             Some(Row::Probed(process, _)) => process
                 .pid

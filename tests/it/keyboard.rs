@@ -217,6 +217,28 @@ fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
     assert_eq!((only_read.request, only_read.word.as_deref()), (None, Some("not from here")));
 }
 
+/// Where it is not seen which row is selected, none is meant.
+#[test]
+fn nobody_is_signalled_who_was_not_seen_to_be_selected() {
+    let session = usual().session();
+    let mut ui = Ui::default();
+    ui.update(Command::Signal, &session);
+    assert_eq!((ui.request.take(), ui.focus), (None, Focus::Processes));
+    ui.update(Command::Last, &session);
+    ui.update(Command::Signal, &session);
+    let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    assert_eq!((subject.pid, subject.vouched), (977, false));
+    // The run that is shown is of another process than the selected row.
+    ui.update(Command::Timeline, &session);
+    ui.update(Command::Signal, &session);
+    assert!(matches!(ui.request.take(), Some(Request::Hold(it)) if it.pid == 4242));
+    ui.update(Command::Copy, &session);
+    assert_eq!(ui.request.take(), Some(Request::Copy("python train.py --rank".to_owned())));
+    ui.update(Command::Alerts, &session);
+    ui.update(Command::Signal, &session);
+    assert_eq!(ui.request, None);
+}
+
 /// Small terminals, too: the question and what it is about come before frame and menu.
 #[test]
 fn menu_and_question_are_drawn_at_every_size() {

@@ -303,8 +303,9 @@ fn what_is_explained_is_explained_to_the_end() {
 
 #[test]
 fn without_colours_the_selected_row_is_still_seen() {
-    for name in theme::names() {
-        let theme = theme(name).at(ColorDepth::None);
+    let depths = [ColorDepth::None, ColorDepth::Ansi16];
+    for (name, depth) in theme::names().flat_map(|name| depths.map(|depth| (name, depth))) {
+        let theme = theme(name).at(depth);
         let drawn = picture(&usual().session(), &Ui::default(), &theme, 80, 24);
         let reversed = |y: u16| {
             let is_reversed = |x: u16| drawn.cell((x, y)).is_some_and(|it| it.modifier.contains(Modifier::REVERSED));

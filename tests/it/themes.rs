@@ -115,6 +115,25 @@ fn the_rungs_are_told_apart_by_eyes_that_do_not_tell_red_from_green() {
     }
 }
 
+/// With however few colours: what is drawn by the same sign beside one another has a colour of its own.
+#[test]
+fn owners_are_told_apart_with_sixteen_colours_too() {
+    for theme in theme::names().filter_map(Theme::builtin).filter(|it| it.coloured) {
+        for depth in [ColorDepth::Ansi16, ColorDepth::Ansi256, ColorDepth::TrueColor] {
+            let theme = theme.clone().at(depth);
+            let full = ["wanted", "non_torch", "others", "driver"];
+            let colours: Vec<Color> = ROLES
+                .iter()
+                .filter(|(name, _)| full.contains(name))
+                .filter_map(|(_, role)| theme.style(*role).fg)
+                .collect();
+            for (place, one) in colours.iter().enumerate() {
+                assert!(!colours[..place].contains(one), "{} at {depth:?}: {colours:?}", theme.name());
+            }
+        }
+    }
+}
+
 /// The figures behind the test are those of the standards.
 #[test]
 fn the_measures_measure() {
