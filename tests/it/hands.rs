@@ -205,7 +205,7 @@ fn click(terminal: &mut Terminal, words: &str) {
 #[test]
 fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
     let mut terminal = Terminal::start(&["demo"], &[]);
-    terminal.shows("rank 0");
+    terminal.shows("4 devices  4 probes");
     click(&mut terminal, "   2 ");
     terminal.shows("memory of GPU 2");
     click(&mut terminal, "? help");
@@ -216,7 +216,7 @@ fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
     click(&mut terminal, "q quit");
     assert_eq!(terminal.ends(PATIENCE), 0);
     let without = Terminal::start(&["demo", "--no-mouse"], &[]);
-    without.shows("rank 0");
+    without.shows("4 probes");
     assert!(!without.has_mouse());
     quits(without);
 }

@@ -87,6 +87,16 @@ impl Terminal {
         self.seen.lock().unwrap().parser.screen().alternate_screen()
     }
 
+    /// The colours of everything that is seen.
+    pub(crate) fn inks(&self) -> Vec<vt100::Color> {
+        let seen = self.seen.lock().unwrap();
+        let screen = seen.parser.screen();
+        let (rows, columns) = screen.size();
+        let places = (0..rows.get()).flat_map(|row| (0..columns.get()).map(move |column| (row, column)));
+        let written = places.filter_map(|(row, column)| screen.cell(row, column)).filter(|it| it.has_contents());
+        written.flat_map(|it| [it.fgcolor(), it.bgcolor()]).collect()
+    }
+
     pub(crate) fn has_mouse(&self) -> bool {
         self.seen.lock().unwrap().parser.screen().mouse_protocol_mode() != vt100::MouseProtocolMode::None
     }
