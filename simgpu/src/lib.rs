@@ -11,6 +11,9 @@
 //! - `SIMGPU_KERNEL_US`: how long each kernel takes on its stream, 0 unless said: events are late, as on a device.
 //! - `SIMGPU_TRACE`: launches, stubs and refusals are said on stderr.
 //! - `CUDA_VISIBLE_DEVICES`: as CUDA reads it.
+//!
+//! What NVML suffers from is in the file `faults` in the machine's directory, read at every call: `Machine::set_faults`
+//! writes it, and so can anybody.
 
 mod elf;
 #[expect(dead_code, reason = "entry points that only the shared object exports")]

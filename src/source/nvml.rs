@@ -28,6 +28,9 @@ use tokio::{
 /// A call that takes longer is said to have stalled.
 const DEADLINE_US: u64 = 750_000;
 
+/// The same of opening the library, which wakes devices that nobody uses, one after the other.
+const OPENING_US: u64 = 8_000_000;
+
 /// Between two looks at the call that is under way.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -44,6 +47,7 @@ pub struct Options {
 #[derive(Default)]
 struct Calls {
     since: AtomicU64,
+    opening: AtomicBool,
     stalled: AtomicBool,
     end: AtomicBool,
 }
@@ -55,6 +59,18 @@ impl Calls {
         let answer = call();
         self.since.store(0, SeqCst);
         answer
+    }
+
+    /// Opens the library, which may take its time.
+    fn open<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.opening.store(true, SeqCst);
+        let answer = self.call(call);
+        self.opening.store(false, SeqCst);
+        answer
+    }
+
+    fn deadline_us(&self) -> u64 {
+        if self.opening.load(SeqCst) { OPENING_US } else { DEADLINE_US }
     }
 }
 
@@ -88,7 +104,7 @@ pub(super) async fn run(options: Options, pace: Receiver<Duration>, pids: Sender
     loop {
         look.tick().await;
         let since = Stamp(calls.0.since.load(SeqCst));
-        if since.0 != 0 && now().since(since) > DEADLINE_US && !calls.0.stalled.swap(true, SeqCst) {
+        if since.0 != 0 && now().since(since) > calls.0.deadline_us() && !calls.0.stalled.swap(true, SeqCst) {
             teller.tell(Fact::Driver(DriverState::Stalled { since })).await;
         }
     }

@@ -258,6 +258,16 @@ fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
 }
 
 #[test]
+fn a_driver_that_wakes_slowly_is_not_taken_for_a_stalled_one() {
+    let bench = Bench::new();
+    bench.machine.set_faults(&[Fault::Line("stall=2 nvmlInit_v2".into())]).unwrap();
+    let terminal = live(&bench);
+    terminal.shows("NVIDIA H200");
+    let all = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    assert!(!all.contains("nvidia-smi hangs"), "{all}");
+}
+
+#[test]
 fn mig_devices_have_memory_and_processes_of_their_own() {
     let bench = Bench::new();
     let said = bench.once(&[Fault::Mig(0, 2)]);

@@ -62,7 +62,7 @@ pub(super) fn run(
         if let Some(library) = &options.library {
             builder.lib_path(library);
         }
-        let found = calls.call(|| builder.init());
+        let found = calls.open(|| builder.init());
         calls.stalled.store(false, SeqCst);
         let error = match found {
             Ok(nvml) => {
