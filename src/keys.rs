@@ -41,7 +41,7 @@ const NONE: KeyModifiers = KeyModifiers::NONE;
 const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 43] = [
+pub const BINDINGS: [Binding; 45] = [
     anywhere(
         Command::Quit,
         "q Ctrl-C F10",
@@ -88,6 +88,8 @@ pub const BINDINGS: [Binding; 43] = [
     timeline(Command::Scale, "y", "the whole, or what moves", &[(NONE, KeyCode::Char('y'))]),
     filter(Command::Open, "Enter", "keep the filter", &[(NONE, KeyCode::Enter)]),
     filter(Command::Back, "Esc", "no filter", &[(NONE, KeyCode::Esc)]),
+    filter(Command::Up, "↑", "row above", &[(NONE, KeyCode::Up)]),
+    filter(Command::Down, "↓", "row below", &[(NONE, KeyCode::Down)]),
     filter(Command::Erase, "Backspace", "a letter less", &[(NONE, KeyCode::Backspace)]),
     filter(Command::EraseAll, "Ctrl-U", "none of it", &[(CONTROL, KeyCode::Char('u'))]),
     signal(Command::Up, "↑ k", "signal above", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
@@ -143,8 +145,11 @@ impl Place {
     }
 }
 
-/// Whether a line of the table holds on a screen: no key of the screen's own takes it away.
+/// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it is not forbidden.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
+    if binding.command == Command::Signal && ui.no_signals.is_some() {
+        return false;
+    }
     let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };
     let taken = |it: &Binding| it.place == here && it.codes.iter().any(|code| binding.codes.contains(code));
     binding.place == here || (binding.place == Place::Anywhere && !BINDINGS.iter().any(taken))
@@ -167,8 +172,6 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
             Some(Command::Device(digit as u8 - b'1'))
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Type(letter)),
-        (Place::Filter, (NONE, KeyCode::Up)) => Some(Command::Up),
-        (Place::Filter, (NONE, KeyCode::Down)) => Some(Command::Down),
         // What was no yes is a no.
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,

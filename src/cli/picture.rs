@@ -9,7 +9,7 @@ use crate::{
     sink::store::open_new,
     source::{self, Sources},
     text::Foreign,
-    ui::{Screen, Ui, rows::RowId},
+    ui::{Focus, Scope, Screen, Ui, rows::RowId},
     view,
 };
 use anyhow::{Context, Result, bail};
@@ -64,6 +64,7 @@ impl FromStr for Size {
 enum Which {
     #[default]
     Overview,
+    Ranks,
     Device,
     Process,
     Timeline,
@@ -96,6 +97,9 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
     let theme = look.theme_of_pictures()?;
     let findings = policy.findings(session);
     let mut ui = Ui { screen: screen(look.shot.screen), ..Ui::default() };
+    if matches!(look.shot.screen, Which::Ranks) {
+        (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
+    }
     ui.help = matches!(look.shot.screen, Which::Help);
     if ui.screen != Screen::Overview {
         ui.behind.push(Screen::Overview);
@@ -116,7 +120,7 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
 
 fn screen(which: Which) -> Screen {
     match which {
-        Which::Overview | Which::Help => Screen::Overview,
+        Which::Overview | Which::Ranks | Which::Help => Screen::Overview,
         Which::Device => Screen::Device,
         Which::Process => Screen::Process,
         Which::Timeline => Screen::Timeline,

@@ -98,6 +98,9 @@ fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
     };
     let mut rest = area;
     for (key, word, command) in keys {
+        if *command == Some(Command::Signal) && look.ui.no_signals.is_some() {
+            continue;
+        }
         let (key, word) = (Span::styled(*key, look.style(Role::Key)), format!(" {word}"));
         let word = Span::styled(word, look.style(Role::Dim));
         let width = u16::try_from(key.width() + word.width()).unwrap_or(u16::MAX);

@@ -6,7 +6,7 @@ use gpuwatch::{
     session::Session,
     theme::Theme,
     ui::{
-        Command, Focus, Request, Scope, Ui,
+        Command, Focus, Request, Scope, Screen, Ui,
         rows::RowId,
         signal::{Dialog, Signal},
     },
@@ -215,6 +215,47 @@ fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
     let mut only_read = Ui { no_signals: Some("not from here"), ..Ui::default() };
     only_read.update(Command::Signal, &session);
     assert_eq!((only_read.request, only_read.word.as_deref()), (None, Some("not from here")));
+}
+
+/// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen is left
+/// again.
+#[test]
+fn no_order_of_keys_leads_to_nowhere() {
+    let sessions = [Session::default(), usual().session(), crate::story::hostile().session(), ranks()];
+    let mut commands: Vec<Command> = keys::BINDINGS.iter().map(|it| it.command).collect();
+    commands.extend(['a', '7', '训', '\u{1b}'].map(Command::Type));
+    commands.extend([Command::Device(0), Command::Device(8)]);
+    commands.retain(|it| *it != Command::Quit);
+    // Marsaglia's xorshift: the same order each time.
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut below = |limit: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % limit as u64).unwrap()
+    };
+    for round in 0..40 {
+        let mut ui = Ui { interval: Some(Duration::from_secs(1)), ..Ui::default() };
+        for turn in 0..200 {
+            // Sessions move on under the selection, also to one where nothing of it is left.
+            let session = &sessions[(round + turn / 50) % sessions.len()];
+            ui.update(commands[below(commands.len())], session);
+            if let Some(Request::Hold(subject)) = ui.request.take() {
+                let (command, user) = (String::new(), "ada".into());
+                ui.dialog = Some(Dialog { pid: subject.pid, command, user, place: 0, asked: false });
+            }
+            let rows = ui.rows(session);
+            assert!(ui.place(&rows) < rows.len().max(1));
+            if turn % 40 == 0 {
+                let size = [(40, 12), (80, 24), (120, 40), (1, 1)][below(4)];
+                picture(session, &ui, &Theme::builtin("mono").unwrap(), size.0, size.1);
+            }
+        }
+        for _ in 0..20 {
+            ui.update(Command::Back, &sessions[0]);
+        }
+        assert_eq!((ui.screen, ui.help, &ui.dialog, ui.filter.text.as_str()), (Screen::Overview, false, &None, ""));
+    }
 }
 
 /// Where it is not seen which row is selected, none is meant.
