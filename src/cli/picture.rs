@@ -24,18 +24,20 @@ use std::{
 /// The largest picture: beyond it nobody can read one.
 const MOST: u16 = 500;
 
+/// These flags stand by themselves in the help.
+const HEADING: &str = "Pictures";
+
 /// A picture instead of a view.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Pictures")]
 pub(super) struct Shot {
     /// Write the screen into FILE as SVG, and end; it must not be there yet.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", help_heading = HEADING)]
     pub(super) screenshot: Option<PathBuf>,
     /// How many columns and rows it has.
-    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x40", requires = "screenshot")]
+    #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x40", requires = "screenshot", help_heading = HEADING)]
     size: Size,
     /// Which screen it shows, of what needs attention most.
-    #[arg(long, value_enum, default_value_t, requires = "screenshot")]
+    #[arg(long, value_enum, default_value_t, requires = "screenshot", help_heading = HEADING)]
     screen: Which,
 }
 

@@ -33,7 +33,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let frame = Block::bordered()
         .border_style(look.style(if dialog.asked { Role::Bad } else { Role::Border }))
         .title(Span::styled(format!(" signal to pid {} ", dialog.pid), look.style(Role::Title)))
-        .title(Line::styled(" Enter: choose  Esc: none ", look.style(Role::Dim)).right_aligned());
+        .title(
+            Line::styled(
+                if dialog.asked { " Esc: back " } else { " Enter: choose  Esc: none " },
+                look.style(Role::Dim),
+            )
+            .right_aligned(),
+        );
     let inside = frame.inner(place);
     // Where there is no room for a frame, what it frames is worth more.
     let inside = if height >= 5 {

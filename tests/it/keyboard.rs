@@ -1,6 +1,6 @@
 //! What keys do to what is looked at: filter, order, pace, copying, the menu of signals; and the table of all of them.
 
-use crate::story::{GIB, MIB, Story, counters, picture, text, usual};
+use crate::story::{GIB, MIB, Story, counters, picture, styles, text, usual};
 use gpuwatch::{
     keys,
     session::Session,
@@ -278,6 +278,24 @@ fn nobody_is_signalled_who_was_not_seen_to_be_selected() {
     ui.update(Command::Alerts, &session);
     ui.update(Command::Signal, &session);
     assert_eq!(ui.request, None);
+}
+
+#[test]
+fn menu_question_and_filter_look_like_this() {
+    let session = usual().session();
+    let dialog =
+        |asked| Dialog { pid: 4242, command: "python train.py".to_owned(), user: "ada".into(), place: 2, asked };
+    let menu = Ui { dialog: Some(dialog(false)), ..Ui::default() };
+    let question = Ui { dialog: Some(dialog(true)), ..Ui::default() };
+    let mut filtered = Ui { scope: Scope::All, ..Ui::default() };
+    typed(&mut filtered, &session, "rank");
+    filtered.update(Command::Up, &session);
+    for (name, ui) in [("menu", menu), ("question", question), ("filter", filtered)] {
+        for theme in ["dusk", "mono"] {
+            let drawn = picture(&session, &ui, &Theme::builtin(theme).unwrap(), 80, 24);
+            insta::assert_snapshot!(format!("{name}-{theme}"), format!("{}\n{}", text(&drawn), styles(&drawn)));
+        }
+    }
 }
 
 /// Small terminals, too: the question and what it is about come before frame and menu.

@@ -2,7 +2,8 @@
 
 use crate::{
     pty::PROGRAM,
-    story::{hostile, picture},
+    replay,
+    story::{hostile, picture, usual},
 };
 use gpuwatch::{picture::svg, theme::Theme, ui::Ui};
 use std::{
@@ -83,6 +84,22 @@ fn a_live_picture_needs_no_terminal() {
     command.env("GPUWATCH_SOCKET_DIR", home.path()).args(["--no-nvml", "--screenshot"]).arg(&file);
     assert!(command.output().unwrap().status.success());
     assert!(fs::read_to_string(&file).unwrap().contains("gpuwatch run"));
+}
+
+/// A replay's picture is of its end, with where it stands below.
+#[test]
+fn a_recording_has_pictures_too() {
+    let home = tempfile::tempdir().unwrap();
+    let recording = replay::file(home.path(), "run", &replay::lines(&usual().events), 4096, false);
+    let file = home.path().join("end.svg");
+    let mut command = Command::new(PROGRAM);
+    command.env("XDG_CONFIG_HOME", home.path()).arg("replay").arg(recording);
+    let output = command.args(["--screen", "ranks", "--screenshot"]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(&file).unwrap();
+    for words in ["processes of all devices", "4243", "step 700"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
 }
 
 /// Names that want to break out are text, and what is drawn is in the frame, at every size.
