@@ -178,6 +178,14 @@ impl Timeline {
         }))
     }
 
+    /// When each of them ends, and after which step: all that is needed to find one.
+    pub fn places(&self) -> impl Iterator<Item = (Stamp, Option<u64>)> {
+        let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
+        let before = self.columns.partition_point(|it| it.at < raw);
+        let old = self.columns.iter().take(before).map(|it| (it.at, it.step));
+        old.chain(self.latest.iter().map(|it| (it.at, it.step)))
+    }
+
     /// How much time a stretch of the whole run covers, µs.
     pub fn stride_us(&self) -> u64 {
         self.stride_us

@@ -55,9 +55,13 @@ pub struct Span {
 impl Axis {
     /// The place of a stretch of a run: that of its last sample.
     pub fn place(self, it: &Column) -> u64 {
+        self.of((it.at, it.step))
+    }
+
+    fn of(self, (at, step): (Stamp, Option<u64>)) -> u64 {
         match self {
-            Self::Steps => it.step.unwrap_or(0),
-            Self::Time => it.at.0,
+            Self::Steps => step.unwrap_or(0),
+            Self::Time => at.0,
         }
     }
 
@@ -74,8 +78,8 @@ impl Section {
     pub fn span(&self, on: &OnDevice) -> Option<Span> {
         let run = &on.timeline;
         let axis = if on.step.is_none() { Axis::Time } else { self.axis };
-        let first = axis.place(&run.columns().next()?);
-        let last = axis.place(&run.columns().last()?).max(first);
+        let first = axis.of(run.places().next()?);
+        let last = axis.of(run.places().last()?).max(first);
         let length = ((last - first) >> self.zoom.min(63)).max(axis.least()).min(last - first);
         let cursor = self.cursor.unwrap_or(last).clamp(first, last);
         let from = cursor.saturating_sub(length / 2).clamp(first, last - length);
@@ -85,8 +89,8 @@ impl Section {
     /// The stretch that the cursor is in: the first that reaches it.
     pub fn under_cursor(&self, on: &OnDevice) -> Option<Column> {
         let span = self.span(on)?;
-        let mut columns = on.timeline.columns();
-        columns.find(|it| span.axis.place(it) >= span.cursor)
+        let before = on.timeline.places().take_while(|it| span.axis.of(*it) < span.cursor).count();
+        on.timeline.columns().nth(before)
     }
 
     /// Takes a command.
@@ -123,10 +127,10 @@ impl Section {
 
 /// When a step was done, as well as a run tells: at the end of the stretch that it is in.
 pub fn when(on: &OnDevice, step: u64) -> Option<Stamp> {
-    on.timeline.columns().find(|it| it.step.is_some_and(|it| it >= step)).map(|it| it.at)
+    on.timeline.places().find(|it| it.1.is_some_and(|it| it >= step)).map(|it| it.0)
 }
 
 /// The step that was being done at a time, as well as a run tells.
 pub fn step_at(on: &OnDevice, at: Stamp) -> Option<u64> {
-    on.timeline.columns().find(|it| it.at >= at)?.step
+    on.timeline.places().find(|it| it.0 >= at)?.1
 }

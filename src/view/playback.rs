@@ -4,6 +4,7 @@ use super::{Look, cells, put};
 use crate::{
     replay::{Progress, Standing},
     theme::Role,
+    ui::Screen,
     units::Stamp,
 };
 use ratatui::{
@@ -16,6 +17,8 @@ use ratatui::{
 pub(super) const HEIGHT: u16 = 2;
 
 const HINT: &str = "q quit  ? help  a alerts  Space play  ←→ seek  [] step  {} trouble  t timeline";
+const OPENED: &str = "q quit  Esc back  ? help  Space play  ←→ seek  ↑↓ scroll  [] step  {} trouble";
+const TIMELINE: &str = "q quit  Esc back  ←→ cursor  +- zoom  = all  x steps/time  y scale  Space play";
 
 /// Two rows; where there is one, the first.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {
@@ -33,7 +36,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Prog
             let (words, role) = match &it.word {
                 Some((words, true)) => (words.as_str(), Role::Warning),
                 Some((words, false)) => (words.as_str(), Role::Text),
-                None => (HINT, Role::Dim),
+                None => match look.ui.screen {
+                    Screen::Overview => (HINT, Role::Dim),
+                    Screen::Timeline => (TIMELINE, Role::Dim),
+                    Screen::Device | Screen::Process | Screen::Alerts => (OPENED, Role::Dim),
+                },
             };
             let words = cells::elide(&cells::raw(words), usize::from(area.width));
             put(buffer, area, 1, &Line::styled(words, look.style(role)));

@@ -152,7 +152,7 @@ fn place_name(span: &Span, place: u64) -> String {
 
 /// Where the cursor is: step, time, how long ago; and how far the allocations went within that stretch.
 fn heading(span: &Span, under: &Column, on: &OnDevice, look: &Look) -> Vec<String> {
-    let first = on.timeline.columns().next().map_or(under.at, |it| it.at);
+    let first = on.timeline.places().next().map_or(under.at, |it| it.0);
     let step = under.step.map_or_else(String::new, |it| format!("step {it} · "));
     let ago = units::duration(look.session.now.since(under.at));
     let end = if span.cursor == span.whole.1 { "the latest" } else { &format!("{ago} ago") };

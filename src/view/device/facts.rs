@@ -40,7 +40,8 @@ fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, look: &L
     let found = look.found_for(process, on);
     let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
     let command = cells::command(argv.iter().map(String::as_str));
-    let used = found.and_then(|it| it.driver_used).or(on.counters.reserved.map(Bytes));
+    let reserved = on.counters.reserved.map(Bytes).filter(|_| process.is_alive());
+    let used = found.and_then(|it| it.driver_used).or(reserved);
     let name = if process.is_alive() { messages::short(process) } else { "ended".to_owned() };
     row(&name, process.any_pid(), used, device, &command, width, look)
 }

@@ -230,18 +230,24 @@ fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
     Some(Color::Rgb(mixed(r, back_r), mixed(g, back_g), mixed(b, back_b)))
 }
 
-/// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part.
+/// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part. Of a
+/// device that is hardly used, as often halved as leaves a quarter of the picture to what is.
 fn range(span: &Span, on: &OnDevice, look: &Look) -> (u64, u64) {
-    let shown = || on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it)));
-    let highest = |level: Level| shown().filter_map(|it| it.high.get(level)).max();
-    let held = highest(Level::Reserved).or(highest(Level::Allocated)).unwrap_or(1);
-    if look.ui.timeline.fitted {
-        let lowest = |level: Level| shown().filter_map(|it| it.low.get(level)).min();
-        let low = lowest(Level::Wanted).or(lowest(Level::Allocated)).unwrap_or(0);
-        // What hardly moves is not blown up into mountains.
-        let least = held / 50;
-        return (low.min(held.saturating_sub(least)), held.max(1));
+    let (mut low, mut held, mut used) = (u64::MAX, 0, 0);
+    for it in on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it))) {
+        let of = |levels: &Levels, one, other| levels.get(one).or(levels.get(other));
+        low = of(&it.low, Level::Wanted, Level::Allocated).map_or(low, |it| it.min(low));
+        held = of(&it.high, Level::Reserved, Level::Allocated).map_or(held, |it| it.max(held));
+        used = of(&it.high, Level::Used, Level::Reserved).map_or(used, |it| it.max(used));
     }
-    let total = look.found().and_then(|it| it.ladder.total).map(|it| it.0);
-    (0, total.unwrap_or_else(|| highest(Level::Used).unwrap_or(held)).max(1))
+    let used = used.max(held).max(1);
+    if look.ui.timeline.fitted {
+        // What hardly moves is not blown up into mountains.
+        return (low.min(held.saturating_sub(held / 50)), held.max(1));
+    }
+    let Some(mut top) = look.found().and_then(|it| it.ladder.total).map(|it| it.0.max(1)) else { return (0, used) };
+    while top / 4 > used {
+        top /= 2;
+    }
+    (0, top)
 }
