@@ -11,7 +11,7 @@ pub mod redact;
 mod sample;
 
 use crate::{
-    event::{Event, Fact, Line, ProbeId},
+    event::{Event, Fact, Line, ProbeId, wire::Sample},
     text::Foreign,
     units::Stamp,
 };
@@ -87,13 +87,18 @@ pub fn encode_alert(at: Stamp, edge: &str, finding: Map<String, Value>) -> Strin
 }
 
 /// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers
-/// make their own from the stamps; nor is a line whose type was not understood.
+/// make their own from the stamps; nor is a line whose type was not understood, nor the number of a sample, by which
+/// a viewer that comes back asks a probe for what it missed: it is a twelfth of what a sample takes.
 pub fn encode(event: &Event, out: &mut String) {
     let line = match &event.fact {
         Fact::Second => return,
         Fact::Probe { line, .. } if **line == Line::Unknown => return,
         Fact::Probe { probe, line } => {
             let seen_us = (stamp_of(line) != Some(event.at)).then_some(event.at);
+            let line = match &**line {
+                Line::Sample(it) => &Line::Sample(Sample { seq: None, ..it.clone() }),
+                other => other,
+            };
             serde_json::to_string(&FromProbe { line, from: *probe, seen_us })
         }
         other => match Own::of(other) {

@@ -43,7 +43,7 @@ fn every_fact() -> Vec<Fact> {
             ..Hello::default()
         })),
         line(Line::Sample(Sample {
-            seq: Some(5),
+            seq: None,
             at_us: 13,
             device: 1,
             edge: Edge::Step,

@@ -13,8 +13,9 @@ use std::{
 };
 use zstd::zstd_safe::CParameter;
 
-/// A frame ends when it is this old, or has this many bytes.
-const FRAME_AGE_MAX: Duration = Duration::from_secs(60);
+/// A frame ends when it is this old, or has this many bytes: what a damaged byte costs. Where lines are few, the first
+/// of a frame, which nothing before it explains, is a good part of it.
+const FRAME_AGE_MAX: Duration = Duration::from_secs(300);
 const FRAME_BYTES_MAX: u64 = 256 << 10;
 
 /// zstd's levels for lines that come fast and for those that come slowly. A block of one second's few lines is all
@@ -30,6 +31,9 @@ const SLOW_LINES_MAX: u32 = 64;
 /// tables below 2 MiB, for whoever reads too.
 const WINDOW_LOG: u32 = 17;
 const TABLE_LOG: u32 = 16;
+
+/// Shorter matches are not looked for in lines that come slowly: three equal digits say less than the match takes.
+const MATCH_LEAST: u32 = 4;
 
 /// The open file and its current frame.
 pub struct Writing {
@@ -136,6 +140,9 @@ impl Frame {
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
         encoder.set_parameter(CParameter::HashLog(TABLE_LOG))?;
         encoder.set_parameter(CParameter::ChainLog(TABLE_LOG))?;
+        if slow {
+            encoder.set_parameter(CParameter::MinMatch(MATCH_LEAST))?;
+        }
         Ok(Self { encoder, began, slow })
     }
 

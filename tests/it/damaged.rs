@@ -34,7 +34,7 @@ impl Numbers {
     }
 }
 
-/// A quarter of an hour of a loop, in a frame a minute; and what is in it from each flush on, bytes and lines.
+/// A quarter of an hour of a loop, in three frames; and what is in it from each flush on, bytes and lines.
 fn long(dir: &Path) -> (Vec<u8>, Vec<(usize, usize)>) {
     let path = dir.join("long.jsonl.zst");
     let flushed = record(&path, &told(&corpus::traces()[0], 0, 1, 900));
