@@ -28,6 +28,7 @@ use crate::{
     event::{Event, Fact},
     recording::Fault,
     session::Session,
+    text::Foreign,
     units::Stamp,
 };
 use cache::{Cache, unkept};
@@ -63,9 +64,9 @@ pub enum Command {
     PreviousMark,
     /// The next mark.
     NextMark,
-    /// The trouble before.
+    /// The trouble or alert before.
     PreviousTrouble,
-    /// The next trouble.
+    /// The next trouble or alert.
     NextTrouble,
 }
 
@@ -106,6 +107,8 @@ pub struct Standing {
     pub marks: Vec<Stamp>,
     /// When something went wrong.
     pub troubles: Vec<Stamp>,
+    /// When alerts were raised.
+    pub alerts: Vec<Stamp>,
     /// What is to be said here, and whether it is a warning.
     pub word: Option<(String, bool)>,
 }
@@ -178,9 +181,9 @@ impl Replay {
             Command::NextStep => self.next_step(),
             Command::PreviousStep => self.jump(self.folded.began.unwrap_or(0)),
             Command::NextMark => self.jump_to(after(self.index.marks.iter(), self.folded.place)),
-            Command::NextTrouble => self.jump_to(after(self.index.troubles.iter(), self.folded.place)),
+            Command::NextTrouble => self.next_trouble(),
             Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
-            Command::PreviousTrouble => self.jump_to(before(self.index.troubles.iter(), self.folded.place)),
+            Command::PreviousTrouble => self.previous_trouble(),
         }
     }
 
@@ -199,9 +202,9 @@ impl Replay {
 
     /// Where it stands, for a picture.
     pub fn standing(&self) -> Standing {
-        let trouble = self.index.troubles.iter().any(|it| it.place == self.folded.place);
-        let mut words: Vec<String> = self.moment().map(|it| it.text.raw().to_owned()).into_iter().collect();
-        let mut warns = trouble;
+        let here = self.here();
+        let mut warns = here.is_some_and(|it| it.1);
+        let mut words: Vec<String> = here.map(|it| it.0.raw().to_owned()).into_iter().collect();
         if self.head.is_at_end() {
             let ends = self.troubles_of_files();
             warns |= !ends.is_empty();
@@ -217,14 +220,18 @@ impl Replay {
             step: self.folded.step,
             marks: self.index.marks.iter().map(|it| it.at).collect(),
             troubles: self.index.troubles.iter().map(|it| it.at).collect(),
+            alerts: self.index.alerts.iter().map(|it| it.at).collect(),
             word: (!words.is_empty()).then(|| (words.join("; "), warns)),
         }
     }
 
-    /// The mark or trouble that it stands at.
-    pub fn moment(&self) -> Option<&Moment> {
-        let here = |it: &&Moment| it.place == self.folded.place;
-        self.index.troubles.iter().find(here).or_else(|| self.index.marks.iter().find(here))
+    /// The trouble, alert or mark that it stands at, and whether it is one of the first two.
+    pub fn here(&self) -> Option<(&Foreign, bool)> {
+        let is_here = |it: &&Moment| it.place == self.folded.place;
+        let trouble = self.index.troubles.iter().find(is_here).map(|it| &it.text);
+        let alert = || self.index.alerts.iter().find(|it| it.at == self.head.at).map(|it| &it.text);
+        let wrong = trouble.or_else(alert).map(|it| (it, true));
+        wrong.or_else(|| self.index.marks.iter().find(is_here).map(|it| (&it.text, false)))
     }
 
     /// Goes to a time: everything up to it has happened, and its second has come.
@@ -253,6 +260,32 @@ impl Replay {
             self.folded.apply(&event);
         }
         self.rest();
+    }
+
+    fn next_trouble(&mut self) {
+        let trouble = self.index.troubles.iter().find(|it| it.place > self.folded.place).map(|it| (it.at, it.place));
+        let alert = self.index.alerts.iter().find(|it| it.at > self.head.at).map(|it| it.at);
+        match (trouble, alert) {
+            (Some((at, place)), alert) if alert.is_none_or(|it| at <= it) => self.jump(place),
+            (_, Some(at)) => self.stand_at(at),
+            _ => {}
+        }
+    }
+
+    fn previous_trouble(&mut self) {
+        let trouble =
+            self.index.troubles.iter().rev().find(|it| it.place < self.folded.place).map(|it| (it.at, it.place));
+        let alert = self.index.alerts.iter().rev().find(|it| it.at < self.head.at).map(|it| it.at);
+        match (trouble, alert) {
+            (Some((at, place)), alert) if alert.is_none_or(|it| at >= it) => self.jump(place),
+            (_, Some(at)) => self.stand_at(at),
+            _ => {}
+        }
+    }
+
+    fn stand_at(&mut self, at: Stamp) {
+        self.seek(at);
+        self.head.playing = false;
     }
 
     fn jump_to(&mut self, moment: Option<u64>) {

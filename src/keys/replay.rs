@@ -15,7 +15,7 @@ pub const HELP: [(&str, &str); 8] = [
     ("[ ]", "step before, next"),
     ("< >", "slower, faster"),
     ("m M", "next mark, before"),
-    ("{ }", "trouble before, next"),
+    ("{ }", "trouble or alert before, next"),
 ];
 
 /// Whether a command of the live view has no key, or another one, in a replay.

@@ -2,10 +2,12 @@
 
 use super::tape::{Cursor, Ending, Tape};
 use crate::{
+    analysis::severity::Severity,
     event::{
         Event, Fact, Line,
         wire::{Edge, Sample},
     },
+    findings::{Finding, findings},
     session::{Session, history::Latest},
     text::Foreign,
     units::Stamp,
@@ -87,6 +89,15 @@ pub struct Moment {
     pub text: Foreign,
 }
 
+/// An alert, as it was raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// When.
+    pub at: Stamp,
+    /// What, in our own words and numbers.
+    pub text: Foreign,
+}
+
 /// What a tape holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Index {
@@ -100,6 +111,8 @@ pub struct Index {
     pub marks: Latest<Moment, MOMENTS>,
     /// What went wrong.
     pub troubles: Latest<Moment, MOMENTS>,
+    /// The alerts from warning on that are remembered at the end, in the order of their time.
+    pub alerts: Vec<Raised>,
     /// How the files end, in the tape's order.
     pub endings: Vec<Ending>,
 }
@@ -132,6 +145,7 @@ impl Index {
         }
         stop(&folded, &cursor);
         index.events = folded.place;
+        index.alerts = alerts(&folded.session);
         index.endings = cursor.endings();
         (index, folded, cursor)
     }
@@ -171,4 +185,17 @@ impl Index {
 fn spacing(events: u64, read: u64, bytes: u64) -> u64 {
     let all = u128::from(events) * u128::from(bytes) / u128::from(read.max(1));
     u64::try_from(all).unwrap_or(u64::MAX).div_ceil(STOPS)
+}
+
+fn alerts(session: &Session) -> Vec<Raised> {
+    let told = findings(session).all.into_iter().filter(|it| it.severity >= Severity::Warning);
+    let words = |it: &Finding| {
+        let rank = it.rank.map(|rank| format!("rank {rank}"));
+        let parts = [Some(it.kind.name().to_owned()), it.growth(), rank];
+        format!("{}: {}", it.severity.name(), parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    };
+    let mut alerts: Vec<Raised> =
+        told.map(|it| Raised { at: it.first_alert_at, text: Foreign::new(words(&it)) }).collect();
+    alerts.sort_by_key(|it| it.at);
+    alerts
 }

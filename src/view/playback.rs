@@ -77,9 +77,10 @@ fn line<'a>(width: usize, look: &Look, it: &Standing) -> Vec<Span<'a>> {
     let here = column(it.at);
     let mut cells: Vec<(&str, Role)> =
         (0..width).map(|x| if x < here { ("━", Role::Spark) } else { ("─", Role::Border) }).collect();
-    let signs =
-        it.marks.iter().map(|at| (*at, "◇", Role::Dim)).chain(it.troubles.iter().map(|at| (*at, "◆", Role::Bad)));
-    for (at, sign, role) in signs.chain([(it.at, "●", Role::Title)]) {
+    let marks = it.marks.iter().map(|at| (*at, "◇", Role::Dim));
+    let alerts = it.alerts.iter().map(|at| (*at, "▲", Role::Warning));
+    let troubles = it.troubles.iter().map(|at| (*at, "◆", Role::Bad));
+    for (at, sign, role) in marks.chain(alerts).chain(troubles).chain([(it.at, "●", Role::Title)]) {
         if let Some(cell) = cells.get_mut(column(at)) {
             *cell = (sign, role);
         }

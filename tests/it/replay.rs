@@ -4,10 +4,12 @@
 mod kept;
 
 use crate::{
+    check::{ACTIVATIONS, recorded},
     pty::{PATIENCE, Terminal, until},
     story::usual,
 };
 use gpuwatch::{
+    analysis::severity::Severity,
     event::{
         Event, Fact, Line, ProbeId,
         wire::{Bye, Counters, Edge, Mark, Sample},
@@ -167,9 +169,9 @@ fn steps_marks_and_the_end_are_reached_and_the_cut_is_said() {
     let steps: Vec<_> = (100..103).map(|it| replay.session().process(ProbeId(it)).unwrap().devices[0].step).collect();
     assert_eq!(steps, [Some(1298); 3], "every rank has done it");
     replay.update(Command::PreviousMark);
-    assert_eq!(replay.moment().unwrap().text.raw(), "epoch 12");
+    assert_eq!(replay.here().unwrap().0.raw(), "epoch 12");
     replay.update(Command::NextMark);
-    assert_eq!(replay.moment().unwrap().text.raw(), "epoch 13");
+    assert_eq!(replay.here().unwrap().0.raw(), "epoch 13");
     replay.update(Command::End);
     replay.update(Command::Play);
     assert!(replay.head.playing && replay.head.at == replay.head.from, "from the end it begins anew");
@@ -178,6 +180,25 @@ fn steps_marks_and_the_end_are_reached_and_the_cut_is_said() {
     assert_eq!(replay.head.at.since(replay.head.from), 6 * SECOND);
     (0..200).for_each(|_| replay.tick(SECOND));
     assert!(!replay.head.playing && replay.step() == Some(1300));
+}
+
+/// The leak of a real loop: its alert is reached from either side, as live raised it.
+#[test]
+fn alerts_are_reached_among_the_troubles() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut replay = load(&[recorded(dir.path(), ACTIVATIONS)]);
+    let finding = findings(replay.session()).all.into_iter().find(|it| it.severity >= Severity::Warning).unwrap();
+    let [alert] = replay.index.alerts.clone().try_into().unwrap();
+    assert_eq!(alert.at, finding.first_alert_at);
+    for (from, to) in [(Command::Start, Command::NextTrouble), (Command::End, Command::PreviousTrouble)] {
+        replay.update(from);
+        replay.update(to);
+        let (text, is_wrong) = replay.here().unwrap();
+        assert!(text.raw().contains("growth") && is_wrong, "{text}");
+        assert_eq!(replay.head.at, alert.at);
+        let found = findings(replay.session()).all;
+        assert!(found.iter().any(|it| it.first_alert_at == alert.at), "{found:#?}");
+    }
 }
 
 #[test]
