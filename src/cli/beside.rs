@@ -21,16 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Until the job is over.
 pub(super) fn beside(started: launch::Started, on_alert: &OnAlert, config: &config::File) {
     let launch::Started { run, over, .. } = started;
-    // There is no place to say what fails: standard output and error are the job's.
-    let recorder = start_recording(&run).ok();
+    // What fails is said when the job is over: until then standard output and error are its own.
+    let (recorder, unrecorded) = match start_recording(&run) {
+        Ok(recorder) => (Some(recorder), None),
+        Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
+    };
     let hook = on_alert.hook().ok().flatten();
     let (policy, fault) = match config.read() {
         Ok(policy) => (policy, None),
         Err(fault) => (Policy::default(), Some(fault)),
     };
-    if recorder.is_some() || hook.is_some() || fault.is_some() {
+    if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let (session, edges, news) = Default::default();
-        let watch = Watch { recorder, hook, policy, fault, session, edges, news };
+        let watch = Watch { recorder, unrecorded, hook, policy, fault, session, edges, news };
         let _ = watch.follow_job(&run, over);
     }
 }
@@ -50,6 +53,8 @@ fn ended(how: Ended) -> Fact {
 /// Watches where nobody looks: what happens is recorded with the alerts it raises, and a program is told of them.
 struct Watch {
     recorder: Option<Recorder>,
+    /// Why there is none.
+    unrecorded: Option<String>,
     hook: Option<Hook>,
     policy: Policy,
     /// Why there is no policy of the user's.
@@ -70,9 +75,11 @@ impl Watch {
         });
         // What ended the job is told too.
         self.tell();
-        self.recorder.map(Recorder::finish);
+        let recorded = self.recorder.map(Recorder::finish);
+        let unrecorded = self.unrecorded.or_else(|| recorded?.fault());
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
-        for complaint in fault.into_iter().chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint())) {
+        let complaints = unrecorded.into_iter().chain(fault);
+        for complaint in complaints.chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint())) {
             // The job is over, and its terminal is free.
             super::say(format_args!("{}", Foreign::new(complaint)));
         }

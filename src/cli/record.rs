@@ -63,8 +63,8 @@ pub(super) fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8>
         Ok::<_, io::Error>(())
     })?;
     let outcome = recorder.finish();
-    if outcome.lost > 0 {
-        super::say(format_args!("{} events were lost: the disk is too slow", outcome.lost));
+    if let Some(loss) = outcome.loss() {
+        super::say(format_args!("{loss}"));
     }
     Ok(u8::from(outcome.trouble.is_some()))
 }

@@ -45,6 +45,18 @@ pub struct Outcome {
     pub trouble: Option<String>,
 }
 
+impl Outcome {
+    /// How much found the queue full, in words; `None` where nothing did.
+    pub fn loss(&self) -> Option<String> {
+        (self.lost > 0).then(|| format!("{} events were lost: the disk is too slow", self.lost))
+    }
+
+    /// Why the recording is not whole, in words; `None` where it is.
+    pub fn fault(&self) -> Option<String> {
+        self.trouble.clone().or_else(|| self.loss())
+    }
+}
+
 #[derive(Default)]
 struct State {
     lost: AtomicU64,

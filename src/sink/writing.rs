@@ -110,9 +110,7 @@ impl Writing {
             if let Some(frame) = &mut self.frame {
                 frame.encoder.flush()?;
             }
-            if self.file.metadata()?.nlink() == 0 {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
-            }
+            self.stands()?;
         }
         if let Some(frame) = self.frame.take_if(|it| it.is_full(now)) {
             frame.encoder.finish()?;
@@ -120,14 +118,23 @@ impl Writing {
         Ok(())
     }
 
+    /// Whether there is still a name to find it by.
+    fn stands(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
+        }
+        Ok(())
+    }
+
     /// Ends the last frame.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the file cannot be written, or is gone.
     pub fn finish(mut self) -> io::Result<File> {
         if let Some(frame) = self.frame.take() {
             frame.encoder.finish()?;
         }
+        self.stands()?;
         Ok(self.file)
     }
 }

@@ -10,6 +10,7 @@ mod config;
 mod corpus;
 mod cost;
 mod damaged;
+mod deaths;
 mod demo;
 mod diff;
 mod explain;
