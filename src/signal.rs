@@ -74,6 +74,7 @@ impl Held {
 mod tests {
     use super::*;
     use std::{
+        io::{Read, Write},
         os::unix::process::ExitStatusExt,
         process::{Command, Stdio},
     };
@@ -84,7 +85,10 @@ mod tests {
 
     #[test]
     fn the_process_that_was_held_gets_the_signal_and_no_other_does() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It has its name once it answers.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let held = Held::hold(&subject(child.id(), system::start_ticks(child.id()))).unwrap();
         assert_eq!(held.info.argv[0].raw(), "cat");
         held.send(Signal::Term).unwrap();
