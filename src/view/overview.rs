@@ -52,7 +52,9 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, look: &Look
     let explained = whole.height >= EXPLAINED;
     let above = ladder::height(rest, look, explained) + gauge::height(look);
     if ranks && usize::from(rest.height) < above + wanted {
-        ladder::draw(buffer, take(&mut rest, BAR), look, false);
+        // The legend has what the ranks leave of it.
+        let spare = usize::from(rest.height).saturating_sub(wanted).max(BAR);
+        ladder::draw(buffer, take(&mut rest, spare.min(above - gauge::height(look))), look, explained);
     } else if whole.width >= WIDE {
         let left = Rect { width: rest.width / 2, ..rest };
         let top = take(&mut rest, ladder::height(left, look, true) + gauge::height(look));

@@ -27,6 +27,9 @@ const FIGURES: u16 = 82;
 const ROWS: u16 = 22;
 const CURVE: std::ops::RangeInclusive<u16> = 5..=14;
 
+/// Rows below which growth comes first, and who it is is the command alone.
+const SMALL: u16 = 12;
+
 /// Marks listed, the latest ones.
 const MARKS: usize = 12;
 
@@ -60,10 +63,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     title(buffer, figures, &verdict::place(process, on, look), life, look);
     let width = usize::from(figures.width);
     let mut lines = identity::lines(process, on, width, look);
-    lines.push(heading("memory", width, look));
-    lines.extend(counters::lines(process, on, width, look));
-    lines.push(heading("growth", width, look));
-    lines.extend(growths::lines(process, on, width, look));
+    let growth = growths::lines(process, on, width, look);
+    let counters = counters::lines(process, on, width, look);
+    let mut parts = [("memory", counters), ("growth", growth)];
+    if area.height < SMALL {
+        // What fits without scrolling is what moves.
+        lines.truncate(1);
+        parts.reverse();
+    }
+    for (name, part) in parts {
+        lines.push(heading(name, width, look));
+        lines.extend(part);
+    }
     lines.extend(found(process, on, width, look));
     lines.extend(marks(process, width, look));
     scrolled(buffer, figures, &lines, look)
