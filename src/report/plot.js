@@ -72,7 +72,7 @@ function clipped(it, name) {
 }
 function band(it, rows, low, high, values) {
   const edge = (of, rows) => rows.map(row => it.X(xOf(row)).toFixed(1) + "," + it.Y(of(row)).toFixed(1)).join(" ");
-  return shape("polygon", { points: edge(high, rows) + " " + edge(low, rows.slice().reverse()), stroke: "var(--panel)", "stroke-width": 0.5, ...values });
+  return shape("polygon", { points: edge(high, rows) + " " + edge(low, rows.slice().reverse()), stroke: "var(--panel)", "stroke-width": rows.length < 300 ? 0.5 : 0, ...values });
 }
 function nice(most, parts) {
   const raw = most / parts, unit = 2 ** Math.floor(Math.log2(raw)), step = unit * (raw / unit > 1.5 ? 2 : 1);
@@ -115,11 +115,13 @@ function drawFits(it, plot, rows) {
     plot.append(shape("line", { x1: it.X(x1), y1: it.Y(y1), x2: it.X(x2), y2: it.Y(y2), stroke: "var(--fit)", "stroke-width": 2, "stroke-dasharray": "7 4", "data-fit": "" }));
   }
 }
+// Many marks stand as ticks on the axis: as lines they would hide what they mark.
 function drawMoments(it, plot, rows) {
+  const isCrowded = data.moments.filter(moment => { const x = xOfMoment(moment.at_us, rows); return x >= it.from && x <= it.to; }).length > 40;
   for (const moment of data.moments) {
     const x = xOfMoment(moment.at_us, rows), isTrouble = moment.kind === "trouble";
     if (!known(x)) continue;
-    const line = shape("line", { x1: it.X(x), x2: it.X(x), y1: it.top, y2: it.base, stroke: isTrouble ? "var(--critical)" : "var(--faint)", "stroke-width": isTrouble ? 2 : 1, "stroke-dasharray": isTrouble ? "none" : "2 4" });
+    const line = shape("line", { x1: it.X(x), x2: it.X(x), y1: isCrowded && !isTrouble ? it.base - 7 : it.top, y2: it.base, stroke: isTrouble ? "var(--critical)" : "var(--faint)", "stroke-width": isTrouble ? 2 : 1, "stroke-dasharray": isTrouble || isCrowded ? "none" : "2 4" });
     line.append(shape("title", {}, moment.text));
     plot.append(line);
   }
