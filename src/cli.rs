@@ -4,6 +4,8 @@
 mod arguments;
 /// What is done beside a job.
 mod beside;
+/// Config, completions, manual.
+mod generate;
 /// What a verdict comes to.
 mod judge;
 /// How screens look, and what they may do.
@@ -14,12 +16,15 @@ mod picture;
 mod record;
 /// A report, into a file.
 mod report;
+/// What the user's file sets, and flags that no file knows.
+mod settings;
 /// What is shown on a screen.
 mod show;
 
-use self::arguments::{Cli, Command, Format};
+use self::arguments::{Cli, Command, Format, Live};
 use crate::{
-    config, demo, diff, explain, export, launch, once, recordings,
+    alerts::Policy,
+    config, demo, diff, doctor, explain, export, launch, once, recordings,
     replay::find::{Found, find},
     sink::store::Store,
     source::{self, Sources},
@@ -27,24 +32,23 @@ use crate::{
     theme,
 };
 use anyhow::{Context, Result};
-use clap::Parser;
 use std::{
-    fmt,
+    env, fmt,
     io::{self, BufWriter, Write},
     path::PathBuf,
 };
 
 /// Parses, does, and says the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let (cli, policy) = match settings::parse(env::args_os()) {
+        Ok(parsed) => parsed,
         Err(e) => {
             // A reader that has gone away wants no help.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
     };
-    match dispatch(cli) {
+    match dispatch(cli, policy) {
         Ok(code) => code,
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
@@ -54,26 +58,32 @@ pub fn main() -> u8 {
     }
 }
 
-fn dispatch(cli: Cli) -> Result<u8> {
+fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
-        None => show::view(&cli.live),
-        Some(Command::Run { on_alert, config, command }) => {
-            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &config)))
+        // A job runs, whatever is wrong with the file.
+        Some(Command::Run { on_alert, keep, command }) => {
+            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &keep, policy)))
         }
+        command => shown(command, &cli.live, policy?),
+    }
+}
+
+fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
+    match command {
+        None => show::view(live, policy),
         Some(Command::Env { shell }) => Ok(launch::env(shell)),
         Some(Command::Demo { seed, look }) => show::demo(seed, &look),
-        Some(Command::Record { output, watching }) => record::record(output, &watching),
-        Some(Command::Replay { files, look, config }) => show::replay(files, &look, config.read()?),
+        Some(Command::Record { output, watching, keep }) => record::record(output, &watching, &keep),
+        Some(Command::Replay { files, look }) => show::replay(files, &look, policy),
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
             Ok(0)
         }
-        Some(Command::Check { files, json, format, limits, config }) => {
-            Ok(judge::judge(files, json || format == Format::Json, &limits, &config.read()?))
+        Some(Command::Check { files, json, format, limits }) => {
+            Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))
         }
-        Some(Command::Recordings { directory, last, json, config }) => {
-            let policy = config.read()?;
+        Some(Command::Recordings { directory, last, json }) => {
             let directory = directory.map_or_else(store, Ok)?;
             recordings::list(&directory, last, &source::host(), &policy, json, &mut io::stdout().lock())?;
             Ok(0)
@@ -86,7 +96,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
             found.notes.iter().chain(&troubles).for_each(|it| say(format_args!("{it}")));
             Ok(0)
         }
-        Some(Command::Report { files, output, config }) => report::write(files, &output, &config.read()?),
+        Some(Command::Report { files, output }) => report::write(files, &output, &policy),
         Some(Command::Diff { first, second, tolerance, json }) => {
             let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
             let diff = both.map(|(first, second)| diff::diff(&first.tape, &second.tape, tolerance));
@@ -98,6 +108,13 @@ fn dispatch(cli: Cli) -> Result<u8> {
             explain::print(cause)?;
             Ok(0)
         }
+        Some(Command::Generate { what }) => {
+            generate::generate(&what)?;
+            Ok(0)
+        }
+        Some(Command::Doctor { json }) => doctor::examine(&live.config, json),
+        // It is told apart before.
+        Some(Command::Run { .. }) => Ok(2),
         Some(Command::DemoJob { job }) => {
             demo::job::run(&job)?;
             Ok(0)

@@ -2,13 +2,19 @@
 
 /// The user's file.
 mod file;
+/// What can stand in it.
+pub mod keys;
 
 use crate::{
-    sink::hook::{self, Hook, Program},
+    sink::{
+        hook::{self, Hook, Program},
+        store::Store,
+    },
     source::{self, nvml, probe},
+    units,
 };
 use anyhow::{Context, Result, bail};
-pub use file::{Fault, File};
+pub use file::{Fault, File, Setting, Settings};
 use rustix::fs::{Access, access};
 use std::{env, ffi::OsString, io, path::Path, time::Duration};
 
@@ -41,7 +47,7 @@ pub struct OnAlert {
     #[arg(long, value_name = "PROGRAM", value_parser = program)]
     pub on_alert: Option<OsString>,
     /// An argument for PROGRAM; say it again for the next one.
-    #[arg(long, value_name = "ARG", requires = "on_alert", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub on_alert_arg: Vec<OsString>,
 }
 
@@ -53,6 +59,25 @@ impl OnAlert {
     pub fn hook(&self) -> io::Result<Option<Hook>> {
         let Some(path) = self.on_alert.clone() else { return Ok(None) };
         Hook::start(Program { path, arguments: self.on_alert_arg.clone() }, hook::LIMIT).map(Some)
+    }
+}
+
+/// What is kept among the recordings.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Keep {
+    /// How many recordings are kept: the oldest go before a new one is made.
+    #[arg(long, value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
+    pub keep: u64,
+    /// How much they may hold together, as in `500MiB` or `4GiB`.
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = units::parse_bytes)]
+    pub keep_bytes: u64,
+}
+
+impl Keep {
+    /// The user's store within these bounds; `None` without a home directory.
+    pub fn store(&self) -> Option<Store> {
+        let files_max = usize::try_from(self.keep).unwrap_or(usize::MAX);
+        Some(Store { files_max, bytes_max: self.keep_bytes, ..Store::user()? })
     }
 }
 

@@ -100,6 +100,9 @@ pub mod explain;
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 
+/// `gpuwatch doctor`: what does not work here, and what to do.
+pub mod doctor;
+
 /// `gpuwatch demo`: a seeded job through the real probe.
 pub mod demo;
 

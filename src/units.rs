@@ -1,5 +1,6 @@
 //! Units: bytes and stamps as types, and the one place that knows how they are written.
 
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
 
@@ -78,6 +79,29 @@ pub fn pause(it: Duration) -> String {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
         ms => format!("{ms} ms"),
     }
+}
+
+/// Bytes from a text such as `512`, `1.5MiB` or `70 GB`.
+///
+/// # Errors
+/// When it has no number, or a unit that is none.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let number: f64 = number.parse().context("a size begins with a number")?;
+    let size: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => bail!("the unit is none of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
+    };
+    Ok(whole(number * size as f64))
 }
 
 fn scaled(bytes: u64, digits: usize, suffix: &str) -> String {

@@ -3,6 +3,7 @@
 use crate::{
     analysis::severity::Severity,
     findings::{Finding, Kind},
+    units::parse_bytes,
 };
 use anyhow::{Context, Result, bail};
 
@@ -71,14 +72,14 @@ fn fail_on(text: &str) -> Result<FailOn> {
 }
 
 fn bytes_per_step(text: &str) -> Result<u64> {
-    bytes(text.strip_suffix("/step").unwrap_or(text)).context("write 1MiB/step")
+    parse_bytes(text.strip_suffix("/step").unwrap_or(text)).context("write 1MiB/step")
 }
 
 fn peak(text: &str) -> Result<Peak> {
     if text.ends_with('%') {
         return share(text).map(Peak::Share);
     }
-    bytes(text).map(Peak::Bytes).context("write 70GiB or 90%")
+    parse_bytes(text).map(Peak::Bytes).context("write 70GiB or 90%")
 }
 
 /// `20%` or `20`, as a share from 0 to 1.
@@ -94,26 +95,6 @@ pub fn share(text: &str) -> Result<f64> {
     Ok(number / 100.0)
 }
 
-/// `512`, `1.5MiB`, `70 GB`.
-fn bytes(text: &str) -> Result<u64> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let number: f64 = number.parse().context("a size begins with a number")?;
-    let size: u64 = match unit.trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
-        "kB" | "KB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        _ => bail!("the unit is none of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
-    };
-    Ok(crate::units::whole(number * size as f64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +103,7 @@ mod tests {
     fn sizes_have_units_or_are_bytes() {
         assert_eq!(bytes_per_step("1MiB/step").unwrap(), 1 << 20);
         assert_eq!(bytes_per_step("512").unwrap(), 512);
-        assert_eq!(bytes("1.5 KiB").unwrap(), 1536);
+        assert_eq!(parse_bytes("1.5 KiB").unwrap(), 1536);
         assert_eq!(peak("70GiB").unwrap(), Peak::Bytes(70 << 30));
         assert_eq!(peak("2GB").unwrap(), Peak::Bytes(2_000_000_000));
         assert_eq!(peak("90%").unwrap(), Peak::Share(0.9));

@@ -4,7 +4,7 @@ use super::look::Look;
 use crate::{
     analysis::cause::Cause,
     check,
-    config::{self, OnAlert, Watching},
+    config::{self, Keep, OnAlert, Watching},
     demo, explain, export, launch,
 };
 use clap::{Parser, Subcommand};
@@ -53,7 +53,7 @@ pub(super) enum Command {
         #[command(flatten)]
         on_alert: OnAlert,
         #[command(flatten)]
-        config: config::File,
+        keep: Keep,
         /// The job and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -82,6 +82,8 @@ pub(super) enum Command {
         output: Option<PathBuf>,
         #[command(flatten)]
         watching: Watching,
+        #[command(flatten)]
+        keep: Keep,
     },
     /// Look at recordings as at a live job: the end first, then any moment of it.
     #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
@@ -92,8 +94,6 @@ pub(super) enum Command {
         files: Vec<PathBuf>,
         #[command(flatten)]
         look: Look,
-        #[command(flatten)]
-        config: config::File,
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
@@ -112,8 +112,6 @@ pub(super) enum Command {
         format: Format,
         #[command(flatten)]
         limits: check::Limits,
-        #[command(flatten)]
-        config: config::File,
     },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
@@ -127,8 +125,6 @@ pub(super) enum Command {
         /// As JSON (schema 1).
         #[arg(long)]
         json: bool,
-        #[command(flatten)]
-        config: config::File,
     },
     /// Write a recording as a table: a row for each sample of each rank.
     #[command(
@@ -152,8 +148,6 @@ pub(super) enum Command {
         /// The file to make: JSON where it ends in .json, else a page; it must not be there yet.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        #[command(flatten)]
-        config: config::File,
     },
     /// Compare two runs; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
@@ -187,6 +181,24 @@ pub(super) enum Command {
         #[arg(hide_possible_values = true, value_parser = explain::cause())]
         cause: Option<Cause>,
     },
+    /// Print the commented config, completions for a shell, or the manual.
+    #[command(
+        after_help = "Examples:\n  gpuwatch generate config > ~/.config/gpuwatch/config.toml\n  gpuwatch generate \
+                            completions bash > ~/.local/share/bash-completion/completions/gpuwatch\n  gpuwatch generate \
+                            man ~/.local/share/man/man1"
+    )]
+    Generate {
+        /// What is printed.
+        #[command(subcommand)]
+        what: Generated,
+    },
+    /// Look for what keeps gpuwatch from showing all that it could, and tell what to do.
+    #[command(after_help = "Example:\n  gpuwatch doctor\n\nExit code 1 if something does not work.")]
+    Doctor {
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
     /// One simulated rank of the demo.
     #[command(hide = true)]
     DemoJob {
@@ -200,4 +212,39 @@ pub(super) enum Format {
     #[default]
     Text,
     Json,
+}
+
+/// What can be generated.
+#[derive(Debug, Subcommand)]
+pub(super) enum Generated {
+    /// The config with every key, each at its default and commented out.
+    Config,
+    /// Completions for a shell.
+    Completions {
+        /// Whose.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// The manual's page; with a directory, a page for each command in it.
+    Man {
+        /// Where the pages go.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+}
+
+impl Cli {
+    /// Whether the user's file has anything to say to the command.
+    pub(super) fn heeds_config(&self) -> bool {
+        !matches!(
+            self.command,
+            Some(
+                Command::Env { .. }
+                    | Command::Explain { .. }
+                    | Command::Generate { .. }
+                    | Command::Doctor { .. }
+                    | Command::DemoJob { .. }
+            )
+        )
+    }
 }

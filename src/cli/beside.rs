@@ -3,7 +3,7 @@
 use super::record::{header, keep};
 use crate::{
     alerts::{Edges, News, Policy},
-    config::{self, OnAlert},
+    config::{self, Keep, OnAlert},
     event::{Event, Fact},
     launch::{self, job::Ended},
     recording::encode_alert,
@@ -19,15 +19,20 @@ use std::{sync::mpsc::Receiver, thread, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Until the job is over.
-pub(super) fn beside(started: launch::Started, on_alert: &OnAlert, config: &config::File) {
+pub(super) fn beside(
+    started: launch::Started,
+    on_alert: &OnAlert,
+    bounds: &Keep,
+    policy: Result<Policy, config::Fault>,
+) {
     let launch::Started { run, over, .. } = started;
     // What fails is said when the job is over: until then standard output and error are its own.
-    let (recorder, unrecorded) = match start_recording(&run) {
+    let (recorder, unrecorded) = match start_recording(&run, bounds) {
         Ok(recorder) => (Some(recorder), None),
         Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
     };
     let hook = on_alert.hook().ok().flatten();
-    let (policy, fault) = match config.read() {
+    let (policy, fault) = match policy {
         Ok(policy) => (policy, None),
         Err(fault) => (Policy::default(), Some(fault)),
     };
@@ -38,8 +43,8 @@ pub(super) fn beside(started: launch::Started, on_alert: &OnAlert, config: &conf
     }
 }
 
-fn start_recording(run: &str) -> Result<Recorder> {
-    let (_, file) = keep(run)?;
+fn start_recording(run: &str, bounds: &Keep) -> Result<Recorder> {
+    let (_, file) = keep(run, bounds)?;
     Ok(Recorder::start(file, &header())?)
 }
 

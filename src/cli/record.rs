@@ -1,13 +1,13 @@
 //! `gpuwatch record`, and what every recording needs: a new file and its header.
 
 use crate::{
-    config::Watching,
+    config::{Keep, Watching},
     event::{Event, Fact},
     recording::{FORMAT, Header},
     sink::{
         follow::follow,
         record::Recorder,
-        store::{Store, Writer, open_new},
+        store::{Writer, open_new},
     },
     source::{self, Sources},
     text::Foreign,
@@ -24,13 +24,13 @@ use std::{
     thread,
 };
 
-pub(super) fn record(output: Option<PathBuf>, watching: &Watching) -> Result<u8> {
+pub(super) fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep) -> Result<u8> {
     let (path, file) = match output {
         Some(path) => {
             let file = open_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
             (path, file)
         }
-        None => keep("record")?,
+        None => keep("record", bounds)?,
     };
     // Before anything is written: from its first line on, a recording can be ended in good order.
     let wanted = [SIGHUP, SIGINT, SIGTERM];
@@ -78,8 +78,8 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 /// A new file in the user's store.
-pub(super) fn keep(run: &str) -> Result<(PathBuf, File)> {
-    let store = Store::user().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
+pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
+    let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
     let writer = Writer {
         started_unix_us: source::unix_us(),
         host: source::host(),

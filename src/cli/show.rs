@@ -18,8 +18,8 @@ use std::{path::PathBuf, time::Duration};
 const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The live view; where there is no screen for it, the same facts once, as text.
-pub(super) fn view(live: &Live) -> Result<u8> {
-    let (theme, policy) = (theme(&live.look)?, live.config.read()?);
+pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
+    let theme = theme(&live.look)?;
     if let Some(file) = &live.look.shot.screenshot {
         let of_now = picture::of_now(live.watching.sources(), &policy, &live.look, file);
         return super::runtime()?.block_on(of_now);

@@ -1,11 +1,13 @@
 //! The user's own file: read strictly, and what is wrong with it told in one line with the nearest thing that is right.
 
+use super::keys::{KEYS, Key, Kind, SECTIONS, names};
 use crate::{
     alerts::{Name, Policy},
     text::{Foreign, nearest},
 };
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
+    borrow::Cow,
     ffi::OsString,
     fs,
     io::{self, Read},
@@ -26,9 +28,40 @@ const TOLD: usize = 60;
 /// Which file is read.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct File {
-    /// The config: which alerts are allowed or silenced; by default `$XDG_CONFIG_HOME/gpuwatch/config.toml`, if there is one.
-    #[arg(long, value_name = "FILE", env = "GPUWATCH_CONFIG")]
+    /// The config, as `gpuwatch generate config` shows it; by default `$XDG_CONFIG_HOME/gpuwatch/config.toml`, if there is one.
+    #[arg(long, value_name = "FILE", env = "GPUWATCH_CONFIG", global = true)]
     config: Option<OsString>,
+}
+
+/// What a file asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Which alerts are expected or silenced.
+    pub policy: Policy,
+    /// What it sets flags to.
+    pub flags: Vec<Setting>,
+}
+
+/// What a file sets a flag to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The key, and the flag of the same name.
+    pub key: &'static str,
+    /// What it is set to; of a list, each.
+    pub values: Vec<String>,
+    file: Foreign,
+    line: usize,
+    section: &'static str,
+}
+
+impl Setting {
+    /// What is wrong with a value, where it stands; with the nearest of what could stand there.
+    pub fn fault<N: AsRef<str>>(&self, value: &str, why: &str, names: impl IntoIterator<Item = N>) -> Fault {
+        let near = nearest(value, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", it.as_ref()));
+        let told = value.chars().take(TOLD).collect::<String>();
+        let what = format!("{}.{} = \"{told}\": {why}{near}", self.section, self.key);
+        Fault { file: self.file.clone(), line: Some(self.line), what: Foreign::new(what).to_string() }
+    }
 }
 
 /// What is wrong with a file: its name, the line, the key, and what would be right.
@@ -45,14 +78,14 @@ impl File {
     ///
     /// # Errors
     /// When it cannot be read, or anything in it is not known.
-    pub fn read(&self) -> Result<Policy, Fault> {
+    pub fn read(&self) -> Result<Settings, Fault> {
         // An empty variable is the way to take one back.
         let named = self.config.as_ref().filter(|it| !it.is_empty()).map(PathBuf::from);
-        let Some(path) = named.clone().or_else(user) else { return Ok(Policy::default()) };
+        let Some(path) = named.clone().or_else(user) else { return Ok(Settings::default()) };
         let file = Foreign::new(path.to_string_lossy());
         let fault = |what: String| Fault { file: file.clone(), line: None, what };
         let bytes = match read(&path) {
-            Err(e) if named.is_none() && is_out_of_reach(&e) => return Ok(Policy::default()),
+            Err(e) if named.is_none() && is_out_of_reach(&e) => return Ok(Settings::default()),
             it => it.map_err(|e| fault(format!("cannot be read: {e}")))?,
         };
         if bytes.len() as u64 > BYTES_MAX {
@@ -86,7 +119,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&self) -> Result<Policy, Fault> {
+    fn read(&self) -> Result<Settings, Fault> {
         let table = DeTable::parse(self.text).map_err(|e| {
             let words: Vec<_> = e.message().split_whitespace().collect();
             let at = e.span().unwrap_or_default();
@@ -94,28 +127,64 @@ impl Reader<'_> {
             let place = if text.trim().is_empty() { String::new() } else { format!(" at \"{}\"", text.trim()) };
             self.fault(at, words.join(" ") + &place)
         })?;
-        let mut policy = Policy::default();
-        for (key, value) in table.get_ref() {
-            if key.get_ref() != "alerts" {
-                return Err(self.unknown(key.span(), "key", key.get_ref(), ["alerts"]));
-            }
-            let Some(alerts) = value.get_ref().as_table() else {
-                return Err(self.fault(value.span(), "alerts: a table is wanted, as in [alerts]".to_owned()));
+        let mut settings = Settings::default();
+        for (name, value) in table.get_ref() {
+            let Some(section) = SECTIONS.into_iter().find(|it| name.get_ref() == it) else {
+                return Err(self.unknown(name.span(), "key", name.get_ref(), SECTIONS));
             };
-            self.alerts(alerts, &mut policy)?;
+            let Some(keys) = value.get_ref().as_table() else {
+                return Err(self.fault(value.span(), format!("{section}: a table is wanted, as in [{section}]")));
+            };
+            for (name, value) in keys {
+                self.key(section, name, value, &mut settings)?;
+            }
         }
-        Ok(policy)
+        Ok(settings)
     }
 
-    fn alerts(&self, alerts: &DeTable, policy: &mut Policy) -> Result<(), Fault> {
-        for (key, value) in alerts {
-            match key.get_ref().as_ref() {
-                "allow" => policy.allow = self.names("alerts.allow", value)?,
-                "silence" => policy.silence = self.names("alerts.silence", value)?,
-                other => return Err(self.unknown(key.span(), "key in [alerts]", other, ["allow", "silence"])),
+    fn key(
+        &self,
+        section: &'static str,
+        name: &Spanned<Cow<str>>,
+        value: &Spanned<DeValue>,
+        settings: &mut Settings,
+    ) -> Result<(), Fault> {
+        match (section, name.get_ref().as_ref()) {
+            ("alerts", "allow") => settings.policy.allow = self.names("alerts.allow", value)?,
+            ("alerts", "silence") => settings.policy.silence = self.names("alerts.silence", value)?,
+            (_, other) => {
+                let Some(key) = KEYS.iter().find(|it| it.section == section && it.name == other) else {
+                    return Err(self.unknown(name.span(), &format!("key in [{section}]"), other, names(section)));
+                };
+                let values = self.values(key, value)?;
+                // An empty text is the way to say that there is none.
+                if values != [""] {
+                    let line = self.line(value.span().start);
+                    settings.flags.push(Setting { key: key.name, values, file: self.file.clone(), line, section });
+                }
             }
         }
         Ok(())
+    }
+
+    fn values(&self, key: &Key, value: &Spanned<DeValue>) -> Result<Vec<String>, Fault> {
+        let wanted = |what: &str| self.fault(value.span(), format!("{}.{}: {what}", key.section, key.name));
+        let text = |it: &DeValue| match it {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => Some(number.to_string()),
+            _ => None,
+        };
+        match (key.kind, value.get_ref()) {
+            (Kind::Switch, it) => {
+                let is_on = it.as_bool().ok_or_else(|| wanted("true or false is wanted"))?;
+                Ok(vec![is_on.to_string()])
+            }
+            (Kind::Text, it) => Ok(vec![text(it).ok_or_else(|| wanted("a text is wanted, as in \"…\""))?]),
+            (Kind::List, DeValue::Array(all)) if all.iter().all(|it| text(it.get_ref()).is_some()) => {
+                Ok(all.iter().filter_map(|it| text(it.get_ref())).collect())
+            }
+            (Kind::List, _) => Err(wanted("a list of texts is wanted, as in [\"…\", \"…\"]")),
+        }
     }
 
     fn names(&self, key: &str, value: &Spanned<DeValue>) -> Result<Vec<Name>, Fault> {
@@ -143,8 +212,12 @@ impl Reader<'_> {
     }
 
     fn fault(&self, at: Range<usize>, what: String) -> Fault {
-        let line = 1 + self.text.bytes().take(at.start).filter(|it| *it == b'\n').count();
-        Fault { file: self.file.clone(), line: Some(line), what: Foreign::new(what).to_string() }
+        let line = Some(self.line(at.start));
+        Fault { file: self.file.clone(), line, what: Foreign::new(what).to_string() }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|it| *it == b'\n').count()
     }
 }
 
@@ -153,6 +226,10 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Policy, String> {
+        settings(text).map(|it| it.policy)
+    }
+
+    fn settings(text: &str) -> Result<Settings, String> {
         Reader { file: &"c.toml".into(), text }.read().map_err(|it| it.to_string())
     }
 
@@ -189,6 +266,10 @@ mod tests {
                 "alerts.silence = ['growth:hots']",
                 "1: there is no alert for alerts.silence \"growth:hots\"; the nearest is \"growth:host\"",
             ),
+            ("[driver]\nintervall = '2s'", "2: there is no key in [driver] \"intervall\"; the nearest is \"interval\""),
+            ("[view]\n\nreadonly = 'yes'", "3: view.readonly: true or false is wanted"),
+            ("view.theme = ['dusk']", "1: view.theme: a text is wanted, as in \"…\""),
+            ("alerts.on-alert-arg = 'x'", "1: alerts.on-alert-arg: a list of texts is wanted, as in [\"…\", \"…\"]"),
             ("alerts = 3", "1: alerts: a table is wanted, as in [alerts]"),
             ("[[alerts]]", "1: alerts: a table is wanted, as in [alerts]"),
             ("[alerts]\nallow = 'oom'", &format!("2: alerts.allow: {list}")),
@@ -201,6 +282,22 @@ mod tests {
             let fault = read(text).unwrap_err();
             assert!(fault.starts_with(&format!("c.toml:{line}: ")) && fault.len() > 15, "{fault}");
         }
+    }
+
+    #[test]
+    fn flags_are_set_by_keys_of_their_names() {
+        let text = "[view]\ncolor = 256\nreadonly = true\n[alerts]\non-alert = ''\non-alert-arg = ['-s', 'x y']\n";
+        let flags: Vec<_> = settings(text).unwrap().flags.into_iter().map(|it| (it.key, it.values, it.line)).collect();
+        let words = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let mut expected = vec![
+            ("color", words(&["256"]), 2),
+            ("readonly", words(&["true"]), 3),
+            ("on-alert-arg", words(&["-s", "x y"]), 6),
+        ];
+        expected.sort();
+        let mut flags = flags;
+        flags.sort();
+        assert_eq!(flags, expected);
     }
 
     #[test]
@@ -229,11 +326,11 @@ mod tests {
         assert!(file(dir.path()).unwrap_err().contains("cannot be read: Is a directory"));
         let path = dir.path().join("c.toml");
         fs::write(&path, vec![b'#'; 1 << 16]).unwrap();
-        assert_eq!(file(&path), Ok(Policy::default()));
+        assert_eq!(file(&path), Ok(Settings::default()));
         fs::write(&path, vec![b'#'; (1 << 16) + 1]).unwrap();
         assert!(file(&path).unwrap_err().ends_with("c.toml: is larger than 64 KiB"));
         fs::write(&path, b"# \xff").unwrap();
         assert!(file(&path).unwrap_err().ends_with("c.toml: is no text in UTF-8"));
-        assert_eq!(file(Path::new("/dev/null")), Ok(Policy::default()));
+        assert_eq!(file(Path::new("/dev/null")), Ok(Settings::default()));
     }
 }

@@ -1,0 +1,134 @@
+//! What others read of the command line: the commented config, completions, the manual.
+
+use super::{
+    arguments::Generated,
+    settings::{self, find},
+};
+use crate::{
+    config::keys::{KEYS, Kind, LISTS, SECTIONS},
+    keys,
+};
+use anyhow::{Context, Result};
+use clap::{Command, builder::StyledStr};
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+};
+
+/// The width of comments.
+const WIDTH: usize = 100;
+
+pub(super) fn generate(what: &Generated) -> Result<()> {
+    let mut command = settings::command();
+    let mut out = io::stdout().lock();
+    match what {
+        Generated::Config => out.write_all(config(&command).as_bytes())?,
+        Generated::Completions { shell } => {
+            let mut text = Vec::new();
+            // What is hidden from the help is completed nowhere.
+            let shown = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
+            let mut shown = Command::new("gpuwatch").args(command.get_arguments().cloned()).subcommands(shown);
+            clap_complete::generate(*shell, &mut shown, "gpuwatch", &mut text);
+            out.write_all(&text)?;
+        }
+        Generated::Man { directory: None } => out.write_all(&page(command)?)?,
+        Generated::Man { directory: Some(directory) } => {
+            let within = || format!("cannot write the manual into {}", directory.display());
+            fs::create_dir_all(directory).with_context(within)?;
+            command.build();
+            let pages = command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help").cloned();
+            for it in pages.collect::<Vec<_>>() {
+                let name = format!("gpuwatch-{}", it.get_name());
+                let text = page(it.display_name(name.clone()))?;
+                fs::write(directory.join(format!("{name}.1")), text).with_context(within)?;
+            }
+            fs::write(directory.join("gpuwatch.1"), page(settings::command())?).with_context(within)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Every key at its default, commented out.
+pub(super) fn config(command: &Command) -> String {
+    let mut text = String::from(
+        "# gpuwatch's config: $XDG_CONFIG_HOME/gpuwatch/config.toml, or --config FILE, or GPUWATCH_CONFIG.\n\
+         # What stands here commented out is the default. Flags and the environment come first.\n",
+    );
+    // A string takes everything.
+    for section in SECTIONS {
+        let _ = write!(text, "\n[{section}]\n");
+        for (name, help) in LISTS.iter().filter(|_| section == "alerts") {
+            let _ = write!(text, "{}#{name} = []\n\n", comment(help));
+        }
+        for key in KEYS.iter().filter(|it| it.section == section) {
+            let Some(arg) = find(command, key.name) else { continue };
+            let help = arg.get_help().map(StyledStr::to_string).unwrap_or_default();
+            let values: Vec<String> =
+                arg.get_default_values().iter().map(|it| it.to_string_lossy().into_owned()).collect();
+            let value = match key.kind {
+                Kind::Text => format!("{:?}", values.join("")),
+                Kind::Switch => values.join(""),
+                Kind::List => format!("{values:?}"),
+            };
+            let names: Vec<String> = arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
+            let known = if names.is_empty() || key.kind == Kind::Switch {
+                String::new()
+            } else {
+                format!(" One of: {}.", names.join(", "))
+            };
+            let _ = write!(text, "{}#{} = {value}\n\n", comment(&(help + &known)), key.name);
+        }
+        text.pop();
+    }
+    text
+}
+
+/// Lines of at most [`WIDTH`] characters, each behind `# `.
+fn comment(words: &str) -> String {
+    let mut text = String::new();
+    let mut taken = WIDTH;
+    for word in words.split_whitespace() {
+        let width = word.chars().count() + 1;
+        if taken + width > WIDTH {
+            text.push_str(if text.is_empty() { "#" } else { "\n#" });
+            taken = 1;
+        }
+        text.push(' ');
+        text.push_str(word);
+        taken += width;
+    }
+    text + "\n"
+}
+
+/// A page of the manual; that of the program has the keys of its screens.
+fn page(command: Command) -> io::Result<Vec<u8>> {
+    let is_program = command.get_name() == "gpuwatch";
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command).render(&mut text)?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    if is_program {
+        text.push_str(".SH KEYS\n");
+        let digits = [(keys::DEVICES.0, keys::DEVICES.1.to_owned())];
+        let table = keys::BINDINGS.iter().map(|it| (it.keys, it.help.to_owned())).chain(digits);
+        for (keys, help) in table.chain(keys::replay::HELP.map(|(keys, help)| (keys, format!("in a replay: {help}")))) {
+            // A string takes everything.
+            let _ = write!(text, ".TP\n\\fB{}\\fR\n{}\n", roff(keys), roff(&help));
+        }
+    }
+    // What is not ASCII is named, so that it needs no preprocessor.
+    let ascii = text.chars().fold(String::new(), |mut all, it| {
+        if it.is_ascii() {
+            all.push(it);
+        } else {
+            let _ = write!(all, "\\[u{:04X}]", u32::from(it));
+        }
+        all
+    });
+    Ok(ascii.into_bytes())
+}
+
+/// A text that the formatter takes as it is, behind a zero-width mark, as lines that begin with a dot are orders.
+fn roff(text: &str) -> String {
+    format!("\\&{}", text.replace('\\', "\\e").replace('-', "\\-"))
+}

@@ -1,0 +1,248 @@
+//! Flags over environment over the user's file over defaults: what the file says takes the place of a flag's default.
+
+use super::arguments::Cli;
+use crate::{
+    alerts::Policy,
+    config::{
+        Fault, Setting, Settings,
+        keys::{KEYS, Kind},
+    },
+    theme,
+};
+use clap::{
+    Arg, ArgAction, ArgMatches, Command, CommandFactory, Error, FromArgMatches, builder::FalseyValueParser,
+    error::ErrorKind, parser::ValueSource,
+};
+use std::ffi::OsString;
+
+/// What was asked for, and the user's policy, or what is wrong with the file.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let matches = command().try_get_matches_from(&words)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    if !cli.heeds_config() {
+        return Ok((cli, Ok(Policy::default())));
+    }
+    let settings = match cli.live.config.read().and_then(|it| checked(it, &command())) {
+        Ok(settings) => settings,
+        Err(fault) => return Ok((cli, Err(fault))),
+    };
+    let is_set = settings.flags.iter().any(|it| it.key == "on-alert");
+    if is_said(&matches, "on_alert_arg") && !is_said(&matches, "on_alert") && !is_set {
+        let what = "--on-alert-arg is for the program of --on-alert, which is missing";
+        return Err(command().error(ErrorKind::MissingRequiredArgument, what));
+    }
+    if settings.flags.is_empty() {
+        return Ok((cli, Ok(settings.policy)));
+    }
+    // A program named on the command line has no use for the arguments of another one.
+    let is_told = is_said(&matches, "on_alert");
+    let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_told && it.key == "on-alert-arg")).collect();
+    let matches = with_defaults(command(), &flags).try_get_matches_from(&words)?;
+    Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
+}
+
+/// The command line; what is a switch there can also be switched off, as in `--bell=false`.
+pub(super) fn command() -> Command {
+    each(Cli::command(), &|arg| {
+        let is_switch = KEYS.iter().any(|it| it.kind == Kind::Switch && arg.get_long() == Some(it.name));
+        if !is_switch {
+            return arg;
+        }
+        let arg = arg.action(ArgAction::Set).value_parser(FalseyValueParser::new()).value_name("BOOL");
+        let arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true").default_value("false");
+        arg.hide_default_value(true).hide_possible_values(true)
+    })
+}
+
+/// Values that their flags take, or the first that its flag does not.
+fn checked(settings: Settings, command: &Command) -> Result<Settings, Fault> {
+    for setting in &settings.flags {
+        let Some(arg) = find(command, setting.key) else { continue };
+        for value in &setting.values {
+            let names: Vec<String> = arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
+            if let Err(why) = takes(arg, setting.key, value) {
+                return Err(setting.fault(value, &why, names));
+            }
+            if setting.key == "theme"
+                && let Err(fault) = theme::find(value)
+            {
+                return Err(setting.fault(value, &fault.to_string(), Vec::<String>::new()));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// Whether a flag takes a value, else why not in clap's words.
+fn takes(arg: &Arg, long: &str, value: &str) -> Result<(), String> {
+    let alone = arg.clone().global(false).required(false);
+    let words = [OsString::from("gpuwatch"), OsString::from(format!("--{long}={value}"))];
+    let Err(error) = Command::new("gpuwatch").arg(alone).try_get_matches_from(words) else { return Ok(()) };
+    let known = arg.get_possible_values();
+    let names: Vec<&str> = known.iter().map(clap::builder::PossibleValue::get_name).collect();
+    Err(match std::error::Error::source(&error) {
+        Some(why) => why.to_string(),
+        None if !names.is_empty() => format!("there are {}", names.join(", ")),
+        None => error.kind().to_string(),
+    })
+}
+
+/// The argument of a flag, of whichever command has it.
+pub(super) fn find<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
+    let own = command.get_arguments().find(|it| it.get_long() == Some(long));
+    own.or_else(|| command.get_subcommands().find_map(|it| find(it, long)))
+}
+
+fn with_defaults(command: Command, flags: &[&Setting]) -> Command {
+    each(command, &|arg| {
+        let set = flags.iter().find(|it| arg.get_long() == Some(it.key));
+        set.map_or(arg.clone(), |it| arg.default_values(it.values.clone()))
+    })
+}
+
+/// The same change to every argument of every command.
+fn each(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
+    command.mut_args(change).mut_subcommands(|it| each(it, change))
+}
+
+/// Whether an argument stands on the command line.
+fn is_said(matches: &ArgMatches, id: &str) -> bool {
+    let here = matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine);
+    here || matches.subcommand().is_some_and(|(_, it)| is_said(it, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::arguments::Command as Asked;
+    use std::fs;
+
+    /// Long flags of what shows and records that no file can set, and why.
+    const EXCEPTIONS: [(&str, &str); 9] = [
+        ("config", "it names the file"),
+        ("help", "it is no setting"),
+        ("version", "it is no setting"),
+        ("output", "it names one recording"),
+        ("seed", "it tells one demo from another"),
+        ("screenshot", "it names one picture"),
+        ("size", "it is of one picture"),
+        ("screen", "it is of one picture"),
+        ("speed", "it is of one replay"),
+    ];
+
+    const SHOWING: [&[&str]; 5] = [
+        &["gpuwatch"],
+        &["gpuwatch", "demo"],
+        &["gpuwatch", "record"],
+        &["gpuwatch", "replay"],
+        &["gpuwatch", "run", "x"],
+    ];
+
+    fn words(of: &[&str]) -> Vec<OsString> {
+        of.iter().map(OsString::from).collect()
+    }
+
+    fn parsed(file: &std::path::Path, of: &[&str]) -> (Cli, Result<Policy, Fault>) {
+        let mut all = words(of);
+        all.insert(of.len().min(if of.len() > 1 { 2 } else { 1 }), format!("--config={}", file.display()).into());
+        parse(all).unwrap()
+    }
+
+    #[test]
+    fn every_flag_has_a_key_or_a_reason_and_every_key_a_flag() {
+        let command = command();
+        let commands: Vec<&Command> = SHOWING
+            .iter()
+            .map(|it| it.get(1).map_or(&command, |name| command.find_subcommand(name).unwrap()))
+            .collect();
+        let longs =
+            |it: &Command| it.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect::<Vec<_>>();
+        let flags: Vec<String> = commands.into_iter().flat_map(longs).collect();
+        for flag in &flags {
+            let is_known = KEYS.iter().any(|it| it.name == flag) || EXCEPTIONS.iter().any(|it| it.0 == flag);
+            assert!(is_known, "--{flag} has no key in the config, and no reason why");
+        }
+        for key in KEYS {
+            assert!(flags.iter().any(|it| it == key.name), "{} is the key of no flag", key.name);
+        }
+    }
+
+    #[test]
+    fn what_is_generated_is_what_holds_without_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
+        fs::write(&empty, "").unwrap();
+        let text = crate::cli::generate::config(&command());
+        let said: String = text
+            .lines()
+            .map(|it| it.strip_prefix('#').filter(|it| !it.starts_with([' ', '#']) && it.contains(" = ")).unwrap_or(it))
+            .map(|it| it.to_owned() + "\n")
+            .collect();
+        fs::write(&full, &said).unwrap();
+        for key in KEYS {
+            assert!(said.lines().any(|it| it.starts_with(&format!("{} = ", key.name))), "{}:\n{said}", key.name);
+        }
+        for of in SHOWING {
+            let (plain, spelled) = (parsed(&empty, of), parsed(&full, of));
+            let told = |it: &Cli| format!("{it:?}").replace("empty.toml", "full.toml");
+            assert_eq!(told(&plain.0), told(&spelled.0), "{of:?}");
+            assert_eq!((plain.1, spelled.1), (Ok(Policy::default()), Ok(Policy::default())), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_heard_over_the_file_and_the_file_over_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        fs::write(
+            &file,
+            "[view]\ntheme = 'paper'\nreadonly = true\n[driver]\ninterval = '2s'\n[alerts]\nbell = true\n\
+                          on-alert = 'sh'\non-alert-arg = ['-c', 'true']\n[recordings]\nkeep = 7\n",
+        )
+        .unwrap();
+        let live = parsed(&file, &["gpuwatch"]).0.live;
+        assert_eq!(
+            (live.look.theme.as_str(), live.look.readonly, live.bell, live.notify),
+            ("paper", true, true, false)
+        );
+        assert_eq!(live.watching.interval, std::time::Duration::from_secs(2));
+        assert_eq!(live.on_alert.on_alert_arg, words(&["-c", "true"]));
+        let mut all = words(&["gpuwatch", "--theme", "dusk", "--bell=false", "--interval=1s", "--on-alert", "true"]);
+        all.push(format!("--config={}", file.display()).into());
+        let live = parse(all).unwrap().0.live;
+        assert_eq!((live.look.theme.as_str(), live.look.readonly, live.bell), ("dusk", true, false));
+        assert_eq!(live.watching.interval, std::time::Duration::from_secs(1));
+        assert_eq!(live.on_alert.on_alert_arg, words(&[]), "they are another program's");
+        let Some(Asked::Run { keep, .. }) = parsed(&file, &["gpuwatch", "run", "x"]).0.command else {
+            panic!("no run")
+        };
+        assert_eq!((keep.keep, keep.keep_bytes), (7, 4 << 30));
+    }
+
+    #[test]
+    fn a_value_that_no_flag_takes_is_told_with_its_line_its_key_and_what_is_near() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        for (text, parts) in [
+            ("[driver]\n\ninterval = '5'", &["c.toml:3: driver.interval = \"5\": ", "has no unit"][..]),
+            (
+                "[view]\ncolor = 'nevr'",
+                &["c.toml:2: view.color = \"nevr\": there are auto, ", "the nearest is \"never\""],
+            ),
+            ("[view]\ntheme = 'dsk'", &["c.toml:2: view.theme = \"dsk\": ", "dusk"]),
+            ("[recordings]\nkeep = 0", &["c.toml:2: recordings.keep = \"0\": 0 is not in 1"]),
+            ("[recordings]\nkeep-bytes = 'much'", &["c.toml:2: recordings.keep-bytes = \"much\": a size begins"]),
+            (
+                "[alerts]\non-alert = 'no-such-program'",
+                &["c.toml:2: alerts.on-alert = ", "there is no program of that name"],
+            ),
+        ] {
+            fs::write(&file, text).unwrap();
+            for of in [&["gpuwatch"][..], &["gpuwatch", "run", "x"]] {
+                let fault = parsed(&file, of).1.unwrap_err().to_string();
+                assert!(parts.iter().all(|it| fault.contains(it)), "{fault}");
+            }
+        }
+    }
+}

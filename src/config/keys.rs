@@ -1,0 +1,59 @@
+//! What the user's file can say: its sections and keys. Each key of a flag bears the flag's name.
+
+/// What a key wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A text; a number does as well.
+    Text,
+    /// `true` or `false`.
+    Switch,
+    /// A list of texts.
+    List,
+}
+
+/// A key that stands for a flag.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The table that it stands in.
+    pub section: &'static str,
+    /// Its name, which is the flag's.
+    pub name: &'static str,
+    /// What it wants.
+    pub kind: Kind,
+}
+
+const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
+    Key { section, name, kind }
+}
+
+/// Every key that stands for a flag.
+pub const KEYS: [Key; 13] = [
+    key("view", "theme", Kind::Text),
+    key("view", "color", Kind::Text),
+    key("view", "graph", Kind::Text),
+    key("view", "readonly", Kind::Switch),
+    key("view", "no-mouse", Kind::Switch),
+    key("driver", "interval", Kind::Text),
+    key("driver", "no-nvml", Kind::Switch),
+    key("alerts", "bell", Kind::Switch),
+    key("alerts", "notify", Kind::Switch),
+    key("alerts", "on-alert", Kind::Text),
+    key("alerts", "on-alert-arg", Kind::List),
+    key("recordings", "keep", Kind::Text),
+    key("recordings", "keep-bytes", Kind::Text),
+];
+
+/// The tables, as they follow one another in the file.
+pub const SECTIONS: [&str; 4] = ["view", "driver", "alerts", "recordings"];
+
+/// Keys of `[alerts]` that stand for no flag, and what they are for.
+pub const LISTS: [(&str, &str); 2] = [
+    ("allow", "Expected: shown as allowed; they count in no badge, ring nothing and fail no check."),
+    ("silence", "Shown, counted and judged by check; they ring nothing and start no program."),
+];
+
+/// The keys that a section may have.
+pub(super) fn names(section: &str) -> Vec<&'static str> {
+    let lists = LISTS.iter().map(|it| it.0).filter(|_| section == "alerts");
+    lists.chain(KEYS.iter().filter(|it| it.section == section).map(|it| it.name)).collect()
+}

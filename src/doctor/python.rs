@@ -1,0 +1,80 @@
+//! Python and its PyTorch: found by their files, as importing one would run what is not ours.
+
+use super::Check;
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+const NAME: &str = "pytorch";
+
+/// The oldest versions that the probe speaks with.
+const PYTHON: (u32, u32) = (3, 9);
+const TORCH: (u32, u32) = (2, 3);
+
+/// Asked of the bare interpreter: isolated, and without `site`, so that no file of the user's is run.
+const ASK: &str = "import sys, sysconfig as s; print('%d.%d.%d' % sys.version_info[:3]); \
+    print(s.get_path('purelib')); print(s.get_path('platlib'))";
+
+pub(super) fn check() -> Check {
+    let Some(program) = on_path() else {
+        return Check::warn(NAME, "there is no python on PATH", "activate the job's environment, and ask again");
+    };
+    let shown = program.display();
+    let Some((version, folders)) = asked(&program) else {
+        return Check::warn(NAME, format!("{shown} does not say its version"), "does `python --version` work?");
+    };
+    if release(&version).is_none_or(|it| it < PYTHON) {
+        let what = format!("{shown} is Python {version}: the probe needs {}.{} or newer", PYTHON.0, PYTHON.1);
+        return Check::warn(NAME, what, "use a newer Python for the job");
+    }
+    let Some(torch) = folders.iter().find_map(|it| version_in(it)) else {
+        let what = format!("{shown} is Python {version}, without PyTorch");
+        return Check::warn(NAME, what, "activate the job's environment, and ask again");
+    };
+    if release(&torch).is_none_or(|it| it < TORCH) {
+        let what = format!(
+            "{shown} is Python {version} with PyTorch {torch}: the probe needs {}.{} or newer",
+            TORCH.0, TORCH.1
+        );
+        return Check::warn(NAME, what, "update PyTorch; an older one is watched as any other process");
+    }
+    Check::ok(NAME, format!("{shown} is Python {version} with PyTorch {torch}"))
+}
+
+fn on_path() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let places: Vec<PathBuf> = env::split_paths(&path).collect();
+    ["python", "python3"].iter().find_map(|name| places.iter().map(|it| it.join(name)).find(|it| it.is_file()))
+}
+
+/// The version, and where packages are.
+fn asked(program: &Path) -> Option<(String, Vec<PathBuf>)> {
+    let mut command = Command::new(program);
+    // It is no job, and starts nothing of one.
+    command.args(["-I", "-S", "-c", ASK]).env("GPUWATCH", "off").stdin(Stdio::null()).stderr(Stdio::null());
+    let said = String::from_utf8(command.output().ok()?.stdout).ok()?;
+    let mut lines = said.lines();
+    let version = lines.next()?.to_owned();
+    let mut folders: Vec<PathBuf> = lines.map(PathBuf::from).collect();
+    // Only `site` tells an environment's own packages from those of the Python that it was made with.
+    let (major, minor) = release(&version)?;
+    let home = program.parent()?.parent()?;
+    if home.join("pyvenv.cfg").is_file() {
+        folders.insert(0, home.join(format!("lib/python{major}.{minor}/site-packages")));
+    }
+    Some((version, folders))
+}
+
+fn version_in(folder: &Path) -> Option<String> {
+    fs::read_dir(folder).ok()?.flatten().find_map(|it| {
+        let name = it.file_name().into_string().ok()?;
+        Some(name.strip_prefix("torch-")?.strip_suffix(".dist-info")?.to_owned())
+    })
+}
+
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|it| it.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
