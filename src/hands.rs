@@ -96,6 +96,7 @@ impl Hands {
         match ui.request.take() {
             None => {}
             Some(Request::Redraw) => screen.redraw()?,
+            Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {
                 screen.copy(&text)?;
                 ui.say(format!("copied, if the terminal lets programs: {text}"));

@@ -41,7 +41,7 @@ const NONE: KeyModifiers = KeyModifiers::NONE;
 const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 45] = [
+pub const BINDINGS: [Binding; 46] = [
     anywhere(
         Command::Quit,
         "q Ctrl-C F10",
@@ -81,6 +81,7 @@ pub const BINDINGS: [Binding; 45] = [
         "draw it again",
         &[(NONE, KeyCode::Char('r')), (NONE, KeyCode::F(5)), (CONTROL, KeyCode::Char('l'))],
     ),
+    anywhere(Command::Suspend, "Ctrl-Z", "suspend; fg goes on", &[(CONTROL, KeyCode::Char('z'))]),
     timeline(Command::Plus, "+", "nearer", &[(NONE, KeyCode::Char('+'))]),
     timeline(Command::Minus, "-", "wider", &[(NONE, KeyCode::Char('-'))]),
     timeline(Command::Reset, "=", "all of it", &[(NONE, KeyCode::Char('='))]),
@@ -166,8 +167,9 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     let bound = |of: Place| BINDINGS.iter().find(move |it| it.place == of && it.codes.contains(&pressed));
     let bound = bound(place).or_else(|| bound(Place::Anywhere).filter(|_| place.has(Place::Anywhere)));
     bound.map(|it| it.command).or(match (place, pressed) {
-        // Whatever has the keys, this one leaves.
+        // Whatever has the keys, these leave.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
+        (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
         (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) => {
             Some(Command::Device(digit as u8 - b'1'))
         }

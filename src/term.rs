@@ -16,6 +16,7 @@ use crossterm::{
     terminal::{EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 use ratatui::{Frame, Terminal, backend::Backend};
+use rustix::process::{Signal, kill_current_process_group};
 use std::{
     env,
     fs::File,
@@ -41,6 +42,7 @@ const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 /// The terminal while it is ours. Dropping it gives it back.
 pub struct Screen {
     terminal: Terminal<Writer<File>>,
+    mouse: bool,
 }
 
 impl Screen {
@@ -50,16 +52,13 @@ impl Screen {
     /// When there is no terminal, or it does not take orders.
     pub fn take(mouse: bool) -> io::Result<Self> {
         restore_on_panic();
-        enable_raw_mode()?;
-        TAKEN.store(true, SeqCst);
         let out = || -> io::Result<_> {
-            let mouse = if mouse { MOUSE } else { "" };
-            execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)?;
+            enter(mouse)?;
             // Not through the buffer of standard output, which ends at each line.
             Terminal::new(Writer::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
         };
         match out() {
-            Ok(terminal) => Ok(Self { terminal }),
+            Ok(terminal) => Ok(Self { terminal, mouse }),
             Err(e) => {
                 leave();
                 Err(e)
@@ -84,6 +83,19 @@ impl Screen {
         self.terminal.backend_mut().clear()?;
         self.terminal.swap_buffers();
         Ok(())
+    }
+
+    /// Gives the terminal back, stops until somebody lets the job go on, and takes the terminal again.
+    ///
+    /// # Errors
+    /// When the terminal is gone by then.
+    pub fn suspend(&mut self) -> io::Result<()> {
+        leave();
+        // The whole job, as the terminal would do it. Where there is no shell that could let it go on, the kernel lets
+        // it go on at once.
+        kill_current_process_group(Signal::TSTP)?;
+        enter(self.mouse)?;
+        self.redraw()
     }
 
     /// Rings the terminal's bell.
@@ -117,6 +129,13 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+fn enter(mouse: bool) -> io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, SeqCst);
+    let mouse = if mouse { MOUSE } else { "" };
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)
 }
 
 /// Gives the terminal back, if it is taken. Nothing can be done when it is gone.

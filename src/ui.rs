@@ -120,6 +120,7 @@ impl Ui {
         self.word = None;
         match command {
             Command::Quit => self.quit = true,
+            Command::Suspend => self.request = Some(Request::Suspend),
             command if self.dialog.is_some() => self.choose(command),
             command if self.filter.typing => self.type_filter(command, session),
             Command::Help => (self.help, self.help_scroll) = (!self.help, 0),

@@ -84,6 +84,8 @@ pub enum Command {
     Yes,
     /// The next theme.
     Theme,
+    /// Stop, and give the terminal back until the job goes on.
+    Suspend,
 }
 
 /// What a command asks of the world outside the picture; whoever runs the loop does it.
@@ -93,6 +95,8 @@ pub enum Request {
     Redraw,
     /// Put a text into the clipboard.
     Copy(String),
+    /// Give the terminal back until the job goes on.
+    Suspend,
     /// Take the next theme.
     Theme,
     /// Read the devices at this pace.

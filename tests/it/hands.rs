@@ -191,6 +191,25 @@ fn a_replay_has_the_same_hands_and_signals_nobody() {
     quits(terminal);
 }
 
+/// As a shell with job control has it: the terminal is the shell's until the job goes on, and then whole again.
+#[test]
+fn a_view_is_suspended_and_goes_on() {
+    let script = format!("{PROGRAM} demo; echo and the shell goes on; fg; echo ended by $?");
+    let mut terminal = Terminal::start_program("/bin/sh", &["-m", "-c", &script], &[]);
+    terminal.shows("4 probes");
+    terminal.press("\x1a");
+    // Back at once, as the shell lets it go on.
+    terminal.shows("4 probes");
+    let sent = || String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    assert!(until(PATIENCE, || sent().matches("\x1b[?1049h").count() == 2), "{}", sent());
+    assert!(sent().contains("and the shell goes on"));
+    assert!(terminal.has_mouse());
+    terminal.shows("rank 0");
+    terminal.press("q");
+    terminal.shows("ended by 0");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
 /// A click as xterm says it (SGR), at column and row from 1.
 fn click(terminal: &mut Terminal, words: &str) {
     let text = terminal.text();
@@ -212,7 +231,10 @@ fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
     terminal.shows("this help");
     click(&mut terminal, "this help");
     assert!(until(PATIENCE, || !terminal.text().contains("this help")));
+    // A picture is read here as it comes, row by row: the last line is of the one without help by now.
+    terminal.shows("q quit  ? help");
     click(&mut terminal, "--fragmenting");
+    terminal.shows("q quit  ? help");
     click(&mut terminal, "q quit");
     assert_eq!(terminal.ends(PATIENCE), 0);
     let without = Terminal::start(&["demo", "--no-mouse"], &[]);

@@ -58,7 +58,15 @@ impl Terminal {
     }
 
     pub(crate) fn start_sized(size: (u16, u16), arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let (home, master, child) = spawn(size, PROGRAM, arguments, environment);
+        Self::start_all(size, PROGRAM, arguments, environment)
+    }
+
+    pub(crate) fn start_program(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_all((40, 130), program, arguments, environment)
+    }
+
+    fn start_all(size: (u16, u16), program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let (home, master, child) = spawn(size, program, arguments, environment);
         let mut reader = master.try_clone_reader().unwrap();
         let keys = master.take_writer().unwrap();
         let [rows, columns] = [size.0, size.1].map(|it| NonZeroU16::new(it).unwrap_or(NonZeroU16::MIN));
