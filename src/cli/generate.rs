@@ -109,11 +109,12 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     let mut text = String::from_utf8_lossy(&text).into_owned();
     if is_program {
         text.push_str(".SH KEYS\n");
-        let digits = [(keys::DEVICES.0, keys::DEVICES.1.to_owned())];
-        let table = keys::BINDINGS.iter().map(|it| (it.keys, it.help.to_owned())).chain(digits);
-        for (keys, help) in table.chain(keys::replay::HELP.map(|(keys, help)| (keys, format!("in a replay: {help}")))) {
-            // A string takes everything.
-            let _ = write!(text, ".TP\n\\fB{}\\fR\n{}\n", roff(keys), roff(&help));
+        // A string takes everything.
+        for section in keys::sheet::sections() {
+            let _ = writeln!(text, ".SS {}", roff(section.title));
+            for (keys, help) in section.keys {
+                let _ = write!(text, ".TP\n\\fB{}\\fR\n{}\n", roff(keys), roff(help));
+            }
         }
     }
     // What is not ASCII is named, so that it needs no preprocessor.
