@@ -98,7 +98,9 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
     }
     let theme = look.theme_of_pictures()?;
     let findings = policy.findings(session);
-    let mut ui = Ui { screen: screen(look.shot.screen), ..Ui::default() };
+    // Nor is a key for it offered.
+    let no_signals = Some("a picture signals nobody");
+    let mut ui = Ui { screen: screen(look.shot.screen), no_signals, ..Ui::default() };
     if matches!(look.shot.screen, Which::Ranks) {
         (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
     }
