@@ -77,7 +77,12 @@ pub(super) fn config(command: &Command) -> String {
             } else {
                 format!(" One of: {}.", names.join(", "))
             };
-            let _ = write!(text, "{}#{} = {value}\n\n", comment(&(help + &known)), key.name);
+            let _ = write!(
+                text,
+                "{}#{} = {value}\n\n",
+                comment(&format!("{}.{known}", help.trim_end_matches('.'))),
+                key.name
+            );
         }
         text.pop();
     }
