@@ -86,12 +86,19 @@ impl Curve {
 
     /// The highest value of each of `columns` equal stretches of the kept axis; `None` where there is none.
     pub fn highs(&self, columns: usize) -> Vec<Option<u64>> {
-        let mut out = vec![None; columns];
-        let (Some(first), Some(last)) = (self.buckets.first(), self.buckets.last()) else { return out };
-        let span = u128::from(last.x - first.x) + 1;
+        let mut out = self.highs_to(self.ends().map_or(0, |it| it.1), columns);
+        out.resize(columns, None);
+        out
+    }
+
+    /// The same of an axis that goes on to `last`; as many as have a value or lie before one.
+    pub fn highs_to(&self, last: u64, columns: usize) -> Vec<Option<u64>> {
+        let Some((first, end)) = self.ends() else { return Vec::new() };
+        let span = u128::from(last.max(end) - first) + 1;
+        let column = |x: u64| usize::try_from(u128::from(x - first) * columns as u128 / span).unwrap_or(0);
+        let mut out = vec![None; (column(end) + 1).min(columns)];
         for bucket in &self.buckets {
-            let place = u128::from(bucket.x - first.x) * columns as u128 / span;
-            if let Some(cell) = usize::try_from(place).ok().and_then(|it| out.get_mut(it)) {
+            if let Some(cell) = out.get_mut(column(bucket.x)) {
                 *cell = (*cell).max(Some(bucket.high));
             }
         }

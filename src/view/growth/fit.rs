@@ -61,15 +61,15 @@ impl<'a> Fit<'a> {
         if plane.rows() < ROWS {
             return;
         }
-        if plane.is_ahead() {
+        if plane.is_ahead {
             let words = self.words();
             let column = usize::from(plane.area.width).saturating_sub(cells::width(&words));
             for (at, c) in (column..).zip(words.chars()) {
                 draw_cell(buffer, plane, at, 0, c, look);
             }
         }
-        let width = usize::from(plane.area.width);
         let ahead = plane.highs.len();
+        let width = if plane.is_ahead { usize::from(plane.area.width) } else { ahead };
         for column in plane.column(self.growing.since_step)..width {
             // Most columns of the curve are the bars': they show what was measured.
             let every = if column < ahead { EVERY } else { EVERY_AHEAD };

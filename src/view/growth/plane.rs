@@ -9,6 +9,10 @@ pub(super) const LEVELS: usize = 8;
 /// A curve's scale spans at least this part of its top, so that noise does not look like a mountain.
 const FLATTEST: u64 = 20;
 
+/// The axis ends at a multiple of this part of the span, so that a reading more changes the end of the picture and not
+/// all of it: over a slow line that is what a picture costs.
+const ENDS: u32 = 3;
+
 /// A curve in an area.
 pub(super) struct Plane {
     /// Its cells.
@@ -19,6 +23,8 @@ pub(super) struct Plane {
     pub(super) low: u64,
     /// The value of the highest level.
     pub(super) high: u64,
+    /// Whether there is a forecast ahead of the curve.
+    pub(super) is_ahead: bool,
     first: u64,
     last: u64,
 }
@@ -28,18 +34,12 @@ impl Plane {
     /// nothing to show.
     pub(super) fn new(curve: &Curve, area: Rect, ahead: Option<(u64, u64)>) -> Option<Self> {
         let (first, end) = curve.ends()?;
-        let last = ahead.map_or(end, |it| it.0.max(end));
-        let shown = u128::from(area.width) * (u128::from(end - first) + 1) / (u128::from(last - first) + 1);
-        let highs = curve.highs(usize::try_from(shown).unwrap_or(0));
+        let last = ahead.map_or_else(|| first.saturating_add(grid(end - first)), |it| it.0.max(end));
+        let highs = curve.highs_to(last, usize::from(area.width));
         let known = || highs.iter().flatten().copied();
         let high = known().max()?.max(ahead.map_or(0, |it| it.1));
         let low = known().min()?.min(high - high / FLATTEST);
-        Some(Self { area, highs, low, high, first, last })
-    }
-
-    /// Whether there is room ahead of the curve.
-    pub(super) fn is_ahead(&self) -> bool {
-        self.highs.len() < usize::from(self.area.width)
+        Some(Self { area, highs, low, high, is_ahead: ahead.is_some(), first, last })
     }
 
     /// Rows of cells.
@@ -67,5 +67,42 @@ impl Plane {
             return levels.div_ceil(2);
         }
         usize::try_from(part * (levels.max(1) - 1) as u128 / span).unwrap_or(0) + 1
+    }
+}
+
+/// A span, up to the next multiple of an eighth to a sixteenth of it.
+fn grid(span: u64) -> u64 {
+    let part = span.checked_ilog2().map_or(1, |it| 1 << it.saturating_sub(ENDS));
+    span.checked_next_multiple_of(part).unwrap_or(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_ends_at_few_places_and_is_never_far_ahead() {
+        let ends: std::collections::BTreeSet<u64> = (1000..2000).map(grid).collect();
+        assert!(ends.len() <= 10, "{ends:?}");
+        for span in [0, 1, 7, 8, 100, 12_345, u64::MAX - 1, u64::MAX] {
+            assert!(grid(span) >= span && grid(span) - span <= span / 8, "{span}: {}", grid(span));
+        }
+    }
+
+    #[test]
+    fn one_more_value_leaves_what_was_drawn() {
+        let area = Rect::new(0, 0, 97, 4);
+        let mut curve = Curve::default();
+        (0..200).for_each(|it| curve.push(it, it * it % 31));
+        let mut moved = 0;
+        for it in 200..240 {
+            let before = Plane::new(&curve, area, None).unwrap();
+            curve.push(it, it * it % 31);
+            let after = Plane::new(&curve, area, None).unwrap();
+            assert!(after.highs.len() <= 97 && after.highs.len() > 85, "{}", after.highs.len());
+            let same = before.highs.len().min(after.highs.len()) - 1;
+            moved += usize::from(before.highs[..same] != after.highs[..same]);
+        }
+        assert!(moved <= 3, "{moved}");
     }
 }
