@@ -52,7 +52,8 @@ fn about(process: &Process, look: &Look) -> String {
         words.push(format!("{} {}", cells::raw(&job.scheduler), cells::raw(&job.id)));
     }
     if hello.restart.is_some_and(|it| it > 0) {
-        words.push(format!("restarted {} times", hello.restart.unwrap_or(0)));
+        let times = hello.restart.unwrap_or(0);
+        words.push(if times == 1 { "restarted once".to_owned() } else { format!("restarted {times} times") });
     }
     if let Some(cwd) = &hello.cwd {
         words.push(format!("in {}", cells::raw(cwd)));
