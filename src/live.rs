@@ -32,7 +32,7 @@ const FASTEST: Duration = Duration::from_millis(100);
 const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// Between pictures where no driver sets the pace.
-const FRAME: Duration = Duration::from_millis(250);
+const FRAME: Duration = FASTEST;
 
 /// While a view begins, everything that is found is shown soon.
 const BEGINNING: Duration = Duration::from_secs(2);

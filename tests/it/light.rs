@@ -28,9 +28,6 @@ const DEVICES: usize = 8;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// Half of what nvtop was seen to send to such a terminal, in bytes a second.
-const BYTES_MOST: f64 = 3800.0;
-
 /// The size of all the terminals.
 const SIZE: (u16, u16) = (50, 200);
 
@@ -205,6 +202,14 @@ impl Cost {
         self.cpu_s / self.seconds * 100.0
     }
 
+    /// What is more than it may be beside nvtop: no more CPU, at most half of the bytes.
+    fn misses(&self, nvtop: &Self) -> Vec<String> {
+        let cpu = (self.cpu_s > nvtop.cpu_s).then(|| format!("{:.3} s against {:.3} s", self.cpu_s, nvtop.cpu_s));
+        let most = nvtop.bytes_per_s / 2.0;
+        let bytes = (self.bytes_per_s > most).then(|| format!("{:.0} bytes/s, not {most:.0}", self.bytes_per_s));
+        cpu.into_iter().chain(bytes).collect()
+    }
+
     fn line(&self, name: &str) -> String {
         format!(
             "{name:<28} {:>8.3} s CPU in {:.0} s = {:>6.2} % {:>8.1} MiB {:>9.0} bytes/s",
@@ -239,6 +244,7 @@ fn the_same_devices_are_watched_for_less_than_others_do() {
     let eight = Eight::new();
     let environment = eight.environment();
     let full = is_full();
+    let mut missed = Vec::new();
     for (every_ms, most_percent) in if full { vec![(1000, 0.0), (100, 0.0)] } else { vec![(100, 60.0)] } {
         let time = Duration::from_secs(if full { 20 } else { 2 });
         println!("eight devices, a reading each {every_ms} ms, a terminal of 200×50:");
@@ -260,15 +266,12 @@ fn the_same_devices_are_watched_for_less_than_others_do() {
             let cost = Meter::start(program, &arguments, &environment).measure(time);
             println!("{}", cost.line(&name));
             if name == "nvtop" {
-                // Once a second both do next to nothing, and the clock counts in hundredths: two runs differ by a half.
-                let much = if every_ms == 1000 { 1.5 } else { 1.0 };
-                assert!(own.cpu_s <= cost.cpu_s * much, "{:.3} s against {:.3} s of nvtop", own.cpu_s, cost.cpu_s);
-                // Memory alone moves here, which is not what its curves show: they stand still, and it sends little.
-                let most = if every_ms == 1000 { cost.bytes_per_s } else { BYTES_MOST };
-                assert!(own.bytes_per_s <= most, "{:.0} bytes/s, more than {most:.0}", own.bytes_per_s);
+                missed.extend(own.misses(&cost));
             }
         }
     }
+    // At the end, so that a miss keeps no figure from being seen.
+    assert!(missed.is_empty(), "{missed:?}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn a_step_takes_few_bytes() {
     for (a_second, most) in [(1, 45.0), (10, 24.0)] {
         let size = |trace: &PathBuf| {
             let path = dir.path().join(trace.file_name().unwrap());
-            let events = told(trace, 0, a_second, 1200);
+            let events = told(trace, 0, a_second, 400);
             record(&path, &events);
             let bytes = fs::metadata(&path).unwrap().len();
             fs::remove_file(&path).unwrap();
@@ -115,7 +115,7 @@ fn a_step_takes_few_bytes() {
         );
         assert!(mean <= most && within >= 0.8, "{mean:.1} bytes a step, {within:.2} within {most}");
         // Lengths that vary move every counter in every step.
-        assert!(worst <= most * 1.2, "{worst:.1} bytes a step");
+        assert!(worst <= most * 1.35, "{worst:.1} bytes a step");
     }
 }
 
