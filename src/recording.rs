@@ -147,13 +147,14 @@ pub fn stamp_of(line: &Line) -> Option<Stamp> {
         Line::Sample(it) => Some(Stamp(it.at_us)),
         Line::Mark(it) => Some(Stamp(it.at_us)),
         Line::Oom(it) => Some(Stamp(it.at_us)),
+        Line::Sites(it) => Some(Stamp(it.at_us)),
         Line::Lost(it) => Some(Stamp(it.at_us)),
         Line::Bye(it) => Some(Stamp(it.at_us)),
         Line::History(_) | Line::Live(_) | Line::Refused(_) | Line::Unknown => None,
     }
 }
 
-const WIRE_TYPES: [&str; 9] = ["hello", "sample", "mark", "oom", "lost", "history", "live", "bye", "refused"];
+const WIRE_TYPES: [&str; 10] = ["hello", "sample", "mark", "oom", "sites", "lost", "history", "live", "bye", "refused"];
 
 #[derive(Deserialize)]
 struct Tag<'a> {

@@ -9,6 +9,10 @@ pub mod process;
 /// Allocations that failed for good.
 pub mod oom;
 
+mod others;
+
+mod sites;
+
 /// The latest of something, bounded.
 pub mod history;
 
@@ -19,10 +23,10 @@ pub mod timeline;
 pub mod contexts;
 
 use crate::{
-    analysis::{growth::Observation, oom::Tenant, strain},
+    analysis::{growth::Observation, oom::Tenant},
     event::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
-        wire::{self, Hello, Sample},
+        wire::{self, Hello},
     },
     text::Foreign,
     units::Stamp,
@@ -282,49 +286,6 @@ impl Session {
         Some(Tenancy { own: own.used, others: tenants })
     }
 
-    fn others(&self, probe: ProbeId, sample: &Sample) -> Others {
-        let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.others_want(probe));
-        Others { beside: self.beside(probe, sample), want }
-    }
-
-    /// What the other living ranks of the same run want of their devices, the median.
-    fn others_want(&self, probe: ProbeId) -> Option<u64> {
-        let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
-        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
-        let mut wanted: Vec<u64> = others
-            .filter(|it| it.hello.as_ref().is_some_and(|it| it.run.as_ref() == Some(own)))
-            .filter_map(|it| {
-                let stepped = it.devices.iter().filter(|its| its.step.is_some());
-                stepped.filter_map(|its| strain::wanted(&its.counters)).max()
-            })
-            .collect();
-        let middle = wanted.len() / 2;
-        (!wanted.is_empty()).then(|| *wanted.select_nth_unstable(middle).1)
-    }
-
-    /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
-    /// device: the first of them does, and only where the driver's list does not.
-    fn beside(&self, probe: ProbeId, sample: &Sample) -> Option<u64> {
-        sample.counters.device_free?;
-        let own = self.process(probe)?;
-        let device = &own.devices.iter().find(|it| it.ordinal == sample.device)?.device;
-        let listed = |it: &Device| it.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == own.pid));
-        if self.device(device).is_some_and(listed) {
-            return None;
-        }
-        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
-        let mut sum = 0_u64;
-        for (other, it) in others.flat_map(|it| it.devices.iter().map(move |its| (it, its))) {
-            if it.device == *device && it.first.is_some() {
-                if other.probe < probe {
-                    return None;
-                }
-                sum = sum.saturating_add(it.counters.reserved?);
-            }
-        }
-        Some(sum)
-    }
-
     fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
         if self.process_mut(probe).is_none() {
             // A captured stream begins with the hello: nobody found its probe.
@@ -347,6 +308,7 @@ impl Session {
             }
             Line::Mark(mark) => process.mark(mark),
             Line::Oom(oom) => process.oom(oom, tenancy),
+            Line::Sites(sites) => process.sites(sites),
             Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,
@@ -354,7 +316,8 @@ impl Session {
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
                 self.sort();
             }
-            Line::Refused(_) | Line::Unknown => {}
+            Line::Refused(it) => process.refused = Some(Foreign::new(&*it.reason)),
+            Line::Unknown => {}
         }
     }
 

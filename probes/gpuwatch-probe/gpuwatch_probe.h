@@ -73,7 +73,8 @@ struct gpuwatch_sample {
 };
 
 /* Says something of the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
- * world_size, run, restart, probe, log (a path, before the start only). Unknown keys are ignored. What is
+ * world_size, run, restart, probe, log (a path, before the start only), sites ("ready": the job answers
+ * gpuwatch_sites_asked; any other text says why it does not). Unknown keys are ignored. What is
  * not said is read from the process and its environment where it stands there. */
 int32_t gpuwatch_describe(const char *key, const char *value);
 
@@ -90,7 +91,8 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 /* For Python jobs, with the interpreter's lock held: a new reference to the builtin function
  * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]), which picks a row out of the
  * dictionary torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask,
- * are unknown. It returns one of the codes above, and never raises. NULL where the process has no Python. */
+ * are unknown. It returns one of the codes above, or 1: taken, and sites are asked for. It never raises. NULL
+ * where the process has no Python. */
 void *gpuwatch_python(void);
 
 /* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
@@ -109,6 +111,15 @@ struct gpuwatch_blocks {
  * limit that the job set itself. */
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
                      const char *message, const struct gpuwatch_blocks *blocks);
+
+/* What viewers ask by `sites`: in the low 32 bits the steps over which live blocks are to be compared, bit 32: one run
+ * of the garbage collector is wanted, bit 33: no person asked, but a viewer that saw growth. 0: nothing is asked. It
+ * stays until it is answered. */
+uint64_t gpuwatch_sites_asked(void);
+
+/* Answers them: one JSON object with the fields of the wire's line `sites`, save type, seq and at_us, which are
+ * added; no line breaks, less than 1 MiB. It is checked no further. */
+int32_t gpuwatch_sites(const char *object);
 
 /* Says bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final for this process. */

@@ -4,6 +4,7 @@ use super::{
     contexts::Contexts,
     history::Latest,
     oom::{OutOfMemory, Tenancy},
+    sites,
     timeline::Timeline,
 };
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
     },
     event::{
         DeviceId, ProbeId,
-        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample},
+        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample, Sites},
     },
     text::Foreign,
     units::Stamp,
@@ -28,6 +29,9 @@ pub const MARKS: usize = 64;
 
 /// Out-of-memory errors kept per probe.
 pub const OOMS: usize = 16;
+
+/// Accounts of sites kept per probe.
+pub const SITES: usize = 8;
 
 /// Devices kept per probe.
 pub const DEVICES: usize = 16;
@@ -60,6 +64,10 @@ pub struct Process {
     pub marks: Latest<Mark, MARKS>,
     /// Allocations that failed for good.
     pub ooms: Latest<OutOfMemory, OOMS>,
+    /// Which lines allocated what grew, each time it was looked.
+    pub sites: Latest<Box<Sites>, SITES>,
+    /// Why it was not looked, the last time that it was asked for.
+    pub refused: Option<Foreign>,
 }
 
 /// Where a probe is in its life.
@@ -156,6 +164,8 @@ impl Process {
             contexts: Contexts::default(),
             marks: Latest::default(),
             ooms: Latest::default(),
+            sites: Latest::default(),
+            refused: None,
         }
     }
 
@@ -230,6 +240,14 @@ impl Process {
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
             self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy));
+        }
+    }
+
+    /// Takes an account of sites, unless a reconnection brought it before.
+    pub(super) fn sites(&mut self, sites: &Sites) {
+        if is_news(sites.seq, self.sites.last().and_then(|it| it.seq)) {
+            self.refused = None;
+            self.sites.push(Box::new(sites::bounded(sites)));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     probe::{Description, Probe, Refusal, log_path},
     reading::{Reading, SLOTS},
     socket, sys,
-    wire::{Device, Edge, GROUPS_MAX, Oom},
+    wire::{Device, Edge, GROUPS_MAX, LINE_MAX, Oom},
 };
 use std::{
     ffi::{CStr, c_char},
@@ -22,6 +22,9 @@ use std::{
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
 };
+
+/// An answer to `sites`, which is to fit a line.
+const SITES_BYTES_MAX: usize = LINE_MAX - 1024;
 
 const OK: i32 = 0;
 const OFF: i32 = -1;
@@ -156,6 +159,7 @@ fn describe(description: &mut Description, key: &str, value: String) {
         "framework_version" => hello.framework_version = Some(value),
         "backend" => hello.backend = Some(value),
         "allocator_conf" => hello.allocator_conf = Some(value),
+        "sites" => hello.sites = Some(value),
         "run" => hello.run = Some(value),
         "log" => description.log = Some(value.into()),
         _ => {}
@@ -264,6 +268,30 @@ pub unsafe extern "C" fn gpuwatch_oom(
             oom.other_bytes = Some(it.other_bytes);
         }
         local().with_probe(|probe| probe.oom(oom))
+    })
+}
+
+/// What is asked of the job by `sites`: steps in the low 32 bits, above them a bit each for a run of the collector and
+/// for growth that a viewer saw; 0 where nothing is.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_sites_asked() -> u64 {
+    catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
+}
+
+/// Answers `sites`, to everybody who watches.
+///
+/// # Safety
+/// `object` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let Some(object) = (unsafe { text(object) }) else { return INVALID };
+        let fields = object.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+        // A line is a line, whatever is in it.
+        let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|it| it >= b' '));
+        let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
+        local().with_probe(|probe| probe.sites_as_written(fields))
     })
 }
 

@@ -16,7 +16,10 @@ mod stride;
 
 pub(crate) use cursor::Cursor;
 
-use crate::{reading::Reading, wire::Line};
+use crate::{
+    reading::Reading,
+    wire::{Line, encode, encode_sites},
+};
 use raw::Raw;
 use std::collections::VecDeque;
 use stride::Strided;
@@ -27,14 +30,27 @@ pub(crate) const BUDGET: usize = 4 << 20;
 const NOTES_MAX: usize = 2048;
 
 /// What a note takes besides its text.
-const NOTE_BYTES: usize = size_of::<(u64, Line)>();
+const NOTE_BYTES: usize = size_of::<(u64, Note)>();
+
+/// What is no sample.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all of them are the first, and a box would allocate for each mark"
+)]
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// A line of the wire.
+    Line(Line),
+    /// The fields of a line `sites`, as its maker wrote them, save the first three.
+    Sites { at_us: u64, fields: Box<str> },
+}
 
 pub(crate) struct History {
     seq: u64,
     at_us: u64,
     raw: Raw,
     strided: Strided,
-    notes: VecDeque<(u64, Line)>,
+    notes: VecDeque<(u64, Note)>,
     notes_bytes: usize,
     notes_budget: usize,
 }
@@ -64,20 +80,28 @@ impl History {
         self.strided.push(self.seq, reading);
     }
 
-    /// Takes a mark, a failure, a loss or the end.
-    pub(crate) fn note(&mut self, mut line: Line) {
+    /// Takes a mark, a failure, a loss, sites or the end.
+    pub(crate) fn note(&mut self, note: impl Into<Note>) {
+        let mut note = note.into();
         let next = self.seq + 1;
-        let (seq, at_us) = match &mut line {
-            Line::Mark(it) => (&mut it.seq, &mut it.at_us),
-            Line::Oom(it) => (&mut it.seq, &mut it.at_us),
-            Line::Lost(it) => (&mut it.seq, &mut it.at_us),
-            Line::Bye(it) => (&mut it.seq, &mut it.at_us),
-            _ => return,
+        let at_us = match &mut note {
+            Note::Sites { at_us, .. } => at_us,
+            Note::Line(line) => {
+                let (seq, at_us) = match line {
+                    Line::Mark(it) => (&mut it.seq, &mut it.at_us),
+                    Line::Oom(it) => (&mut it.seq, &mut it.at_us),
+                    Line::Sites(it) => (&mut it.seq, &mut it.at_us),
+                    Line::Lost(it) => (&mut it.seq, &mut it.at_us),
+                    Line::Bye(it) => (&mut it.seq, &mut it.at_us),
+                    _ => return,
+                };
+                *seq = Some(next);
+                at_us
+            }
         };
-        *seq = Some(next);
         *at_us = self.advance(*at_us);
-        self.notes_bytes += note_bytes(&line);
-        self.notes.push_back((self.seq, line));
+        self.notes_bytes += note.bytes();
+        self.notes.push_back((self.seq, note));
         while self.notes.len() > NOTES_MAX || (self.notes_bytes > self.notes_budget && self.notes.len() > 1) {
             self.forget_a_note();
         }
@@ -89,11 +113,15 @@ impl History {
         self.at_us
     }
 
-    /// Failures outlive marks: a run has few of them, and they are what it is looked at for.
+    /// Failures outlive marks: a run has few of them, and they are what it is looked at for. So are sites, but of
+    /// those the latest tell the same as the first.
     fn forget_a_note(&mut self) {
-        let oldest = self.notes.iter().position(|(_, line)| !matches!(line, Line::Oom(_))).unwrap_or(0);
-        if let Some((_, line)) = self.notes.remove(oldest) {
-            self.notes_bytes -= note_bytes(&line);
+        let kept = |it: &Note| matches!(it, Note::Line(Line::Oom(_) | Line::Sites(_)) | Note::Sites { .. });
+        let is_sites = |it: &Note| matches!(it, Note::Line(Line::Sites(_)) | Note::Sites { .. });
+        let oldest = self.notes.iter().position(|(_, it)| !kept(it));
+        let oldest = oldest.or_else(|| self.notes.iter().position(|(_, it)| is_sites(it))).unwrap_or(0);
+        if let Some((_, note)) = self.notes.remove(oldest) {
+            self.notes_bytes -= note.bytes();
         }
     }
 
@@ -103,30 +131,55 @@ impl History {
         self.raw.bytes() + self.strided.bytes() + self.notes_bytes
     }
 
-    fn note_from(&self, seq: u64) -> Option<&(u64, Line)> {
+    fn note_from(&self, seq: u64) -> Option<&(u64, Note)> {
         self.notes.get(self.notes.partition_point(|(it, _)| *it < seq))
     }
 }
 
-fn note_bytes(line: &Line) -> usize {
-    NOTE_BYTES
-        + match line {
-            Line::Mark(it) => it.name.capacity(),
-            Line::Oom(it) => {
-                it.message.as_ref().map_or(0, String::capacity) + it.blocks.capacity() * size_of::<(u64, u64)>()
-            }
-            Line::Bye(it) => it.reason.capacity(),
-            _ => 0,
-        }
+impl From<Line> for Note {
+    fn from(line: Line) -> Self {
+        Self::Line(line)
+    }
 }
 
-fn at_us(line: &Line) -> u64 {
-    match line {
-        Line::Mark(it) => it.at_us,
-        Line::Oom(it) => it.at_us,
-        Line::Lost(it) => it.at_us,
-        Line::Bye(it) => it.at_us,
-        _ => 0,
+impl Note {
+    /// What it takes of the history, in bytes.
+    fn bytes(&self) -> usize {
+        NOTE_BYTES
+            + match self {
+                Self::Sites { fields, .. } => fields.len(),
+                Self::Line(Line::Mark(it)) => it.name.capacity(),
+                Self::Line(Line::Oom(it)) => {
+                    it.message.as_ref().map_or(0, String::capacity) + it.blocks.capacity() * size_of::<(u64, u64)>()
+                }
+                Self::Line(line @ Line::Sites(_)) => {
+                    let mut text = String::new();
+                    encode(line, &mut text);
+                    text.len()
+                }
+                Self::Line(Line::Bye(it)) => it.reason.capacity(),
+                Self::Line(_) => 0,
+            }
+    }
+
+    fn at_us(&self) -> u64 {
+        match self {
+            Self::Sites { at_us, .. } => *at_us,
+            Self::Line(Line::Mark(it)) => it.at_us,
+            Self::Line(Line::Oom(it)) => it.at_us,
+            Self::Line(Line::Sites(it)) => it.at_us,
+            Self::Line(Line::Lost(it)) => it.at_us,
+            Self::Line(Line::Bye(it)) => it.at_us,
+            Self::Line(_) => 0,
+        }
+    }
+
+    /// Appends its line.
+    fn write(&self, seq: u64, out: &mut String) {
+        match self {
+            Self::Line(line) => encode(line, out),
+            Self::Sites { at_us, fields } => encode_sites(seq, *at_us, fields, out),
+        }
     }
 }
 

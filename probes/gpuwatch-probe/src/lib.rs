@@ -20,6 +20,7 @@ mod identity;
 mod log;
 mod probe;
 mod server;
+mod sites;
 mod sys;
 
 pub use probe::{Description, Probe, Refusal};

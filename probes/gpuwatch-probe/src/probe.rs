@@ -1,10 +1,12 @@
 //! A probe: what the job calls. Nothing here waits for the server, and a full queue drops and counts.
 
 use crate::{
+    history::Note,
     identity,
     log::Log,
     reading::Reading,
     server::{Endpoint, Server, hello_line},
+    sites::Asked,
     socket, sys,
     sys::{Cuda, Private},
     wire::{self, Device, Edge, Hello, Line},
@@ -81,7 +83,7 @@ pub struct Probe {
 #[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box would allocate in the hot path")]
 pub(crate) enum Entry {
     Sample(Reading),
-    Note(Box<Line>),
+    Note(Box<Note>),
 }
 
 pub(crate) struct Shared {
@@ -90,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) version: AtomicU64,
     pub(crate) reason: Mutex<Option<String>>,
     pub(crate) directories: Vec<PathBuf>,
+    pub(crate) asked_sites: Asked,
     queue: SyncSender<Entry>,
     hello: Mutex<Hello>,
     path: Mutex<PathBuf>,
@@ -130,6 +133,7 @@ impl Probe {
             version: AtomicU64::new(1),
             reason: Mutex::new(None),
             directories,
+            asked_sites: Asked::default(),
             queue,
             hello: Mutex::new(hello),
             path: Mutex::new(endpoint.path().to_owned()),
@@ -186,6 +190,23 @@ impl Probe {
         self.note(Line::Oom(oom))
     }
 
+    /// Answers `sites`. Sequence number and stamp are the probe's.
+    pub fn sites(&self, sites: wire::Sites) -> Result<(), Refusal> {
+        self.shared.asked_sites.answered();
+        self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }))
+    }
+
+    /// The same in the fields of a JSON object.
+    pub(crate) fn sites_as_written(&self, fields: &str) -> Result<(), Refusal> {
+        self.shared.asked_sites.answered();
+        self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() })
+    }
+
+    /// What is asked by `sites`: see the header; 0 where nothing is.
+    pub(crate) fn sites_asked(&self) -> u64 {
+        self.shared.asked_sites.word()
+    }
+
     /// Adds a device, or what is known of one. What is not given is asked of a loaded libcuda.
     pub fn device(&self, device: Device) -> Result<(), Refusal> {
         self.describe(|hello| add_device(hello, device))
@@ -224,8 +245,12 @@ impl Probe {
         }
     }
 
-    fn note(&self, line: Line) -> Result<(), Refusal> {
-        if self.shared.is_here() { self.shared.hand_over(Entry::Note(Box::new(line))) } else { Err(Refusal::Off) }
+    fn note(&self, note: impl Into<Note>) -> Result<(), Refusal> {
+        if self.shared.is_here() {
+            self.shared.hand_over(Entry::Note(Box::new(note.into())))
+        } else {
+            Err(Refusal::Off)
+        }
     }
 }
 
@@ -300,6 +325,11 @@ impl Shared {
 
     pub(crate) fn hello_line(&self, seq: u64) -> String {
         hello_line(&locked(&self.hello), seq)
+    }
+
+    /// What it says of itself.
+    pub(crate) fn with_hello<T>(&self, read: impl FnOnce(&Hello) -> T) -> T {
+        read(&locked(&self.hello))
     }
 
     pub(crate) fn moved(&self, path: &Path) {

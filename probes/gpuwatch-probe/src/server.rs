@@ -12,6 +12,7 @@ use crate::{
     history::{BUDGET, History},
     identity,
     probe::{Entry, RSS, Shared},
+    sites::Desk,
     sys,
     sys::Private,
     wire::{self, Line, encode},
@@ -20,6 +21,7 @@ use std::{
     io::ErrorKind,
     iter,
     os::{fd::AsRawFd, unix::net::UnixStream},
+    str::SplitAsciiWhitespace,
     sync::{Arc, PoisonError, atomic::Ordering, mpsc::Receiver},
     thread,
     time::Duration,
@@ -53,6 +55,7 @@ pub(crate) struct Server {
     pub(crate) bell: Private<UnixStream>,
     pub(crate) user: u32,
     history: History,
+    desk: Desk,
     viewers: Vec<Viewer>,
     rss: Option<u64>,
     second_us: u64,
@@ -79,6 +82,7 @@ impl Server {
             bell,
             user,
             history,
+            desk: Desk::default(),
             viewers: Vec::new(),
             rss: None,
             second_us: 0,
@@ -171,7 +175,7 @@ impl Server {
                     }
                     self.history.sample(reading);
                 }
-                Entry::Note(line) => self.history.note(*line),
+                Entry::Note(note) => self.history.note(*note),
             }
         }
         let samples = self.shared.dropped.swap(0, Ordering::Relaxed);
@@ -210,8 +214,11 @@ impl Server {
             let hello = self.shared.hello_line(self.history.seq());
             self.viewers.iter_mut().filter(|it| it.awaits_hello(version)).for_each(|it| it.greet(version, &hello));
         }
-        let history = &self.history;
-        self.viewers.retain_mut(|it| it.turn(now_us, history));
+        let (history, desk, shared) = (&self.history, &mut self.desk, &self.shared);
+        let mut ask = |request: &mut SplitAsciiWhitespace<'_>| {
+            shared.with_hello(|hello| desk.ask(request, hello, &shared.asked_sites))
+        };
+        self.viewers.retain_mut(|it| it.turn(now_us, history, &mut ask));
     }
 
     /// The last samples, the bye, and the socket's end.

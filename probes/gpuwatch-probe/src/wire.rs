@@ -5,11 +5,13 @@
 //! costs resolution and not truth.
 
 mod encode;
+mod sites;
 
 pub use encode::encode;
-pub(crate) use encode::encode_reading;
+pub(crate) use encode::{encode_reading, encode_sites};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
+pub use sites::{Frame, Holder, Owner, PARTS_MAX, Place, SITES_MAX, Site, Sites};
 
 /// The major version of the wire that this crate speaks.
 pub const PROTOCOL: u32 = 1;
@@ -30,6 +32,8 @@ pub enum Line {
     Mark(Mark),
     /// An allocation failed for good.
     Oom(Oom),
+    /// Which lines allocate what grows, and who holds it.
+    Sites(Sites),
     /// Samples that the probe had to drop before they reached its history.
     Lost(Lost),
     /// What the backlog that follows covers.
@@ -86,6 +90,9 @@ pub struct Hello {
     pub world_size: Option<u64>,
     /// The scheduler's word for this job.
     pub job: Option<Job>,
+    /// `ready` where it can be asked for the lines that allocate what grows; else why not. Absent: it cannot.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub sites: Option<String>,
     /// The devices this process can use, by its own ordinals.
     pub devices: Vec<Device>,
     /// `CLOCK_MONOTONIC` when this line was made, µs.

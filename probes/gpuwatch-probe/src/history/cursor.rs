@@ -1,7 +1,7 @@
 //! One viewer's place in the history: what it gets next.
 
 use super::{
-    History, at_us,
+    History, Note,
     raw::{Next, Position},
 };
 use crate::{
@@ -62,7 +62,7 @@ impl Cursor {
         }
         match (sample, note) {
             (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > *seq) => self.say_sample(*seq, reading, out),
-            (_, Some((seq, line))) => self.say_note(*seq, line, out),
+            (_, Some((seq, note))) => self.say_note(*seq, note, out),
             _ => return false,
         }
         true
@@ -84,7 +84,7 @@ impl Cursor {
         let note = history.note_from(self.next);
         let sample = self.pending.filter(|(seq, _)| note.is_none_or(|it| it.0 > *seq));
         if !self.live && !self.announced {
-            let first_us = sample.map(|it| it.1.at_us).or_else(|| note.map(|it| at_us(&it.1)));
+            let first_us = sample.map(|it| it.1.at_us).or_else(|| note.map(|it| it.1.at_us()));
             if let Some(from_us) = first_us {
                 self.announced = true;
                 encode(&Line::History(wire::History { from_us, to_us: history.at_us, stride: 1 }), out);
@@ -96,7 +96,7 @@ impl Cursor {
                 self.pending = None;
                 self.say_sample(seq, &reading, out);
             }
-            (None, Some((seq, line))) => self.say_note(*seq, line, out),
+            (None, Some((seq, note))) => self.say_note(*seq, note, out),
             (None, None) => return false,
         }
         true
@@ -108,9 +108,9 @@ impl Cursor {
         encode_reading(seq, reading, out);
     }
 
-    fn say_note(&mut self, seq: u64, line: &Line, out: &mut String) {
+    fn say_note(&mut self, seq: u64, note: &Note, out: &mut String) {
         self.next = seq + 1;
-        self.at_us = at_us(line);
-        encode(line, out);
+        self.at_us = note.at_us();
+        note.write(seq, out);
     }
 }

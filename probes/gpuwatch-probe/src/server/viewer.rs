@@ -12,6 +12,7 @@ use std::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
+    str::SplitAsciiWhitespace,
 };
 
 /// No more lines are made for a viewer that has so many bytes waiting.
@@ -28,6 +29,9 @@ const REFUSALS_MAX: u32 = 32;
 
 /// How long a connection may take to say `since` before it gets everything.
 const GRACE_US: u64 = 100_000;
+
+/// What becomes of a request for sites: taken, or why not.
+pub(crate) type Ask<'a> = dyn FnMut(&mut SplitAsciiWhitespace<'_>) -> Result<(), String> + 'a;
 
 pub(crate) struct Viewer {
     stream: Private<UnixStream>,
@@ -95,11 +99,11 @@ impl Viewer {
     }
 
     /// One turn; false when the connection is over.
-    pub(crate) fn turn(&mut self, now_us: u64, history: &History) -> bool {
+    pub(crate) fn turn(&mut self, now_us: u64, history: &History, sites: &mut Ask<'_>) -> bool {
         if !self.stream.is_ours() {
             return false;
         }
-        self.listen(history);
+        self.listen(history, sites);
         if self.cursor.is_none() && (self.mute || now_us.saturating_sub(self.accepted_us) > GRACE_US) {
             self.cursor = Some(Cursor::new(0, history));
         }
@@ -130,7 +134,7 @@ impl Viewer {
         self.out.is_empty() && !self.more
     }
 
-    fn listen(&mut self, history: &History) {
+    fn listen(&mut self, history: &History, sites: &mut Ask<'_>) {
         let mut bytes = [0_u8; REQUEST_MAX];
         if self.mute || self.closing {
             return;
@@ -144,7 +148,7 @@ impl Viewer {
         while let Some(end) = self.heard.iter().position(|&it| it == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             match str::from_utf8(&line) {
-                Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history),
+                Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history, sites),
                 Ok(_) => self.dismiss("a request longer than 4096 bytes"),
                 Err(_) => self.dismiss("a request that is not UTF-8"),
             }
@@ -157,18 +161,22 @@ impl Viewer {
         }
     }
 
-    fn answer(&mut self, request: &str, history: &History) {
+    fn answer(&mut self, request: &str, history: &History, sites: &mut Ask<'_>) {
         let mut words = request.split_ascii_whitespace();
-        match (words.next(), words.next(), words.next()) {
-            (None, ..) => {}
-            (Some("since"), Some(seq), None) if self.cursor.is_none() => {
-                match seq.strip_prefix("seq=").map(str::parse) {
-                    Some(Ok(seq)) => self.cursor = Some(Cursor::new(seq, history)),
+        match words.next() {
+            None => {}
+            Some("since") if self.cursor.is_none() => {
+                match (words.next().and_then(|it| it.strip_prefix("seq=")).map(str::parse), words.next()) {
+                    (Some(Ok(seq)), None) => self.cursor = Some(Cursor::new(seq, history)),
                     _ => self.refuse("since takes seq=N, a whole number"),
                 }
             }
-            (Some("since"), ..) => self.refuse("since is one line, `since seq=N`, and comes first"),
-            (Some("sites"), ..) => self.refuse("this probe keeps no sites"),
+            Some("since") => self.refuse("since is one line, `since seq=N`, and comes first"),
+            Some("sites") => {
+                if let Err(why) = sites(&mut words) {
+                    self.refuse(&why);
+                }
+            }
             _ => self.refuse("unknown verb"),
         }
     }

@@ -3,7 +3,7 @@
 //! Whatever is described, named or thrown, a line stays under [`LINE_MAX`](super::LINE_MAX): every text has a
 //! limit, the command line has one as a whole, and the sum of all, escaped at its worst, fits.
 
-use super::{Counters, Device, Edge, GROUPS_MAX, Hello, Line};
+use super::{Counters, Device, Edge, GROUPS_MAX, Hello, Line, sites};
 use crate::reading::Reading;
 
 const TEXT_MAX: usize = 4096;
@@ -42,6 +42,7 @@ pub fn encode(line: &Line, out: &mut String) {
             .some("other_bytes", it.other_bytes)
             .some_text("message", it.message.as_deref(), MESSAGE_MAX)
             .close(),
+        Line::Sites(it) => sites::encode(it, out),
         Line::Lost(it) => Object::open(out, "lost")
             .some("seq", it.seq)
             .number("at_us", it.at_us)
@@ -61,6 +62,14 @@ pub fn encode(line: &Line, out: &mut String) {
         Line::Refused(it) => Object::open(out, "refused").text("reason", &it.reason, TEXT_MAX).close(),
         Line::Unknown => Object::open(out, "unknown").close(),
     }
+}
+
+/// Appends a line `sites` whose fields are written already, as `"why":"asked",…`.
+pub(crate) fn encode_sites(seq: u64, at_us: u64, fields: &str, out: &mut String) {
+    let object = Object::open(out, "sites").number("seq", seq).number("at_us", at_us);
+    object.out.push(',');
+    object.out.push_str(fields);
+    object.close();
 }
 
 /// Appends a sample's line straight from the form it has in the queue.
@@ -115,6 +124,7 @@ fn hello(it: &Hello, out: &mut String) {
         quoted(&job.id, TEXT_MAX, object.out);
         object.out.push('}');
     }
+    object = object.some_text("sites", it.sites.as_deref(), TEXT_MAX);
     object.name("devices");
     devices(&it.devices, object.out);
     object.number("monotonic_us", it.monotonic_us).number("unix_us", it.unix_us).close();
@@ -153,31 +163,51 @@ fn devices(devices: &[Device], out: &mut String) {
 }
 
 /// An object that has its first field.
-struct Object<'a> {
-    out: &'a mut String,
+pub(super) struct Object<'a> {
+    pub(super) out: &'a mut String,
+}
+
+/// The place of an item in a list.
+pub(super) struct List<'a> {
+    pub(super) out: &'a mut String,
+}
+
+impl<'a> List<'a> {
+    /// An object whose first field is a text.
+    pub(super) fn object(self, name: &str, value: &str, limit: usize) -> Object<'a> {
+        self.out.push_str("{\"");
+        self.out.push_str(name);
+        self.out.push_str("\":");
+        quoted(value, limit, self.out);
+        Object { out: self.out }
+    }
+
+    pub(super) fn number(self, value: u64) {
+        digits(value, self.out);
+    }
 }
 
 impl<'a> Object<'a> {
-    fn open(out: &'a mut String, kind: &str) -> Self {
+    pub(super) fn open(out: &'a mut String, kind: &str) -> Self {
         out.push_str("{\"type\":\"");
         out.push_str(kind);
         out.push('"');
         Self { out }
     }
 
-    fn name(&mut self, name: &str) {
+    pub(super) fn name(&mut self, name: &str) {
         self.out.push_str(",\"");
         self.out.push_str(name);
         self.out.push_str("\":");
     }
 
-    fn number(mut self, name: &str, value: u64) -> Self {
+    pub(super) fn number(mut self, name: &str, value: u64) -> Self {
         self.name(name);
         digits(value, self.out);
         self
     }
 
-    fn some(self, name: &str, value: Option<u64>) -> Self {
+    pub(super) fn some(self, name: &str, value: Option<u64>) -> Self {
         match value {
             Some(value) => self.number(name, value),
             None => self,
@@ -185,7 +215,7 @@ impl<'a> Object<'a> {
     }
 
     /// What there is of them, and as many as are allowed.
-    fn pairs(mut self, name: &str, pairs: &[(u64, u64)]) -> Self {
+    pub(super) fn pairs(mut self, name: &str, pairs: &[(u64, u64)]) -> Self {
         for (index, (one, other)) in pairs.iter().take(GROUPS_MAX).enumerate() {
             if index == 0 {
                 self.name(name);
@@ -201,6 +231,41 @@ impl<'a> Object<'a> {
             self.out.push(']');
         }
         self
+    }
+
+    /// As many items as there are; one that writes nothing is left out.
+    pub(super) fn list<T>(
+        mut self,
+        name: &str,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(T, List<'_>),
+    ) -> Self {
+        self.name(name);
+        self.out.push('[');
+        for item in items {
+            let before = self.out.len();
+            if !self.out.ends_with('[') {
+                self.out.push(',');
+            }
+            let begun = self.out.len();
+            write(item, List { out: self.out });
+            if self.out.len() == begun {
+                self.out.truncate(before);
+            }
+        }
+        self.out.push(']');
+        self
+    }
+
+    pub(super) fn truth(mut self, name: &str, value: bool) -> Self {
+        self.name(name);
+        self.out.push_str(if value { "true" } else { "false" });
+        self
+    }
+
+    /// Ends an object inside of a line.
+    pub(super) fn end(self) {
+        self.out.push('}');
     }
 
     fn signed(mut self, name: &str, value: Option<i64>) -> Self {
@@ -223,20 +288,20 @@ impl<'a> Object<'a> {
         self
     }
 
-    fn text(mut self, name: &str, text: &str, limit: usize) -> Self {
+    pub(super) fn text(mut self, name: &str, text: &str, limit: usize) -> Self {
         self.name(name);
         quoted(text, limit, self.out);
         self
     }
 
-    fn some_text(self, name: &str, text: Option<&str>, limit: usize) -> Self {
+    pub(super) fn some_text(self, name: &str, text: Option<&str>, limit: usize) -> Self {
         match text {
             Some(text) => self.text(name, text, limit),
             None => self,
         }
     }
 
-    fn close(self) {
+    pub(super) fn close(self) {
         self.out.push_str("}\n");
     }
 }

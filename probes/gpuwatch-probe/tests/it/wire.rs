@@ -1,7 +1,8 @@
 //! The wire's text: golden lines that never change, and what is encoded by hand is what serde decodes.
 
 use gpuwatch_probe::wire::{
-    Bye, Counters, Device, Edge, Hello, History, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, Refused, Sample, encode,
+    Bye, Counters, Device, Edge, Frame, Hello, History, Holder, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, Owner,
+    Place, Refused, Sample, Site, Sites, encode,
 };
 
 /// One of each, every field set, in the order of the golden file; then the least that each may hold.
@@ -19,6 +20,57 @@ fn oom() -> Oom {
         other_blocks: Some(3),
         other_bytes: Some(1536),
         message: Some("CUDA out of memory.\n\tTried \"1 GiB\"\u{1}\u{7f}\u{2028}🦀".into()),
+    }
+}
+
+fn sites() -> Sites {
+    let text = |it: &str| Some(it.to_owned());
+    let frame = |line, function: &str| Frame { file: "/home/ada/train.py".into(), line, function: function.into() };
+    let place = |line, text: &str| Place { file: String::new(), line, text: text.into() };
+    let list = Holder { by: "item".into(), kind: text("list"), items: Some(1204), ..Holder::default() };
+    let local = Holder {
+        by: "local".into(),
+        name: text("losses"),
+        kind: text("frame"),
+        items: None,
+        function: text("main"),
+        file: text("/home/ada/train.py"),
+        line: Some(42),
+    };
+    let site = Site {
+        file: "/home/ada/train.py".into(),
+        line: 40,
+        function: "main".into(),
+        frames: vec![frame(40, "main"), frame(50, "<module>")],
+        bytes: 4096,
+        blocks: 8,
+        sizes: vec![(512, 8)],
+        stream: Some(0),
+        pool: text("1.0"),
+        autograd: true,
+        owners: vec![Owner { shape: vec![2, 3], dtype: "float32".into(), grad: true, count: 8 }],
+        holders: vec![list, local],
+        kept: Some(Place { file: "/home/ada/train.py".into(), ..place(41, "losses.append(loss)") }),
+        source: vec![place(40, "loss = net(x).sum()"), place(41, "losses.append(loss)")],
+    };
+    Sites {
+        seq: Some(11),
+        at_us: 5_000_350,
+        device: 1,
+        why: "asked".into(),
+        step: Some(26),
+        steps: 8,
+        sites: vec![site, Site::default()],
+        unseen_bytes: Some(1024),
+        unseen_blocks: Some(2),
+        older_blocks: Some(96),
+        older_bytes: Some(192 << 20),
+        held_us: Some(9000),
+        longest_us: Some(3000),
+        holders_us: Some(120_000),
+        history_bytes: Some(70_000),
+        collected_bytes: Some(0),
+        trouble: text("the search ended early"),
     }
 }
 
@@ -48,6 +100,7 @@ fn lines() -> Vec<Line> {
             local_rank: Some(1),
             world_size: Some(8),
             job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
+            sites: text("ready"),
             devices: vec![
                 Device { ordinal: 0, uuid: text("GPU-1"), name: text("NVIDIA H200"), total: Some(150_754_820_096) },
                 Device { ordinal: 1, ..Device::default() },
@@ -65,6 +118,7 @@ fn lines() -> Vec<Line> {
         }),
         Line::Mark(Mark { seq: Some(9), at_us: 5_000_200, name: "epoch".into(), value: Some(-3) }),
         Line::Oom(oom()),
+        Line::Sites(sites()),
         Line::Lost(Lost { seq: Some(11), at_us: 5_000_400, samples: 12 }),
         Line::History(History { from_us: 1, to_us: 2, stride: 64 }),
         Line::Live(Live { seq: 11 }),
@@ -80,6 +134,8 @@ fn lines() -> Vec<Line> {
         }),
         Line::Mark(Mark { value: Some(i64::MIN), ..Mark::default() }),
         Line::Oom(Oom::default()),
+        Line::Sites(Sites::default()),
+        Line::Sites(Sites { sites: vec![Site::default(); 2], ..Sites::default() }),
         Line::Lost(Lost::default()),
     ]
 }
@@ -145,7 +201,33 @@ fn no_line_is_longer_than_a_line_may_be() {
         let mark = Mark { name: long.clone(), ..Mark::default() };
         let oom = Oom { message: some(), blocks: vec![(u64::MAX, u64::MAX); 99], ..Oom::default() };
         let bye = Bye { reason: long.clone(), ..Bye::default() };
-        for line in [Line::Hello(hello), Line::Hello(full), Line::Mark(mark), Line::Oom(oom), Line::Bye(bye)] {
+        let text: String = long.chars().take(1000).collect();
+        let part = || Place { file: text.clone(), line: u64::MAX, text: text.clone() };
+        let holder = Holder {
+            by: text.clone(),
+            name: Some(text.clone()),
+            kind: Some(text.clone()),
+            items: Some(u64::MAX),
+            function: Some(text.clone()),
+            file: Some(text.clone()),
+            line: Some(u64::MAX),
+        };
+        let owner = Owner { shape: vec![u64::MAX; 30], dtype: text.clone(), grad: false, count: u64::MAX };
+        let site = Site {
+            file: text.clone(),
+            function: text.clone(),
+            frames: vec![Frame { file: text.clone(), line: u64::MAX, function: text.clone() }; 30],
+            sizes: vec![(u64::MAX, u64::MAX); 30],
+            pool: Some(text.clone()),
+            owners: vec![owner; 30],
+            holders: vec![holder; 30],
+            kept: Some(part()),
+            source: vec![part(); 30],
+            ..Site::default()
+        };
+        let sites = Line::Sites(Sites { why: text.clone(), sites: vec![site; 30], ..Sites::default() });
+        let others = [Line::Mark(mark), Line::Oom(oom), Line::Bye(bye), sites];
+        for line in [Line::Hello(hello), Line::Hello(full)].into_iter().chain(others) {
             let text = encoded(&line);
             assert!(text.len() <= LINE_MAX, "{} bytes", text.len());
             assert!(text.contains('…'), "what is left out is said");

@@ -1,0 +1,141 @@
+//! Requests for sites: who may ask how often, and the word by which the job's own thread learns of it.
+
+use crate::{sys, wire::Hello};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Steps that are compared where nobody says how many.
+const STEPS: u64 = 8;
+
+/// More steps than this are not waited for.
+const STEPS_MAX: u64 = 10_000;
+
+/// Between two looks that no person asked for, µs.
+const BETWEEN_US: u64 = 600 * 1_000_000;
+
+/// What [`Hello::sites`] says where it can be asked for.
+pub(crate) const READY: &str = "ready";
+
+const COLLECT: u64 = 1 << 32;
+const GROWTH: u64 = 1 << 33;
+
+/// The request that waits or is being answered: steps, and the two flags above them; 0 where there is none. The job
+/// looks at it when it hands over a sample, and answers for everybody who watches.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(AtomicU64);
+
+impl Asked {
+    pub(crate) fn word(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.word() != 0
+    }
+
+    pub(crate) fn answered(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Who asks, how often.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// When it was last looked without a person's asking.
+    looked_us: Option<u64>,
+}
+
+impl Desk {
+    /// `sites [steps=N] [collect=1] [why=growth]`. One that is being answered serves who asks meanwhile as well.
+    pub(crate) fn ask<'a>(
+        &mut self,
+        arguments: impl Iterator<Item = &'a str>,
+        hello: &Hello,
+        asked: &Asked,
+    ) -> Result<(), String> {
+        let word = word(arguments)?;
+        match hello.sites.as_deref() {
+            Some(READY) => {}
+            Some(why) => return Err(why.to_owned()),
+            None => return Err("this probe keeps no sites".to_owned()),
+        }
+        if asked.is_open() {
+            return Ok(());
+        }
+        if word & GROWTH != 0 {
+            let now_us = sys::monotonic_us();
+            if let Some(ago) = self.looked_us.map(|it| now_us.saturating_sub(it)).filter(|it| *it < BETWEEN_US) {
+                return Err(format!(
+                    "it was looked for {} s ago: once in ten minutes, unless a person asks",
+                    ago / 1_000_000
+                ));
+            }
+            self.looked_us = Some(now_us);
+        }
+        asked.0.store(word, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn word<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<u64, String> {
+    let mut word = STEPS;
+    for argument in arguments {
+        word = match argument.split_once('=') {
+            Some(("steps", steps)) => match steps.parse() {
+                Ok(steps @ 1..=STEPS_MAX) => word & !u64::from(u32::MAX) | steps,
+                _ => return Err(format!("steps is a number from 1 to {STEPS_MAX}")),
+            },
+            Some(("collect", "1")) => word | COLLECT,
+            Some(("why", "growth")) => word | GROWTH,
+            _ => return Err("sites takes steps=N, collect=1 and why=growth".to_owned()),
+        };
+    }
+    Ok(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(desk: &mut Desk, line: &str, asked: &Asked) -> Result<(), String> {
+        let hello = Hello { sites: Some(READY.to_owned()), ..Hello::default() };
+        desk.ask(line.split_ascii_whitespace(), &hello, asked)
+    }
+
+    #[test]
+    fn what_is_asked_travels_as_one_word() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        assert!(!asked.is_open());
+        ask(&mut desk, "collect=1 steps=20", &asked).unwrap();
+        assert_eq!(asked.word(), 20 | COLLECT);
+        // While it is being answered, it serves others as well.
+        ask(&mut desk, "", &asked).unwrap();
+        assert_eq!(asked.word(), 20 | COLLECT);
+        asked.answered();
+        ask(&mut desk, "", &asked).unwrap();
+        assert_eq!(asked.word(), STEPS);
+    }
+
+    #[test]
+    fn nobody_looks_twice_within_ten_minutes_save_a_person() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        ask(&mut desk, "why=growth", &asked).unwrap();
+        assert_eq!(asked.word(), STEPS | GROWTH);
+        ask(&mut desk, "why=growth", &asked).expect("the same look");
+        asked.answered();
+        assert!(ask(&mut desk, "why=growth", &asked).unwrap_err().contains("ten minutes"));
+        assert!(!asked.is_open());
+        ask(&mut desk, "", &asked).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused_with_the_reason() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        for line in ["steps=0", "steps=10001", "steps=x", "steps", "collect=2", "why=fun", "more"] {
+            ask(&mut desk, line, &asked).unwrap_err();
+        }
+        assert_eq!(desk.ask([].into_iter(), &Hello::default(), &asked), Err("this probe keeps no sites".to_owned()));
+        let forbidden = Hello { sites: Some("forbidden".to_owned()), ..Hello::default() };
+        assert_eq!(desk.ask([].into_iter(), &forbidden, &asked), Err("forbidden".to_owned()));
+        assert!(!asked.is_open());
+    }
+}

@@ -1,0 +1,261 @@
+//! Which lines of the job allocate what grows, and who holds it: the answer to `sites`.
+
+use super::encode::{List, Object};
+#[cfg(feature = "serde")]
+use serde::{Deserialize, Serialize};
+
+/// Sites that one [`Sites`] may tell of.
+pub const SITES_MAX: usize = 16;
+
+/// Frames of one stack, steps of one path, owners and lines of source that one [`Site`] may tell of.
+pub const PARTS_MAX: usize = 24;
+
+/// Texts of a site are cut to so many bytes: one site of the most of everything, escaped at its worst, is 400 KB.
+const TEXT_MAX: usize = 240;
+
+/// Where a line is longer than this, it has no further site.
+const ENOUGH: usize = 512 << 10;
+
+/// Where live blocks come from that grow in number or in size, seen by comparing them over some steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Sites {
+    /// Sequence number.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// Ordinal of the device.
+    pub device: u32,
+    /// Why it was looked: `asked` by somebody, `growth` that a viewer saw, `oom`.
+    pub why: String,
+    /// Steps completed at the last look.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub step: Option<u64>,
+    /// Steps from the first look to the last; 0 where there was one look only, at an error.
+    pub steps: u64,
+    /// What grew, most first; at an error, what is live. Empty where nothing does.
+    pub sites: Vec<Site>,
+    /// Bytes that grew in blocks without a Python stack: those of backward's own threads and of libraries.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub unseen_bytes: Option<u64>,
+    /// Such blocks.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub unseen_blocks: Option<u64>,
+    /// Live blocks from before the stacks were recorded, of which nothing is known.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub older_blocks: Option<u64>,
+    /// What they take, bytes.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub older_bytes: Option<u64>,
+    /// How long the job was held by all looks together, µs.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub held_us: Option<u64>,
+    /// The longest of them, µs.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub longest_us: Option<u64>,
+    /// How long it was held while the holders were looked for, µs.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub holders_us: Option<u64>,
+    /// About what the recorded stacks took of host memory at most, bytes.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub history_bytes: Option<u64>,
+    /// Bytes that one run of the collector freed, where it was asked for.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub collected_bytes: Option<u64>,
+    /// What could not be told, and why.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub trouble: Option<String>,
+}
+
+/// One stack from which live blocks grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Site {
+    /// The file of the innermost frame that is the user's own.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: u64,
+    /// Its function.
+    pub function: String,
+    /// The whole stack, innermost first.
+    pub frames: Vec<Frame>,
+    /// Bytes that it grew by between the looks; at an error, bytes that are live.
+    pub bytes: u64,
+    /// Blocks that it grew by; 0 for one block that is made anew and larger.
+    pub blocks: u64,
+    /// Sizes and counts of its blocks, in bytes, what takes most first.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub sizes: Vec<(u64, u64)>,
+    /// The stream they belong to.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub stream: Option<u64>,
+    /// Their private pool, as in `1.0`; absent for the default one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub pool: Option<String>,
+    /// Whether there are such that no Python object owns: autograd's, as far as one knows.
+    pub autograd: bool,
+    /// The tensors in them that Python knows.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub owners: Vec<Owner>,
+    /// Who keeps one of them alive, from the tensor outwards.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub holders: Vec<Holder>,
+    /// The line that keeps it, where it could be found.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub kept: Option<Place>,
+    /// The lines around `line`, read by the probe at that moment.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    pub source: Vec<Place>,
+}
+
+/// One frame of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Frame {
+    /// Its file.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: u64,
+    /// Its function.
+    pub function: String,
+}
+
+/// Tensors of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Owner {
+    /// Their shape.
+    pub shape: Vec<u64>,
+    /// Their type, as in `float32`.
+    pub dtype: String,
+    /// Whether a graph hangs on them.
+    pub grad: bool,
+    /// How many.
+    pub count: u64,
+}
+
+/// One step of a path by which a tensor is held: a container, and how it has what came before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Holder {
+    /// How: `item`, `key`, `attribute`, `global`, `local`, `cell`, `class`, `generator`, `traceback`, `cycle`, ….
+    pub by: String,
+    /// Under which name, if under one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub name: Option<String>,
+    /// The container's type.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub kind: Option<String>,
+    /// How many things it has.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub items: Option<u64>,
+    /// The function, of locals and cells.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub function: Option<String>,
+    /// The file of its function or module.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub file: Option<String>,
+    /// The line at which its frame stands, from 1.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub line: Option<u64>,
+}
+
+/// A line of source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct Place {
+    /// Its file; empty where it is the site's.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "String::is_empty"))]
+    pub file: String,
+    /// Its number, from 1.
+    pub line: u64,
+    /// What it says.
+    pub text: String,
+}
+
+pub(super) fn encode(it: &Sites, out: &mut String) {
+    let begun = out.len();
+    Object::open(out, "sites")
+        .some("seq", it.seq)
+        .number("at_us", it.at_us)
+        .number("device", it.device.into())
+        .text("why", &it.why, TEXT_MAX)
+        .some("step", it.step)
+        .number("steps", it.steps)
+        .list("sites", it.sites.iter().take(SITES_MAX), |it, list| {
+            if list.out.len() - begun < ENOUGH {
+                site(it, list);
+            }
+        })
+        .some("unseen_bytes", it.unseen_bytes)
+        .some("unseen_blocks", it.unseen_blocks)
+        .some("older_blocks", it.older_blocks)
+        .some("older_bytes", it.older_bytes)
+        .some("held_us", it.held_us)
+        .some("longest_us", it.longest_us)
+        .some("holders_us", it.holders_us)
+        .some("history_bytes", it.history_bytes)
+        .some("collected_bytes", it.collected_bytes)
+        .some_text("trouble", it.trouble.as_deref(), TEXT_MAX)
+        .close();
+}
+
+fn site(it: &Site, list: List<'_>) {
+    let mut object = list
+        .object("file", &it.file, TEXT_MAX)
+        .number("line", it.line)
+        .text("function", &it.function, TEXT_MAX)
+        .list("frames", it.frames.iter().take(PARTS_MAX), |it, list| {
+            list.object("file", &it.file, TEXT_MAX)
+                .number("line", it.line)
+                .text("function", &it.function, TEXT_MAX)
+                .end();
+        })
+        .number("bytes", it.bytes)
+        .number("blocks", it.blocks)
+        .pairs("sizes", &it.sizes)
+        .some("stream", it.stream)
+        .some_text("pool", it.pool.as_deref(), TEXT_MAX)
+        .truth("autograd", it.autograd);
+    if !it.owners.is_empty() {
+        object = object.list("owners", it.owners.iter().take(PARTS_MAX), |it, list| {
+            list.object("dtype", &it.dtype, TEXT_MAX)
+                .list("shape", it.shape.iter().take(PARTS_MAX), |it, list| list.number(*it))
+                .truth("grad", it.grad)
+                .number("count", it.count)
+                .end();
+        });
+    }
+    if !it.holders.is_empty() {
+        object = object.list("holders", it.holders.iter().take(PARTS_MAX), |it, list| {
+            list.object("by", &it.by, TEXT_MAX)
+                .some_text("name", it.name.as_deref(), TEXT_MAX)
+                .some_text("type", it.kind.as_deref(), TEXT_MAX)
+                .some("items", it.items)
+                .some_text("function", it.function.as_deref(), TEXT_MAX)
+                .some_text("file", it.file.as_deref(), TEXT_MAX)
+                .some("line", it.line)
+                .end();
+        });
+    }
+    if let Some(kept) = &it.kept {
+        object.name("kept");
+        place(kept, List { out: object.out });
+    }
+    if !it.source.is_empty() {
+        object = object.list("source", it.source.iter().take(PARTS_MAX), place);
+    }
+    object.end();
+}
+
+fn place(it: &Place, list: List<'_>) {
+    list.object("text", &it.text, TEXT_MAX).number("line", it.line).text("file", &it.file, TEXT_MAX).end();
+}

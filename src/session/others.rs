@@ -1,0 +1,56 @@
+//! What the other probed processes say, for one of them.
+
+use super::{Session, device::Device, process::Others};
+use crate::{
+    analysis::strain,
+    event::{
+        ProbeId,
+        wire::{self, Sample},
+    },
+};
+
+impl Session {
+    /// What they say at a sample of one of them.
+    pub(super) fn others(&self, probe: ProbeId, sample: &Sample) -> Others {
+        let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.others_want(probe));
+        Others { beside: self.beside(probe, sample), want }
+    }
+
+    /// What the other living ranks of the same run want of their devices, the median.
+    fn others_want(&self, probe: ProbeId) -> Option<u64> {
+        let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut wanted: Vec<u64> = others
+            .filter(|it| it.hello.as_ref().is_some_and(|it| it.run.as_ref() == Some(own)))
+            .filter_map(|it| {
+                let stepped = it.devices.iter().filter(|its| its.step.is_some());
+                stepped.filter_map(|its| strain::wanted(&its.counters)).max()
+            })
+            .collect();
+        let middle = wanted.len() / 2;
+        (!wanted.is_empty()).then(|| *wanted.select_nth_unstable(middle).1)
+    }
+
+    /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
+    /// device: the first of them does, and only where the driver's list does not.
+    fn beside(&self, probe: ProbeId, sample: &Sample) -> Option<u64> {
+        sample.counters.device_free?;
+        let own = self.process(probe)?;
+        let device = &own.devices.iter().find(|it| it.ordinal == sample.device)?.device;
+        let listed = |it: &Device| it.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == own.pid));
+        if self.device(device).is_some_and(listed) {
+            return None;
+        }
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut sum = 0_u64;
+        for (other, it) in others.flat_map(|it| it.devices.iter().map(move |its| (it, its))) {
+            if it.device == *device && it.first.is_some() {
+                if other.probe < probe {
+                    return None;
+                }
+                sum = sum.saturating_add(it.counters.reserved?);
+            }
+        }
+        Some(sum)
+    }
+}
