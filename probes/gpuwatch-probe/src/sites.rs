@@ -106,10 +106,10 @@ mod tests {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         assert!(!asked.is_open());
         ask(&mut desk, "collect=1 steps=20", &asked).unwrap();
-        assert_eq!(asked.word(), 20 | COLLECT);
+        assert_eq!(asked.word(), 20 + COLLECT);
         // While it is being answered, it serves others as well.
         ask(&mut desk, "", &asked).unwrap();
-        assert_eq!(asked.word(), 20 | COLLECT);
+        assert_eq!(asked.word(), 20 + COLLECT);
         asked.answered();
         ask(&mut desk, "", &asked).unwrap();
         assert_eq!(asked.word(), STEPS);
@@ -119,7 +119,7 @@ mod tests {
     fn nobody_looks_twice_within_ten_minutes_save_a_person() {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         ask(&mut desk, "why=growth", &asked).unwrap();
-        assert_eq!(asked.word(), STEPS | GROWTH);
+        assert_eq!(asked.word(), STEPS + GROWTH);
         ask(&mut desk, "why=growth", &asked).expect("the same look");
         asked.answered();
         assert!(ask(&mut desk, "why=growth", &asked).unwrap_err().contains("ten minutes"));
