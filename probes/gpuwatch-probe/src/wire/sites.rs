@@ -26,8 +26,6 @@ pub struct Sites {
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
-    /// Ordinal of the device.
-    pub device: u32,
     /// Why it was looked: `asked` by somebody, `growth` that a viewer saw, `oom`.
     pub why: String,
     /// Steps completed at the last look.
@@ -37,12 +35,6 @@ pub struct Sites {
     pub steps: u64,
     /// What grew, most first; at an error, what is live. Empty where nothing does.
     pub sites: Vec<Site>,
-    /// Bytes that grew in blocks without a Python stack: those of backward's own threads and of libraries.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub unseen_bytes: Option<u64>,
-    /// Such blocks.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub unseen_blocks: Option<u64>,
     /// Live blocks from before the stacks were recorded, of which nothing is known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub older_blocks: Option<u64>,
@@ -74,7 +66,10 @@ pub struct Sites {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Site {
-    /// The file of the innermost frame that is the user's own.
+    /// Ordinal of the device.
+    pub device: u32,
+    /// The file of the innermost frame that is the user's own. Empty: these blocks have no Python stack, as those of
+    /// backward's own threads and of libraries.
     pub file: String,
     /// Its line, from 1.
     pub line: u64,
@@ -186,7 +181,6 @@ pub(super) fn encode(it: &Sites, out: &mut String) {
     Object::open(out, "sites")
         .some("seq", it.seq)
         .number("at_us", it.at_us)
-        .number("device", it.device.into())
         .text("why", &it.why, TEXT_MAX)
         .some("step", it.step)
         .number("steps", it.steps)
@@ -195,8 +189,6 @@ pub(super) fn encode(it: &Sites, out: &mut String) {
                 site(it, list);
             }
         })
-        .some("unseen_bytes", it.unseen_bytes)
-        .some("unseen_blocks", it.unseen_blocks)
         .some("older_blocks", it.older_blocks)
         .some("older_bytes", it.older_bytes)
         .some("held_us", it.held_us)
@@ -219,6 +211,7 @@ fn site(it: &Site, list: List<'_>) {
                 .text("function", &it.function, TEXT_MAX)
                 .end();
         })
+        .number("device", it.device.into())
         .number("bytes", it.bytes)
         .number("blocks", it.blocks)
         .pairs("sizes", &it.sizes)

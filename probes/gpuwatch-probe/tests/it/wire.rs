@@ -38,6 +38,7 @@ fn sites() -> Sites {
         line: Some(42),
     };
     let site = Site {
+        device: 1,
         file: "/home/ada/train.py".into(),
         line: 40,
         function: "main".into(),
@@ -56,13 +57,10 @@ fn sites() -> Sites {
     Sites {
         seq: Some(11),
         at_us: 5_000_350,
-        device: 1,
         why: "asked".into(),
         step: Some(26),
         steps: 8,
         sites: vec![site, Site::default()],
-        unseen_bytes: Some(1024),
-        unseen_blocks: Some(2),
         older_blocks: Some(96),
         older_bytes: Some(192 << 20),
         held_us: Some(9000),
