@@ -30,6 +30,9 @@ pub mod diagnosis;
 /// How much it matters.
 pub mod severity;
 
+/// Which line allocates what grows, and who keeps it.
+pub mod culprit;
+
 /// What PyTorch says when it is out of memory.
 pub mod oom;
 

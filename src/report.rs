@@ -20,7 +20,12 @@ const PAGE: &str = include_str!("report/page.html");
 const STYLE: (&str, &str) = ("/* style */", include_str!("report/page.css"));
 const SCRIPT: (&str, &str) = (
     "/* script */",
-    concat!(include_str!("report/words.js"), include_str!("report/plot.js"), include_str!("report/page.js")),
+    concat!(
+        include_str!("report/words.js"),
+        include_str!("report/plot.js"),
+        include_str!("report/culprit.js"),
+        include_str!("report/page.js")
+    ),
 );
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";

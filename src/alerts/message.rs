@@ -1,11 +1,11 @@
 //! What a person or a program is told of an alert: a line, an environment, an object.
 
 use crate::{
-    analysis::episode::Resource,
+    analysis::{culprit::Culprit, episode::Resource},
     findings::{Finding, Kind},
     session::Session,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Display;
 
 /// The version of the object.
@@ -13,6 +13,10 @@ const SCHEMA: u32 = 1;
 
 /// Characters of a name from outside.
 const NAME: usize = 100;
+
+/// Characters of a sentence about a job, and lines of an account.
+const SENTENCE: usize = 240;
+const LINES: usize = 5;
 
 /// An alert as it is told outside of this program. Only the object, where JSON escapes it, carries text that comes
 /// from a job: the name that the driver gives to the device, and the host's.
@@ -25,7 +29,8 @@ pub struct Message {
     /// `_FULL_IN_STEPS`, `_FULL_IN_S`.
     pub environment: Vec<(&'static str, String)>,
     /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and all
-    /// that [`Finding::json`] says.
+    /// that [`Finding::json`] says, of a culprit `file`, `line`, `kept` (its line),
+    /// `bytes_per_step`, `blocks_per_step`, `sentence` and `advice`, and the first lines of the account.
     pub object: String,
 }
 
@@ -34,6 +39,9 @@ impl Message {
         let gpu = it.device.as_ref().and_then(|id| session.device(id)?.index);
         let host = session.process(it.probe).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
         let mut object = it.json();
+        object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
+        let account: Vec<_> = it.account.iter().take(LINES).map(|it| cut(it, SENTENCE)).collect();
+        object.insert("account".to_owned(), json!(account));
         object.insert("device_id".to_owned(), json!(it.device.as_ref().map(|it| short(&it.0))));
         object.insert("schema".to_owned(), json!(SCHEMA));
         object.insert("gpuwatch".to_owned(), json!(env!("CARGO_PKG_VERSION")));
@@ -49,7 +57,24 @@ impl Message {
 
 /// A name from outside, as long as names are: the object has to fit a pipe that nobody reads.
 fn short(name: &str) -> String {
-    name.chars().take(NAME).collect()
+    cut(name, NAME)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// What fits of a culprit.
+fn culprit(it: &Culprit) -> Value {
+    json!({
+        "file": short(it.allocated.file.raw()),
+        "line": it.allocated.line,
+        "kept": it.kept.as_ref().map(|it| it.line),
+        "bytes_per_step": it.bytes_per_step,
+        "blocks_per_step": it.blocks_per_step,
+        "sentence": cut(&it.sentence, SENTENCE),
+        "advice": cut(&it.advice, SENTENCE),
+    })
 }
 
 fn line(it: &Finding, gpu: Option<u32>) -> String {

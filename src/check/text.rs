@@ -71,7 +71,10 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
     writeln!(out, "  since {since}, told at {told}, {end}{forecast}")?;
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
-    writeln!(out, "  {}", it.advice)?;
+    match &it.culprit {
+        Some(culprit) => writeln!(out, "  culprit: {}\n  {}", culprit.sentence, culprit.advice)?,
+        None => writeln!(out, "  {}", it.advice)?,
+    }
     for line in &it.account {
         writeln!(out, "  {line}")?;
     }

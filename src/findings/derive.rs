@@ -4,6 +4,7 @@ use super::finding::{Finding, Kind, Standing};
 use crate::{
     analysis::{
         cause::Cause,
+        culprit::{self, Account},
         diagnosis,
         episode::{Axis, End, Episode, Resolved, Resource},
         evidence::{Evidence, Unit},
@@ -11,7 +12,7 @@ use crate::{
         severity::{self, Full, Severity},
         strain,
     },
-    event::DeviceId,
+    event::{DeviceId, wire::Sites},
     session::{
         Session,
         oom::OutOfMemory,
@@ -74,6 +75,7 @@ impl Place<'_> {
             full_in_steps: None,
             full_in_us: None,
             evidence,
+            culprit: None,
             account: Vec::new(),
             approximate: self.process.stride > 1 || self.process.lost > 0,
         }
@@ -91,7 +93,7 @@ impl Place<'_> {
         let severity = if lasts { severity::of_growth(it.bytes_per_step, full, step_us) } else { Severity::Info };
         let is_host = matches!(it.resource, Resource::Host | Resource::Pinned);
         let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
-        Finding {
+        let found = Finding {
             severity,
             resource: Some(it.resource),
             device: found.device.filter(|_| !is_host),
@@ -105,7 +107,29 @@ impl Place<'_> {
             full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
             full_in_us: full.in_us,
             ..found
+        };
+        self.blamed(found)
+    }
+
+    /// With the line that allocates what grows and who keeps it, as the latest look since its beginning that found one
+    /// tells it; else with what that look said.
+    fn blamed(&self, it: Finding) -> Finding {
+        if it.resource != Some(Resource::Allocated) {
+            return it;
         }
+        let within = |sites: &&Sites| match (it.axis, sites.step) {
+            (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
+            _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
+        };
+        let looks = self.process.looks().filter(within);
+        let mut told: Vec<Account> = looks.map(|it| culprit::account(it, self.on.ordinal)).collect();
+        let named = told.iter().rposition(|it| !it.culprits.is_empty());
+        let Some(place) = named.or(told.len().checked_sub(1)) else { return it };
+        let Account { culprits, notes } = told.swap_remove(place);
+        let mut culprits = culprits.into_iter();
+        let first = culprits.next().map(Box::new);
+        let others = culprits.map(|it| format!("also: {}", it.told()));
+        Finding { culprit: first, account: others.chain(notes).collect(), ..it }
     }
 
     /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
@@ -143,7 +167,8 @@ impl Place<'_> {
         evidence.add("gained", releases.iter().map(|(it, _)| it.gained).max().unwrap_or(0) as f64, Unit::Bytes);
         let (cause, _) = diagnosis::diagnose(latest, &self.on.trail.signature(latest));
         let found = self.finding(Kind::Sawtooth, cause, evidence, (second.step, second.at));
-        Some(Finding { resource: Some(resource), axis: first.axis, since_step: first.since_step, ..found })
+        let found = Finding { resource: Some(resource), axis: first.axis, since_step: first.since_step, ..found };
+        Some(self.blamed(found))
     }
 
     fn strain(&self, cause: Cause, it: &Spell) -> Finding {
@@ -214,7 +239,7 @@ impl Place<'_> {
         let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
         let caught = self.on.step.is_some_and(|it| it > step + 1);
         let severity = if caught { Severity::Warning } else { Severity::Critical };
-        Finding { severity, account: it.account(), ..found }
+        Finding { severity, account: it.account(self.process.lines_at(it)), ..found }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     analysis::{
         cause::Cause,
+        culprit::Culprit,
         episode::{Axis, Resource},
         evidence::Evidence,
         severity::Severity,
@@ -132,6 +133,8 @@ pub struct Finding {
     pub full_in_us: Option<u64>,
     /// The figures it rests on.
     pub evidence: Evidence,
+    /// Which line allocates what grows and who keeps it, where a probe looked for it.
+    pub culprit: Option<Box<Culprit>>,
     /// What else is to be said of it, in words, a line each.
     pub account: Vec<String>,
     /// Whether samples are missing in what it rests on.

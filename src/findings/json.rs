@@ -8,7 +8,10 @@ impl Finding {
     /// `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: what the config asks of it), `state` (`active`,
     /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
     /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
-    /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `account[]` (lines of words), `approximate`.
+    /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `culprit` ([`Culprit::json`]; `null` where none was
+    /// looked for or found), `account[]` (lines of words), `approximate`.
+    ///
+    /// [`Culprit::json`]: crate::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {
         let figures = self.evidence.figures.iter();
         let evidence: Map<_, _> = figures.map(|it| (it.name.to_owned(), json!(it.value))).collect();
@@ -41,6 +44,7 @@ impl Finding {
             ("full_in_steps", json!(self.full_in_steps)),
             ("full_in_us", json!(self.full_in_us)),
             ("evidence", json!(evidence)),
+            ("culprit", json!(self.culprit.as_ref().map(|it| it.json()))),
             ("account", json!(self.account)),
             ("approximate", json!(self.approximate)),
         ];

@@ -108,7 +108,7 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
         "tried": it.figures.tried,
         "free": it.figures.free,
         "largest_free": it.figures.largest_free,
-        "account": it.account(),
+        "account": it.account(process.lines_at(it)),
         "blocks": it.said.blocks,
         "other_blocks": it.said.other_blocks,
         "other_bytes": it.said.other_bytes,

@@ -15,7 +15,8 @@ function tellFindings() {
     const severity = it.standing === "allowed" ? "info" : it.severity;
     const box = make("div", null, "finding " + severity), words = it.severity + (it.standing === "usual" ? "" : ", " + it.standing) + ": ";
     box.append(make("strong", words + title(it), severity), make("span", "  " + place(it), "faint"));
-    box.append(make("p", (data.causes[it.cause] || it.cause) + ". " + it.advice));
+    box.append(make("p", (data.causes[it.cause] || it.cause) + (it.culprit ? "." : ". " + it.advice)));
+    if (it.culprit) tellCulprit(it.culprit, box);
     // What ran out of memory has a section of its own.
     for (const line of it.kind === "oom" ? [] : it.account) box.append(make("p", line));
     let when = "since " + unit(it) + " " + it.since_step + ", told at " + unit(it) + " " + it.first_alert_step;

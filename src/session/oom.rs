@@ -1,8 +1,11 @@
 //! An allocation that failed for good: what the probe said of it, set beside what was known then.
 
 use crate::{
-    analysis::oom::{self, Blocks, OomFigures, Tenant},
-    event::wire::{Counters, GROUPS_MAX, Oom},
+    analysis::{
+        culprit,
+        oom::{self, Blocks, OomFigures, Tenant},
+    },
+    event::wire::{Counters, GROUPS_MAX, Oom, Sites},
     units::Bytes,
 };
 use serde::{Deserialize, Serialize};
@@ -56,8 +59,11 @@ impl OutOfMemory {
         Self { said, figures, tenants }
     }
 
-    /// Why it did not fit, in words, a line each.
-    pub fn account(&self) -> Vec<String> {
-        self.figures.account(Blocks { groups: &self.said.blocks, others: self.said.other_blocks }, &self.tenants)
+    /// Why it did not fit, in words, a line each; with what was live by line, where stacks were recorded then.
+    pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
+        let blocks = Blocks { groups: &self.said.blocks, others: self.said.other_blocks };
+        let mut account = self.figures.account(blocks, &self.tenants);
+        account.extend(lines.and_then(|it| culprit::live(it, self.said.device)));
+        account
     }
 }

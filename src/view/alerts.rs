@@ -97,7 +97,11 @@ impl List<'_> {
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         let ago = units::duration(self.look.session.now.since(it.first_alert_at));
         self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);
-        self.below(&mut lines, &format!("→ {}", it.advice), Role::Good);
+        if let Some(culprit) = &it.culprit {
+            self.below(&mut lines, &culprit.sentence, rest);
+        }
+        let advice = it.culprit.as_ref().map_or(it.advice, |it| &it.advice);
+        self.below(&mut lines, &format!("→ {advice}"), Role::Good);
         let figures = figures(it);
         if !figures.is_empty() {
             self.below(&mut lines, &figures, Role::Dim);
@@ -174,7 +178,7 @@ const ENDS: [&str; 2] = ["interval_low", "interval_high"];
 
 /// What it rests on: in words where it has them, else the figures, the two ends of the interval as one.
 fn figures(it: &Finding) -> String {
-    if !it.account.is_empty() {
+    if it.kind != Kind::Growth && !it.account.is_empty() {
         return it.account.join("; ");
     }
     let ends = it.evidence.get(ENDS[0]).zip(it.evidence.get(ENDS[1]));

@@ -9,6 +9,7 @@ mod check;
 mod config;
 mod corpus;
 mod cost;
+mod culprit;
 mod damaged;
 mod deaths;
 mod demo;

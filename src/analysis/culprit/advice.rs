@@ -1,0 +1,102 @@
+//! What to do about blocks that are kept: from what is held and how, to one line.
+
+use super::{
+    Culprit, Group,
+    held::{quoted, word},
+};
+use crate::event::wire::Holder;
+
+/// What to do, by the first rule that holds.
+pub(super) fn advice(it: &Culprit, group: &Group) -> String {
+    let site = group.first;
+    let holders = &site.holders;
+    let held = |by: &str| holders.iter().any(|it| it.by == by);
+    let grad = site.owners.iter().any(|it| it.grad);
+    let is_alone = holders.is_empty() && site.owners.is_empty();
+    let says = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
+    if group.own().1 == 0 {
+        return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();
+    }
+    if held("cycle") {
+        return "break the cycle, or make one of its links a weakref, so that it is freed without the collector"
+            .to_owned();
+    }
+    if held("traceback") {
+        return "leave the except block before going on, or `del` the error (or keep `str(error)`): its traceback keeps \
+                every frame's locals"
+            .to_owned();
+    }
+    if held("generator") {
+        return "run the generator to its end, or close() it".to_owned();
+    }
+    if is_hook(it, group) {
+        return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
+    }
+    if holders.iter().any(is_metric) {
+        return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
+            .to_owned();
+    }
+    if says("retain_graph") || says("create_graph") || is_alone {
+        return "drop retain_graph and create_graph, and detach() whatever outlives the step".to_owned();
+    }
+    let keeps = grad.then(|| detached(it, group));
+    let container = holders.iter().find(|it| it.kind.as_deref().is_some_and(is_mapping));
+    if let Some(dict) = container {
+        let name = name_of(holders, dict).map_or_else(|| "the dict".to_owned(), quoted);
+        let keeps = keeps.map_or_else(String::new, |it| format!(", and {it}"));
+        return format!("bound {name} (remove the oldest entry, or use weak keys){keeps}");
+    }
+    if let Some(keeps) = keeps {
+        return keeps;
+    }
+    let name = holders.first().and_then(|it| name_of(holders, it));
+    let name = name.map_or_else(|| "what holds them".to_owned(), quoted);
+    if held("class") || held("global") {
+        return format!("clear {name} each epoch, bound it, or copy what is needed to the host (`.cpu()`)");
+    }
+    format!("copy what is needed to the host (`.cpu()`), and bound or clear {name}")
+}
+
+/// What to keep instead of a tensor with its graph.
+fn detached(it: &Culprit, group: &Group) -> String {
+    let is_scalar = group.first.owners.iter().filter(|it| it.grad).all(|it| it.shape.iter().all(|size| *size == 1));
+    let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim()));
+    match (is_scalar, kept) {
+        (true, Some(name)) => format!("append `{name}.item()` or `{name}.detach()`", name = word(name)),
+        (true, None) => "keep its `.item()` or `.detach()`".to_owned(),
+        (false, Some(name)) => format!("append `{}.detach()`, or the numbers of it that are needed", word(name)),
+        (false, None) => "keep its `.detach()`, or the numbers of it that are needed".to_owned(),
+    }
+}
+
+/// What is appended, where it is no more than a name: of `losses.append(loss)` it is `loss`.
+fn appended(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(".append(")?;
+    let name = rest.split_once(')')?.0.trim();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+    is_name.then_some(name)
+}
+
+fn is_hook(it: &Culprit, group: &Group) -> bool {
+    let has = |text: &str| text.contains("hook");
+    let by_holder = |it: &Holder| [&it.name, &it.function].into_iter().flatten().any(|it| has(it));
+    let functions = std::iter::once(&it.allocated).chain(it.frames.first());
+    group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
+}
+
+fn is_metric(it: &Holder) -> bool {
+    it.kind.iter().chain(&it.name).any(|it| it.to_lowercase().contains("metric"))
+}
+
+fn is_mapping(kind: &str) -> bool {
+    kind.ends_with("dict") || kind.ends_with("Dict")
+}
+
+/// The name by which what holds a container has it.
+fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
+    let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
+    let own = holders.get(place)?;
+    let next = holders.get(place + 1).and_then(|it| it.name.as_deref());
+    let is_own = !matches!(&*own.by, "item" | "key" | "value" | "element");
+    if is_own { own.name.as_deref() } else { next }
+}

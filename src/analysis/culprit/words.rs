@@ -1,0 +1,169 @@
+//! What a look found, in sentences.
+
+use super::{
+    Culprit, Group, Spot,
+    held::{self, quoted, thousands},
+};
+use crate::{
+    event::wire::{Site, Sites},
+    text::Foreign,
+    units::{self, Bytes},
+};
+
+/// Lines that are told one by one where memory ran out.
+const TOLD: usize = 4;
+
+/// Further lines that allocate what one line keeps.
+const ALSO: usize = 3;
+
+/// ``train.py:41 `losses.append(loss)` keeps 3 blocks a step (12.60 MiB) through list `losses` (1,204 items)``
+pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
+    let lead = lead(it.leading());
+    let bytes = Bytes(units::whole(it.bytes_per_step));
+    let (_, blocks) = group.own();
+    let graph = group.graph();
+    let all = blocks.saturating_add(graph.map_or(0, |it| it.1));
+    let path = it.holders.join(", held by ");
+    if all == 0 {
+        let path = if path.is_empty() { path } else { format!(", in {path}") };
+        return format!("{lead} makes a tensor anew that is {bytes} larger each step{path}");
+    }
+    let out = match &it.kept {
+        Some(_) => format!("{lead} keeps {}", amount(all, steps, bytes)),
+        None => format!("{lead} allocates {} that stay", amount(all, steps, bytes)),
+    };
+    let of_graph = graph.map(|(graph_bytes, graph_blocks)| {
+        let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
+        let of_them = if graph_blocks.is_multiple_of(steps) { graph_blocks / steps } else { graph_blocks };
+        format!(", {} of them of its graph ({graph_bytes} a step)", thousands(of_them))
+    });
+    let allocated = allocated_at(it, group);
+    let out = out + &of_graph.unwrap_or_default() + &allocated;
+    let apart = if allocated.is_empty() { "" } else { "," };
+    match (path.is_empty(), &it.kept, group.first.owners.is_empty(), group.first.autograd) {
+        (false, Some(_), _, _) => out + apart + " through " + &path,
+        (false, None, _, _) => out + ", held by " + &path,
+        (true, _, false, _) => out + ", held by something that was not found",
+        (true, _, true, true) => out + ", held by autograd's graph alone",
+        (true, _, true, false) => out + ", with no Python object that owns them",
+    }
+}
+
+/// Where they are allocated, as far as it is not the line that leads.
+fn allocated_at(it: &Culprit, group: &Group) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for site in std::iter::once(&group.first).chain(&group.others) {
+        let place = format!("{}:{}", held::file_name(&site.file), site.line);
+        if place != it.leading().place() && !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    if places.is_empty() || it.kept.is_none() {
+        return String::new();
+    }
+    let more = places.len().saturating_sub(ALSO);
+    places.truncate(ALSO);
+    let more = if more > 0 { format!(" and {more} other lines") } else { String::new() };
+    format!(", allocated at {}{more}", places.join(", "))
+}
+
+/// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
+fn lead(it: &Spot) -> String {
+    let text = it.text.raw().trim();
+    match (text.is_empty(), it.function.is_empty()) {
+        (false, _) => format!("{} {}", it.place(), quoted(text)),
+        (true, false) => format!("{} in {}()", it.place(), held::word(it.function.raw())),
+        (true, true) => it.place(),
+    }
+}
+
+/// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`
+fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
+    let plural = |count: u64, of: &str| format!("{} {of}{}", thousands(count), if count == 1 { "" } else { "s" });
+    if blocks.is_multiple_of(steps) {
+        format!("{} a step ({bytes})", plural(blocks / steps, "block"))
+    } else if blocks > steps {
+        format!("{:.1} blocks a step ({bytes})", blocks as f64 / steps as f64)
+    } else {
+        format!("{} in {} ({bytes} a step)", plural(blocks, "block"), plural(steps, "step"))
+    }
+}
+
+/// What is to be said beside the culprits.
+pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> {
+    let steps = sites.steps;
+    let count = |blocks: u64, bytes: Option<u64>| {
+        let bytes = bytes.map_or_else(String::new, |it| format!(" ({})", Bytes(it)));
+        format!("{} block{}{bytes}", thousands(blocks), if blocks == 1 { "" } else { "s" })
+    };
+    let over = if steps == 1 { "in 1 step".to_owned() } else { format!("in {} steps", thousands(steps)) };
+    let stackless: Vec<&&Site> = own.iter().filter(|it| it.file.is_empty()).collect();
+    let blocks = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.blocks));
+    let bytes = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
+    let mut out = Vec::new();
+    if nothing && stackless.is_empty() && steps > 0 {
+        out.push(format!("{over} no line allocated more than was freed again"));
+    }
+    if nothing && !stackless.is_empty() && steps > 0 {
+        let grew = count(blocks, Some(bytes));
+        out.push(format!("{over} {grew} came that no Python line allocated: backward's own threads, or a library"));
+    }
+    if let Some(older) = sites.older_blocks.filter(|it| *it > 0) {
+        let words = "are from before the look, and where they were allocated is not known";
+        out.push(format!("{} {words}", count(older, sites.older_bytes)));
+    }
+    match sites.collected_bytes {
+        Some(0) => out.push("a run of the collector freed nothing: it is held, and no cycle".to_owned()),
+        Some(bytes) => out.push(format!("a run of the collector freed {}: reference cycles held it", Bytes(bytes))),
+        None => {}
+    }
+    if let Some(trouble) = &sites.trouble {
+        let short: String = trouble.chars().take(super::TEXT).collect();
+        out.push(format!("not all could be told: {}", Foreign::new(short)));
+    }
+    out.extend(cost(sites));
+    out
+}
+
+/// What a look cost the job: `the job was held 9.0 ms in all, 3.0 ms at once, 120 ms once for the holders; the stacks
+/// took about 68.36 KiB`; `None` where nobody measured.
+pub fn cost(sites: &Sites) -> Option<String> {
+    let held = [
+        sites.held_us.map(|it| format!("{} in all", ms(it))),
+        sites.longest_us.map(|it| format!("{} at most at once", ms(it))),
+        sites.holders_us.map(|it| format!("{} once for the holders", ms(it))),
+    ];
+    let held: Vec<String> = held.into_iter().flatten().collect();
+    let held = (!held.is_empty()).then(|| format!("the job was held {}", held.join(", ")));
+    let stacks = sites.history_bytes.map(|it| format!("the stacks took about {}", Bytes(it)));
+    let both: Vec<String> = held.into_iter().chain(stacks).collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+/// `8.4 ms`, `120 ms`
+fn ms(us: u64) -> String {
+    let ms = us as f64 / 1e3;
+    if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// What was live on a device at one look, by the line that allocated it: `live blocks, by line: train.py:40 1.20 GiB in
+/// 96 blocks, …`; `None` where nothing was seen.
+pub fn live(sites: &Sites, device: u32) -> Option<String> {
+    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
+    let one = |it: &&Site| {
+        let place = Some(&*it.file).filter(|it| !it.is_empty()).map(held::file_name);
+        let place = place.map_or_else(|| "no Python line".to_owned(), |name| format!("{name}:{}", it.line));
+        format!(
+            "{place} {} in {} block{}",
+            Bytes(it.bytes),
+            thousands(it.blocks),
+            if it.blocks == 1 { "" } else { "s" }
+        )
+    };
+    let told: Vec<String> = own.iter().take(TOLD).map(one).collect();
+    let more = own.len().saturating_sub(TOLD);
+    let more = if more > 0 { format!(", {more} more line{}", if more == 1 { "" } else { "s" }) } else { String::new() };
+    let older = sites.older_bytes.filter(|it| *it > 0);
+    let older = older.map_or_else(String::new, |it| format!(", {} from before stacks were recorded", Bytes(it)));
+    (!told.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", told.join(", ")))
+}

@@ -1,0 +1,240 @@
+//! The line that allocates what grows and who keeps it: told alike by check, by a report, by alerts and on the screen.
+
+use crate::{
+    check::{ACTIVATIONS, check, judged, lines_of, write},
+    pty::PROGRAM,
+    story::{GIB, MIB, Story, counters, one_rank},
+};
+use gpuwatch::{
+    alerts::{News, Policy},
+    event::{
+        Event, Fact, Line, ProbeId,
+        wire::{Frame, Holder, Oom, Owner, Place, Site, Sites},
+    },
+    findings::findings,
+    recording::encode,
+    units::Stamp,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const FILE: &str = "/home/ada/train.py";
+const LIBRARY: &str = "/home/ada/venv/lib/python3.11/site-packages/torch/nn/functional.py";
+
+/// What `losses` of a train.py keeps: a scalar a step, and two blocks of its graph.
+pub(crate) fn sites(at_us: u64, step: u64) -> Sites {
+    let frame = |file: &str, line, function: &str| Frame { file: file.into(), line, function: function.into() };
+    let place = |line, text: &str| Place { file: String::new(), line, text: text.into() };
+    let list = Holder { by: "item".into(), kind: Some("list".into()), items: Some(1204), ..Holder::default() };
+    let name = Some("losses".to_owned());
+    let global = Holder { by: "global".into(), name, file: Some(FILE.into()), ..Holder::default() };
+    let losses = Site {
+        file: FILE.into(),
+        line: 40,
+        function: "main".into(),
+        frames: vec![frame(LIBRARY, 3100, "cross_entropy"), frame(FILE, 40, "main"), frame(FILE, 52, "<module>")],
+        bytes: 8 * 512,
+        blocks: 8,
+        owners: vec![Owner { shape: Vec::new(), dtype: "float32".into(), grad: true, count: 8 }],
+        holders: vec![list, global],
+        kept: Some(Place { file: FILE.into(), ..place(41, "losses.append(loss)") }),
+        source: vec![
+            place(38, "    optimizer.zero_grad()"),
+            place(39, "    out = model(batch)"),
+            place(40, "    loss = F.cross_entropy(out, target)"),
+            place(41, "    losses.append(loss)"),
+            place(42, "    loss.backward()"),
+        ],
+        ..Site::default()
+    };
+    let graph = Site {
+        file: "/home/ada/model.py".into(),
+        line: 12,
+        function: "forward".into(),
+        frames: vec![frame(LIBRARY, 1700, "relu"), frame("/home/ada/model.py", 12, "forward")],
+        bytes: 32 * MIB,
+        blocks: 16,
+        autograd: true,
+        ..Site::default()
+    };
+    Sites {
+        at_us,
+        why: "growth".into(),
+        step: Some(step),
+        steps: 8,
+        sites: vec![graph, losses],
+        older_blocks: Some(96),
+        older_bytes: Some(192 * MIB),
+        held_us: Some(8400),
+        longest_us: Some(3000),
+        holders_us: Some(120_000),
+        history_bytes: Some(70_000),
+        ..Sites::default()
+    }
+}
+
+const SENTENCE: &str = "train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB), 2 of them of its graph \
+                        (4.00 MiB a step), allocated at train.py:40, through list `losses` (1,204 items), global of train.py";
+const ADVICE: &str = "append `loss.item()` or `loss.detach()`";
+
+const NASTY: &str = "</script><img src=x onerror=alert(1)>\u{202e}\u{1b}]9;x\u{7}";
+
+/// The same from a job that would rather be something else.
+fn hostile_sites(at_us: u64, step: u64) -> Sites {
+    let mut sites = sites(at_us, step);
+    let nasty = || NASTY.repeat(5);
+    for it in &mut sites.sites {
+        (it.file, it.function) = (nasty(), nasty());
+        it.frames.iter_mut().for_each(|it| (it.file, it.function) = (nasty(), nasty()));
+        it.source.iter_mut().for_each(|it| it.text = nasty());
+        it.kept = Some(Place { file: nasty(), line: 41, text: nasty() });
+        for it in &mut it.holders {
+            (it.name, it.kind, it.file) = (Some(nasty()), Some(nasty()), Some(nasty()));
+        }
+    }
+    sites.trouble = Some(nasty());
+    sites
+}
+
+/// A recorded leak in which it was looked for the line.
+fn recorded(dir: &Path, sites: impl Fn(u64, u64) -> Sites) -> PathBuf {
+    let mut lines = lines_of(ACTIVATIONS, |_| {});
+    let at = 1 << 50;
+    let line = Box::new(Line::Sites(sites(at, 1200)));
+    let mut text = String::new();
+    encode(&Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line } }, &mut text);
+    lines.insert(lines.len() - 1, text);
+    let path = dir.join("a.jsonl.zst");
+    write(&path, &lines);
+    path
+}
+
+fn grown(json: &Value) -> &Value {
+    json["findings"].as_array().unwrap().iter().find(|it| it["resource"] == "allocated").unwrap()
+}
+
+#[test]
+fn check_names_the_line_and_who_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), sites);
+    let (code, json) = judged(&path, &[]);
+    let found = grown(&json);
+    let it = &found["culprit"];
+    assert_eq!(code, 1);
+    assert_eq!((&it["file"], &it["line"], &it["function"]), (&FILE.into(), &40.into(), &"main".into()), "{found:#}");
+    assert_eq!((&it["kept"]["file"], &it["kept"]["line"]), (&FILE.into(), &41.into()));
+    assert_eq!((&it["blocks_per_step"], &it["bytes_per_step"]), (&3.0.into(), &(4_194_304.0 + 512.0).into()));
+    assert_eq!((&it["sentence"], &it["advice"]), (&SENTENCE.into(), &ADVICE.into()));
+    assert_eq!(it["holders"][0], "list `losses` (1,204 items), global of train.py");
+    assert_eq!((it["frames"].as_array().map(Vec::len), it["source"].as_array().map(Vec::len)), (Some(3), Some(5)));
+    let cost = "the job was held 8.4 ms in all, 3.0 ms at most at once, 120 ms once for the holders; the stacks took about 68.36 KiB";
+    assert_eq!(found["account"][1], cost);
+    let text = String::from_utf8(check(&path, &[]).stdout).unwrap();
+    assert!(text.contains(&format!("\n  culprit: {SENTENCE}\n  {ADVICE}\n")) && text.contains(cost), "{text}");
+    assert!(text.contains("96 blocks (192.0 MiB) are from before the look"), "{text}");
+}
+
+#[test]
+fn a_look_before_the_growth_and_one_on_another_device_say_nothing_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = |at, step| {
+        let mut sites = sites(at, step);
+        sites.sites.iter_mut().for_each(|it| it.device = 7);
+        sites
+    };
+    let (_, json) = judged(&recorded(dir.path(), other), &[]);
+    assert_eq!(grown(&json)["culprit"], Value::Null);
+    assert_eq!(grown(&json)["account"][0], "in 8 steps no line allocated more than was freed again");
+    let (_, json) = judged(&recorded(dir.path(), |at, _| sites(at, 20)), &[]);
+    assert_eq!((&grown(&json)["culprit"], &grown(&json)["account"]), (&Value::Null, &Value::Array(Vec::new())));
+}
+
+#[test]
+fn nothing_of_a_hostile_job_reaches_a_terminal_or_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), hostile_sites);
+    for arguments in [&[][..], &["--json"]] {
+        let text = String::from_utf8(check(&path, arguments).stdout).unwrap();
+        assert!(text.contains("culprit") && text.contains("img src=x"), "{text}");
+        assert!(!text.chars().any(|it| it.is_control() && it != '\n') && !text.contains('\u{202e}'), "{text:?}");
+    }
+    for name in ["a.html", "a.json"] {
+        let page = dir.path().join(name);
+        let made = Command::new(PROGRAM).arg("report").arg(&path).arg("-o").arg(&page).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let page = fs::read_to_string(page).unwrap();
+        assert!(!page.chars().any(|it| it.is_control() && it != '\n') && !page.contains('\u{202e}'));
+        assert!(name == "a.json" || (page.matches("<script").count() == 2 && !page.contains("<img")), "{name}");
+    }
+}
+
+/// A program that is told later than the look was made is told the line too.
+#[test]
+fn a_program_is_told_the_culprit_within_what_a_pipe_takes() {
+    for (sites, is_nasty) in [(sites(1, 100), false), (hostile_sites(1, 100), true)] {
+        let mut story = grown_story();
+        story.line(0, Line::Sites(sites)).say(Fact::Second);
+        let session = story.session();
+        let told = News::default().at(&session, &Policy::default().findings(&session));
+        let [message] = told.as_slice() else { panic!("{told:?}") };
+        let object: Value = serde_json::from_str(&message.object).unwrap();
+        let culprit = &object["culprit"];
+        assert_eq!((&culprit["line"], &culprit["kept"]), (&40.into(), &41.into()), "{object:#}");
+        assert!(is_nasty || (culprit["sentence"] == SENTENCE && culprit["advice"] == ADVICE), "{object:#}");
+        assert!(message.object.len() < 4096 && !message.object.contains(char::is_control), "{}", message.object.len());
+        let plain = |it: &str| it.chars().all(|c| c.is_alphanumeric() || " -+./:,≈".contains(c));
+        assert!(plain(&message.line) && !message.line.contains("img"), "{}", message.line);
+    }
+}
+
+/// Rank 0 keeps 4 MiB a step.
+fn grown_story() -> Story {
+    let mut story = one_rank();
+    for step in 1..=100 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 4 * MIB, GIB));
+    }
+    story
+}
+
+#[test]
+fn the_latest_look_that_found_a_line_is_the_one_that_is_told() {
+    let mut story = grown_story();
+    let found = |story: &Story| {
+        let found = findings(&story.session()).all.remove(0);
+        (found.culprit.map(|it| it.leading().line), found.account)
+    };
+    assert_eq!(found(&story), (None, Vec::new()), "not looked yet");
+    story.line(0, Line::Sites(Sites { seq: Some(200), sites: Vec::new(), ..sites(1, 80) }));
+    assert!(found(&story).1[0].starts_with("in 8 steps no line"), "{:?}", found(&story));
+    story.line(0, Line::Sites(Sites { seq: Some(201), ..sites(2, 90) }));
+    assert_eq!(found(&story).0, Some(41));
+    let mut later = sites(3, 95);
+    later.sites[1].kept.as_mut().unwrap().line = 77;
+    story.line(0, Line::Sites(Sites { seq: Some(202), ..later }));
+    story.line(0, Line::Sites(Sites { seq: Some(203), sites: Vec::new(), ..sites(4, 99) }));
+    assert_eq!(found(&story).0, Some(77), "one that found nothing takes nothing back");
+}
+
+#[test]
+fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
+    let mut story = grown_story();
+    let oom = |at_us| Oom { at_us, step: Some(100), tried: Some(80 << 30), ..Oom::default() };
+    let at_oom = Sites { why: "oom".into(), steps: 0, ..sites(50_000_000, 100) };
+    story.line(0, Line::Oom(oom(50_000_100))).line(0, Line::Sites(at_oom)).line(0, Line::Oom(oom(90_000_000)));
+    let found = findings(&story.session()).all;
+    let told: Vec<bool> = found
+        .iter()
+        .filter(|it| it.kind == gpuwatch::findings::Kind::Oom)
+        .map(|it| {
+            it.account
+                .iter()
+                .any(|it| it.starts_with("live blocks, by line: model.py:12 32.00 MiB in 16 blocks, train.py:40"))
+        })
+        .collect();
+    assert_eq!(told, [true, false], "the other error has no account of its own: {found:?}");
+    assert!(found.iter().all(|it| it.culprit.is_none()), "what is live at one moment does not say what grows");
+}
