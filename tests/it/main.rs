@@ -22,6 +22,7 @@ mod generate;
 mod growth_box;
 mod hands;
 mod harmless;
+mod holders;
 mod jobs;
 mod keyboard;
 mod launch;

@@ -1,0 +1,264 @@
+"""How one object holds another: as which attribute, under which key, in which variable.
+
+Whatever a class of the job's own may answer for itself (`__dict__`, `__len__`, `__eq__`, `__repr__`) is asked of
+Python's own types instead, so that none of the job's code runs.
+"""
+
+import sys
+from collections import deque
+from functools import _lru_cache_wrapper, partial
+from itertools import compress
+from types import (
+    CellType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    TracebackType,
+)
+
+from ._frames import function_name, of_generator, variables
+
+CONTAINERS = (list, dict, tuple, set, frozenset, deque)
+
+# Characters of a name that are told.
+_LONG = 80
+
+_name_of = type.__dict__["__name__"].__get__
+_mro_of = type.__dict__["__mro__"].__get__
+_namespace_of = type.__dict__["__dict__"].__get__
+_module_dict = ModuleType.__dict__["__dict__"].__get__
+
+
+def type_name(it):
+    """The name of an object's type."""
+    return short(_name_of(type(it)))
+
+
+def short(name):
+    """A name as it is told: text or a whole number of which nobody made a type of their own."""
+    if type(name) is int:
+        name = str(name) if name.bit_length() < 256 else None
+    return name[:_LONG] if type(name) is str else None
+
+
+def items(it):
+    """How many things a container has; `None` of what is no container, or one of an unknown make."""
+    kind = type(it)
+    for known in CONTAINERS:
+        if issubclass(kind, known):
+            return known.__len__(it)
+    return None
+
+
+def is_a(it, kind):
+    """`isinstance` by the true type alone: `__class__` may be a property of the job's own."""
+    return issubclass(type(it), kind)
+
+
+def key_of(mapping, ids):
+    """The first key of a dictionary whose value is one of these; `(False, None)` without one. One call into C."""
+    for key in compress(dict.keys(mapping), map(ids.__contains__, map(id, dict.values(mapping)))):
+        return True, key
+    return False, None
+
+
+def namespace(it):
+    """An instance's `__dict__`; `None` where it has none, or a class answers for it itself."""
+    for kind in _mro_of(type(it)):
+        found = _namespace_of(kind).get("__dict__")
+        if found is not None:
+            if type(found) is not GetSetDescriptorType:
+                return None
+            mapping = found.__get__(it)
+            return mapping if is_a(mapping, dict) else None
+    return None
+
+
+def module_dict(module):
+    """The dictionary of a module's globals."""
+    return _module_dict(module)
+
+
+def text_in(mapping, name):
+    """A string in a dictionary of globals."""
+    found = dict.get(mapping, name)
+    return found if type(found) is str else None
+
+
+def step(by, name=None, kind=None, count=None, function=None, file=None, line=None):
+    """One hop of a path, as it is told."""
+    told = {"by": by, "name": short(name), "type": kind, "items": count}
+    told.update(function=function, file=file, line=line)
+    return told
+
+
+def of_global(mapping, name):
+    """A variable of a module."""
+    return step("global", name, "module", file=text_in(mapping, "__file__"), function=None)
+
+
+def of_local(frame, name, by="local"):
+    """A variable of a function that runs, or has paused."""
+    code = frame.f_code
+    return step(by, name, "frame", function=function_name(code), file=code.co_filename, line=frame.f_lineno)
+
+
+def _of_function(by, function, name):
+    code = function.__code__
+    told = step(by, name, "function", function=function_name(code), file=code.co_filename)
+    told["line"] = code.co_firstlineno
+    return told
+
+
+def hop(path, at):
+    """The step from `path[at]` to what holds it, and how many places of the path that step is.
+
+    `path` are the objects from the tensor outwards. What Python needs several objects for (a closure: the cell, a
+    tuple, the function) is one step.
+    """
+    child, holder = path[at], path[at + 1]
+    beyond = path[at + 2] if at + 2 < len(path) else None
+    kind = type(holder)
+    if kind is CellType:
+        return _from_cell(path, at)
+    if issubclass(kind, dict):
+        told = _from_dict(child, holder, beyond)
+        if told:
+            return told
+    if kind is tuple and type(beyond) is FunctionType and beyond.__defaults__ is holder:
+        return _of_function("default", beyond, _argument(beyond, child)), 2
+    if kind is FrameType:
+        return _from_frame(path, at)
+    if issubclass(kind, CONTAINERS) and _contains(holder, child):
+        return step("item", kind=type_name(holder), count=items(holder)), 1
+    generator = of_generator(holder)
+    if generator is not None:
+        told = of_local(generator, variable(generator, child), "generator")
+        told["type"] = type_name(holder)
+        return told, 1
+    return _from_object(child, holder), 1
+
+
+def _from_dict(child, holder, beyond):
+    """Out of a dictionary; out of what it is the `__dict__` of at once, if it is one."""
+    found, key = key_of(holder, {id(child)})
+    if not found:
+        return None
+    if beyond is not None:
+        if is_a(beyond, type):
+            told = step("class", key, short(_name_of(beyond)))
+            home = _namespace_of(beyond).get("__module__")
+            module = sys.modules.get(home) if type(home) is str else None
+            if type(module) is ModuleType:
+                told["file"] = text_in(module_dict(module), "__file__")
+            return told, 2
+        if is_a(beyond, ModuleType):
+            return of_global(holder, key), 2
+        if type(beyond) is FunctionType and beyond.__kwdefaults__ is holder:
+            return _of_function("default", beyond, key), 2
+        if type(beyond) is _lru_cache_wrapper:
+            return _from_object(child, beyond), 2
+        if namespace(beyond) is holder:
+            return step("attribute", key, type_name(beyond)), 2
+    return step("key", key, type_name(holder), dict.__len__(holder)), 1
+
+
+def _from_cell(path, at):
+    """Out of a variable that functions share."""
+    cell = path[at + 1]
+    around = path[at + 2] if at + 2 < len(path) else None
+    function = path[at + 3] if at + 3 < len(path) else None
+    if type(function) is FunctionType and function.__closure__ is around:
+        names = [name for name, it in zip(function.__code__.co_freevars, around) if it is cell]
+        return _of_function("cell", function, names[0] if names else None), 3
+    frame = of_generator(around)
+    if frame is not None:
+        told = of_local(frame, variable(frame, cell), "generator")
+        told["type"] = type_name(around)
+        return told, 2
+    return step("cell", kind="cell"), 1
+
+
+def _from_frame(path, at):
+    """Out of a function that is over, of which something still has the frame: a traceback as a rule."""
+    child, frame = path[at], path[at + 1]
+    if at + 2 < len(path) and of_generator(path[at + 2]) is frame:
+        return dict(of_local(frame, variable(frame, child), "generator"), type=type_name(path[at + 2])), 2
+    told, last = of_local(frame, variable(frame, child)), at + 2
+    while last < len(path) and type(path[last]) is TracebackType:
+        if path[last].tb_frame is frame:
+            told["line"] = path[last].tb_lineno
+        last += 1
+    if last == len(path) or not is_a(path[last], BaseException):
+        return told, 1
+    told.update(by="traceback", type=type_name(path[last]))
+    return told, last - at
+
+
+def _from_object(child, holder):
+    """Out of an instance, or of one of Python's own objects."""
+    kind = type(holder)
+    if kind is MethodType:
+        function = holder.__func__
+        told = _of_function("attribute", function, "__self__") if type(function) is FunctionType else step("attribute")
+        return dict(told, name="__self__", type="method")
+    if kind is _lru_cache_wrapper:
+        wrapped = dict.get(namespace(holder) or {}, "__wrapped__")
+        told = _of_function("item", wrapped, None) if type(wrapped) is FunctionType else step("item")
+        told.update(type="lru_cache", items=kind.cache_info(holder).currsize)
+        return told
+    if kind is partial:
+        for name in ("func", "args", "keywords"):
+            if kind.__dict__[name].__get__(holder) is child:
+                return step("attribute", name, "partial")
+    mapping = namespace(holder)
+    if mapping is not None:
+        if mapping is child:
+            return step("attribute", None, type_name(holder))
+        found, key = key_of(mapping, {id(child)})
+        if found:
+            return step("attribute", key, type_name(holder))
+    name = _member(holder, child)
+    by = "slot" if name else "other"
+    return step(by, name, type_name(holder))
+
+
+def _member(holder, child):
+    """Which slot of an instance holds it."""
+    for kind in _mro_of(type(holder)):
+        for name, it in list(_namespace_of(kind).items()):
+            if type(it) is MemberDescriptorType:
+                try:
+                    if it.__get__(holder) is child:
+                        return name
+                except (AttributeError, TypeError):
+                    pass  # An empty slot.
+    return None
+
+
+def _argument(function, child):
+    """The argument whose default it is."""
+    code, defaults = function.__code__, function.__defaults__
+    first = code.co_argcount - len(defaults)
+    for at, it in enumerate(defaults):
+        if it is child:
+            return code.co_varnames[first + at]
+    return None
+
+
+def variable(frame, child):
+    """The name by which a frame has it."""
+    for name, it in variables(frame) or ():
+        if it == id(child):
+            return name
+    return None
+
+
+def _contains(container, child):
+    for known in CONTAINERS:
+        if issubclass(type(container), known):
+            return id(child) in map(id, known.__iter__(container))
+    return False

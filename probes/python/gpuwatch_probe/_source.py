@@ -1,0 +1,214 @@
+"""Lines of the job's own source, and the one among them that keeps a tensor.
+
+Files are read as they are at that moment, without importing or compiling anything. What keeps a tensor is looked for
+by name, where the allocation's stack and the holder say that it has to be; where that leaves a doubt, nothing is said.
+"""
+
+import os
+import re
+import stat
+import sys
+
+_MOST_BYTES = 4 << 20
+_LONG = 200
+
+# Characters of a line that a person may have written.
+_WIDE = 1000
+
+# Lines of one statement.
+_MOST_LINES = 20
+
+# Strings and comments. Unrolled, so that a string without an end costs no more than its length.
+_STRINGS = re.compile(
+    r'''"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""'''
+    r"""|'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''"""
+    r'''|"[^"\\\n]*(?:\\.[^"\\\n]*)*"'''
+    r"""|'[^'\\\n]*(?:\\.[^'\\\n]*)*'"""
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+
+_GROWS = (
+    "append|appendleft|add|extend|extendleft|insert|update|setdefault|put|put_nowait|push|heappush|register_buffer"
+)
+
+
+def lines(file, line, around=2):
+    """`[(number, text)]` of the lines around this one; empty where the file cannot be had."""
+    source = _lines_of(file)
+    first = max(line - around, 1)
+    return [(at, source[at - 1][:_LONG]) for at in range(first, min(line + around, len(source)) + 1)]
+
+
+def kept_at(holders, frames):
+    """The statement that keeps a tensor: `{"file", "line", "text"}`, or `None` where that is not certain.
+
+    `holders` is the path to it (`_holders.find`), `frames` the stack that allocated it, innermost first. Looked at
+    are the functions of the stack, the nearest statement at or after the allocation first; then the function or class
+    that has the holder; then the files of both, if there is one such statement in them.
+    """
+    at = next((at for at, it in enumerate(holders) if it["by"] in _NAMED and it["name"]), None)
+    if at is None:
+        return None
+    holder, contained = holders[at], any(it["by"] in ("item", "key") for it in holders[:at])
+    name = holder["name"].rpartition(".")[2]
+    if not name.isidentifier():
+        return None
+    sources = {}
+    for frame in frames:
+        source = sources.setdefault(frame["file"], _Source(frame["file"]))
+        found = source.keeping(name, contained, source.function(frame["function"], frame["line"]))
+        if found:
+            return source.told(min(found, key=lambda it: (it < frame["line"], abs(it - frame["line"]))))
+    own = holder["file"] and sources.setdefault(holder["file"], _Source(holder["file"]))
+    if own:
+        found = own.keeping(name, contained, own.holder(holder))
+        if found:
+            return own.told(found[0]) if len(found) == 1 else None
+    everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
+    if len(everywhere) != 1:
+        return None
+    source, line = everywhere[0]
+    # What methods say of themselves outside of the holder's class is another class's.
+    has_class = holder["by"] in ("attribute", "slot", "class")
+    is_foreign = has_class and re.search(r"\bself\.%s\b" % name, source.code[line - 1])
+    return None if is_foreign else source.told(line)
+
+
+_NAMED = ("attribute", "slot", "class", "global", "local", "cell", "generator", "default")
+
+
+class _Source:
+    """One file, once as it stands and once without strings and comments."""
+
+    def __init__(self, file):
+        self.file = file
+        self.text = _lines_of(file)
+        self.code = _STRINGS.sub(_blank, "\n".join(self.text)).split("\n") if self.text else []
+
+    def told(self, line):
+        return {"file": self.file, "line": line, "text": self.text[line - 1].strip()[:_LONG]}
+
+    def keeping(self, name, contained, span):
+        """Lines between these at which the variable or attribute gets more, or another value."""
+        grows, assigned = _patterns(name)
+        found, replaced = [], []
+        for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
+            code = self.code[line - 1]
+            if name not in code or len(code) > _WIDE:
+                continue
+            if grows.search(code):
+                found.append(line)
+            elif assigned.match(code):
+                value = assigned.sub("", self._statement(line), 1)
+                # A new list is not a longer one; what is made out of the old one may be.
+                if not contained or re.search(r"\b%s\b" % name, value):
+                    replaced.append(line)
+        return found or replaced if contained else sorted(found + replaced)
+
+    def _statement(self, line):
+        """The statement that begins there, up to where its brackets are closed."""
+        joined, depth = [], 0
+        for code in self.code[line - 1 : line - 1 + _MOST_LINES]:
+            joined.append(code)
+            depth += sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
+            if depth <= 0 and not code.endswith("\\"):
+                break
+        return " ".join(joined)
+
+    def function(self, name, line):
+        """First and last line of the function of this name around a line; everything, for a module's own code."""
+        if name == "<module>":
+            return 1, len(self.code)
+        name = name.rpartition(".")[2]
+        begins = re.compile(r"\s*(?:async\s+)?def\s+%s\b" % re.escape(name))
+        for first in range(min(line, len(self.code)), 0, -1):
+            if begins.match(self.code[first - 1]):
+                last = self._end(first)
+                if last >= line:
+                    return first, last
+        return 1, 0
+
+    def holder(self, holder):
+        """First and last line of what has the holder: a function, a class, the whole of a module."""
+        if holder["by"] == "global":
+            return 1, len(self.code)
+        if holder["function"]:
+            return self.function(holder["function"], holder["line"] or 1)
+        begins = re.compile(r"\s*class\s+%s\b" % re.escape(holder["type"] or ""))
+        for first, code in enumerate(self.code, 1):
+            if begins.match(code):
+                return first, self._end(first)
+        return 1, 0
+
+    def _end(self, first):
+        """The last line of the block that begins there."""
+        indent, depth = _indent(self.code[first - 1]), 0
+        for line in range(first, len(self.code) + 1):
+            code = self.code[line - 1]
+            if line > first and depth <= 0 and code.strip() and _indent(code) <= indent:
+                return line - 1
+            depth += sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
+        return len(self.code)
+
+
+def _patterns(name):
+    """What makes it grow in place, and what gives it another value."""
+    # With keys and indices behind it, also through one call: `state["a"].append(`, `get(k).append(`.
+    tail = r"(?:\s*\[[^\]]*\]|\.setdefault\([^)]*\))*"
+    grows = (
+        r"\b{0}\b{1}\s*(?:\.\s*(?:{2})\s*\(|[+|]=)"
+        r"|\b{0}\b\s*\[.*?\][^=<>!+\-*/%&|^]*=[^=]"
+        r"|\b(?:{2})\(\s*(?:\w+\.)*{0}\b"
+    )
+    assigned = (
+        r"\s*(?:[\w.,\s*()\[\]]+,\s*)?[(\[\s]*(?:\w+\.)*\b{0}\b(?:\s*,[\w.,\s*]*)?[)\]\s]*"
+        r"(?::[^=]+)?(?:[+|&]|//|\*)?=(?!=)"
+    )
+    return re.compile(grows.format(name, tail, _GROWS)), re.compile(assigned.format(name))
+
+
+def _indent(code):
+    return len(code) - len(code.lstrip())
+
+
+def _blank(match):
+    """As many lines, with nothing on them but the quotes of an empty string."""
+    text = match.group()
+    return "" if text.startswith("#") else '""' + "\n" * text.count("\n")
+
+
+def _lines_of(file):
+    """The lines of a source file; of one that is none (a notebook's cell), what `linecache` has of it already."""
+    if type(file) is not str:
+        return []
+    try:
+        # Not blocking, so that what is no regular file does not hold up the job.
+        opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return _cached(file)
+    try:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            return []
+        text = b""
+        while len(text) <= _MOST_BYTES:
+            more = os.read(opened, _MOST_BYTES)
+            if not more:
+                break
+            text += more
+    except OSError:
+        return []
+    finally:
+        os.close(opened)
+    # What else `splitlines` takes for an end is none to Python.
+    return text.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def _cached(file):
+    linecache = sys.modules.get("linecache")
+    known = linecache.cache.get(file) if linecache is not None else None
+    # An entry of one part is a promise to load it, which would run a loader.
+    if type(known) is not tuple or len(known) < 3:
+        return []
+    return [it.rstrip("\n") for it in known[2] if type(it) is str]

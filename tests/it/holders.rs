@@ -1,0 +1,70 @@
+//! Who holds the tensors that a job keeps: leaks of many kinds, in PyTorch and on every Python that is there.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::{shim::script, torch};
+
+/// What a script says of itself, run in a folder of its own with the probe's Python side.
+fn said(mut python: Command) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    python.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python")).current_dir(dir.path());
+    serde_json::from_str(&torch::stdout(&python.output().unwrap())).unwrap()
+}
+
+/// How long the search took among a million objects, after it named the holders of many leaks.
+fn searched(python: Command) -> u64 {
+    let said = said(python);
+    assert!(said["cases"].as_u64().unwrap() >= 25, "{said}");
+    said["us"].as_u64().unwrap()
+}
+
+#[test]
+fn the_holder_of_every_kind_of_leak_is_named() {
+    let gpu = torch::machine();
+    let mut python = gpu.command(torch::python());
+    python.arg(script("holders.py"));
+    // 210 ms on an idle machine, and half a second is what a job may be held for.
+    let us = searched(python);
+    println!("a million objects: {us} µs");
+    assert!(us < 3_000_000);
+}
+
+#[test]
+fn the_variables_of_frames_are_read_on_every_python() {
+    let pythons = pythons();
+    assert!(!pythons.is_empty());
+    for it in pythons {
+        let mut python = Command::new(&it);
+        python.args([&script("holders.py"), "standin"]);
+        println!("{}: a million objects: {} µs", it.display(), searched(python));
+    }
+}
+
+#[test]
+fn the_line_that_keeps_a_tensor_is_told_from_those_that_do_not() {
+    let mut python = Command::new("python3");
+    python.arg(script("source.py"));
+    assert!(said(python)["cases"].as_u64().unwrap() >= 13);
+}
+
+/// The Pythons of this machine, one for each release that the probe supports.
+fn pythons() -> Vec<PathBuf> {
+    let mut folders: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap()).collect();
+    let pyenv = env::var_os("HOME").map(|it| Path::new(&it).join(".pyenv/versions"));
+    if let Some(versions) = pyenv.and_then(|it| it.read_dir().ok()) {
+        folders.extend(versions.flatten().map(|it| it.path().join("bin")));
+    }
+    (9..=15)
+        .filter_map(|minor| folders.iter().map(|it| it.join(format!("python3.{minor}"))).find(|it| works(it)))
+        .collect()
+}
+
+fn works(python: &Path) -> bool {
+    Command::new(python).arg("-c").arg("import ctypes").output().is_ok_and(|it| it.status.success())
+}

@@ -1,0 +1,216 @@
+"""Which line keeps a tensor: small programs, each with the line that is right marked `# here`, or none."""
+
+import json
+import linecache
+import os
+
+from gpuwatch_probe._source import kept_at, lines
+
+
+def step(by, name=None, kind=None, items=None, function=None, file=None, line=None):
+    return {"by": by, "name": name, "type": kind, "items": items, "function": function, "file": file, "line": line}
+
+
+ITEM = step("item", kind="list", items=9)
+CASES = []
+
+
+def case(text, *holders, function="train", file="job.py"):
+    """The line that allocates is marked `# made`."""
+    CASES.append((text, holders, function, file))
+
+
+case(
+    """
+losses = []
+def train(model):
+    # losses.append(nothing)
+    name = "losses.append(nothing)"
+    for batch in model:
+        loss = model(batch)  # made
+        print(losses[-1], len(losses))
+        losses.append(loss)  # here
+    losses.append(None)
+def other():
+    losses.append(1)
+""",
+    ITEM,
+    step("global", "losses", "module"),
+)
+case(
+    """
+class Trainer:
+    def train(self):
+        out = self.model(x)  # made
+        self.outputs = list(self.outputs)
+        self.outputs["last"].append(  # here
+            out
+        )
+    def other(self):
+        self.outputs = []
+""",
+    ITEM,
+    step("attribute", "outputs", "Trainer"),
+    step("local", "trainer", "frame"),
+)
+case(
+    """
+def train(model):
+    whole = start()
+    for batch in model:
+        whole = torch.cat([whole, model(batch)])  # made, here
+        whole_other = 3
+    return whole
+""",
+    step("local", "whole", "frame", function="train"),
+)
+case(
+    """
+def train(model):
+    total = 0
+    for batch in model:
+        loss = model(batch)  # made
+        total += loss  # here
+""",
+    step("local", "total", "frame", function="train"),
+)
+case(
+    """
+CACHE = {}
+def train(model):
+    out = model()  # made
+    if CACHE[1] == out: pass
+    CACHE[id(out)] = out  # here
+""",
+    step("key", kind="dict", items=3),
+    step("global", "CACHE", "module"),
+)
+case(
+    """
+def train(model):
+    return model()  # made
+class Metric:
+    def __init__(self):
+        self.values = []
+    def update(self, it):
+        self.values += [it]  # here
+class Other:
+    def update(self, it):
+        self.values.append(it)
+""",
+    ITEM,
+    step("attribute", "values", "Metric", file="job.py"),
+)
+case(
+    """
+def train(model):
+    out = model()  # made
+    errors = errors + [out]  # here
+    queue = errors
+""",
+    ITEM,
+    step("local", "errors", "frame", function="train"),
+)
+case(
+    """
+def train(model):
+    out = model()  # made
+    (a, self.last) = 1, out  # here
+""",
+    step("attribute", "last", "Trainer"),
+)
+case(
+    """
+def train(model):
+    out = model()  # made
+def one():
+    kept.append(1)
+def two():
+    kept.append(2)
+""",
+    ITEM,
+    step("global", "kept", "module"),
+)
+case(
+    """
+def train(model):
+    out = model()  # made
+    seen = [out]
+""",
+    ITEM,
+    step("local", "seen", "frame", function="train"),
+)
+case(
+    """
+def train(model):
+    text = '''
+    kept.append(
+    '''
+    out = model()  # made
+    heapq.heappush(kept, out)  # here
+""",
+    step("item", kind="tuple", items=2),
+    ITEM,
+    step("local", "kept", "frame", function="train"),
+)
+case("\ndef train(model):\n    out = model()  # made\n", ITEM)
+case(
+    """
+def batches(model):
+    kept = []
+    for it in model:
+        kept.append(it)  # here
+        yield it
+def train(model):
+    return model()  # made
+""",
+    ITEM,
+    step("generator", "kept", "generator", function="batches", file="job.py", line=5),
+)
+
+
+def marked(text, mark):
+    return next((at for at, it in enumerate(text.split("\n"), 1) if mark in it), None)
+
+
+for text, holders, function, file in CASES:
+    with open(file, "w") as out:
+        out.write(text)
+    frames = [{"file": file, "line": marked(text, "made"), "function": function}]
+    found = kept_at(list(holders), frames)
+    want = marked(text, "here")
+    assert (found and found["line"]) == want, (text, found, want)
+    if found:
+        assert found["file"] == file and found["text"] == text.split("\n")[want - 1].strip(), found
+
+# Another file of the stack, and functions that are not there.
+with open("library.py", "w") as out:
+    out.write("def make():\n    return 1\n")
+with open("job.py", "w") as out:
+    out.write("kept = []\ndef train():\n    kept.append(make())\n")
+stack = [{"file": "library.py", "line": 2, "function": "make"}, {"file": "job.py", "line": 3, "function": "train"}]
+kept = [ITEM, step("global", "kept", "module", file="job.py")]
+assert kept_at(kept, stack) == {"file": "job.py", "line": 3, "text": "kept.append(make())"}
+assert kept_at(kept, stack[:1])["line"] == 3, "where the holder is"
+assert kept_at(kept, [dict(it, function="gone") for it in stack])["line"] == 3
+assert kept_at(kept, [{"file": "nowhere.py", "line": 1, "function": "f"}])["line"] == 3
+assert kept_at([], stack) is None and kept_at([step("global", "no name")], stack) is None
+assert kept_at([step("attribute", "0", "Net")], stack) is None
+
+# Lines, and files that are none.
+assert lines("job.py", 2, 1) == [(1, "kept = []"), (2, "def train():"), (3, "    kept.append(make())")]
+assert lines("job.py", 1) == lines("job.py", 1, 2) == lines("job.py", 2, 1)
+assert lines("job.py", 99) == [] and lines("nowhere.py", 1) == [] and lines(".", 1) == []
+os.mkfifo("pipe")
+assert lines("pipe", 1) == [] and lines("/dev/zero", 1) == [] and lines("a\0b", 1) == []
+with open("long.py", "wb") as out:
+    out.write(b"x" * 500 + b"\n\xff\xfe\n")
+assert lines("long.py", 1) == [(1, "x" * 200), (2, "\ufffd\ufffd")]
+with open("large.py", "wb") as out:
+    out.truncate((4 << 20) + 1)
+assert lines("large.py", 1) == []
+assert lines("<cell 3>", 1) == []
+linecache.cache["<cell 3>"] = (9, None, ["a = 1\n", "b = 2\n"], "<cell 3>")
+linecache.cache["<lazy>"] = (lambda: 1 / 0,)
+assert lines("<cell 3>", 1) == [(1, "a = 1"), (2, "b = 2")] and lines("<lazy>", 1) == []
+print(json.dumps({"cases": len(CASES)}))
