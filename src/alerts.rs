@@ -1,5 +1,7 @@
 //! Alerts: which findings are open, what the user asked of them, and which a person is to be told of, each once.
 
+/// Which jobs are asked for the lines that allocate what grows.
+mod looks;
 /// What a person or a program is told.
 mod message;
 /// What the user asks of alerts by their names.
@@ -14,6 +16,7 @@ use crate::{
         process::{Life, Process},
     },
 };
+pub use looks::{Looks, steps};
 pub use message::Message;
 pub use policy::{Name, Policy};
 use std::collections::{BTreeMap, BTreeSet};

@@ -27,6 +27,7 @@ use crate::{
     config, demo, diff, doctor, explain, export, launch, once, recordings,
     replay::find::{Found, find},
     sink::store::Store,
+    sites,
     source::{self, Sources},
     text::Foreign,
     theme,
@@ -61,8 +62,8 @@ pub fn main() -> u8 {
 fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
         // A job runs, whatever is wrong with the file.
-        Some(Command::Run { on_alert, keep, command }) => {
-            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &keep, policy)))
+        Some(Command::Run { on_alert, asking, keep, command }) => {
+            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &keep, policy, asking)))
         }
         command => shown(command, &cli.live, policy?),
     }
@@ -78,6 +79,14 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
+            Ok(0)
+        }
+        Some(Command::Sites { question }) => {
+            let question = question.asked();
+            runtime()?.block_on(async {
+                let mut sources = Sources::start(config::probes_alone());
+                sites::ask(&mut sources, &question, |it| say(format_args!("{it}"))).await
+            })?;
             Ok(0)
         }
         Some(Command::Check { files, json, format, limits }) => {

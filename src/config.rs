@@ -38,6 +38,24 @@ impl Watching {
     }
 }
 
+/// When a job is asked which lines allocate what grows.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Asking {
+    /// When a job is asked which lines allocate what grows: it then records stacks for some steps.
+    #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
+    pub sites: When,
+}
+
+/// When a job is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// Once, when growth that matters was found; at most every ten minutes.
+    #[default]
+    Auto,
+    /// Only when a person asks.
+    Asked,
+}
+
 /// A program to be told of alerts.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OnAlert {
@@ -103,8 +121,16 @@ pub fn job_sources(run: &str) -> source::Options {
     source::Options { probes: Some(probes), ..watching.sources() }
 }
 
+/// Every probe of this user, and no driver.
+pub fn probes_alone() -> source::Options {
+    source::Options { nvml: None, probes: Some(probe::Options::user()) }
+}
+
 /// `250ms`, `2s`, `1m`.
-fn duration(text: &str) -> Result<Duration> {
+///
+/// # Errors
+/// When it is none, or not between 100 ms and an hour.
+pub fn duration(text: &str) -> Result<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let number: f64 = number.parse().with_context(|| format!("{text:?} is no time; write 250ms or 2s"))?;

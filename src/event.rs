@@ -28,6 +28,28 @@ pub struct DeviceId(pub String);
 #[serde(transparent)]
 pub struct ProbeId(pub u32);
 
+/// What a probe is asked: for the lines that allocate what grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Which.
+    pub probe: ProbeId,
+    /// Over how many steps it is to compare; at least 1.
+    pub steps: u64,
+    /// No person asks, but growth was seen.
+    pub growth: bool,
+    /// The collector is to run once, so that what it frees can be told.
+    pub collect: bool,
+}
+
+impl Ask {
+    /// Its line on the wire, the newline included.
+    pub fn line(&self) -> String {
+        let growth = if self.growth { " why=growth" } else { "" };
+        let collect = if self.collect { " collect=1" } else { "" };
+        format!("sites steps={}{growth}{collect}\n", self.steps)
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {

@@ -1,6 +1,7 @@
 //! What keys ask of the world outside the picture, done: the terminal, the theme, the pace of reading, signals.
 
 use crate::{
+    event::Ask,
     keys::{self, mouse::Clicks},
     session::Session,
     signal::Held,
@@ -17,7 +18,7 @@ use crate::{
 };
 use crossterm::event::Event as Input;
 use std::{io, time::Duration};
-use tokio::sync::watch::Sender;
+use tokio::sync::{mpsc, watch::Sender};
 
 /// What a view may do, and how it looks at first.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Options {
     pub no_signals: Option<&'static str>,
     /// The pace at which the driver is read, where it is.
     pub pace: Option<Sender<Duration>>,
+    /// The way to probes, where they may be asked.
+    pub asks: Option<mpsc::Sender<Ask>>,
 }
 
 /// The hands of one view.
@@ -38,6 +41,7 @@ pub struct Hands {
     pub theme: Theme,
     own: Theme,
     pace: Option<Sender<Duration>>,
+    pub(crate) asks: Option<mpsc::Sender<Ask>>,
     held: Option<Held>,
     clicks: Clicks,
     regions: Regions,
@@ -52,6 +56,7 @@ impl Hands {
             own: options.theme.clone(),
             theme: options.theme,
             pace: options.pace,
+            asks: options.asks,
             held: None,
             clicks: Clicks::default(),
             regions: Regions::default(),
@@ -109,6 +114,12 @@ impl Hands {
                 if let Some(it) = &self.pace {
                     // With the driver's thread gone there is nothing to read any more.
                     let _ = it.send(pace);
+                }
+            }
+            Some(Request::Ask(ask)) => {
+                if let Some(it) = &self.asks {
+                    // A queue that is full holds the same question.
+                    let _ = it.try_send(ask);
                 }
             }
             Some(Request::Hold(subject)) => self.hold(&subject, ui),

@@ -41,7 +41,7 @@ const NONE: KeyModifiers = KeyModifiers::NONE;
 const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 
 /// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 46] = [
+pub const BINDINGS: [Binding; 47] = [
     anywhere(
         Command::Quit,
         "q Ctrl-C F10",
@@ -70,6 +70,7 @@ pub const BINDINGS: [Binding; 46] = [
     anywhere(Command::Order, "s F6", "order by next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
     anywhere(Command::Invert, "i", "other end first", &[(NONE, KeyCode::Char('i'))]),
     anywhere(Command::Copy, "c", "copy command or name", &[(NONE, KeyCode::Char('c'))]),
+    anywhere(Command::Sites, "w", "which line allocates it", &[(NONE, KeyCode::Char('w'))]),
     anywhere(Command::Signal, "K F9", "signal a process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
     anywhere(Command::Freeze, "Space f", "freeze, or go on", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
     anywhere(Command::Slower, "+", "read less often", &[(NONE, KeyCode::Char('+'))]),
@@ -148,7 +149,7 @@ impl Place {
 
 /// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it is not forbidden.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
-    if binding.command == Command::Signal && ui.no_signals.is_some() {
+    if matches!(binding.command, Command::Signal | Command::Sites) && ui.no_signals.is_some() {
         return false;
     }
     let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };

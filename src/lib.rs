@@ -97,6 +97,9 @@ pub mod diff;
 /// `gpuwatch explain`: what is known of a cause.
 pub mod explain;
 
+/// `gpuwatch sites`: which lines allocate what grows.
+pub mod sites;
+
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 

@@ -1,7 +1,7 @@
 //! `gpuwatch`: the live view's loop. Select, fold whole batches, draw at the pace at which the driver is read.
 
 use crate::{
-    alerts::{News, Policy},
+    alerts::{Looks, News, Policy},
     event::{Event, Fact},
     findings::Findings,
     hands::{Hands, Options},
@@ -60,6 +60,8 @@ pub struct Telling {
     pub notify: bool,
     /// A program to be told.
     pub hook: Option<Hook>,
+    /// Ask a job in which growth is found for the lines that allocate it.
+    pub ask: bool,
 }
 
 /// How the view ended.
@@ -112,7 +114,7 @@ pub async fn watch(
                 open = count > 0;
                 for event in batch.drain(..) {
                     picture.session.apply(&event);
-                    if event.fact == Fact::Second && picture.tell(&mut screen, telling).is_err() {
+                    if event.fact == Fact::Second && picture.tell(&mut screen, telling, &hands).is_err() {
                         return Ok(End::Quit);
                     }
                 }
@@ -169,6 +171,7 @@ struct Picture {
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<(Session, Findings)>>,
     news: News,
+    looks: Looks,
     /// What the program that is told of alerts had to complain of.
     complaint: Option<String>,
 }
@@ -185,11 +188,16 @@ impl Picture {
     }
 
     /// Tells what is new, each alert once; a second is the grid, whatever is drawn.
-    fn tell(&mut self, screen: &mut Screen, telling: &Telling) -> io::Result<()> {
-        if !telling.bell && !telling.notify && telling.hook.is_none() {
+    fn tell(&mut self, screen: &mut Screen, telling: &Telling, hands: &Hands) -> io::Result<()> {
+        let asks = hands.asks.as_ref().filter(|_| telling.ask);
+        if !telling.bell && !telling.notify && telling.hook.is_none() && asks.is_none() {
             return Ok(());
         }
-        let news = self.news.at(&self.session, &self.policy.findings(&self.session));
+        let findings = self.policy.findings(&self.session);
+        for ask in asks.into_iter().flat_map(|_| self.looks.at(&self.session, &findings)) {
+            let _ = asks.map(|it| it.try_send(ask));
+        }
+        let news = self.news.at(&self.session, &findings);
         if telling.bell && !news.is_empty() {
             screen.ring()?;
         }

@@ -10,7 +10,7 @@ pub mod probe;
 pub mod system;
 
 use crate::{
-    event::{DriverState, Event, Fact},
+    event::{Ask, DriverState, Event, Fact},
     units::Stamp,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -22,6 +22,9 @@ use tokio::{
 
 /// Events that may wait between the sources and whoever reads them; then sources wait.
 const QUEUE: usize = 4096;
+
+/// Questions that may wait for probes; a person asks no faster.
+const ASKS: usize = 64;
 
 /// Which sources, and how.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,8 @@ pub struct Sources {
     pub events: mpsc::Receiver<Event>,
     /// The pace at which the driver is read: what is sent here holds from now on. `None` where it is not read.
     pub pace: Option<watch::Sender<Duration>>,
+    /// The way to probes: what is sent here is asked of the one that is meant, if it is connected.
+    pub asks: mpsc::Sender<Ask>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -48,6 +53,7 @@ impl Sources {
         let teller = Teller(sender);
         let (pids_out, pids) = watch::channel(Vec::new());
         let (probed_out, probed) = watch::channel(Vec::new());
+        let (asks, asked) = mpsc::channel(ASKS);
         let mut tasks = vec![tokio::spawn(system::run(pids.clone(), probed, teller.clone()))];
         let mut pace = None;
         if let Some(nvml) = options.nvml {
@@ -61,9 +67,9 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, pids, probed_out, teller)));
+            tasks.push(tokio::spawn(probe::run(probes, pids, probed_out, asked, teller)));
         }
-        Self { events, pace, tasks }
+        Self { events, pace, asks, tasks }
     }
 }
 

@@ -14,6 +14,8 @@ pub mod order;
 pub mod rows;
 /// The menu of signals.
 pub mod signal;
+/// Asking a job which lines allocate what grows.
+mod sites;
 /// What part of a run the timeline shows.
 pub mod timeline;
 

@@ -117,9 +117,10 @@ int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t de
  * stays until it is answered. */
 uint64_t gpuwatch_sites_asked(void);
 
-/* Answers them: one JSON object with the fields of the wire's line `sites`, save type, seq and at_us, which are
- * added; no line breaks, less than 1 MiB. It is checked no further. */
-int32_t gpuwatch_sites(const char *object);
+/* Tells of sites, as the answer to what is asked (is_answer) or by itself: one JSON object with the fields of the
+ * wire's line `sites`, save type, seq and at_us, which are added; no line breaks, less than 1 MiB. It is checked no
+ * further. */
+int32_t gpuwatch_sites(const char *object, int32_t is_answer);
 
 /* Says bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final for this process. */

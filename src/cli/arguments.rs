@@ -4,11 +4,11 @@ use super::look::Look;
 use crate::{
     analysis::cause::Cause,
     check,
-    config::{self, Keep, OnAlert, Watching},
-    demo, explain, export, launch,
+    config::{self, Asking, Keep, OnAlert, Watching},
+    demo, explain, export, launch, sites,
 };
 use clap::{Parser, Subcommand};
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Shows, live and per training step, where a GPU's memory goes.
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ pub(super) struct Live {
     pub(super) notify: bool,
     #[command(flatten)]
     pub(super) on_alert: OnAlert,
+    #[command(flatten)]
+    pub(super) asking: Asking,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +54,8 @@ pub(super) enum Command {
     Run {
         #[command(flatten)]
         on_alert: OnAlert,
+        #[command(flatten)]
+        asking: Asking,
         #[command(flatten)]
         keep: Keep,
         /// The job and its arguments.
@@ -112,6 +116,16 @@ pub(super) enum Command {
         format: Format,
         #[command(flatten)]
         limits: check::Limits,
+    },
+    /// Ask a job which lines allocate what grows, and who holds it.
+    #[command(
+        after_help = "Example:\n  gpuwatch sites 4242 --json | jq '.sites[] | [.file, .line, .bytes_per_step]'\n\n\
+                            The job records the stacks of its allocations for so many steps, and no longer; with \
+                            GPUWATCH=nosites in its environment it never does."
+    )]
+    Sites {
+        #[command(flatten)]
+        question: Question,
     },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
@@ -205,6 +219,33 @@ pub(super) enum Command {
         #[command(flatten)]
         job: demo::job::Job,
     },
+}
+
+/// What `gpuwatch sites` asks.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Question {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pid: u32,
+    /// Over how many of its steps live blocks are compared; where it counts none, seconds.
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    steps: u64,
+    /// Let Python's collector run once, to tell what only it can free.
+    #[arg(long)]
+    collect: bool,
+    /// How long the answer is waited for.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = config::duration)]
+    timeout: Duration,
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Question {
+    pub(super) fn asked(self) -> sites::Question {
+        let Self { pid, steps, collect, timeout, json } = self;
+        sites::Question { pid, steps, collect, limit: timeout, json }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

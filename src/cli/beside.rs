@@ -2,9 +2,9 @@
 
 use super::record::{header, keep};
 use crate::{
-    alerts::{Edges, News, Policy},
-    config::{self, Keep, OnAlert},
-    event::{Event, Fact},
+    alerts::{Edges, Looks, News, Policy},
+    config::{self, Asking, Keep, OnAlert, When},
+    event::{Ask, Event, Fact},
     launch::{self, job::Ended},
     recording::encode_alert,
     session::Session,
@@ -24,6 +24,7 @@ pub(super) fn beside(
     on_alert: &OnAlert,
     bounds: &Keep,
     policy: Result<Policy, config::Fault>,
+    asking: Asking,
 ) {
     let launch::Started { run, over, .. } = started;
     // What fails is said when the job is over: until then standard output and error are its own.
@@ -38,7 +39,9 @@ pub(super) fn beside(
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let (session, edges, news) = Default::default();
-        let watch = Watch { recorder, unrecorded, hook, policy, fault, session, edges, news };
+        let looks = (asking.sites == When::Auto).then(Looks::default);
+        let asks = Vec::new();
+        let watch = Watch { recorder, unrecorded, hook, policy, fault, session, edges, news, looks, asks };
         let _ = watch.follow_job(&run, over);
     }
 }
@@ -67,6 +70,10 @@ struct Watch {
     session: Session,
     edges: Edges,
     news: News,
+    /// Which jobs are asked for the lines that allocate what grows; `None`: no one is.
+    looks: Option<Looks>,
+    /// What is to be asked.
+    asks: Vec<Ask>,
 }
 
 impl Watch {
@@ -76,7 +83,15 @@ impl Watch {
         super::runtime()?.block_on(async {
             let mut sources = Sources::start(config::job_sources(run));
             let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
-            follow(&mut sources, stop, |event| self.hear(event)).await;
+            let asks = sources.asks.clone();
+            let hear = |event: &Event| {
+                self.hear(event);
+                for ask in self.asks.drain(..) {
+                    // A queue that is full holds the same question.
+                    let _ = asks.try_send(ask);
+                }
+            };
+            follow(&mut sources, stop, hear).await;
         });
         // What ended the job is told too.
         self.tell();
@@ -107,6 +122,9 @@ impl Watch {
             for (edge, it) in self.edges.at(&found) {
                 recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
             }
+        }
+        if let Some(looks) = &mut self.looks {
+            self.asks.extend(looks.at(&self.session, &found));
         }
         if let Some(hook) = &mut self.hook {
             for message in self.news.at(&self.session, &found) {

@@ -3,6 +3,7 @@
 use super::{arguments::Live, look::Look, picture};
 use crate::{
     alerts::Policy,
+    config::When,
     demo,
     hands::Options,
     live::{self, Telling},
@@ -36,9 +37,11 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
             once::print(&mut sources.events, 0, false).await?;
             return Ok(0);
         }
-        let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()? };
+        let ask = live.asking.sites == When::Auto && !live.look.readonly;
+        let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()?, ask };
         let no_signals = live.look.readonly.then_some("this view is --readonly: no signals are sent from here");
-        let options = Options { no_signals, pace: sources.pace.take(), ..options(&live.look, theme) };
+        let asks = Some(sources.asks.clone());
+        let options = Options { no_signals, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
         let end = live::watch(&mut sources.events, options, policy, &telling).await?;
         if let Some(hook) = telling.hook {
             hook.finish(HOOK_PATIENCE);
@@ -84,7 +87,7 @@ pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result
 }
 
 fn options(look: &Look, theme: Theme) -> Options {
-    Options { theme, mouse: !look.no_mouse, no_signals: None, pace: None }
+    Options { theme, mouse: !look.no_mouse, no_signals: None, pace: None, asks: None }
 }
 
 fn theme(look: &Look) -> Result<Theme> {

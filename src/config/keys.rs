@@ -27,7 +27,7 @@ const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
 }
 
 /// Every key that stands for a flag.
-pub const KEYS: [Key; 13] = [
+pub const KEYS: [Key; 14] = [
     key("view", "theme", Kind::Text),
     key("view", "color", Kind::Text),
     key("view", "graph", Kind::Text),
@@ -39,6 +39,7 @@ pub const KEYS: [Key; 13] = [
     key("alerts", "notify", Kind::Switch),
     key("alerts", "on-alert", Kind::Text),
     key("alerts", "on-alert-arg", Kind::List),
+    key("alerts", "sites", Kind::Text),
     key("recordings", "keep", Kind::Text),
     key("recordings", "keep-bytes", Kind::Text),
 ];

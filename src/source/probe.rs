@@ -4,7 +4,10 @@ mod connection;
 mod directory;
 
 use super::{Teller, system};
-use crate::{event::Fact, event::ProbeId, text::Foreign};
+use crate::{
+    event::{Ask, Fact, ProbeId},
+    text::Foreign,
+};
 use connection::{Ended, connect};
 use directory::{Socket, sockets};
 use std::{
@@ -91,6 +94,7 @@ pub(super) async fn run(
     options: Options,
     pids: watch::Receiver<Vec<u32>>,
     read_pids: watch::Sender<Vec<u32>>,
+    mut asked: mpsc::Receiver<Ask>,
     teller: Teller,
 ) {
     let (done, mut ended) = mpsc::channel(64);
@@ -99,6 +103,7 @@ pub(super) async fn run(
     let mut left_alone: HashMap<(u64, u64), Instant> = HashMap::new();
     let mut told: HashSet<String> = HashSet::new();
     let mut connections = tokio::task::JoinSet::new();
+    let mut ears: HashMap<ProbeId, mpsc::Sender<Ask>> = HashMap::new();
     let mut scan = interval(FIRST_SCANS_EVERY);
     let mut scans = 0;
     loop {
@@ -110,10 +115,15 @@ pub(super) async fn run(
                     left_alone.insert(inode, Instant::now() + LEAVE_ALONE);
                 }
                 if let Some(known) = probes.known.get_mut(&identity) {
+                    ears.remove(&known.probe);
                     known.connected = false;
                     known.seq = seq;
                 }
                 while connections.try_join_next().is_some() {}
+            }
+            Some(ask) = asked.recv() => {
+                // One that has just gone is not asked; that it has gone is told.
+                let _ = ears.get(&ask.probe).map(|it| it.try_send(ask));
             }
             _ = scan.tick() => {
                 scans += 1;
@@ -141,7 +151,9 @@ pub(super) async fn run(
                     };
                     let (identity, known) = introduce(&mut probes, &socket, stream.pid);
                     let run = options.run.clone();
-                    let job = connection::Job { socket, stream, identity, known, run };
+                    let (ear, asks) = mpsc::channel(4);
+                    ears.insert(known.probe, ear);
+                    let job = connection::Job { socket, stream, identity, known, run, asks };
                     connections.spawn(job.read(teller.clone(), done.clone()));
                 }
                 read_pids.send_if_modified(|it| {

@@ -31,6 +31,7 @@ impl Ui {
             Command::Theme => self.request = Some(Request::Theme),
             Command::Copy => self.copy(session),
             Command::Signal => self.ask_signal(session),
+            Command::Sites => self.ask_sites(session),
             _ => {}
         }
     }

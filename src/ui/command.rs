@@ -1,6 +1,7 @@
 //! What keys ask for, and what of that is asked of the world outside the picture.
 
 use super::signal::{Signal, Subject};
+use crate::event::Ask;
 use std::time::Duration;
 
 /// What a key asks for.
@@ -80,6 +81,8 @@ pub enum Command {
     Copy,
     /// Send the selected process a signal.
     Signal,
+    /// Ask the selected job which lines allocate what grows.
+    Sites,
     /// Yes, do it.
     Yes,
     /// The next theme.
@@ -101,6 +104,8 @@ pub enum Request {
     Theme,
     /// Read the devices at this pace.
     Interval(Duration),
+    /// Ask a probe.
+    Ask(Ask),
     /// Make sure which process it is, and open the menu of signals for it.
     Hold(Subject),
     /// Send the process that is held a signal; its name.

@@ -278,12 +278,12 @@ pub extern "C" fn gpuwatch_sites_asked() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
 }
 
-/// Answers `sites`, to everybody who watches.
+/// Tells of sites, to everybody who watches: as the answer to what was asked, or else by itself.
 ///
 /// # Safety
 /// `object` is null or a string that ends in a zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char) -> i32 {
+pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -> i32 {
     guarded(|| {
         // SAFETY: as the caller promises.
         let Some(object) = (unsafe { text(object) }) else { return INVALID };
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char) -> i32 {
         // A line is a line, whatever is in it.
         let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|it| it >= b' '));
         let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
-        local().with_probe(|probe| probe.sites_as_written(fields))
+        local().with_probe(|probe| probe.sites_as_written(fields, is_answer != 0))
     })
 }
 

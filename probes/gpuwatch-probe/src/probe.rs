@@ -197,8 +197,10 @@ impl Probe {
     }
 
     /// The same in the fields of a JSON object.
-    pub(crate) fn sites_as_written(&self, fields: &str) -> Result<(), Refusal> {
-        self.shared.asked_sites.answered();
+    pub(crate) fn sites_as_written(&self, fields: &str, is_answer: bool) -> Result<(), Refusal> {
+        if is_answer {
+            self.shared.asked_sites.answered();
+        }
         self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() })
     }
 

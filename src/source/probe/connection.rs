@@ -2,7 +2,7 @@
 
 use super::{Identity, Known, directory::Socket};
 use crate::{
-    event::{Fact, Line, ProbeId},
+    event::{Ask, Fact, Line, ProbeId},
     recording::stamp_of,
     source::{Teller, now, system},
     text::Foreign,
@@ -15,8 +15,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::{io, os::unix::net, path::Path, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::UnixStream,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::mpsc,
+    task::JoinHandle,
     time::sleep,
 };
 
@@ -76,15 +80,17 @@ pub(super) struct Job {
     pub(super) known: Known,
     /// Only if the probe is of this run.
     pub(super) run: Option<String>,
+    /// What it is to be asked.
+    pub(super) asks: mpsc::Receiver<Ask>,
 }
 
 impl Job {
     /// Reads to the end and says how it ended.
     pub(super) async fn read(self, teller: Teller, done: mpsc::Sender<Ended>) {
-        let Self { socket, stream, identity, known, run } = self;
+        let Self { socket, stream, identity, known, run, asks } = self;
         let probe = known.probe;
         let mut lines = Lines { probe, seq: known.seq, greeted: false, said_bye: false, teller: &teller };
-        let end = lines.follow(stream, &socket, run.as_deref()).await;
+        let end = lines.follow(stream, &socket, run.as_deref(), asks).await;
         let leave_alone = match end {
             End::Quiet { leave_alone } => leave_alone,
             End::Fault { why, leave_alone } => {
@@ -110,15 +116,17 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    async fn follow(&mut self, stream: Stream, socket: &Socket, run: Option<&str>) -> End {
-        let Stream { socket: mut stream, uid, pid } = stream;
+    async fn follow(&mut self, stream: Stream, socket: &Socket, run: Option<&str>, asks: mpsc::Receiver<Ask>) -> End {
+        let Stream { socket: stream, uid, pid } = stream;
         let path = Foreign::new(socket.path.to_string_lossy());
         if !may_talk(rustix::process::geteuid().as_raw(), uid) {
             return fault(format!("{path} is answered by user {uid}, not by you: refused"), true);
         }
-        if self.seq > 0 && stream.write_all(format!("since seq={}\n", self.seq).as_bytes()).await.is_err() {
+        let (stream, mut out) = stream.into_split();
+        if self.seq > 0 && out.write_all(format!("since seq={}\n", self.seq).as_bytes()).await.is_err() {
             return End::Quiet { leave_alone: false };
         }
+        let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
         let mut input = BufReader::with_capacity(16 << 10, stream);
         let mut buffer = Vec::new();
         loop {
@@ -181,9 +189,28 @@ impl Lines<'_> {
     }
 }
 
+/// Asks until nobody asks any more. The way out stays open: its end would be the end of all asking.
+async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
+    while let Some(ask) = asks.recv().await {
+        if out.write_all(ask.line().as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// A task that ends with whoever started it.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Waits for the end of a process whose lines are not understood: it is to be named while it lives, and its probe
 /// may close the connection earlier.
-async fn last_as_long(mut input: BufReader<UnixStream>, pid: Option<u32>) {
+async fn last_as_long(mut input: BufReader<OwnedReadHalf>, pid: Option<u32>) {
     let alive = || system::runs_since(pid?);
     let since = alive();
     loop {
@@ -208,7 +235,7 @@ fn may_talk(own: u32, uid: u32) -> bool {
 }
 
 /// The next line; `None` at the end; in words, what is wrong with it.
-async fn line(input: &mut BufReader<UnixStream>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
+async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
     buffer.clear();
     let limit = LINE_MAX as u64;
     match (&mut *input).take(limit).read_until(b'\n', buffer).await {

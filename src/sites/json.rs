@@ -1,0 +1,58 @@
+//! The answer as JSON, schema 1.
+
+use crate::event::wire::{Holder, Site, Sites};
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+/// The version of the object.
+const SCHEMA: u32 = 1;
+
+/// The answer of a process, its newline included.
+pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
+    let object = json!({
+        "schema": SCHEMA,
+        "pid": pid,
+        "step": it.step,
+        "steps": it.steps,
+        "sites": it.sites.iter().map(|site| of(site, it.steps)).collect::<Vec<_>>(),
+        "older": { "blocks": it.older_blocks, "bytes": it.older_bytes },
+        "cost": {
+            "held_us": it.held_us,
+            "longest_us": it.longest_us,
+            "holders_us": it.holders_us,
+            "history_bytes": it.history_bytes,
+        },
+        "collected_bytes": it.collected_bytes,
+        "trouble": it.trouble,
+    });
+    let mut text = serde_json::to_string_pretty(&object).context("cannot write JSON")?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn of(it: &Site, steps: u64) -> Value {
+    let per_step = |figure: u64| (steps > 0).then(|| figure as f64 / steps as f64);
+    let known = Some(&it.file).filter(|it| !it.is_empty());
+    json!({
+        "device": it.device,
+        "file": known,
+        "line": known.map(|_| it.line),
+        "function": known.map(|_| &it.function),
+        "frames": it.frames,
+        "bytes_per_step": per_step(it.bytes),
+        "blocks_per_step": per_step(it.blocks),
+        "sizes": it.sizes,
+        "stream": it.stream,
+        "pool": it.pool,
+        "autograd": it.autograd,
+        "owners": it.owners,
+        "holders": it.holders.iter().map(holder).collect::<Vec<_>>(),
+        "kept": it.kept,
+        "source": it.source.iter().map(|it| json!({ "line": it.line, "text": it.text })).collect::<Vec<_>>(),
+    })
+}
+
+/// One step of the path; what is not known of it is left out.
+fn holder(it: &Holder) -> Value {
+    serde_json::to_value(it).unwrap_or_else(|_| Value::Object(Map::new()))
+}
