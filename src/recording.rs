@@ -147,6 +147,7 @@ pub fn stamp_of(line: &Line) -> Option<Stamp> {
         Line::Sample(it) => Some(Stamp(it.at_us)),
         Line::Mark(it) => Some(Stamp(it.at_us)),
         Line::Oom(it) => Some(Stamp(it.at_us)),
+        Line::OomMessage(it) => Some(Stamp(it.at_us)),
         Line::Sites(it) => Some(Stamp(it.at_us)),
         Line::Lost(it) => Some(Stamp(it.at_us)),
         Line::Bye(it) => Some(Stamp(it.at_us)),
@@ -154,7 +155,8 @@ pub fn stamp_of(line: &Line) -> Option<Stamp> {
     }
 }
 
-const WIRE_TYPES: [&str; 10] = ["hello", "sample", "mark", "oom", "sites", "lost", "history", "live", "bye", "refused"];
+const WIRE_TYPES: [&str; 11] =
+    ["hello", "sample", "mark", "oom", "oom_message", "sites", "lost", "history", "live", "bye", "refused"];
 
 #[derive(Deserialize)]
 struct Tag<'a> {

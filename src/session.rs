@@ -308,6 +308,7 @@ impl Session {
             }
             Line::Mark(mark) => process.mark(mark),
             Line::Oom(oom) => process.oom(oom, tenancy),
+            Line::OomMessage(it) => process.oom_message(it),
             Line::Sites(sites) => process.sites(sites),
             Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),

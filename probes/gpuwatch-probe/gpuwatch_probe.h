@@ -112,6 +112,9 @@ struct gpuwatch_blocks {
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
                      const char *message, const struct gpuwatch_blocks *blocks);
 
+/* Says how the framework words the latest failure on a device, for those that find their words only after it. */
+int32_t gpuwatch_oom_message(uint32_t device, const char *message);
+
 /* What viewers ask by `sites`: in the low 32 bits the steps over which live blocks are to be compared, bit 32: one run
  * of the garbage collector is wanted, bit 33: no person asked, but a viewer that saw growth. 0: nothing is asked. It
  * stays until it is answered. */

@@ -28,7 +28,7 @@ pub struct OomFigures {
     pub allocated: Option<u64>,
     /// Held by the allocator from the driver, live or not.
     pub reserved: Option<u64>,
-    /// Live in private pools (CUDA graphs).
+    /// In private pools (CUDA graphs): live, where a message says it, else held.
     pub private_pools: Option<u64>,
     /// The largest block that the allocator holds and does not use; messages do not say it, probes do.
     pub largest_free: Option<u64>,
@@ -77,15 +77,7 @@ pub fn parse(message: &str) -> OomFigures {
 /// What this process and what all others have. The list of processes may have our own in it without saying which: it
 /// is one that has at least what our allocator holds.
 fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
-    let listed: Vec<u64> = message
-        .split("Process ")
-        .skip(1)
-        .filter_map(|it| {
-            let (pid, rest) = it.split_once(" has ")?;
-            pid.parse::<u64>().ok()?;
-            size(rest)
-        })
-        .collect();
+    let listed: Vec<u64> = listed(message).into_iter().map(|it| it.1).collect();
     let sum = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, it| sum.saturating_add(*it));
     if let Some(own) = known.process {
         let others = known.total.zip(known.free).map(|(total, free)| total.saturating_sub(free).saturating_sub(own));
@@ -97,6 +89,29 @@ fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
         None if listed.is_empty() => (None, None),
         None => (None, known.reserved.map(|_| sum(&listed))),
     }
+}
+
+/// The processes in a message, by their numbers, and what they have.
+fn listed(message: &str) -> Vec<(u32, u64)> {
+    let entry = |it: &str| {
+        let (pid, rest) = it.split_once(" has ")?;
+        Some((pid.parse().ok()?, size(rest)?))
+    };
+    message.split("Process ").skip(1).filter_map(entry).collect()
+}
+
+/// The other processes in a message with these figures, by their numbers, and what they have; `own` is the number of the
+/// process itself. In a container the driver's numbers are not those of the processes, so that a message may list its own
+/// process among the others: then it is the one that the figures took for it.
+pub fn strangers(message: &str, figures: &OomFigures, own: Option<u32>) -> Vec<(u32, u64)> {
+    let mut all = listed(message);
+    let is_named = size_after(message, "this process has ").is_some();
+    let by_number = all.iter().position(|it| Some(it.0) == own);
+    let by_size = || all.iter().position(|it| !is_named && Some(it.1) == figures.process);
+    if let Some(place) = by_number.or_else(by_size) {
+        all.remove(place);
+    }
+    all
 }
 
 impl OomFigures {

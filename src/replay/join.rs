@@ -74,6 +74,7 @@ pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
             Line::Sample(it) => shift(&mut it.at_us),
             Line::Mark(it) => shift(&mut it.at_us),
             Line::Oom(it) => shift(&mut it.at_us),
+            Line::OomMessage(it) => shift(&mut it.at_us),
             Line::Sites(it) => shift(&mut it.at_us),
             Line::Lost(it) => shift(&mut it.at_us),
             Line::Bye(it) => shift(&mut it.at_us),

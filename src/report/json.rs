@@ -11,7 +11,7 @@
 //!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated
 //! - `growth[]`: `finding` (its place among the findings), `points[]` (place, lowest, highest), `line` (its two ends)
 //! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of words),
-//!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`)
+//!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
 use super::{
@@ -113,5 +113,6 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
         "other_blocks": it.said.other_blocks,
         "other_bytes": it.said.other_bytes,
         "tenants": tenants.collect::<Vec<_>>(),
+        "message": it.said.message,
     })
 }

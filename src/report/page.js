@@ -53,6 +53,11 @@ function tellOoms() {
       more.append(make("summary", "Live blocks by size"), table);
       box.append(more);
     }
+    if (known(it.message)) {
+      const words = make("details");
+      words.append(make("summary", "The framework's own words"), make("p", it.message));
+      box.append(words);
+    }
     at("ooms").append(box);
   }
 }

@@ -36,6 +36,11 @@ impl<T, const N: usize> Latest<T, N> {
         self.kept.back()
     }
 
+    /// The newest of a kind, to be changed.
+    pub fn newest_mut(&mut self, is_of_it: impl Fn(&T) -> bool) -> Option<&mut T> {
+        self.kept.iter_mut().rev().find(|it| is_of_it(it))
+    }
+
     /// How many had to go.
     pub fn gone(&self) -> u64 {
         self.gone

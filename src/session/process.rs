@@ -17,7 +17,7 @@ use crate::{
     },
     event::{
         DeviceId, ProbeId,
-        wire::{Counters, Edge, Hello, Lost, Mark, Oom, Sample, Sites},
+        wire::{Counters, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
     },
     text::Foreign,
     units::Stamp,
@@ -239,7 +239,17 @@ impl Process {
         if is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
-            self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy));
+            self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid));
+        }
+    }
+
+    /// Takes the framework's words for the latest error of a device, unless it has them.
+    pub(super) fn oom_message(&mut self, it: &OomMessage) {
+        if let Some(oom) = self.ooms.newest_mut(|oom| oom.said.device == it.device)
+            && oom.said.message.is_none()
+            && is_news(it.seq, oom.said.seq)
+        {
+            oom.worded(&it.message, self.pid);
         }
     }
 

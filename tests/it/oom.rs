@@ -114,6 +114,22 @@ fn both(how: &str, strangers: u64) -> (Told, Told) {
     (watched, alone)
 }
 
+/// What was recorded of errors: their steps, in order, and the words for them.
+fn recorded(home: &Home) -> (usize, Vec<String>) {
+    let (entries, fault) = read(&recording(home).unwrap());
+    assert!(fault.is_none(), "{fault:?}");
+    let (mut errors, mut words) = (0, Vec::new());
+    for entry in entries {
+        let Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) = entry else { continue };
+        match *line {
+            Line::Oom(_) => errors += 1,
+            Line::OomMessage(it) => words.push(it.message),
+            _ => {}
+        }
+    }
+    (errors, words)
+}
+
 fn account(finding: &Value) -> String {
     finding["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
@@ -136,6 +152,7 @@ fn who_else_was_on_the_device_is_told_everywhere() {
     let oom = &report["ooms"][0];
     assert_eq!((&oom["tried"], &oom["tenants"][0]["used"]), (&(2 * GIB).into(), &(3 * GIB).into()), "{oom:#}");
     assert_eq!(oom["account"], found["account"]);
+    assert_eq!(oom["message"], it.error["words"]);
     assert!(oom["blocks"].as_array().is_some_and(|it| !it.is_empty()), "{oom:#}");
 
     let tape = find(&[it.recording()]).unwrap().tape;
@@ -171,13 +188,40 @@ fn a_thousand_errors_cost_little_and_are_kept_in_little() {
     assert!(it.judged().len() <= 16);
     let size = fs::metadata(it.recording()).unwrap().len();
     assert!(size < 256 << 10, "{size} bytes");
-    let (entries, fault) = read(&it.recording());
-    assert!(fault.is_none());
-    let ooms = entries.iter().filter(|it| match it {
-        Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => matches!(**line, Line::Oom(_)),
-        _ => false,
+    let (errors, words) = recorded(&it.home);
+    assert_eq!((errors, words.len()), (1001, 1001), "each is recorded");
+    assert!(words.iter().all(|words| it.error["words"] == **words));
+}
+
+/// PyTorch words its message after it told us of the error; wherever that is, the job gets the same one.
+#[test]
+fn the_errors_own_words_are_recorded_and_the_job_cannot_tell() {
+    for how in ["thread", "python", "backward"] {
+        let (it, _) = both(how, 3 * GIB);
+        let words = it.error["words"].as_str().unwrap();
+        assert_eq!(recorded(&it.home), (1, vec![words.to_owned()]), "{how}");
+        assert_eq!(it.judged().len(), 1, "{how}: it is one error");
+        assert!(words.contains("Tried to allocate"), "{words}");
+    }
+}
+
+#[test]
+fn an_error_that_nobody_catches_is_recorded_with_its_words() {
+    let [alone, watched] = [false, true].map(|is_watched| {
+        let (gpu, home) = (machine(3 * GIB), Home::new());
+        let mut command = if is_watched { gpu.command(PROGRAM) } else { gpu.command(torch::python()) };
+        if is_watched {
+            command.args(["run", "--"]).arg(torch::python());
+        }
+        let done = command.arg(script("oom.py")).arg("uncaught").envs(home.variables()).output().unwrap();
+        (done, home)
     });
-    assert_eq!(ooms.count(), 1001, "each is recorded");
+    // A thread is told with its number in the kernel by none of them.
+    assert_eq!(watched.0, alone.0);
+    let said = String::from_utf8(alone.0.stderr).unwrap();
+    let (errors, words) = recorded(&watched.1);
+    assert_eq!((errors, words.len(), said.matches("Tried to allocate 2.00 GiB").count()), (2, 2, 2), "{said}");
+    assert!(words.iter().all(|it| said.contains(it)), "{words:?}");
 }
 
 #[test]

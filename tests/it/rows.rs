@@ -55,3 +55,10 @@ fn live_blocks_are_grouped_by_size() {
     python.arg(script("blocks.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "blocks are right\n");
 }
+
+#[test]
+fn what_an_error_says_is_heard_as_it_is_made() {
+    let mut python = Command::new("python3");
+    python.arg(script("words.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "words are right\n");
+}

@@ -5,9 +5,9 @@ use gpuwatch::{
     analysis::{episode::Resource, ladder::Gap},
     event::{
         DeviceMemory, Event, Fact, Line, ProbeId, ProcessUse,
-        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
+        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, PROTOCOL, Sample},
     },
-    findings::findings,
+    findings::{Kind, findings},
     session::{self, Session, process::Life},
     theme::Theme,
     ui::Ui,
@@ -90,7 +90,8 @@ fn a_probe_lives_leaves_and_comes_back() {
         Line::History(History { stride: 8, ..History::default() }),
         Line::Mark(Mark { seq: Some(5), name: "epoch".to_owned(), ..Mark::default() }),
         Line::Oom(Oom { seq: Some(6), ..Oom::default() }),
-        Line::Lost(Lost { seq: Some(7), samples: 3, ..Lost::default() }),
+        Line::OomMessage(OomMessage { seq: Some(7), message: "none".to_owned(), ..OomMessage::default() }),
+        Line::Lost(Lost { seq: Some(8), samples: 3, ..Lost::default() }),
     ];
     for _ in 0..2 {
         story.say(Fact::ProbeFound { probe: ProbeId(0), pid: Some(42), socket: "".into() });
@@ -108,6 +109,31 @@ fn a_probe_lives_leaves_and_comes_back() {
     story.say(Fact::ProbeGone { probe: ProbeId(0), why: "end of file".into() });
     assert!(matches!(life(&story), Life::Ended { .. }));
     assert!(findings(&story.session()).devices[0].processes.is_empty());
+}
+
+#[test]
+fn words_belong_to_the_latest_error_of_their_device() {
+    let mut story = Story::default();
+    story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
+    let oom = |seq, device| Line::Oom(Oom { seq: Some(seq), device, tried: Some(seq), ..Oom::default() });
+    let words = |seq, device, message: &str| {
+        Line::OomMessage(OomMessage { seq: Some(seq), device, message: message.to_owned(), ..OomMessage::default() })
+    };
+    let said = |story: &Story| {
+        let session = story.session();
+        let ooms = session.processes[0].ooms.iter().map(|it| (it.figures.tried, it.said.message.clone()));
+        ooms.collect::<Vec<_>>()
+    };
+    // Of an error that nobody told of, before and after there is one.
+    story.line(0, words(9, 0, "?")).line(0, oom(10, 0)).line(0, words(11, 1, "?"));
+    assert_eq!(said(&story), [(Some(10), None)]);
+    story.line(0, oom(12, 1)).line(0, words(13, 0, "a")).line(0, words(14, 1, "b")).line(0, words(15, 1, "c"));
+    assert_eq!(said(&story), [(Some(10), Some("a".to_owned())), (Some(12), Some("b".to_owned()))]);
+    // One that was caught inside of PyTorch has none; what is said again is of those before.
+    story.line(0, oom(16, 0)).line(0, words(13, 0, "a")).line(0, oom(17, 0)).line(0, words(18, 0, "d"));
+    assert_eq!(said(&story)[2..], [(Some(16), None), (Some(17), Some("d".to_owned()))]);
+    let found = findings(&story.session()).all;
+    assert_eq!(found.iter().filter(|it| it.kind == Kind::Oom).count(), 3, "those of the device that is known");
 }
 
 #[test]

@@ -295,6 +295,19 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -
     })
 }
 
+/// Says how the framework words the latest failure on a device.
+///
+/// # Safety
+/// `message` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_oom_message(device: u32, message: *const c_char) -> i32 {
+    guarded(|| {
+        // SAFETY: as the caller promises.
+        let Some(message) = (unsafe { text(message) }) else { return INVALID };
+        local().with_probe(|probe| probe.oom_message(device, &message))
+    })
+}
+
 /// Says bye and removes the socket.
 ///
 /// # Safety

@@ -90,6 +90,7 @@ impl History {
                 let (seq, at_us) = match line {
                     Line::Mark(it) => (&mut it.seq, &mut it.at_us),
                     Line::Oom(it) => (&mut it.seq, &mut it.at_us),
+                    Line::OomMessage(it) => (&mut it.seq, &mut it.at_us),
                     Line::Sites(it) => (&mut it.seq, &mut it.at_us),
                     Line::Lost(it) => (&mut it.seq, &mut it.at_us),
                     Line::Bye(it) => (&mut it.seq, &mut it.at_us),
@@ -116,7 +117,9 @@ impl History {
     /// Failures outlive marks: a run has few of them, and they are what it is looked at for. So are sites, but of
     /// those the latest tell the same as the first.
     fn forget_a_note(&mut self) {
-        let kept = |it: &Note| matches!(it, Note::Line(Line::Oom(_) | Line::Sites(_)) | Note::Sites { .. });
+        let kept = |it: &Note| {
+            matches!(it, Note::Line(Line::Oom(_) | Line::OomMessage(_) | Line::Sites(_)) | Note::Sites { .. })
+        };
         let is_sites = |it: &Note| matches!(it, Note::Line(Line::Sites(_)) | Note::Sites { .. });
         let oldest = self.notes.iter().position(|(_, it)| !kept(it));
         let oldest = oldest.or_else(|| self.notes.iter().position(|(_, it)| is_sites(it))).unwrap_or(0);
@@ -152,6 +155,7 @@ impl Note {
                 Self::Line(Line::Oom(it)) => {
                     it.message.as_ref().map_or(0, String::capacity) + it.blocks.capacity() * size_of::<(u64, u64)>()
                 }
+                Self::Line(Line::OomMessage(it)) => it.message.capacity(),
                 Self::Line(line @ Line::Sites(_)) => {
                     let mut text = String::new();
                     encode(line, &mut text);
@@ -167,6 +171,7 @@ impl Note {
             Self::Sites { at_us, .. } => *at_us,
             Self::Line(Line::Mark(it)) => it.at_us,
             Self::Line(Line::Oom(it)) => it.at_us,
+            Self::Line(Line::OomMessage(it)) => it.at_us,
             Self::Line(Line::Sites(it)) => it.at_us,
             Self::Line(Line::Lost(it)) => it.at_us,
             Self::Line(Line::Bye(it)) => it.at_us,

@@ -209,6 +209,12 @@ impl Probe {
         self.shared.asked_sites.word()
     }
 
+    /// Says how the framework words the latest failure on a device, where it finds its words only after that was told.
+    pub fn oom_message(&self, device: u32, message: &str) -> Result<(), Refusal> {
+        let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
+        self.note(Line::OomMessage(wire::OomMessage { seq: None, at_us: sys::monotonic_us(), device, message }))
+    }
+
     /// Adds a device, or what is known of one. What is not given is asked of a loaded libcuda.
     pub fn device(&self, device: Device) -> Result<(), Refusal> {
         self.describe(|hello| add_device(hello, device))

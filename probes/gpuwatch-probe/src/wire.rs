@@ -32,6 +32,8 @@ pub enum Line {
     Mark(Mark),
     /// An allocation failed for good.
     Oom(Oom),
+    /// The framework's own words for it, which it finds after its observers ran.
+    OomMessage(OomMessage),
     /// Which lines allocate what grows, and who holds it.
     Sites(Sites),
     /// Samples that the probe had to drop before they reached its history.
@@ -303,6 +305,22 @@ pub struct Oom {
     /// The framework's message, where there is one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub message: Option<String>,
+}
+
+/// What the framework said of an allocation that failed: it belongs to the latest [`Oom`] of its device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct OomMessage {
+    /// Sequence number.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub seq: Option<u64>,
+    /// µs of `CLOCK_MONOTONIC`.
+    pub at_us: u64,
+    /// Ordinal of the device.
+    pub device: u32,
+    /// The text.
+    pub message: String,
 }
 
 /// Samples dropped: the queue was full, or the viewer lagged out of the history.

@@ -33,6 +33,7 @@ class Native:
             ("start", ()),
             ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
             ("oom", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p)),
+            ("oom_message", (ctypes.c_uint32, text)),
             ("stop", (text,)),
             ("log", (text,)),
         ):

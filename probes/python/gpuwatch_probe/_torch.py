@@ -17,6 +17,7 @@ from ._blocks import blocks
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
 from ._rows import taker
 from ._steps import Steps
+from ._words import Words
 
 # Steps at which devices are looked for before the timer does it once a second.
 _FIRST = 4
@@ -41,6 +42,7 @@ class Probe:
         self._wake = _thread.allocate_lock()
         self._due = True
         self._accounted = None
+        self._words = Words(torch.cuda.OutOfMemoryError, self._on_words)
 
     def wait_for_cuda(self):
         """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
@@ -106,6 +108,7 @@ class Probe:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._words.stop()
         try:
             self._wake.release()
         except RuntimeError:
@@ -243,6 +246,16 @@ class Probe:
                 return
             self._row((device,), self.steps.number, TICK)
             self.native.oom(device, self.steps.number, tried, free, limit, None, self._blocks(device))
+            self._words.listen(device)
+        except Exception as error:
+            if not self._fault(error):
+                raise
+
+    def _on_words(self, device, message):
+        """Called as PyTorch makes the error; what is raised here would replace it."""
+        try:
+            if not self.off:
+                self.native.oom_message(device, utf8(message))
         except Exception as error:
             if not self._fault(error):
                 raise
@@ -285,6 +298,7 @@ class Probe:
                     self._look_for_devices()
                     self._row(self.devices, number, TICK, True)
                 seen = number
+                self._words.second()
                 self._due = True
             except Exception as error:
                 self._fail(error)

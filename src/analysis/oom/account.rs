@@ -30,7 +30,7 @@ pub struct Blocks<'a> {
 impl OomFigures {
     /// One line for each reason, the decisive ones first; nothing where nothing is known.
     pub fn account(&self, blocks: Blocks, tenants: &[Tenant]) -> Vec<String> {
-        let lines = [self.request(), self.limit(), self.holes(), self.tenancy(tenants), live(blocks)];
+        let lines = [self.request(), self.limit(), self.holes(), self.pools(), self.tenancy(tenants), live(blocks)];
         lines.into_iter().flatten().collect()
     }
 
@@ -70,6 +70,11 @@ impl OomFigures {
             Some(unused) => Some(format!("the allocator held {unused} unused: {}", parts.join(", "))),
             None => self.unallocated().map(|_| "everything that the allocator held was in use".to_owned()),
         }
+    }
+
+    fn pools(&self) -> Option<String> {
+        let pools = Bytes(self.private_pools.filter(|it| *it > 0)?);
+        Some(format!("private pools (CUDA graphs) had {pools}, which served nothing else"))
     }
 
     fn largest_hole(&self) -> Option<String> {

@@ -256,6 +256,7 @@ fn seq_of(line: &Line) -> Option<u64> {
         Line::Sample(it) => it.seq,
         Line::Mark(it) => it.seq,
         Line::Oom(it) => it.seq,
+        Line::OomMessage(it) => it.seq,
         Line::Sites(it) => it.seq,
         Line::Lost(it) => it.seq,
         Line::Bye(it) => it.seq,

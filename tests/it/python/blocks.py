@@ -29,6 +29,9 @@ assert grouped([], 0).groups == 0
 class Torch:
     """So much of PyTorch as the account asks for."""
 
+    class OutOfMemoryError(RuntimeError):
+        """What it raises."""
+
     def __init__(self, allocated):
         self._C, self.cuda, self.allocated = self, self, allocated
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 import traceback
 
@@ -18,17 +19,52 @@ def ask(size):
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
-def failed(size):
-    """What a request of a size raises, and the time of this thread that it takes."""
+def failed(request):
+    """What a request raises, and the time of this thread that it takes."""
     begun = time.thread_time()
     try:
-        ask(size)
+        request()
     except torch.cuda.OutOfMemoryError as error:
         took = time.thread_time() - begun
         linked = [error.__cause__, error.__context__, getattr(error, "__notes__", None)]
         kinds = [it.__qualname__ for it in type(error).__mro__]
-        return {"kinds": kinds, "linked": linked, "words": str(error), "trace": traceback.format_exc()}, took
+        ours = [sorted(vars(type(error))), type(error).__init__ is RuntimeError.__init__, vars(error)]
+        hooks = [sys.excepthook is sys.__excepthook__, sys.gettrace(), sys.getprofile()]
+        facts = {"kinds": kinds, "linked": linked, "class": ours, "hooks": hooks, "words": str(error)}
+        return {**facts, "trace": traceback.format_exc()}, took
     raise SystemExit("it fitted")
+
+
+def in_thread():
+    """The same request in a thread, caught there."""
+    out = []
+    thread = threading.Thread(target=lambda: out.append(failed(lambda: ask(size))))
+    thread.start()
+    thread.join()
+    return out[0]
+
+
+class Asks(torch.autograd.Function):
+    """Asks for what is not there while gradients are computed."""
+
+    @staticmethod
+    def forward(ctx, it):
+        return it * 2
+
+    @staticmethod
+    def backward(ctx, it):
+        ask(size)
+
+
+def loss(through):
+    """What only its gradients have no room for; through Python, or through PyTorch's own threads alone."""
+    if through == "python":
+        return Asks.apply(torch.ones(4, device="cuda", requires_grad=True)).sum()
+    out = torch.ones(64 * MIB // 4, device="cuda", requires_grad=True).exp().sum()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    return out
 
 
 how = sys.argv[1]
@@ -52,10 +88,20 @@ elif how == "holes":
     kept = kept[::4]
 elif how == "many":
     kept = [ask(512) for _ in range(90_000)]
-first, took = failed(size)
+if how == "thread":
+    first, took = in_thread()
+elif how in ("python", "backward"):
+    first, took = failed(loss(how).backward)
+elif how == "uncaught":
+    thread = threading.Thread(target=ask, args=(size,))
+    thread.start()
+    thread.join()
+    ask(size)
+else:
+    first, took = failed(lambda: ask(size))
 again = 0.0
 for _ in range(1000 if how == "retries" else 0):
-    other, more = failed(size)
+    other, more = failed(lambda: ask(size))
     again += more
     if other["words"] != first["words"]:
         raise SystemExit(other["words"])

@@ -3,7 +3,7 @@
 use super::{Cursor, History};
 use crate::{
     reading::{Reading, SLOTS},
-    wire::{Edge, Line, Lost, Mark, Oom, encode_reading},
+    wire::{Edge, Line, Lost, Mark, Oom, OomMessage, encode_reading},
 };
 
 fn reading(step: u64, device: u32) -> Reading {
@@ -132,6 +132,7 @@ fn memory_is_bounded_whatever_comes() {
         history.sample(it);
         let message = Some("x".repeat(4000));
         history.note(Line::Oom(Oom { at_us: step, message, ..Oom::default() }));
+        history.note(Line::OomMessage(OomMessage { message: "y".repeat(900), ..OomMessage::default() }));
         history.note(Line::Lost(Lost { at_us: step, ..Lost::default() }));
     }
     assert!(history.bytes() <= (1 << 20) + (64 << 10), "{} bytes", history.bytes());
@@ -141,6 +142,10 @@ fn memory_is_bounded_whatever_comes() {
 fn failures_outlive_marks() {
     let mut history = History::new(1 << 20);
     history.note(Line::Oom(Oom::default()));
+    history.note(Line::OomMessage(OomMessage::default()));
     (0..10_000).for_each(|_| history.note(Line::Mark(Mark::default())));
-    assert!(said(&mut Cursor::new(0, &history), &history).iter().any(|it| it.contains("\"type\":\"oom\"")));
+    let said = said(&mut Cursor::new(0, &history), &history);
+    for kind in ["\"oom\"", "\"oom_message\""] {
+        assert!(said.iter().any(|it| it.contains(kind)), "{kind}");
+    }
 }

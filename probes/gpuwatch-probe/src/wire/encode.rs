@@ -42,6 +42,12 @@ pub fn encode(line: &Line, out: &mut String) {
             .some("other_bytes", it.other_bytes)
             .some_text("message", it.message.as_deref(), MESSAGE_MAX)
             .close(),
+        Line::OomMessage(it) => Object::open(out, "oom_message")
+            .some("seq", it.seq)
+            .number("at_us", it.at_us)
+            .number("device", it.device.into())
+            .text("message", &it.message, MESSAGE_MAX)
+            .close(),
         Line::Sites(it) => sites::encode(it, out),
         Line::Lost(it) => Object::open(out, "lost")
             .some("seq", it.seq)

@@ -86,7 +86,7 @@ fn a_job_in_c_is_read_over_the_socket() {
     let job = Job::start("stream", |_| ());
     let pid = job.child.id();
     let mut viewer = job.viewer(pid);
-    let mut lines = viewer.until(|it| it.contains("\"oom\""));
+    let mut lines = viewer.until(|it| it.contains("\"oom_message\""));
     let signals = thread_signals(pid);
     let dir = job.end();
     lines.extend(viewer.rest());
@@ -102,6 +102,7 @@ fn a_job_in_c_is_read_over_the_socket() {
         "\"name\":\"evaluation\"}",
         "\"step\":2,\"tried\":5,\"limit\":7,\"largest_free\":20,\"blocks\":[[512,3],[64,4]],\"other_blocks\":1,\"other_bytes\":9,",
         "\"message\":\"no \\\"memory\\\"\"}",
+        "\"device\":0,\"message\":\"none \u{fffd} left\"}",
         "\"reason\":\"done\"}",
     ] {
         assert!(text.contains(part), "{part} in {text}");

@@ -1,8 +1,8 @@
 //! The wire's text: golden lines that never change, and what is encoded by hand is what serde decodes.
 
 use gpuwatch_probe::wire::{
-    Bye, Counters, Device, Edge, Frame, Hello, History, Holder, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, Owner,
-    Place, Refused, Sample, Site, Sites, encode,
+    Bye, Counters, Device, Edge, Frame, Hello, History, Holder, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, OomMessage,
+    Owner, Place, Refused, Sample, Site, Sites, encode,
 };
 
 /// One of each, every field set, in the order of the golden file; then the least that each may hold.
@@ -135,6 +135,13 @@ fn lines() -> Vec<Line> {
         Line::Sites(Sites::default()),
         Line::Sites(Sites { sites: vec![Site::default(); 2], ..Sites::default() }),
         Line::Lost(Lost::default()),
+        Line::OomMessage(OomMessage {
+            seq: Some(13),
+            at_us: 5_000_600,
+            device: 1,
+            message: "Tried to allocate 1.00 GiB.".into(),
+        }),
+        Line::OomMessage(OomMessage::default()),
     ]
 }
 

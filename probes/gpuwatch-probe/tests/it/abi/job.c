@@ -39,6 +39,8 @@ static int stream(void) {
     struct gpuwatch_blocks blocks = {.largest_free = 20, .other_blocks = 1, .other_bytes = 9, .groups = 2,
                                      .group = {{512, 3}, {64, 4}, {1, 1}}};
     EXPECT(gpuwatch_oom(0, 2, 5, 0, 7, "no \"memory\"", &blocks) == GPUWATCH_OK);
+    EXPECT(gpuwatch_oom_message(0, NULL) == GPUWATCH_INVALID);
+    EXPECT(gpuwatch_oom_message(0, "none \xff left") == GPUWATCH_OK);
     EXPECT(gpuwatch_log("a line\nof the job") == GPUWATCH_OK);
     getchar();
     EXPECT(gpuwatch_stop("done") == GPUWATCH_OK);

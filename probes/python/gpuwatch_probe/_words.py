@@ -1,0 +1,65 @@
+"""What PyTorch says of an out-of-memory error: it finds its words after its observers ran, as it makes the error.
+
+From an observer's call until the error is made, and for two seconds at most, the error's class has an `__init__` that
+hears the words on their way. The error is the same as ever, whatever the thread and the version of Python, and so is
+its class as soon as it was heard; while nothing fails, nothing of the job's is touched.
+"""
+
+
+class Words:
+    """Hears what errors of one class say, as `tell(device, text)`."""
+
+    def __init__(self, kind, tell):
+        self._kind = kind
+        self._tell = tell
+        # The devices whose latest error has no words yet, the newest last, and the seconds that went by since.
+        self._awaited = {}
+        hear = self._hear
+
+        def __init__(error, *args, **named):
+            super(kind, error).__init__(*args, **named)
+            hear(args)
+
+        self._listener = __init__
+
+    def listen(self, device):
+        """Hears the next error of this device."""
+        self._awaited.pop(device, None)
+        self._awaited[device] = 0
+        # One that the job put there stays.
+        if "__init__" not in vars(self._kind):
+            self._kind.__init__ = self._listener
+
+    def second(self):
+        """A second went by: an error that is not made by now was caught inside of PyTorch."""
+        for device, seconds in list(self._awaited.items()):
+            if seconds:
+                self._awaited.pop(device, None)
+            else:
+                self._awaited[device] = 1
+        self._settle()
+
+    def stop(self):
+        """Hears nothing any more."""
+        self._awaited.clear()
+        self._settle()
+
+    def _settle(self):
+        if self._awaited or vars(self._kind).get("__init__") is not self._listener:
+            return
+        try:
+            del self._kind.__init__
+        except AttributeError:
+            # Another thread was faster.
+            pass
+
+    def _hear(self, args):
+        awaited, text = list(self._awaited), args[0] if args else None
+        if not isinstance(text, str):
+            return
+        if awaited:
+            named = [it for it in awaited if "GPU %d has" % it in text]
+            device = (named or awaited)[-1]
+            self._awaited.pop(device, None)
+            self._tell(device, text)
+        self._settle()

@@ -1,0 +1,128 @@
+"""Errors are heard as they are made, and nobody can tell, without torch; beside the class of the job's own."""
+
+import pickle
+import sys
+import threading
+
+from gpuwatch_probe._words import Words
+
+
+class Fault(RuntimeError):
+    """What is raised."""
+
+
+class Own(Fault):
+    """A job's own, made from two words."""
+
+    def __init__(self, one, other):
+        super().__init__(one + other)
+        self.other = other
+
+
+def members():
+    return {name: it for name, it in vars(Fault).items() if name != "__weakref__"}
+
+
+before, heard = members(), []
+words = Words(Fault, lambda *what: heard.append(what))
+
+
+def told():
+    out = heard[:]
+    heard.clear()
+    return out
+
+
+def is_as_before():
+    return members() == before and Fault.__init__ is RuntimeError.__init__
+
+
+Fault("nobody waits")
+assert is_as_before() and told() == []
+
+words.listen(0)
+assert not is_as_before()
+error = Fault("GPU 0 has none")
+assert is_as_before() and told() == [(0, "GPU 0 has none")]
+assert (error.args, str(error), repr(error)) == (("GPU 0 has none",), "GPU 0 has none", "Fault('GPU 0 has none')")
+assert error.__dict__ == {} and repr(pickle.loads(pickle.dumps(error))) == repr(error)
+Fault("only the first")
+assert told() == []
+
+# Whatever its class does with what it is given.
+words.listen(0)
+error = Own("a", "b")
+assert (error.args, error.other, told()) == (("ab",), "b", [(0, "ab")]) and is_as_before()
+for wrong in ({"no": 1}, {}):
+    words.listen(0)
+    try:
+        Own("a") if not wrong else Fault("a", **wrong)
+    except TypeError as error:
+        said = str(error)
+    words.stop()
+    try:
+        Own("a") if not wrong else Fault("a", **wrong)
+    except TypeError as error:
+        assert str(error) == said
+assert is_as_before() and told() == []
+
+# An error without words, or with others than words, is none that is waited for.
+words.listen(0)
+Fault(), Fault(7), Fault(None, "x")
+assert told() == [] and not is_as_before()
+words.stop()
+assert is_as_before()
+
+# Two devices at once, in the order in which their errors are made; what names no device is of the latest.
+words.listen(0), words.listen(1)
+Fault("GPU 0 has none"), Fault("GPU 1 has none")
+assert told() == [(0, "GPU 0 has none"), (1, "GPU 1 has none")] and is_as_before()
+words.listen(1), words.listen(0), words.listen(1)
+Fault("none"), Fault("none")
+assert told() == [(1, "none"), (0, "none")] and is_as_before()
+
+# Somebody caught it inside: nobody hears the next one, which may be another's.
+words.listen(0)
+words.second()
+assert not is_as_before(), "it may be on its way"
+words.second()
+Fault("a job's own")
+assert is_as_before() and told() == []
+
+# What the job put there stays.
+Fault.__init__ = own = lambda error, text: RuntimeError.__init__(error, text.upper())
+words.listen(0)
+assert Fault("x").args == ("X",) and told() == []
+words.stop()
+assert vars(Fault)["__init__"] is own
+del Fault.__init__
+words.listen(0)
+Fault.__init__ = own
+assert Fault("x").args == ("X",) and told() == []
+words.second(), words.second()
+assert vars(Fault)["__init__"] is own
+del Fault.__init__
+assert is_as_before()
+
+# However many threads.
+sys.setswitchinterval(1e-6)
+
+
+def fail(device):
+    for _ in range(2000):
+        words.listen(device)
+        try:
+            raise Fault("GPU %d has none" % device)
+        except Fault as error:
+            assert str(error) == "GPU %d has none" % device
+
+
+threads = [threading.Thread(target=fail, args=(it,)) for it in range(4)]
+for it in threads:
+    it.start()
+for it in threads:
+    it.join()
+assert heard and all(text == "GPU %d has none" % device for device, text in told())
+words.second(), words.second()
+assert is_as_before()
+print("words are right")
