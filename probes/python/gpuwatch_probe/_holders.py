@@ -13,7 +13,7 @@ import sys
 import time
 from types import FrameType, ModuleType
 
-from ._edges import is_a, key_of, module_dict, of_global, of_local
+from ._edges import is_a, key_of, module_dict, of_global, of_local, step
 from ._frames import is_library, is_own, running, variables
 from ._paths import elected, path
 from ._tensors import Tensors
@@ -35,7 +35,8 @@ def find(torch, groups, limit_s=0.3):
 
     - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
     - `autograd`: whether most of its blocks belong to no tensor that Python knows: what a graph saved, buckets of DDP
-    - `holders`: the path outwards, innermost first; empty where nothing is known to hold them
+    - `holders`: the path outwards, innermost first; empty where nothing is known to hold them. Of blocks without a
+      tensor it begins with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
 
     and `objects` (how many were looked at), `cut` (whether time or width ended the search), `hidden` (whether
     `gc.freeze` keeps objects from being seen), `us` (how long the job was held).
@@ -87,7 +88,14 @@ class _Search:
             samples = group.pop("samples")
             self.nodes.update((id(it), it) for it in samples)
             self.samples.append([id(it) for it in samples])
+        self.graph = None
+        if tensors.graph is not None:
+            tensor, nodes = tensors.graph
+            tensors.graph = None
+            self.nodes[id(tensor)] = tensor
+            self.graph = id(tensor), step("graph", kind="Tensor", count=nodes)
         self.targets = [it for samples in self.samples for it in samples]
+        self.targets += self.graph[:1] if self.graph else ()
         self.globals = {id(module_dict(it)): it for it in list(sys.modules.values()) if is_a(it, ModuleType)}
         self.ours = {id(it) for it in (self.nodes, self.globals, tensors.known, tensors.places)}
 
@@ -102,6 +110,8 @@ class _Search:
         groups = self.tensors.groups
         for group, samples in zip(groups, self.samples):
             group["holders"] = elected([path(self, it) for it in samples])
+            if self.graph and group["autograd"] and not group["owners"] and self._is_rooted(self.graph[0]):
+                group["holders"] = [self.graph[1]] + path(self, self.graph[0])[0]
             if samples and not self.cut and not any(it in self.up or it in self.ends for it in samples):
                 # Tensors that Python knows and nothing in Python refers to.
                 group["autograd"] = True

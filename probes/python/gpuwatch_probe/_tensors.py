@@ -6,6 +6,7 @@ from itertools import compress
 from types import TracebackType
 
 from ._edges import is_a, namespace
+from ._graphs import growing
 
 # Tensors of each group that the search begins from.
 _SAMPLES = 3
@@ -21,7 +22,8 @@ class Tensors:
 
     `groups` are the answers about each group so far, with `samples` of its tensors. `known` says of objects, by
     identity, who holds them: what is inside of a `torch.nn.Module`, frames of tracebacks, gradients. `places` are the
-    attributes of all `torch.nn.Module`s.
+    attributes of all `torch.nn.Module`s. Where blocks belong to no tensor, `graph` is the one whose graph may keep
+    them, and how many nodes that has.
     """
 
     def __init__(self, torch, groups):
@@ -30,7 +32,7 @@ class Tensors:
         networks = _kinds_under(torch.nn.Module)
         errors = _kinds_under(BaseException)
         found, self.objects = _of_kinds(tensors.keys() | networks.keys() | errors.keys())
-        blocks = _Blocks(groups)
+        blocks, attached = _Blocks(groups), []
         with torch._C.DisableTorchFunction():
             storage, address = torch._C.TensorBase.untyped_storage, torch._C.StorageBase.data_ptr
             own = {name: torch._C.TensorBase.__dict__[name].__get__ for name in ("is_leaf", "requires_grad", "grad")}
@@ -38,13 +40,20 @@ class Tensors:
                 kind = id(type(it))
                 if kind in tensors:
                     blocks.claim(it, storage, address)
-                    if own["is_leaf"](it) and own["requires_grad"](it):
+                    if not own["is_leaf"](it):
+                        attached.append(it)
+                    elif own["requires_grad"](it):
                         self._gradient(it, own["grad"](it), blocks, storage, address)
                 elif kind in networks:
                     self._network(it)
                 else:
                     self._traceback(it)
             self.groups = blocks.told(torch._C.TensorBase)
+            self.graph = None
+            # A tensor that is kept with its graph grows itself.
+            kept = any(owner["grad"] for it in self.groups for owner in it["owners"])
+            if not kept and any(it["autograd"] and not it["owners"] for it in self.groups):
+                self.graph = growing(attached, torch._C.TensorBase)
 
     def _gradient(self, parameter, gradient, blocks, storage, address):
         if gradient is not None and blocks.claim(gradient, storage, address):
@@ -78,6 +87,7 @@ class Tensors:
         """Lets go of everything."""
         self.known.clear()
         self.places.clear()
+        self.graph = None
         for it in self.groups:
             it.pop("samples", None)
 

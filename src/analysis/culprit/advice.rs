@@ -36,7 +36,7 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
         return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
             .to_owned();
     }
-    if says("retain_graph") || says("create_graph") || is_alone {
+    if says("retain_graph") || says("create_graph") || is_alone || held("graph") {
         return "drop retain_graph and create_graph, and detach() whatever outlives the step".to_owned();
     }
     let keeps = grad.then(|| detached(it, group));

@@ -38,7 +38,8 @@ fn is_element(it: &Holder) -> bool {
 
 /// Whether what holds a container gives it a name that it is known by.
 fn names(it: &Holder) -> bool {
-    it.name.is_some() && matches!(&*it.by, "attribute" | "global" | "local" | "cell" | "class" | "generator")
+    it.name.is_some()
+        && matches!(&*it.by, "attribute" | "slot" | "global" | "local" | "cell" | "class" | "generator" | "default")
 }
 
 /// Whether nothing further has to be found: it lives by itself.
@@ -71,6 +72,11 @@ fn role(it: &Holder, named: bool) -> String {
         "global" => format!("global{name}{}", of(file)),
         "local" => format!("local{name}{}", of(function.or(file))),
         "cell" => format!("closure variable{name}{}", of(function)),
+        "default" => format!("default argument{name}{}", of(function)),
+        "graph" => {
+            let nodes = it.items.map_or_else(String::new, |it| format!(" ({} nodes)", thousands(it)));
+            format!("the graph{nodes} of a tensor")
+        }
         "class" => match (kind, it.name.as_deref().filter(|_| named)) {
             (Some(kind), Some(name)) => format!("class attribute `{kind}.{}`", word(name)),
             (kind, _) => format!("class attribute{name}{}", of(kind)),

@@ -97,7 +97,7 @@ fn the_example_is_told_whole() {
 fn every_way_to_hold_has_its_words_and_its_remedy() {
     let metric = [holder("attribute", Some("cache"), Some("Metric")), within("local", Some("metric"), "main")];
     let attribute = [list(7), holder("attribute", Some("kept"), Some("Trainer")), within("local", Some("it"), "fit")];
-    let cases: [(Vec<Holder>, &str, &str); 15] = [
+    let cases: [(Vec<Holder>, &str, &str); 14] = [
         (
             vec![list(1204), global("outputs")],
             "list `outputs` (1,204 items), global of train.py",
@@ -148,12 +148,33 @@ fn every_way_to_hold_has_its_words_and_its_remedy() {
             "key `out` of dict (3 items), held by list (9 items), held by something that was not found",
             "bound the dict",
         ),
+    ];
+    each_is_told(cases);
+}
+
+#[test]
+fn rarer_ways_to_hold_have_them_too() {
+    let graph = Holder { by: "graph".into(), kind: Some("Tensor".into()), items: Some(4000), ..Holder::default() };
+    each_is_told([
         (
             vec![holder("slot", Some("x"), Some("Odd"))],
             "slot `x` of Odd, held by something that was not found",
             "bound or clear `x`",
         ),
-    ];
+        (
+            vec![list(5), within("default", Some("seen"), "keep"), global("keep")],
+            "list `seen` (5 items), default argument of keep(), held by global `keep` of train.py",
+            "clear `seen`",
+        ),
+        (
+            vec![graph, within("local", Some("total"), "train")],
+            "the graph (4,000 nodes) of a tensor, held by local `total` of train()",
+            "detach() whatever outlives the step",
+        ),
+    ]);
+}
+
+fn each_is_told<const N: usize>(cases: [(Vec<Holder>, &str, &str); N]) {
     for (holders, path, remedy) in cases {
         let (sentence, advice) = told(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");

@@ -428,6 +428,21 @@ def callables():
     expect(("item", "lru_cache", 5, "remembered"), ("local", "remembered", "frame", "callables"))
 
 
+def a_graph():
+    """Blocks that no tensor owns, and a tensor whose graph has many steps."""
+    if "standin" in sys.argv:
+        return
+    layer = torch.nn.Linear(4, 4)
+    nowhere = [[(1 << 60, 512)] * 3]
+    total = layer(torch.zeros(2, 4)).relu().sum()
+    assert asked(groups=nowhere)["holders"] == [], "one step's graph says nothing"
+    for _ in range(20):
+        total = total + layer(torch.zeros(2, 4)).relu().sum()
+    group = asked(groups=nowhere)
+    nodes = group["holders"][0]["items"]
+    assert nodes > 60 and steps(group) == [("graph", "Tensor", nodes), ("local", "total", "frame", "a_graph")], group
+
+
 def two_groups():
     small, large = [], []
     for _ in range(5):
@@ -496,7 +511,7 @@ def a_large_heap():
 CASES = (
     a_list_of_a_module, a_list_of_a_function, outputs_in_a_dictionary, keyed_by_identity, a_closure, a_shared_variable,
     a_forward_hook, a_module_of_a_network, an_instance, a_class, slots, exceptions, cycles, held_by_c, growing,
-    a_metric, a_generator, a_library, a_thread, containers, none_of_its_code_runs, callables, two_groups,
+    a_metric, a_generator, a_library, a_thread, containers, none_of_its_code_runs, callables, a_graph, two_groups,
     nothing_is_kept, time_is_limited,
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ class TensorBase:
     dtype = property(lambda self: "torch.float32")
     is_leaf = property(lambda self: True)
     requires_grad = property(lambda self: False)
-    grad = property(lambda self: None)
+    grad = grad_fn = property(lambda self: None)
 
     def untyped_storage(self):
         return self.storage
