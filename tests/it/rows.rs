@@ -62,3 +62,10 @@ fn what_an_error_says_is_heard_as_it_is_made() {
     python.arg(script("words.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "words are right\n");
 }
+
+#[test]
+fn what_grew_is_told_from_what_was_replaced() {
+    let mut python = Command::new("python3");
+    python.arg(script("sites.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "sites are right\n");
+}

@@ -2,6 +2,8 @@
 
 import ctypes
 
+from ._looks import Resting, segments
+
 GROUPS = 32
 
 # A snapshot takes microseconds a block; with more of them the job's own error would be held up.
@@ -16,20 +18,14 @@ class Blocks(ctypes.Structure):
     ]
 
 
-def blocks(torch, device):
+def blocks(torch, device, is_ours=False):
     """The account of one device; `None` where it would cost too much."""
     stats = torch._C._cuda_memoryStats(device)
     if stats["allocation"]["all"]["current"] + stats["inactive_split"]["all"]["current"] > _MOST:
         return None
-    # Called itself, and not through `torch.cuda`, so that what it may raise is known to be ours.
-    snapshot = torch._C._cuda_memorySnapshot
-    takes = torch.cuda.memory_snapshot.__code__.co_varnames
-    if "include_traces" in takes:
-        return grouped(snapshot((0, 0, False))["segments"], device)
-    if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
-        # A history that the job records would be copied, which takes seconds.
-        return None
-    return grouped((snapshot(None) if "mempool_id" in takes else snapshot())["segments"], device)
+    with Resting():
+        held = segments(torch, is_ours)
+        return held and grouped(held, device)
 
 
 def grouped(segments, device):

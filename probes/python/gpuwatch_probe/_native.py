@@ -12,8 +12,8 @@ FIELDS = (
 
 STEP, TICK, CALL = 0, 1, 2
 
-# The answer to what cannot be.
-INVALID = -2
+# The answers to what cannot be, and to a row while sites are asked for.
+INVALID, ASKED = -2, 1
 
 
 def bits(*names):
@@ -36,10 +36,12 @@ class Native:
             ("oom_message", (ctypes.c_uint32, text)),
             ("stop", (text,)),
             ("log", (text,)),
+            ("sites", (text, ctypes.c_int32)),
+            ("sites_asked", ()),
         ):
             function = getattr(lib, "gpuwatch_" + name)
             function.argtypes = arguments
-            function.restype = ctypes.c_int32
+            function.restype = number if name == "sites_asked" else ctypes.c_int32
             setattr(self, name, function)
 
     def pusher(self):

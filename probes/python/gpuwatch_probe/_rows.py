@@ -1,6 +1,6 @@
 """Rows of counters: which of PyTorch's are believed, and who reads them."""
 
-from ._native import FIELDS, INVALID, bits
+from ._native import ASKED, FIELDS, INVALID, bits
 
 # All that cudaMallocAsync counts; PyTorch fills the rest with zeros.
 _ASYNC = bits("allocated", "active", "reserved", "allocated_peak", "reserved_peak")
@@ -11,11 +11,13 @@ def taker(push, stats, host, backend):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
     This is the hot path: everything it touches is a variable of this call, and every lookup more would be felt in
-    each step of the job. Counters that this PyTorch does not have are left out by `push`.
+    each step of the job. Counters that this PyTorch does not have are left out by `push`. What it returns is true
+    where a viewer asks for sites.
     """
     believed = _EVERYTHING if backend == "native" else _ASYNC
 
     def take(devices, step, edge, with_pinned=False):
+        code = 0
         for device in devices:
             if with_pinned:
                 code = push(stats(device), device, step, edge, believed, *pinned(host))
@@ -23,6 +25,7 @@ def taker(push, stats, host, backend):
                 code = push(stats(device), device, step, edge, believed)
             if code == INVALID:
                 raise ValueError("this PyTorch's counters are of a shape that this probe does not know")
+        return code == ASKED
 
     return take
 

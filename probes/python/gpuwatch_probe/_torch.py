@@ -16,6 +16,7 @@ import time
 from ._blocks import blocks
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
 from ._rows import taker
+from ._sites import Sites, refusal
 from ._steps import Steps
 from ._words import Words
 
@@ -38,6 +39,7 @@ class Probe:
         # The job calls `step()` itself.
         self.explicit = False
         self.devices = ()
+        self._sites = None
         self._handles = []
         self._wake = _thread.allocate_lock()
         self._due = True
@@ -67,10 +69,8 @@ class Probe:
             return
         self.steps.number += 1
         try:
-            if self._due:
-                self._due_row(CALL)
-            else:
-                self._row(self.devices, self.steps.number, CALL)
+            if self._due_row(CALL) if self._due else self._row(self.devices, self.steps.number, CALL):
+                self._sites.turn(self.steps.number)
         except Exception as error:
             if not self._fault(error):
                 raise
@@ -109,6 +109,8 @@ class Probe:
             handle.remove()
         self._handles = []
         self._words.stop()
+        if self._sites is not None:
+            self._sites.end()
         try:
             self._wake.release()
         except RuntimeError:
@@ -152,6 +154,7 @@ class Probe:
             "framework_version": torch.__version__,
             "backend": backend,
             "allocator_conf": conf,
+            "sites": refusal(torch, backend) or "ready",
         }
         described.update(_ranks())
         for key, value in described.items():
@@ -163,6 +166,7 @@ class Probe:
         if native.start() < 0:
             self.off = True
             return
+        self._sites = Sites(torch, native)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
@@ -210,10 +214,8 @@ class Probe:
             try:
                 if probe.explicit or not event((id(optimizer), id(first))):
                     return
-                if probe._due:
-                    probe._due_row(STEP)
-                else:
-                    row(probe.devices, steps.number, STEP)
+                if probe._due_row(STEP) if probe._due else row(probe.devices, steps.number, STEP):
+                    probe._sites.turn(steps.number)
             except Exception as error:
                 if not fault(error):
                     raise
@@ -226,7 +228,7 @@ class Probe:
         """About once a second: the same row, with what costs more."""
         self._look_for_devices()
         self._due = self.steps.number < _FIRST
-        self._row(self.devices, self.steps.number, edge, True)
+        return self._row(self.devices, self.steps.number, edge, True)
 
     def _fault(self, error):
         """Whether the error is ours, and dealt with. What the job's signal handler raised meanwhile is the job's."""
@@ -245,7 +247,10 @@ class Probe:
             if self.native is None or self.off:
                 return
             self._row((device,), self.steps.number, TICK)
-            self.native.oom(device, self.steps.number, tried, free, limit, None, self._blocks(device))
+            account = self._blocks(device)
+            self.native.oom(device, self.steps.number, tried, free, limit, None, account)
+            if account is not None:
+                self._sites.at_oom(device, self.steps.number)
             self._words.listen(device)
         except Exception as error:
             if not self._fault(error):
@@ -267,7 +272,7 @@ class Probe:
             return None
         self._accounted = now
         try:
-            account = blocks(self.torch, device)
+            account = blocks(self.torch, device, self._sites.is_recording)
         except Exception as error:
             if not _is_ours(error):
                 raise
@@ -296,7 +301,8 @@ class Probe:
                 number = self.steps.number
                 if number == seen:
                     self._look_for_devices()
-                    self._row(self.devices, number, TICK, True)
+                    if self._row(self.devices, number, TICK, True):
+                        self._sites.tick(number)
                 seen = number
                 self._words.second()
                 self._due = True

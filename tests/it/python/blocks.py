@@ -49,16 +49,27 @@ class Torch:
 assert blocks(Torch(1), 0).groups == 1
 assert blocks(Torch(1 << 20), 0) is None, "it would take too long"
 
+class NoSites:
+    """Stacks that nobody records."""
+
+    is_recording = False
+
+    def at_oom(self, device, step):
+        told.append("sites")
+
+
 told = []
 probe = _torch.Probe(Torch(1))
+probe._sites = NoSites()
 probe.native = probe
 probe._row = lambda *_: None
 probe.oom = lambda *row: told.append(row)
 probe.log = lambda line: told.append(line) or 0
 probe._on_oom(0, 7, 9, 1)
 assert told[0][:6] == (0, 0, 7, 1, 9, None) and told[0][6] is not None
+assert told[1] == "sites"
 probe._on_oom(0, 7, 9, 1)
-assert told[1][6] is None, "errors in a row are accounted for once"
+assert told[2][6] is None and len(told) == 3, "errors in a row are accounted for once"
 
 told.clear()
 probe.torch, probe._accounted = Torch(1), None

@@ -1,0 +1,98 @@
+"""Compares live blocks without torch: what grew, what was only replaced, and which frame a stack is named after."""
+
+import gc
+import sys
+import types
+
+from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
+from gpuwatch_probe._stacks import Stacks
+
+OWN = [{"filename": "/home/ada/train.py", "line": 8, "name": "step"}]
+OTHER = [{"filename": "/home/ada/net.py", "line": 3, "name": "forward"}] + OWN
+STEP, FORWARD = (("/home/ada/train.py", 8, "step"),), (("/home/ada/net.py", 3, "forward"), ("/home/ada/train.py", 8, "step"))
+
+
+def look(*blocks, device=0):
+    """A look at blocks of (size, frames)."""
+    made = [
+        {"address": 4096 * at, "size": size, "state": "active_allocated", "frames": frames}
+        for at, (size, frames) in enumerate(blocks)
+    ]
+    free = {"address": 1, "size": 9, "state": "inactive", "frames": OWN}
+    return Look([{"device": device, "stream": 0, "blocks": [free, *made]}])
+
+
+def looks(*counts):
+    return [look(*([(512, OWN)] * it + [(1024, OTHER)] * 3)) for it in counts]
+
+
+# What rises and stays is growth, and what is there in every step is none.
+assert grown(looks(1, 2, 3, 4, 5)) == {(0, STEP): (2048, 4)}
+assert grown(looks(3, 3, 3, 3, 3)) == {}
+# One rise is a cache that fills, and what falls back is a level that moves.
+assert grown(looks(3, 4, 4, 4, 4)) == {}
+assert grown(looks(3, 6, 2, 7, 4)) == {}
+# A collection in between takes something back.
+assert grown(looks(1, 3, 5, 4, 6, 8)) == {(0, STEP): (512 * 7, 7)}
+# Two looks are all there is to be had of one step.
+assert grown(looks(1, 2)) == {(0, STEP): (512, 1)}
+# A group that came later than the first look.
+assert grown([look(), look((512, OWN)), look((512, OWN), (512, OWN))]) == {(0, STEP): (1024, 2)}
+
+
+def ring(size, *, varies=False):
+    """A queue of eight that was full before stacks were recorded: each step one block replaces one without a stack."""
+    out = []
+    for step in range(6):
+        sizes = [512 * (1 + (7 * at) % 5) if varies else size for at in range(step, step + 8)]
+        out.append(look(*[(it, OWN if at + step >= 8 else []) for at, it in enumerate(sizes)]))
+    return out
+
+
+assert grown(ring(512)) == {}, "what replaces something of its size grows nothing"
+assert grown(ring(512, varies=True)) == {}, "nor what replaces something of another size"
+
+# One block that is made anew, and larger each time.
+assert grown([look((4096 * it, OWN)) for it in range(1, 7)]) == {(0, STEP): (4096 * 5, 0)}
+assert grown([look((4096 * it, OWN)) for it in (3, 1, 4, 1, 5, 9)]) == {}, "lengths that come and go"
+# Backward's own threads have no stack.
+assert grown([look(*[(512, [])] * it) for it in range(2, 7)]) == {(0, NOWHERE): (2048, 4)}
+# Two devices are two places.
+two = grown([look(*[(512, OWN)] * it, device=it % 1 + 1) for it in range(1, 5)])
+assert two == {(1, STEP): (1536, 3)}, two
+
+both = [{"device": 0, "stream": 7, "segment_pool_id": (1, 0), "blocks": [
+    {"address": 64, "size": 512, "state": "active_allocated", "frames": OWN},
+    {"address": 1024, "size": 512, "state": "active_pending_free", "frames": OTHER},
+]}]
+assert blocks_of(both, [(0, STEP)]) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7, (1, 0))})
+
+# While looks are taken, the collector rests, and afterwards it is as it was.
+with Resting():
+    assert not gc.isenabled()
+assert gc.isenabled()
+gc.disable()
+with Resting():
+    pass
+assert not gc.isenabled()
+gc.enable()
+
+torch = types.SimpleNamespace(__file__="/env/lib/python3/site-packages/torch/__init__.py")
+stacks = Stacks(torch)
+functional = ("/env/lib/python3/site-packages/torch/nn/functional.py", 10, "linear")
+library = ("/env/lib/python3/site-packages/metrics/state.py", 5, "update")
+standard = (sys.modules["contextlib"].__file__ if "contextlib" in sys.modules else __import__("contextlib").__file__, 1, "inner")
+compiled = ("/tmp/torchinductor_ada/ab/cab.py", 7, "call")
+own = ("/home/ada/train.py", 8, "step")
+assert [stacks.rank(it[0]) for it in (functional, library, standard, compiled, own)] == [2, 1, 2, 2, 0]
+assert stacks.rank("<string>") == 2
+assert stacks.site((functional, library, own)) == own
+assert stacks.site((functional, library)) == library
+assert stacks.site((functional,)) == functional
+assert stacks.site(NOWHERE) is None
+# Where the library itself holds it, its line says more than the one that calls it.
+assert stacks.site((functional, library, own), [{"by": "global", "file": library[0]}]) == library
+long = stacks.told((functional,) * 30 + (own,) * 3)
+assert [it["file"] for it in long] == [own[0]] * 3
+assert len(stacks.told((own,) * 100)) == 24
+print("sites are right")
