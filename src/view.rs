@@ -6,6 +6,8 @@ mod alerts;
 mod ascii;
 /// How figures and foreign text are written in a given width.
 mod cells;
+/// Which line allocates what grows, and who keeps it.
+mod culprit;
 /// One device: its ladder large, every gap explained.
 mod device;
 /// The device list.

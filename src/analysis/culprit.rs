@@ -147,7 +147,12 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
     let per_step = |it: u64| it as f64 / steps as f64;
     let spot_of = |it: &Place| {
         let file = if it.file.is_empty() { &site.file } else { &it.file };
-        Spot { file: short(file), line: it.line, function: Foreign::default(), text: short(&it.text) }
+        Spot {
+            file: short(file),
+            line: it.line,
+            function: Foreign::default(),
+            text: short(&it.text.replace('\t', "    ")),
+        }
     };
     let source: Vec<Spot> = site.source.iter().map(spot_of).collect();
     let text = source.iter().find(|it| it.line == site.line && it.file.raw() == short(&site.file).raw());
@@ -197,6 +202,12 @@ impl Spot {
     /// `train.py:41`, the file by its name alone.
     pub fn place(&self) -> String {
         format!("{}:{}", held::file_name(self.file.raw()), self.line)
+    }
+
+    /// `train.py:41 in main()`, or as much of it as is known.
+    pub fn call(&self) -> String {
+        let function = self.function.raw();
+        if function.is_empty() { self.place() } else { format!("{} in {}", self.place(), held::call(function)) }
     }
 
     /// Whether it is no line of the user's own: an installed package's, the interpreter's, or of no file.

@@ -4,7 +4,7 @@ use super::finding::{Finding, Kind, Standing};
 use crate::{
     analysis::{
         cause::Cause,
-        culprit::{self, Account},
+        culprit::Account,
         diagnosis,
         episode::{Axis, End, Episode, Resolved, Resource},
         evidence::{Evidence, Unit},
@@ -117,15 +117,11 @@ impl Place<'_> {
         if it.resource != Some(Resource::Allocated) {
             return it;
         }
-        let within = |sites: &&Sites| match (it.axis, sites.step) {
+        let within = |sites: &Sites| match (it.axis, sites.step) {
             (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
             _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
         };
-        let looks = self.process.looks().filter(within);
-        let mut told: Vec<Account> = looks.map(|it| culprit::account(it, self.on.ordinal)).collect();
-        let named = told.iter().rposition(|it| !it.culprits.is_empty());
-        let Some(place) = named.or(told.len().checked_sub(1)) else { return it };
-        let Account { culprits, notes } = told.swap_remove(place);
+        let Some((_, Account { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
         let mut culprits = culprits.into_iter();
         let first = culprits.next().map(Box::new);
         let others = culprits.map(|it| format!("also: {}", it.told()));

@@ -2,13 +2,13 @@
 
 use super::tape::{Cursor, Ending, Tape};
 use crate::{
-    analysis::severity::Severity,
+    analysis::{culprit, severity::Severity},
     event::{
         Event, Fact, Line,
         wire::{Edge, Sample},
     },
     findings::{Finding, findings},
-    session::{Session, history::Latest},
+    session::{Session, history::Latest, process::Process},
     text::Foreign,
     units::Stamp,
 };
@@ -89,12 +89,12 @@ pub struct Moment {
     pub text: Foreign,
 }
 
-/// An alert, as it was raised.
+/// An alert, as it was raised, or the line that it comes from, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
     /// When.
     pub at: Stamp,
-    /// What, in our own words and numbers.
+    /// What, in words.
     pub text: Foreign,
 }
 
@@ -111,7 +111,8 @@ pub struct Index {
     pub marks: Latest<Moment, MOMENTS>,
     /// What went wrong.
     pub troubles: Latest<Moment, MOMENTS>,
-    /// The alerts from warning on that are remembered at the end, in the order of their time.
+    /// The alerts from warning on that are remembered at the end, and the looks that found the line which allocates what
+    /// grows, in the order of their time.
     pub alerts: Vec<Raised>,
     /// How the files end, in the tape's order.
     pub endings: Vec<Ending>,
@@ -187,6 +188,18 @@ fn spacing(events: u64, read: u64, bytes: u64) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX).div_ceil(STOPS)
 }
 
+/// When it was looked for the line that allocates what grows, and what was found.
+fn looks(process: &Process) -> impl Iterator<Item = Raised> {
+    let looks = process.sites.iter().filter(|it| it.steps > 0);
+    looks.flat_map(|sites| {
+        let answers = process.devices.iter().filter_map(|on| {
+            let found = culprit::account(sites, on.ordinal).culprits.into_iter().next()?;
+            Some(Raised { at: Stamp(sites.at_us), text: Foreign::new(found.sentence) })
+        });
+        answers.collect::<Vec<_>>()
+    })
+}
+
 fn alerts(session: &Session) -> Vec<Raised> {
     let told = findings(session).all.into_iter().filter(|it| it.severity >= Severity::Warning);
     let words = |it: &Finding| {
@@ -196,6 +209,7 @@ fn alerts(session: &Session) -> Vec<Raised> {
     };
     let mut alerts: Vec<Raised> =
         told.map(|it| Raised { at: it.first_alert_at, text: Foreign::new(words(&it)) }).collect();
+    alerts.extend(session.processes.iter().flat_map(looks));
     alerts.sort_by_key(|it| it.at);
     alerts
 }

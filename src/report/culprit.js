@@ -9,9 +9,10 @@ function tellCulprit(it, box) {
     box.append(lines);
   }
   const stack = make("details"), list = make("ol");
-  stack.append(make("summary", "where it is allocated: " + it.file + ":" + it.line + " in " + it.function + "()"));
-  it.frames.forEach(frame => list.append(make("li", frame.file + ":" + frame.line + " in " + frame.function + "()", library(frame) ? "faint" : null)));
+  stack.append(make("summary", "where it is allocated: " + call(it)));
+  it.frames.forEach(frame => list.append(make("li", call(frame), library(frame) ? "faint" : null)));
   if (it.frames.length) stack.append(list);
   box.append(stack);
 }
 const library = frame => /\/(site|dist)-packages\/|\/lib(64)?\/python[0-9]|^<frozen/.test(frame.file);
+const call = it => it.file + ":" + it.line + (it.function ? " in " + it.function + (it.function.startsWith("<") ? "" : "()") : "");

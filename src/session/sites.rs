@@ -1,15 +1,25 @@
 //! Which lines allocated what grew, as a probe told it: kept within bounds.
 
 use super::{oom::OutOfMemory, process::Process};
+use crate::analysis::culprit::{self, Account};
 use crate::event::wire::{PARTS_MAX, SITES_MAX, Sites};
 
 /// Between an error and the account of it, at most: the stacks of many live blocks take their time, µs.
 const WITH_OOM_US: u64 = 10_000_000;
 
 impl Process {
-    /// The looks at which lines allocate what grows, the latest last.
-    pub fn looks(&self) -> impl DoubleEndedIterator<Item = &Sites> {
-        self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0)
+    /// What was found on a device by the latest of some looks that found a line, else by the latest of them.
+    pub fn answer(&self, device: u32, which: impl Fn(&Sites) -> bool) -> Option<(&Sites, Account)> {
+        let looks = self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0 && which(it));
+        let mut latest = None;
+        for sites in looks.rev() {
+            let account = culprit::account(sites, device);
+            if !account.culprits.is_empty() {
+                return Some((sites, account));
+            }
+            latest = latest.or(Some((sites, account)));
+        }
+        latest
     }
 
     /// What was live by line when an allocation failed, where stacks were recorded then.

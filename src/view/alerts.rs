@@ -1,9 +1,10 @@
 //! Every finding: the open ones in full, worst first, what is allowed after them; below those that ended, the latest
 //! first.
 
-use super::{Look, cells, scrolled, title, verdict};
+use super::{Look, cells, culprit, scrolled, title, verdict};
 use crate::{
     alerts,
+    analysis::episode::Resource,
     findings::{Finding, Kind},
     session::process::Process,
     theme::Role,
@@ -19,6 +20,9 @@ use std::cmp::Reverse;
 /// The place of the severity; on narrow screens what is said of it begins below.
 const SEVERITY: usize = 10;
 const NARROW: usize = 60;
+
+/// Lines of source told of a culprit.
+const SOURCE: usize = 3;
 
 /// Draws what fits from where the user scrolled to, and says how far that can be.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
@@ -65,7 +69,8 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Line<'static>
             format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
             look.style(verdict::role(it.severity)),
         );
-        let rest = cells::elide(&format!("{}{forecast}", list.what(it)), width.saturating_sub(SEVERITY));
+        let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
+        let rest = cells::elide(&format!("{}{line}{forecast}", list.what(it)), width.saturating_sub(SEVERITY));
         Line::from(vec![word, Span::styled(rest, look.style(Role::Text))])
     };
     let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };
@@ -85,6 +90,7 @@ impl List<'_> {
     /// ```text
     /// warning   rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained
     ///           since step 12, told at step 31; full in 20739 steps, 43 min
+    ///           where a probe looked for it: which line allocates what grows, and who keeps it
     ///           → what to do
     ///           the figures it rests on
     /// ```
@@ -102,9 +108,25 @@ impl List<'_> {
         }
         let advice = it.culprit.as_ref().map_or(it.advice, |it| &it.advice);
         self.below(&mut lines, &format!("→ {advice}"), Role::Good);
+        lines.extend(self.look_at(it));
         let figures = figures(it);
         if !figures.is_empty() {
             self.below(&mut lines, &figures, Role::Dim);
+        }
+        lines
+    }
+
+    /// The lines around the culprit's; where it was not looked for, why, or how to.
+    fn look_at(&self, it: &Finding) -> Vec<Line<'static>> {
+        if let Some(it) = &it.culprit {
+            return culprit::source(it, SOURCE, self.indent(), self.width, self.look);
+        }
+        let mut lines = Vec::new();
+        let process = self.look.session.process(it.probe);
+        let on = process.and_then(|process| process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal));
+        let own = process.zip(on).filter(|_| it.kind == Kind::Growth && it.resource == Some(Resource::Allocated));
+        if let Some(hint) = own.and_then(|(process, on)| culprit::hint(process, on, self.look)) {
+            self.below(&mut lines, &hint, Role::Dim);
         }
         lines
     }

@@ -4,7 +4,7 @@ mod counters;
 mod growths;
 mod identity;
 
-use super::{Look, cells, growth, heading, messages, processes::SILENT_US, scrolled, title, verdict};
+use super::{Look, cells, culprit, growth, heading, messages, processes::SILENT_US, scrolled, title, verdict};
 use crate::{
     alerts,
     session::process::{Life, OnDevice, Process},
@@ -38,9 +38,11 @@ const MARKS: usize = 12;
 /// ```text
 /// title     who, and where in its life
 /// identity  command, framework, allocator settings, …
+/// culprit   which line allocates what grows and who keeps it, once it was looked for
 /// memory    every counter
 /// growth    a row for each resource, with its whole run
 /// alerts    what was found of it
+/// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// marks     what the job named
 /// curve     what grows, with the fitted line; beside the figures from 132 columns on, with a second one
 /// ```
@@ -71,11 +73,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         lines.truncate(1);
         parts.reverse();
     }
+    lines.extend(culprit::answer(process, on, width, look));
     for (name, part) in parts {
         lines.push(heading(name, width, look));
         lines.extend(part);
     }
     lines.extend(found(process, on, width, look));
+    lines.extend(culprit::details(process, on, width, look));
     lines.extend(marks(process, width, look));
     scrolled(buffer, figures, &lines, look)
 }
@@ -131,7 +135,10 @@ fn found(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Lin
                 }));
             };
         say(&words, 1, verdict::role(it.severity));
-        say(&format!("→ {}", it.advice), 3, Role::Good);
+        // What the culprit's advice is stands above.
+        if it.culprit.is_none() {
+            say(&format!("→ {}", it.advice), 3, Role::Good);
+        }
     }
     lines
 }

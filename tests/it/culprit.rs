@@ -77,14 +77,14 @@ pub(crate) fn sites(at_us: u64, step: u64) -> Sites {
     }
 }
 
-const SENTENCE: &str = "train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB), 2 of them of its graph \
-                        (4.00 MiB a step), allocated at train.py:40, through list `losses` (1,204 items), global of train.py";
-const ADVICE: &str = "append `loss.item()` or `loss.detach()`";
+pub(crate) const SENTENCE: &str = "train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB), 2 of them of its graph \
+                        (4.00 MiB), allocated at train.py:40, through list `losses` (1,204 items), global of train.py";
+pub(crate) const ADVICE: &str = "append `loss.item()` or `loss.detach()`";
 
 const NASTY: &str = "</script><img src=x onerror=alert(1)>\u{202e}\u{1b}]9;x\u{7}";
 
 /// The same from a job that would rather be something else.
-fn hostile_sites(at_us: u64, step: u64) -> Sites {
+pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
     let mut sites = sites(at_us, step);
     let nasty = || NASTY.repeat(5);
     for it in &mut sites.sites {
@@ -101,9 +101,10 @@ fn hostile_sites(at_us: u64, step: u64) -> Sites {
 }
 
 /// A recorded leak in which it was looked for the line.
-fn recorded(dir: &Path, sites: impl Fn(u64, u64) -> Sites) -> PathBuf {
+pub(crate) fn recorded(dir: &Path, sites: impl Fn(u64, u64) -> Sites) -> PathBuf {
     let mut lines = lines_of(ACTIVATIONS, |_| {});
-    let at = 1 << 50;
+    let said = lines.iter().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    let at = said.filter_map(|it| it["at_us"].as_u64()).max().unwrap();
     let line = Box::new(Line::Sites(sites(at, 1200)));
     let mut text = String::new();
     encode(&Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line } }, &mut text);

@@ -5,6 +5,7 @@ mod kept;
 
 use crate::{
     check::{ACTIVATIONS, recorded},
+    culprit,
     pty::{PATIENCE, Terminal, until},
     story::usual,
 };
@@ -199,6 +200,23 @@ fn alerts_are_reached_among_the_troubles() {
         let found = findings(replay.session()).all;
         assert!(found.iter().any(|it| it.first_alert_at == alert.at), "{found:#?}");
     }
+}
+
+/// The braces lead to where it was looked for the line, and there the session knows it as live did.
+#[test]
+fn a_look_for_the_culprit_is_reached_among_the_alerts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut replay = load(&[culprit::recorded(dir.path(), culprit::sites)]);
+    replay.update(Command::End);
+    let all = findings(replay.session()).all;
+    replay.update(Command::Start);
+    replay.update(Command::NextTrouble);
+    assert!(findings(replay.session()).all.iter().all(|it| it.culprit.is_none()), "not looked yet");
+    replay.update(Command::NextTrouble);
+    assert!(replay.here().unwrap().0.raw().starts_with("train.py:41 `losses.append(loss)` keeps"));
+    let here = findings(replay.session()).all;
+    let culprit = |all: &[gpuwatch::findings::Finding]| all.iter().find_map(|it| it.culprit.clone()).unwrap();
+    assert_eq!(culprit(&here), culprit(&all));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
+mod culprit;
 mod every;
 mod ranks;
 mod timeline;

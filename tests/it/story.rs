@@ -3,7 +3,7 @@
 use gpuwatch::{
     event::{
         DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
-        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample},
+        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
     },
     findings::{Findings, findings},
     session::Session,
@@ -159,6 +159,14 @@ pub(crate) fn usual() -> Story {
     }
     story.who(977, &["/usr/bin/python3.12", "eval notebook.py", "--model", "large"]);
     story.line(1, Line::Lost(Lost { samples: 12, ..Lost::default() }));
+    story
+}
+
+/// The fixed session after it was looked for the line that allocates what rank 0 keeps.
+pub(crate) fn blamed(sites: impl Fn(u64, u64) -> Sites) -> Story {
+    let mut story = usual();
+    let sites = Line::Sites(sites(story.now, 690));
+    story.line(0, sites);
     story
 }
 

@@ -2,9 +2,10 @@
 
 use super::{
     Culprit, Group,
-    held::{quoted, word},
+    held::{is_element, quoted, word},
 };
 use crate::event::wire::Holder;
+use std::cmp::Reverse;
 
 /// What to do, by the first rule that holds.
 pub(super) fn advice(it: &Culprit, group: &Group) -> String {
@@ -40,17 +41,24 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
         return "drop retain_graph and create_graph, and detach() whatever outlives the step".to_owned();
     }
     let keeps = grad.then(|| detached(it, group));
-    let container = holders.iter().find(|it| it.kind.as_deref().is_some_and(is_mapping));
-    if let Some(dict) = container {
-        let name = name_of(holders, dict).map_or_else(|| "the dict".to_owned(), quoted);
+    let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
+    let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
+    let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
+    if kind == "lru_cache" {
+        return "give the lru_cache a maxsize, or keep what it returns on the host".to_owned();
+    }
+    if is_mapping(kind) {
+        let name = name.map_or_else(|| "the dict".to_owned(), quoted);
         let keeps = keeps.map_or_else(String::new, |it| format!(", and {it}"));
         return format!("bound {name} (remove the oldest entry, or use weak keys){keeps}");
     }
     if let Some(keeps) = keeps {
         return keeps;
     }
-    let name = holders.first().and_then(|it| name_of(holders, it));
     let name = name.map_or_else(|| "what holds them".to_owned(), quoted);
+    if held("default") {
+        return format!("a default argument is made once for all calls: default {name} to None and make it anew");
+    }
     if held("class") || held("global") {
         return format!("clear {name} each epoch, bound it, or copy what is needed to the host (`.cpu()`)");
     }
@@ -79,7 +87,7 @@ fn appended(text: &str) -> Option<&str> {
 
 fn is_hook(it: &Culprit, group: &Group) -> bool {
     let has = |text: &str| text.contains("hook");
-    let by_holder = |it: &Holder| [&it.name, &it.function].into_iter().flatten().any(|it| has(it));
+    let by_holder = |it: &Holder| it.by == "hook" || [&it.name, &it.function].into_iter().flatten().any(|it| has(it));
     let functions = std::iter::once(&it.allocated).chain(it.frames.first());
     group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
 }
@@ -97,6 +105,5 @@ fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
     let own = holders.get(place)?;
     let next = holders.get(place + 1).and_then(|it| it.name.as_deref());
-    let is_own = !matches!(&*own.by, "item" | "key" | "value" | "element");
-    if is_own { own.name.as_deref() } else { next }
+    if !is_element(own) { own.name.as_deref() } else { next }
 }

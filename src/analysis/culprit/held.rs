@@ -32,19 +32,19 @@ pub(super) fn path(holders: &[Holder]) -> Vec<String> {
 }
 
 /// Whether a container has it as one of many.
-fn is_element(it: &Holder) -> bool {
+pub(super) fn is_element(it: &Holder) -> bool {
     matches!(&*it.by, "item" | "key" | "value" | "element")
 }
 
 /// Whether what holds a container gives it a name that it is known by.
 fn names(it: &Holder) -> bool {
-    it.name.is_some()
-        && matches!(&*it.by, "attribute" | "slot" | "global" | "local" | "cell" | "class" | "generator" | "default")
+    let by = ["attribute", "slot", "global", "local", "cell", "class", "generator", "default"];
+    it.name.is_some() && by.contains(&&*it.by)
 }
 
 /// Whether nothing further has to be found: it lives by itself.
 fn is_root(it: &Holder) -> bool {
-    matches!(&*it.by, "global" | "local" | "cell" | "class" | "generator" | "traceback" | "cycle")
+    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle"].contains(&&*it.by)
 }
 
 /// ``list `losses` (1,204 items)``, ``key `out` of dict (3 items)``
@@ -63,12 +63,18 @@ fn container(it: &Holder, name: Option<&str>) -> String {
 /// How something is held that is no element; its name is left out where it has been said.
 fn role(it: &Holder, named: bool) -> String {
     let name = it.name.as_deref().filter(|_| named).map_or_else(String::new, |it| format!(" {}", quoted(it)));
-    let function = it.function.as_deref().map(|it| format!("{}()", word(it)));
+    let function = it.function.as_deref().map(call);
     let file = it.file.as_deref().map(file_name);
     let kind = it.kind.as_deref().map(word);
     let of = |what: Option<String>| what.map_or_else(String::new, |it| format!(" of {it}"));
     match &*it.by {
-        "attribute" => format!("attribute{name}{}", of(kind)),
+        // A method keeps what it is a method of.
+        "attribute" if it.name.as_deref() == Some("__self__") => {
+            format!("bound method {}", function.unwrap_or_default()).trim_end().to_owned()
+        }
+        "attribute" | "slot" => format!("attribute{name}{}", of(kind)),
+        "hook" => format!("hook{name}{}", of(kind)),
+        "other" => format!("something inside{}", of(kind)),
         "global" => format!("global{name}{}", of(file)),
         "local" => format!("local{name}{}", of(function.or(file))),
         "cell" => format!("closure variable{name}{}", of(function)),
@@ -89,7 +95,8 @@ fn role(it: &Holder, named: bool) -> String {
         "traceback" => {
             let frame = function.map_or_else(|| "a frame".to_owned(), |it| format!("the frame of {it}"));
             let name = if name.is_empty() { name } else { format!("local{name} in ") };
-            format!("{name}{frame} that a traceback keeps")
+            let error = kind.map_or_else(|| "a traceback".to_owned(), |it| format!("the traceback of {it}"));
+            format!("{name}{frame} that {error} keeps")
         }
         "cycle" => {
             let through = if name.is_empty() { name } else { format!(" through{name}") };
@@ -111,6 +118,11 @@ pub(super) fn word(name: &str) -> String {
         short.push('…');
     }
     Foreign::new(short).to_string()
+}
+
+/// `main()`; a module's own code and lambdas have a name that is no call: `<module>`.
+pub(super) fn call(function: &str) -> String {
+    format!("{}{}", word(function), if function.starts_with('<') { "" } else { "()" })
 }
 
 /// The last part of a path.

@@ -74,7 +74,7 @@ fn the_example_is_told_whole() {
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     assert_eq!(
         it.told(),
-        "train.py:41 `losses.append(loss)` keeps 3 blocks a step (8.00 MiB), 2 of them of its graph (8.00 MiB a step), \
+        "train.py:41 `losses.append(loss)` keeps 3 blocks a step (8.00 MiB), 2 of them of its graph (8.00 MiB), \
          allocated at train.py:40, through list `losses` (1,204 items), global of train.py: append `loss.item()` or \
          `loss.detach()`"
     );
@@ -97,7 +97,7 @@ fn the_example_is_told_whole() {
 fn every_way_to_hold_has_its_words_and_its_remedy() {
     let metric = [holder("attribute", Some("cache"), Some("Metric")), within("local", Some("metric"), "main")];
     let attribute = [list(7), holder("attribute", Some("kept"), Some("Trainer")), within("local", Some("it"), "fit")];
-    let cases: [(Vec<Holder>, &str, &str); 14] = [
+    let cases: [(Vec<Holder>, &str, &str); 21] = [
         (
             vec![list(1204), global("outputs")],
             "list `outputs` (1,204 items), global of train.py",
@@ -146,35 +146,56 @@ fn every_way_to_hold_has_its_words_and_its_remedy() {
         (
             vec![dict(3, Some("out")), list(9)],
             "key `out` of dict (3 items), held by list (9 items), held by something that was not found",
-            "bound the dict",
+            "bound or clear what holds them",
         ),
-    ];
-    each_is_told(cases);
-}
-
-#[test]
-fn rarer_ways_to_hold_have_them_too() {
-    let graph = Holder { by: "graph".into(), kind: Some("Tensor".into()), items: Some(4000), ..Holder::default() };
-    each_is_told([
+        (
+            vec![dict(1, Some("out")), dict(9, None), within("local", Some("outputs"), "main")],
+            "key `out` of dict (1 item), held by dict `outputs` (9 items), local of main()",
+            "bound `outputs` (remove",
+        ),
         (
             vec![holder("slot", Some("x"), Some("Odd"))],
-            "slot `x` of Odd, held by something that was not found",
+            "attribute `x` of Odd, held by something that was not found",
             "bound or clear `x`",
         ),
         (
-            vec![list(5), within("default", Some("seen"), "keep"), global("keep")],
-            "list `seen` (5 items), default argument of keep(), held by global `keep` of train.py",
-            "clear `seen`",
+            vec![list(5), within("cell", Some("seen"), "watch"), holder("hook", Some("1._forward_hooks"), Some("Net"))],
+            "list `seen` (5 items), closure variable of watch(), held by hook `1._forward_hooks` of Net",
+            "by its handle",
         ),
         (
-            vec![graph, within("local", Some("total"), "train")],
-            "the graph (4,000 nodes) of a tensor, held by local `total` of train()",
-            "detach() whatever outlives the step",
+            vec![list(5), within("default", Some("seen"), "collect")],
+            "list `seen` (5 items), default argument of collect()",
+            "default `seen` to None",
         ),
-    ]);
-}
-
-fn each_is_told<const N: usize>(cases: [(Vec<Holder>, &str, &str); N]) {
+        (
+            vec![
+                Holder { items: Some(5), ..holder("item", None, Some("lru_cache")) },
+                within("local", Some("made"), "main"),
+            ],
+            "lru_cache `made` (5 items), local of main()",
+            "a maxsize",
+        ),
+        (
+            vec![
+                list(5),
+                holder("attribute", Some("outputs"), Some("Trainer")),
+                within("attribute", Some("__self__"), "fit"),
+            ],
+            "list `outputs` (5 items), attribute of Trainer, held by bound method fit()",
+            "bound or clear `outputs`",
+        ),
+        (
+            vec![
+                Holder { function: Some("fail".into()), ..holder("traceback", Some("out"), Some("ValueError")) },
+                list(5),
+                global("ERRORS"),
+            ],
+            "local `out` in the frame of fail() that the traceback of ValueError keeps, held by \
+             list `ERRORS` (5 items), global of train.py",
+            "leave the except block",
+        ),
+    ];
     for (holders, path, remedy) in cases {
         let (sentence, advice) = told(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");

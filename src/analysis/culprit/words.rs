@@ -34,8 +34,9 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     };
     let of_graph = graph.map(|(graph_bytes, graph_blocks)| {
         let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
-        let of_them = if graph_blocks.is_multiple_of(steps) { graph_blocks / steps } else { graph_blocks };
-        format!(", {} of them of its graph ({graph_bytes} a step)", thousands(of_them))
+        let is_even = graph_blocks.is_multiple_of(steps) && all.is_multiple_of(steps);
+        let (of_them, pace) = if is_even { (graph_blocks / steps, "") } else { (graph_blocks, " a step") };
+        format!(", {} of them of its graph ({graph_bytes}{pace})", thousands(of_them))
     });
     let allocated = allocated_at(it, group);
     let out = out + &of_graph.unwrap_or_default() + &allocated;
@@ -70,11 +71,7 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
 fn lead(it: &Spot) -> String {
     let text = it.text.raw().trim();
-    match (text.is_empty(), it.function.is_empty()) {
-        (false, _) => format!("{} {}", it.place(), quoted(text)),
-        (true, false) => format!("{} in {}()", it.place(), held::word(it.function.raw())),
-        (true, true) => it.place(),
-    }
+    if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
 
 /// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`

@@ -19,7 +19,8 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// A row with a sign for each: `◇` a mark, `◆` an alert and a line for as long as it lasts, `✕` memory that ran out.
+/// A row with a sign for each: `◇` a mark, `◆` an alert and a line for as long as it lasts, `◎` a look at
+/// which line it is, `✕` memory that ran out.
 pub(super) fn draw(buffer: &mut Buffer, row: Rect, chart: &Chart, process: &Process, on: &OnDevice, look: &Look) {
     let (row, axis) = (chart.below(row), chart.axis());
     let mut sign = |column: u16, symbol: char, role: Role| {
@@ -36,7 +37,8 @@ pub(super) fn draw(buffer: &mut Buffer, row: Rect, chart: &Chart, process: &Proc
     let raised = alerts(process, on, look).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
     let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
     let ooms = process.ooms.iter().map(|it| (Stamp(it.said.at_us), '✕', Role::Bad));
-    for (at, symbol, role) in marks.chain(raised).chain(ooms) {
+    let looks = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
+    for (at, symbol, role) in marks.chain(raised).chain(looks).chain(ooms) {
         if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
             sign(column, symbol, role);
         }
@@ -59,6 +61,10 @@ pub(super) fn words(process: &Process, on: &OnDevice, under: &Column, width: usi
             let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
             pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
         }
+    }
+    let looked = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
+    if let Some(it) = looked.as_ref().and_then(|(_, it)| it.culprits.first()) {
+        pieces.push((format!("◎ {}", it.leading().place()), Role::Title));
     }
     let (mut spans, mut left) = (Vec::new(), width);
     for (words, role) in pieces {
@@ -88,6 +94,10 @@ pub(super) fn list(
         let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
         let words = format!("   since {}, {end}", it.place(it.since_step));
         lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+        if let Some(culprit) = &it.culprit {
+            let words = format!(" ◎ {}", culprit.sentence);
+            lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Text)));
+        }
     }
     for it in process.marks.iter().rev() {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));

@@ -1,8 +1,10 @@
 //! Every screen at every size: fixed pictures in text and styles, no panic, no cut number, nothing over anything else.
 
 use super::theme;
+use crate::culprit::sites;
 use crate::story::{
-    GIB, MIB, Story, counters, fleet, hostile, many_devices, nvml_alone, picture, picture_of, styles, text, usual,
+    GIB, MIB, Story, blamed, counters, fleet, hostile, many_devices, nvml_alone, picture, picture_of, styles, text,
+    usual,
 };
 use gpuwatch::{
     event::Fact,
@@ -54,7 +56,9 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
     let heights: Vec<u16> = (0..7).chain([8, 11, 12, 13, 19, 20, 24, 28, 34, 40, 100]).collect();
     let widths: Vec<u16> = (0..4).chain([9, 20, 36, 40, 72, 80, 112, 132, 160, 300]).collect();
     let theme = theme("dusk").in_ascii();
-    for session in [Session::default(), usual().session(), hostile().session(), nvml_alone().session()] {
+    let sessions =
+        [Session::default(), usual().session(), blamed(sites).session(), hostile().session(), nvml_alone().session()];
+    for session in sessions {
         let found = findings(&session);
         for (_, ui) in screens() {
             let mut scrolled = Ui { scroll: 3, row: 99, ..ui.clone() };
@@ -74,7 +78,7 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
 /// A size is its number and its unit, on one line.
 #[test]
 fn no_number_is_cut_on_any_screen() {
-    let session = usual().session();
+    let session = blamed(sites).session();
     // The help lies over the others.
     for (name, ui) in screens().into_iter().filter(|it| it.0 != "help") {
         for width in (20..140).chain([160, 200]) {
