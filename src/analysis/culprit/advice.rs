@@ -105,5 +105,5 @@ fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
     let own = holders.get(place)?;
     let next = holders.get(place + 1).and_then(|it| it.name.as_deref());
-    if !is_element(own) { own.name.as_deref() } else { next }
+    if is_element(own) { next } else { own.name.as_deref() }
 }
