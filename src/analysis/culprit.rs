@@ -102,7 +102,7 @@ fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
     let (graphs, held): (Vec<&Site>, Vec<&Site>) = own.iter().partition(|it| is_ownerless(it));
     let mut groups: Vec<Group> = Vec::new();
     for it in held {
-        let same = |group: &&mut Group| it.kept.is_some() && kept(group.first) == kept(it);
+        let same = |group: &&mut Group| is_kept_alike(group.first, it);
         match groups.iter_mut().find(same) {
             Some(group) => group.others.push(it),
             None => groups.push(Group { first: it, others: Vec::new(), graph: Vec::new() }),
@@ -132,6 +132,13 @@ fn is_graph_of(site: &Site, held: &Site) -> bool {
     }
     let times = site.blocks as f64 / held.blocks as f64;
     times.round() >= 1.0 && (times - times.round()).abs() <= UNEVEN
+}
+
+/// Whether one line keeps the blocks of both, or one tensor by its graph.
+fn is_kept_alike(one: &Site, other: &Site) -> bool {
+    let by_graph = |it: &Site| it.owners.is_empty() && it.holders.first().is_some_and(|it| it.by == "graph");
+    let same_line = one.kept.is_some() && kept(one) == kept(other);
+    same_line || (by_graph(one) && one.kept == other.kept && one.holders == other.holders)
 }
 
 /// Where the line is that keeps its blocks.

@@ -1,8 +1,12 @@
 //! The answer as JSON, schema 1.
 
-use crate::event::wire::{Holder, Site, Sites};
+use crate::{
+    analysis::culprit,
+    event::wire::{Holder, Site, Sites},
+};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// The version of the object.
 const SCHEMA: u32 = 1;
@@ -14,6 +18,7 @@ pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
         "pid": pid,
         "step": it.step,
         "steps": it.steps,
+        "culprits": culprits(it),
         "sites": it.sites.iter().map(|site| of(site, it.steps)).collect::<Vec<_>>(),
         "older": { "blocks": it.older_blocks, "bytes": it.older_bytes },
         "cost": {
@@ -28,6 +33,21 @@ pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
     let mut text = serde_json::to_string_pretty(&object).context("cannot write JSON")?;
     text.push('\n');
     Ok(text)
+}
+
+/// What follows from the sites of each device, as a finding has it.
+fn culprits(it: &Sites) -> Vec<Value> {
+    let devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
+    let of = |device: u32| culprit::account(it, device).culprits.into_iter().map(move |it| (device, it));
+    let told = devices.into_iter().flat_map(of);
+    told.map(|(device, it)| {
+        let mut it = it.json();
+        if let Some(object) = it.as_object_mut() {
+            object.insert("device".to_owned(), json!(device));
+        }
+        it
+    })
+    .collect()
 }
 
 fn of(it: &Site, steps: u64) -> Value {

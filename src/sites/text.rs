@@ -1,30 +1,69 @@
 //! The answer in words.
 
 use crate::{
-    event::wire::{Site, Sites},
+    analysis::culprit::{self, Account, Culprit},
+    event::wire::Sites,
     text::Foreign,
-    units,
 };
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
-/// The answer, a line each.
+/// The answer: of each culprit what happens, what to do and the lines around it; then what else there is to say.
 pub(super) fn answer(it: &Sites) -> String {
+    let mut devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
+    if devices.is_empty() {
+        // That nothing grows is true of any.
+        devices.insert(0);
+    }
     let mut out = String::new();
-    for site in &it.sites {
-        // Writing into a String cannot fail.
-        let _ = writeln!(out, "{}", of(site, it.steps));
-    }
-    if it.sites.is_empty() {
-        let _ = writeln!(out, "nothing grew in {} steps", it.steps);
-    }
-    if let Some(trouble) = &it.trouble {
-        let _ = writeln!(out, "{}", Foreign::new(trouble.as_str()));
+    let several = devices.len() > 1;
+    for device in devices {
+        let Account { culprits, notes } = culprit::account(it, device);
+        if several {
+            // Writing into a String cannot fail.
+            let _ = writeln!(out, "device {device}");
+        }
+        for it in &culprits {
+            write(&mut out, it);
+        }
+        for note in notes {
+            let _ = writeln!(out, "{note}");
+        }
     }
     out
 }
 
-fn of(it: &Site, steps: u64) -> String {
-    let steps = steps.max(1) as f64;
-    let rate = units::per_step(it.bytes as f64 / steps);
-    format!("{}:{} {} {rate}", Foreign::new(it.file.as_str()), it.line, Foreign::new(it.function.as_str()))
+fn write(out: &mut String, it: &Culprit) {
+    let _ = writeln!(out, "{}\n  {}", it.sentence, it.advice);
+    let leading = it.leading();
+    for line in &it.source {
+        let mark = if line.line == leading.line && line.file == leading.file { '>' } else { ' ' };
+        let text = Foreign::new(line.text.raw()).to_string();
+        let _ = writeln!(out, "{}", format!("  {mark} {:>4}  {text}", line.line).trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::wire::{Place, Site};
+
+    #[test]
+    fn each_device_has_its_culprits_and_nothing_of_a_job_moves_a_cursor() {
+        let source = vec![Place { line: 40, text: "  x = y\u{1b}[2J".into(), ..Place::default() }];
+        let site = Site { file: "/a/train.py".into(), line: 40, bytes: 4096, blocks: 8, source, ..Site::default() };
+        let sites = |all: &[u32]| {
+            let sites = all.iter().map(|device| Site { device: *device, ..site.clone() }).collect();
+            Sites { steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
+        };
+        let told = answer(&sites(&[0]));
+        let lines: Vec<_> = told.lines().collect();
+        let [sentence, advice, line, older] = lines[..] else { panic!("{told}") };
+        assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{told}");
+        assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{told}");
+        assert!(older.starts_with("2 blocks are from before the look"), "{told}");
+        assert!(!told.contains('\u{1b}'));
+        let both = answer(&sites(&[1, 0]));
+        assert!(both.starts_with("device 0\n") && both.contains("\ndevice 1\n"), "{both}");
+        assert!(answer(&sites(&[])).starts_with("in 8 steps no line allocated more than was freed again"));
+    }
 }

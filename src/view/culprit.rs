@@ -8,8 +8,10 @@ use crate::{
         severity::Severity,
     },
     event::wire::Sites,
+    keys,
     session::process::{OnDevice, Process},
     theme::Role,
+    ui::Command,
 };
 use ratatui::text::{Line, Span};
 
@@ -91,8 +93,15 @@ pub(super) fn hint(process: &Process, on: &OnDevice, look: &Look) -> Option<Stri
     if let Some(why) = &process.refused {
         return Some(format!("it was not looked for: {}", cells::foreign(why)));
     }
+    // What is past cannot be asked.
     let pid = process.any_pid().filter(|_| look.progress.is_none())?;
-    Some(format!("it was not looked for yet which line it is: gpuwatch sites {pid}"))
+    let is_meant = look.ui.process(look.session).is_some_and(|(it, _)| it.probe == process.probe);
+    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, look.ui));
+    let how = match key.filter(|_| is_meant) {
+        Some(key) => format!("{} looks", key.keys),
+        None => format!("gpuwatch sites {pid}"),
+    };
+    Some(format!("it was not looked for yet which line it is: {how}"))
 }
 
 /// `culprit · at step 690, over 8 steps`

@@ -179,6 +179,14 @@ fn what_one_line_keeps_is_told_once() {
         it.sentence
     );
     assert_eq!((it.leading().line, other.leading().line), (44, 50));
+    // So is what one tensor's graph keeps.
+    let holders = vec![holder("graph", None, Some("Tensor")), within("local", Some("total"), "main")];
+    let graph = |line| Site { line, autograd: true, owners: Vec::new(), holders: holders.clone(), ..site() };
+    let found = account(&looked(vec![graph(12), graph(13)]), 0);
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    let whole = "train.py:12 in main() allocates 4 blocks a step (16.00 MiB) that stay, together with train.py:13, held by \
+                 the graph of a tensor, held by local `total` of main()";
+    assert_eq!(it.sentence, whole);
 }
 
 #[test]

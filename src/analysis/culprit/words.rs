@@ -59,13 +59,14 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
             places.push(place);
         }
     }
-    if places.is_empty() || it.kept.is_none() {
+    if places.is_empty() {
         return String::new();
     }
     let more = places.len().saturating_sub(ALSO);
     places.truncate(ALSO);
     let more = if more > 0 { format!(" and {more} other lines") } else { String::new() };
-    format!(", allocated at {}{more}", places.join(", "))
+    let how = if it.kept.is_some() { "allocated at" } else { "together with" };
+    format!(", {how} {}{more}", places.join(", "))
 }
 
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`

@@ -122,7 +122,10 @@ fn without_a_look_it_is_said_how_to_come_to_one_or_why_there_is_none() {
     for screen in [Screen::Process, Screen::Alerts] {
         let mut story = ready("ready");
         let unlooked = shown(&story.session(), screen);
-        assert!(unlooked.contains("not looked for yet which line it is: gpuwatch sites 4242"), "{unlooked}");
+        assert!(unlooked.contains("not looked for yet which line it is: w looks"), "{unlooked}");
+        let readonly = Ui { no_signals: Some("readonly"), ..of(screen) };
+        let unasked = words(&text(&picture(&story.session(), &readonly, &theme("dusk"), 80, 24)));
+        assert!(unasked.contains("which line it is: gpuwatch sites 4242"), "{unasked}");
         story.line(0, Line::Refused(Refused { reason: "no\u{1b}body may".into() }));
         let refused = shown(&story.session(), screen);
         assert!(refused.contains("it was not looked for: no\\u{1b}body may"), "{refused}");

@@ -50,8 +50,14 @@ fn containers() -> Vec<Case> {
 }
 
 fn others() -> Vec<Case> {
+    let graph = Holder { items: Some(4000), ..holder("graph", None, Some("Tensor")) };
     let metric = [holder("attribute", Some("cache"), Some("Metric")), within("local", Some("metric"), "main")];
     vec![
+        (
+            vec![graph, within("local", Some("total"), "train")],
+            "the graph (4,000 nodes) of a tensor, held by local `total` of train()",
+            "detach() whatever outlives the step",
+        ),
         (metric.to_vec(), "attribute `cache` of Metric, held by local `metric` of main()", "call reset()"),
         (
             vec![holder("attribute", Some("value"), Some("Node")), holder("cycle", Some("parent"), Some("Node"))],
