@@ -79,11 +79,17 @@ impl Outcome {
 
 /// Reads a tape to its end and judges it, all but what is allowed.
 pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
-    check_with(tape, limits, policy, |_, _| ())
+    check_with(tape, limits, policy, |_, _, _| ())
 }
 
-/// The same; `hear` is told of each event once the session has taken it, so that nothing need be read twice.
-pub fn check_with(tape: &Tape, limits: &Limits, policy: &Policy, mut hear: impl FnMut(&Event, &Session)) -> Verdict {
+/// The same; `hear` is told of each event and of the tape's time once the session has taken it, so that nothing need be read
+/// twice.
+pub fn check_with(
+    tape: &Tape,
+    limits: &Limits,
+    policy: &Policy,
+    mut hear: impl FnMut(Stamp, &Event, &Session),
+) -> Verdict {
     let mut verdict = Verdict::default();
     let mut cursor = tape.play();
     let mut began = None;
@@ -92,7 +98,7 @@ pub fn check_with(tape: &Tape, limits: &Limits, policy: &Policy, mut hear: impl 
         verdict.span_us = Some(at.since(began).max(verdict.span_us.unwrap_or(0)));
         verdict.session.apply(&event);
         verdict.peaks.apply(&event, &verdict.session);
-        hear(&event, &verdict.session);
+        hear(at, &event, &verdict.session);
     }
     let endings = cursor.endings();
     verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));

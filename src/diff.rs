@@ -67,7 +67,7 @@ struct Run {
 impl Run {
     fn read(tape: &Tape) -> Self {
         let mut run = Self::default();
-        run.verdict = check_with(tape, &Limits::default(), &Policy::default(), |event, _| {
+        run.verdict = check_with(tape, &Limits::default(), &Policy::default(), |_, event, _| {
             if let Fact::Probe { line, .. } = &event.fact
                 && let Line::Sample(sample) = &**line
             {

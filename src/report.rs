@@ -43,10 +43,12 @@ impl Report {
     /// Reads a tape to its end; what the policy allows is marked, and fails nothing.
     pub fn read(tape: &Tape, policy: &Policy) -> Self {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
-        let mut timeline = Timeline::default();
+        let (mut timeline, mut index) = (Timeline::default(), Index::default());
         let limits = Limits { fail_on, ..Limits::default() };
-        let verdict = check_with(tape, &limits, policy, |event, session| timeline.apply(event, session));
-        let (index, _, _) = Index::build(tape, |_, _| (), |_, _| ());
+        let verdict = check_with(tape, &limits, policy, |at, event, session| {
+            timeline.apply(event, session);
+            index.note(at, event);
+        });
         let unix_us = tape.unix_us(index.from);
         Self { verdict, timeline, index, unix_us }
     }

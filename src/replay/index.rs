@@ -139,25 +139,28 @@ impl Index {
             }
             let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) else { break };
             folded.apply(&event);
-            index.note(&event, at, &folded);
+            index.note(at, &event);
             if folded.place.is_multiple_of(TELL_EVERY) {
                 tell(cursor.read(), &folded.session);
             }
         }
         stop(&folded, &cursor);
-        index.events = folded.place;
         index.alerts = alerts(&folded.session);
         index.endings = cursor.endings();
         (index, folded, cursor)
     }
 
-    fn note(&mut self, event: &Event, at: Stamp, folded: &Folded) {
+    /// Takes the tape's next event, for whoever reads the tape for another reason as well: what is known only at the end
+    /// (`alerts`, `endings`) stays empty then.
+    pub fn note(&mut self, at: Stamp, event: &Event) {
+        self.events += 1;
+        let place = self.events;
         // A captured stream may begin with a line that carries no time.
         if self.from == Stamp(0) {
             self.from = at;
         }
         self.to = at;
-        let moment = |text: String| Moment { place: folded.place, at, text: Foreign::new(text) };
+        let moment = |text: String| Moment { place, at, text: Foreign::new(text) };
         match &event.fact {
             Fact::Probe { line, .. } => match &**line {
                 Line::Mark(it) => {
