@@ -6,6 +6,7 @@
 
 mod driver;
 pub mod job;
+mod outputs;
 mod past;
 pub mod still;
 

@@ -1,6 +1,6 @@
 //! One simulated rank: an allocator's counters, step by step, pushed into the real probe.
 
-use super::driver::TOTAL;
+use super::{driver::TOTAL, outputs};
 use gpuwatch_probe::{
     Description, Probe,
     reading::Reading,
@@ -103,6 +103,9 @@ pub fn run(job: &Job) -> io::Result<()> {
                 let oom = Oom { device: ordinal, step: Some(step), tried: Some(2 * GIB), ..Oom::default() };
                 let _ = probe.oom(oom);
             }
+        }
+        if step == outputs::LOOKED && job.kind == Kind::Leaking {
+            let _ = probe.sites(outputs::sites(step));
         }
         if step % 500 == 1 {
             let _ = probe.mark("epoch", i64::try_from(step / 500).ok());

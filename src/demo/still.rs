@@ -3,12 +3,13 @@
 use super::{
     RANKS,
     driver::Driver,
-    job::{Allocator, Job, RATE, describe},
+    job::{Allocator, Job, Kind, RATE, describe},
+    outputs,
 };
 use crate::{
     event::{
         Event, Fact, Line, ProbeId,
-        wire::{Edge, Hello, Live, Mark, PROTOCOL, Sample},
+        wire::{Edge, Hello, Live, Mark, PROTOCOL, Sample, Sites},
     },
     session::Session,
     units::Stamp,
@@ -22,8 +23,9 @@ const STEP_US: u64 = 1_000_000 / RATE as u64;
 /// Stands for the numbers that the kernel would give.
 const FIRST_PID: u32 = 4_101;
 
-/// A rank: its number, what it says of itself, its allocators.
+/// A rank: what it does, its number, what it says of itself, its allocators.
 struct Rank {
+    kind: Kind,
     probe: ProbeId,
     pid: u32,
     hello: Hello,
@@ -49,6 +51,9 @@ pub fn still(seed: u64) -> Session {
                 let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
                 told.line(at, rank.probe, Line::Sample(sample));
             }
+            if step == outputs::LOOKED && rank.kind == Kind::Leaking {
+                told.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
+            }
             if step % 500 == 1 {
                 let mark = Mark {
                     at_us: at,
@@ -66,7 +71,7 @@ pub fn still(seed: u64) -> Session {
     told.session
 }
 
-fn made(seed: u64, rank: u32, kind: super::job::Kind, devices: &[u32]) -> Rank {
+fn made(seed: u64, rank: u32, kind: Kind, devices: &[u32]) -> Rank {
     let ranks = RANKS.len() as u64;
     let job = Job { seed, rank: rank.into(), ranks, kind, devices: devices.to_vec(), rate: RATE, directory: "".into() };
     let pid = FIRST_PID + rank;
@@ -74,7 +79,7 @@ fn made(seed: u64, rank: u32, kind: super::job::Kind, devices: &[u32]) -> Rank {
     let hello =
         Hello { run: Some("demo".to_owned()), protocol: PROTOCOL, probe: "gpuwatch-probe".to_owned(), pid, ..hello };
     let allocators = (0..).zip(devices).map(|(place, _)| Allocator::new(&job, place)).collect();
-    Rank { probe: ProbeId(rank), pid, hello, allocators }
+    Rank { kind, probe: ProbeId(rank), pid, hello, allocators }
 }
 
 /// Events on their way into a session, by the demo's driver.

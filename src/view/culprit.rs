@@ -67,13 +67,21 @@ pub(super) fn source(it: &Culprit, most: usize, indent: usize, width: usize, loo
     let lead = it.source.iter().position(|line| is(line, leading)).unwrap_or(it.source.len() / 2);
     let from = lead.saturating_sub(most / 2).min(it.source.len().saturating_sub(most));
     let shown = it.source.iter().skip(from).take(most);
+    // How deep they all stand says nothing.
+    let depth = |it: &Spot| it.text.raw().len() - it.text.raw().trim_start_matches(' ').len();
+    let common = it.source.iter().filter(|it| !it.text.raw().trim().is_empty()).map(depth).min().unwrap_or(0);
     let line = |line: &Spot| {
         let (mark, role) = match (is(line, leading), is(line, &it.allocated)) {
             (true, _) => ('▸', Role::Title),
             (false, true) => ('·', Role::Text),
             (false, false) => (' ', Role::Dim),
         };
-        let words = format!("{}{mark} {:>4}  {}", " ".repeat(indent), line.line, cells::raw(line.text.raw()));
+        let words = format!(
+            "{}{mark} {:>4}  {}",
+            " ".repeat(indent),
+            line.line,
+            cells::raw(line.text.raw().get(common..).unwrap_or_default())
+        );
         Line::styled(cells::elide(words.trim_end(), width), look.style(role))
     };
     shown.map(line).collect()

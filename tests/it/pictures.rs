@@ -13,13 +13,15 @@ use std::{
 };
 
 /// The README's pictures: name, screen, theme.
-const README: [(&str, &str, &str); 6] = [
+const README: [(&str, &str, &str); 8] = [
     ("overview-dark.svg", "overview", "dusk"),
     ("overview-light.svg", "overview", "paper"),
     ("timeline-dark.svg", "timeline", "dusk"),
     ("timeline-light.svg", "timeline", "paper"),
     ("process-dark.svg", "process", "dusk"),
     ("process-light.svg", "process", "paper"),
+    ("alerts-dark.svg", "alerts", "dusk"),
+    ("alerts-light.svg", "alerts", "paper"),
 ];
 
 fn shoot(file: &Path, arguments: &[&str]) -> Output {

@@ -102,7 +102,7 @@ fn frames_of_a_library_are_folded() {
 fn the_alert_leads_to_the_line() {
     let session = blamed(sites).session();
     let shown = text(&picture(&session, &of(Screen::Alerts), &theme("dusk"), 80, 24));
-    assert!(shown.contains("▸   41      losses.append(loss)"), "{shown}");
+    assert!(shown.contains("▸   41  losses.append(loss)"), "{shown}");
     let overview = text(&picture(&session, &Ui::default(), &theme("dusk"), 200, 60));
     assert!(overview.contains("tensors-retained, train.py:41; full in"), "{overview}");
 }
