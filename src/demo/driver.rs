@@ -51,7 +51,7 @@ impl Driver {
             }
             Fact::ProbeGone { probe, .. } => self.end(*probe),
             Fact::Probe { probe, line } => self.line(*probe, line, &mut facts),
-            Fact::Second => self.second(&mut facts),
+            Fact::Second => self.second(event.at, &mut facts),
             _ => {}
         }
         if event.at.since(self.told_at) >= MEMORY_EVERY_US {
@@ -116,7 +116,7 @@ impl Driver {
         }
     }
 
-    fn second(&self, facts: &mut Vec<Fact>) {
+    fn second(&self, at: Stamp, facts: &mut Vec<Fact>) {
         for (place, (id, processes)) in self.devices.iter().enumerate() {
             let mut list: Vec<_> = processes
                 .iter()
@@ -127,10 +127,13 @@ impl Driver {
             }
             let busy = !list.is_empty();
             facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });
+            // Each second another: a function of the moment alone.
+            let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
+            let drawn = |range: u64| u32::try_from(draw % range).unwrap_or(0);
             let load = Load {
-                gpu_percent: Some(if busy { 97 } else { 0 }),
+                gpu_percent: Some(if busy { 94 + drawn(6) } else { 0 }),
                 celsius: Some(if busy { 61 } else { 34 }),
-                power_mw: Some(if busy { 612_000 } else { 76_000 }),
+                power_mw: Some(if busy { 600_000 + drawn(24_000) } else { 76_000 }),
                 power_limit_mw: Some(700_000),
                 ..Load::default()
             };

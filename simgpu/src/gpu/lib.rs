@@ -24,6 +24,7 @@ mod properties;
 mod queues;
 mod ranges;
 mod runtime;
+mod sensors;
 pub(crate) mod state;
 mod streams;
 mod stubs;

@@ -1,9 +1,10 @@
-//! NVML: what a board says about itself. Sensors follow from whether anyone uses the device; nothing here is measured.
+//! NVML: what a board says about itself.
 
 use super::{
     abi::Out,
     model::Model,
     nvml::{Device, about, put, status},
+    sensors::Sensors,
     state::Card,
 };
 use std::ffi::c_char;
@@ -86,11 +87,6 @@ fn pci(index: usize) -> Pci {
     }
 }
 
-/// Percent: a device works while somebody has memory on it.
-fn load(card: &Card) -> u32 {
-    if card.tenants().is_empty() { 0 } else { 90 }
-}
-
 /// A question with a figure for an answer.
 fn figure<T>(call: &str, device: Device, out: Out<T>, value: impl FnOnce(&Card, usize) -> T) -> i32 {
     about(call, device, |card, index| {
@@ -162,20 +158,21 @@ entry_points! {
     }
 
     fn nvmlDeviceGetUtilizationRates(device: Device, out: Out<Utilization>) -> i32 {
-        figure("nvmlDeviceGetUtilizationRates", device, out, |card, _| Utilization {
-            gpu: load(card),
-            memory: load(card) / 2,
+        figure("nvmlDeviceGetUtilizationRates", device, out, |card, index| {
+            let gpu = Sensors::now(card, index).utilisation();
+            Utilization { gpu, memory: gpu / 2 }
         })
     }
 
     fn nvmlDeviceGetTemperature(device: Device, _sensor: i32, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetTemperature", device, out, |card, _| 35 + load(card) / 3)
+        figure("nvmlDeviceGetTemperature", device, out, |card, index| Sensors::now(card, index).celsius())
     }
 
     fn nvmlDeviceGetTemperatureV(device: Device, out: Out<Temperature>) -> i32 {
-        about("nvmlDeviceGetTemperatureV", device, |card, _| {
+        about("nvmlDeviceGetTemperatureV", device, |card, index| {
             let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
-            out.put(Temperature { celsius: 35 + i32::try_from(load(card) / 3).unwrap_or(0), ..asked });
+            let celsius = i32::try_from(Sensors::now(card, index).celsius()).unwrap_or(0);
+            out.put(Temperature { celsius, ..asked });
             0
         })
     }
@@ -189,7 +186,7 @@ entry_points! {
     }
 
     fn nvmlDeviceGetPowerUsage(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetPowerUsage", device, out, |card, _| 75_000 + load(card) * 5000)
+        figure("nvmlDeviceGetPowerUsage", device, out, |card, index| Sensors::now(card, index).power())
     }
 
     fn nvmlDeviceGetPowerManagementLimit(device: Device, out: Out<u32>) -> i32 {

@@ -1,0 +1,119 @@
+//! What a device's sensors say: a function of the moment and of the device's place alone, so that all processes read the
+//! same, and that moves as a training job's does. Nothing here is measured.
+
+use super::state::Card;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Between two figures of the utilisation: real drivers have a new one every sixth of a second to every second.
+const UTILISATION_MS: u64 = 200;
+/// The same of the power.
+const POWER_MS: u64 = 100;
+
+/// Percent that a device is busy while somebody has memory on it, at least, and how far it goes beyond.
+const BUSY: u64 = 85;
+const BUSIER: u64 = 14;
+
+/// A device at a moment.
+pub(super) struct Sensors {
+    works: bool,
+    index: u64,
+    at_ms: u64,
+}
+
+impl Sensors {
+    /// Those of now.
+    pub(super) fn now(card: &Card, index: usize) -> Self {
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis());
+        Self::at(!card.tenants().is_empty(), index, u64::try_from(at_ms).unwrap_or(0))
+    }
+
+    fn at(works: bool, index: usize, at_ms: u64) -> Self {
+        Self { works, index: index as u64, at_ms }
+    }
+
+    /// Percent of the time in which something ran.
+    pub(super) fn utilisation(&self) -> u32 {
+        if !self.works {
+            return 0;
+        }
+        let at = self.at_ms / UTILISATION_MS * UTILISATION_MS;
+        // Phases of some seconds, and in them one step shorter than the other.
+        let walk = self.drift(0, at, 5000) * 3 + self.drift(1, at, UTILISATION_MS);
+        figure(BUSY + walk * BUSIER / 4000)
+    }
+
+    /// Milliwatts.
+    pub(super) fn power(&self) -> u32 {
+        let at = self.at_ms / POWER_MS * POWER_MS;
+        let jitter = self.drift(2, at, POWER_MS);
+        if self.works {
+            75_000 + self.utilisation() * 5000 + figure(self.drift(3, at, 1500) * 30 + jitter * 5)
+        } else {
+            75_000 + figure(jitter / 2)
+        }
+    }
+
+    /// Degrees: they follow the work of half a minute.
+    pub(super) fn celsius(&self) -> u32 {
+        if self.works { 62 + figure(self.drift(4, self.at_ms, 30_000) * 5 / 1000) } else { 35 }
+    }
+
+    /// 0 to 1000: a line from one drawn number to the next, a new one each `every_ms`.
+    fn drift(&self, sensor: u64, at_ms: u64, every_ms: u64) -> u64 {
+        let place = at_ms / every_ms;
+        let drawn = |place: u64| scattered(scattered(self.index * 8 + sensor) ^ place) % 1001;
+        let after = at_ms % every_ms;
+        (drawn(place) * (every_ms - after) + drawn(place + 1) * after) / every_ms
+    }
+}
+
+/// Neighbouring numbers come out far apart (the finaliser of `splitmix64`).
+fn scattered(number: u64) -> u64 {
+    let mut it = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    it ^ (it >> 31)
+}
+
+fn figure(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A minute of each of two devices.
+    fn minute(index: usize) -> Vec<Sensors> {
+        (0..600).map(|it| Sensors::at(true, index, 1_800_000_000_000 + it * 100)).collect()
+    }
+
+    #[test]
+    fn a_device_at_work_moves_within_what_boards_do() {
+        for index in 0..8 {
+            let minute = minute(index);
+            let utilisation: BTreeSet<u32> = minute.iter().map(Sensors::utilisation).collect();
+            let power: BTreeSet<u32> = minute.iter().map(Sensors::power).collect();
+            let warmth: Vec<u32> = minute.iter().map(Sensors::celsius).collect();
+            assert!(utilisation.len() > 5 && utilisation.iter().all(|it| (85..=99).contains(it)), "{utilisation:?}");
+            assert!(power.len() > 300 && power.iter().all(|it| (500_000..=605_000).contains(it)), "{power:?}");
+            assert!(warmth.windows(2).all(|it| it[0].abs_diff(it[1]) <= 1), "{warmth:?}");
+            assert!(warmth.iter().all(|it| (62..=67).contains(it)), "{warmth:?}");
+        }
+    }
+
+    #[test]
+    fn every_process_reads_the_same_and_each_device_has_its_own() {
+        let said = |index| minute(index).iter().map(|it| (it.utilisation(), it.power())).collect::<Vec<_>>();
+        assert_eq!(said(3), said(3));
+        assert_ne!(said(3), said(4));
+    }
+
+    #[test]
+    fn a_device_that_nobody_uses_rests() {
+        let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, 0, it * 100)).collect();
+        let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_250) <= 250;
+        assert!(idle.iter().all(rests));
+    }
+}
