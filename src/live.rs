@@ -40,9 +40,13 @@ const BEGINNING: Duration = Duration::from_secs(2);
 /// What a key asks for is shown as if at once.
 const ANSWER: Duration = Duration::from_millis(30);
 
-/// What happens comes in bursts. Once the queue is empty it is left alone for a moment, so that what comes then is
-/// folded with one waking, and not with one for each event.
+/// What happens comes in bursts, and to wake up costs more than to fold. A queue that brought few events is left alone
+/// until the next picture, which cannot show them sooner; one that brought many, for a moment, so that it never fills up.
+const FEW: usize = 256;
 const REST: Duration = Duration::from_millis(50);
+
+/// What comes with an event is in the same picture.
+const BURST: Duration = Duration::from_millis(5);
 
 /// A terminal that is stuck in a write must not keep the program alive after a signal.
 const GRACE: Duration = Duration::from_millis(700);
@@ -105,18 +109,18 @@ pub async fn watch(
                 rhythm.draw_within(ANSWER);
             }
             () = sleep_until(rhythm.due) => {
-                if picture.draw(&mut screen, &mut hands).is_err() {
+                batch.extend(std::iter::from_fn(|| events.try_recv().ok()).take(BATCH));
+                let count = batch.len();
+                let folded = picture.fold(&mut batch, &mut screen, telling, &hands);
+                if folded.and_then(|()| picture.draw(&mut screen, &mut hands)).is_err() {
                     return Ok(End::Quit);
                 }
-                rhythm.drawn();
+                rhythm.drawn(count, picture.ui.interval);
             }
             count = events.recv_many(&mut batch, BATCH), if open && rhythm.rest.is_none() => {
                 open = count > 0;
-                for event in batch.drain(..) {
-                    picture.session.apply(&event);
-                    if event.fact == Fact::Second && picture.tell(&mut screen, telling, &hands).is_err() {
-                        return Ok(End::Quit);
-                    }
+                if picture.fold(&mut batch, &mut screen, telling, &hands).is_err() {
+                    return Ok(End::Quit);
                 }
                 rhythm.folded(count, picture.ui.interval);
             }
@@ -140,10 +144,12 @@ impl Rhythm {
         Self { begun: now, drawn: None, due: now, rest: None }
     }
 
-    fn drawn(&mut self) {
+    /// A picture was drawn, with so many events that had waited for it.
+    fn drawn(&mut self, count: usize, interval: Option<Duration>) {
         let now = Instant::now();
         self.drawn = Some(now);
         self.due = now + FRAME_AT_LEAST;
+        self.rest = if count == 0 { None } else { Self::rest(count, now, now + self.pace(now, interval)) };
     }
 
     /// There is something to be seen: so long after the last picture at the latest.
@@ -154,11 +160,23 @@ impl Rhythm {
     /// So many events were folded.
     fn folded(&mut self, count: usize, interval: Option<Duration>) {
         let now = Instant::now();
+        let next = self.drawn.map_or(now, |it| it + self.pace(now, interval));
+        self.due = self.due.min(next.max(now + BURST));
+        self.rest = Self::rest(count, now, self.due);
+    }
+
+    /// Until when the queue is left alone. Where there is more, as of a history, it is not made to wait.
+    fn rest(count: usize, now: Instant, next: Instant) -> Option<Instant> {
+        match count {
+            BATCH.. => None,
+            FEW.. => Some(now + REST),
+            _ => Some(next),
+        }
+    }
+
+    fn pace(&self, now: Instant, interval: Option<Duration>) -> Duration {
         let is_beginning = now.duration_since(self.begun) < BEGINNING;
-        let pace = interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST);
-        self.draw_within(if is_beginning { FASTEST } else { pace });
-        // Where there is more, as of a history, it is not made to wait.
-        self.rest = (count < BATCH).then(|| now + REST);
+        if is_beginning { FASTEST } else { interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST) }
     }
 }
 
@@ -185,6 +203,22 @@ impl Picture {
         } else if self.frozen.is_none() {
             self.frozen = Some(Box::new((self.session.clone(), self.policy.findings(&self.session))));
         }
+    }
+
+    fn fold(
+        &mut self,
+        events: &mut Vec<Event>,
+        screen: &mut Screen,
+        telling: &Telling,
+        hands: &Hands,
+    ) -> io::Result<()> {
+        for event in events.drain(..) {
+            self.session.apply(&event);
+            if event.fact == Fact::Second {
+                self.tell(screen, telling, hands)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells what is new, each alert once; a second is the grid, whatever is drawn.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
+    time::Instant,
 };
 
 /// Events that may wait between the sources and whoever reads them; then sources wait.
@@ -54,12 +55,14 @@ impl Sources {
         let (pids_out, pids) = watch::channel(Vec::new());
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
-        let mut tasks = vec![tokio::spawn(system::run(pids.clone(), probed, teller.clone()))];
+        // All that recurs does so at the same moments, so that there are few to wake up at.
+        let begun = Instant::now();
+        let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, teller.clone()))];
         let mut pace = None;
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
             pace = Some(set);
-            tasks.push(tokio::spawn(nvml::run(nvml, asked, pids_out, teller.clone())));
+            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, teller.clone())));
         } else {
             let teller = teller.clone();
             tasks.push(tokio::spawn(async move {
@@ -67,7 +70,7 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, pids, probed_out, asked, teller)));
+            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, teller)));
         }
         Self { events, pace, asks, tasks }
     }

@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::{
     sync::watch::{Receiver, Sender},
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval_at},
 };
 
 /// A call that takes longer is said to have stalled.
@@ -85,7 +85,13 @@ impl Drop for EndOnDrop {
 }
 
 /// Starts the thread and watches that its calls come back.
-pub(super) async fn run(options: Options, pace: Receiver<Duration>, pids: Sender<Vec<u32>>, teller: Teller) {
+pub(super) async fn run(
+    options: Options,
+    begun: Instant,
+    pace: Receiver<Duration>,
+    pids: Sender<Vec<u32>>,
+    teller: Teller,
+) {
     let calls = Arc::new(Calls::default());
     let (shared, said) = (Arc::clone(&calls), teller.clone());
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
@@ -99,7 +105,7 @@ pub(super) async fn run(options: Options, pace: Receiver<Duration>, pids: Sender
             return;
         }
     };
-    let mut look = interval(LOOK);
+    let mut look = interval_at(begun, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         look.tick().await;

@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval, interval_at},
+    time::{MissedTickBehavior, interval_at},
 };
 
 /// Between two looks into the directories; shorter at first, as a job is often started just before its viewer.
@@ -92,6 +92,7 @@ impl Probes {
 /// Looks for probes each second and reads those found, until nobody listens.
 pub(super) async fn run(
     options: Options,
+    begun: tokio::time::Instant,
     pids: watch::Receiver<Vec<u32>>,
     read_pids: watch::Sender<Vec<u32>>,
     mut asked: mpsc::Receiver<Ask>,
@@ -104,7 +105,7 @@ pub(super) async fn run(
     let mut told: HashSet<String> = HashSet::new();
     let mut connections = tokio::task::JoinSet::new();
     let mut ears: HashMap<ProbeId, mpsc::Sender<Ask>> = HashMap::new();
-    let mut scan = interval(FIRST_SCANS_EVERY);
+    let mut scan = interval_at(begun, FIRST_SCANS_EVERY);
     let mut scans = 0;
     loop {
         tokio::select! {
@@ -128,7 +129,7 @@ pub(super) async fn run(
             _ = scan.tick() => {
                 scans += 1;
                 if scans == FIRST_SCANS {
-                    scan = interval_at(tokio::time::Instant::now() + SCAN_EVERY, SCAN_EVERY);
+                    scan = interval_at(begun + FIRST_SCANS_EVERY * FIRST_SCANS + SCAN_EVERY, SCAN_EVERY);
                     scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
                 }
                 left_alone.retain(|_, until| *until > Instant::now());

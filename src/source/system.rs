@@ -6,7 +6,7 @@ use crate::{
     text::Foreign,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read},
     os::unix::fs::MetadataExt,
@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval_at},
 };
 
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
@@ -31,10 +31,15 @@ struct Seen {
 
 /// Tells each second, who the processes are that the driver names, and which of these and of the probed ones are
 /// suspended.
-pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, probed: watch::Receiver<Vec<u32>>, teller: Teller) {
+pub(super) async fn run(
+    begun: Instant,
+    pids: watch::Receiver<Vec<u32>>,
+    probed: watch::Receiver<Vec<u32>>,
+    teller: Teller,
+) {
     let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
     let mut strangers_told = false;
-    let mut second = interval(Duration::from_secs(1));
+    let mut second = interval_at(begun, Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut pids_gone, mut others) = (pids.clone(), probed.clone());
     loop {
@@ -47,41 +52,46 @@ pub(super) async fn run(pids: watch::Receiver<Vec<u32>>, probed: watch::Receiver
             Ok(()) = pids_gone.changed() => {}
             Ok(()) = others.changed() => {}
         }
-        let gone: Vec<u32> = known
-            .iter()
-            .filter(|(pid, seen)| start_ticks(**pid) != Some(seen.start_ticks))
-            .map(|(pid, _)| *pid)
-            .collect();
-        for pid in gone {
-            if known.remove(&pid).is_some_and(|it| it.told) {
+        let (named, probed) = (pids.borrow().clone(), probed.borrow().clone());
+        // Each is looked at once: that is most of what a quiet second costs here.
+        let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
+        for pid in all {
+            let found = state_and_start(pid);
+            let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
+            if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.told) {
                 teller.tell(Fact::ProcessGone { pid }).await;
             }
-        }
-        let named = pids.borrow().clone();
-        for pid in &named {
-            if !look(*pid, true, &mut known, &teller).await && !strangers_told && in_container() {
-                strangers_told = true;
-                teller.tell(Fact::Notice(STRANGERS.into())).await;
+            let is_named = named.contains(&pid);
+            match found {
+                Some(found) if is_named || probed.contains(&pid) => {
+                    look(pid, found, is_named, &mut known, &teller).await;
+                }
+                None if is_named && !strangers_told && in_container() => {
+                    strangers_told = true;
+                    teller.tell(Fact::Notice(STRANGERS.into())).await;
+                }
+                _ => {}
             }
-        }
-        let probed = probed.borrow().clone();
-        for pid in probed.into_iter().filter(|it| !named.contains(it)) {
-            look(pid, false, &mut known, &teller).await;
         }
     }
 }
 
-/// Tells of a process what is new; false when there is none of that number here.
-async fn look(pid: u32, by_name: bool, known: &mut BTreeMap<u32, Seen>, teller: &Teller) -> bool {
-    let Some((state, start_ticks)) = state_and_start(pid) else { return false };
+/// Tells of a process what is new.
+async fn look(
+    pid: u32,
+    (state, start_ticks): (char, u64),
+    by_name: bool,
+    known: &mut BTreeMap<u32, Seen>,
+    teller: &Teller,
+) {
     let suspended = is_suspended(state);
     let seen = known.entry(pid).or_insert(Seen { start_ticks, suspended: false, told: false });
-    if seen.suspended != suspended || (by_name && !seen.told) {
-        let Some(info) = process(pid) else { return false };
+    if (seen.suspended != suspended || (by_name && !seen.told))
+        && let Some(info) = process(pid)
+    {
         *seen = Seen { start_ticks: info.start_ticks, suspended: info.suspended, told: true };
         teller.tell(Fact::Process(info)).await;
     }
-    true
 }
 
 /// Stopped by a signal, or held by a debugger.
