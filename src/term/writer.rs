@@ -27,8 +27,10 @@ pub(super) struct Writer<W> {
     said: Vec<u8>,
     pen: Pen,
     /// Where the cursor is; `None` when the terminal alone knows. Behind the last column it waits, on terminals of every
-    /// kind: what takes it from there, to the left or below, is an order that means the same to all.
+    /// kind: what takes it from there is a place or the row's beginning, which mean the same to all.
     at: Option<Position>,
+    /// The last column that was written to: up to here the cursor is not behind the last one.
+    right: u16,
     shows_cursor: Option<bool>,
 }
 
@@ -45,7 +47,7 @@ struct Run {
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, said: Vec::new(), pen: Pen::default(), at: None, shows_cursor: None }
+        Self { to, said: Vec::new(), pen: Pen::default(), at: None, right: 0, shows_cursor: None }
     }
 
     /// Sends orders of the caller's at once. They must leave pen and cursor as they are.
@@ -61,18 +63,33 @@ impl<W: Write> Writer<W> {
 
     /// Moves the cursor by the shortest order.
     fn go(&mut self, to: Position) {
-        let Position { x, y } = to;
-        match self.at {
-            Some(at) if at == to => return,
-            Some(at) if at.y == y && x == 0 => self.said.push(b'\r'),
-            Some(at) if at.y == y && x == at.x + 1 => self.said.extend_from_slice(b"\x1b[C"),
-            Some(at) if at.y == y && x > at.x => self.say(format_args!("\x1b[{}C", x - at.x)),
-            Some(at) if at.y + 1 == y && x == 0 => self.said.extend_from_slice(b"\r\n"),
-            _ if x == 0 && y == 0 => self.said.extend_from_slice(b"\x1b[H"),
-            _ if x == 0 => self.say(format_args!("\x1b[{}H", y + 1)),
-            _ => self.say(format_args!("\x1b[{};{}H", y + 1, x + 1)),
+        if self.at == Some(to) {
+            return;
         }
+        let place = match (to.x, to.y) {
+            (0, 0) => "\x1b[H".to_owned(),
+            (0, y) => format!("\x1b[{}H", y + 1),
+            (x, y) => format!("\x1b[{};{}H", y + 1, x + 1),
+        };
+        let path = self.at.and_then(|at| self.path(at, to)).filter(|it| it.len() <= place.len());
+        self.said.extend_from_slice(path.unwrap_or(place).as_bytes());
         self.at = Some(to);
+    }
+
+    /// The way from one place to another, where it means the same to all terminals: across, then down or up.
+    fn path(&self, at: Position, to: Position) -> Option<String> {
+        let across = if to.x == 0 && at.x > 0 {
+            "\r".to_owned()
+        } else if at.x > self.right {
+            return None;
+        } else if to.x < at.x {
+            shorter('\x08', at.x - to.x, 'D')
+        } else {
+            steps(to.x - at.x, 'C')
+        };
+        // What is below is there, so that nothing is scrolled.
+        let along = if to.y < at.y { steps(at.y - to.y, 'A') } else { shorter('\n', to.y - at.y, 'B') };
+        Some(across + &along)
     }
 
     fn run(&mut self, run: &Run) {
@@ -92,6 +109,21 @@ impl<W: Write> Writer<W> {
     fn advance(&mut self, by: Option<u16>) {
         self.at = self.at.zip(by).map(|(at, by)| Position { x: at.x.saturating_add(by), ..at });
     }
+}
+
+/// An order to go so many cells in a direction.
+fn steps(count: u16, direction: char) -> String {
+    match count {
+        0 => String::new(),
+        1 => format!("\x1b[{direction}"),
+        _ => format!("\x1b[{count}{direction}"),
+    }
+}
+
+/// The same with a character that goes one cell, where that is no longer.
+fn shorter(step: char, count: u16, direction: char) -> String {
+    let order = steps(count, direction);
+    if usize::from(count) <= order.len() { step.to_string().repeat(count.into()) } else { order }
 }
 
 /// Cells as runs, from left to right and from top to bottom.
@@ -160,6 +192,8 @@ impl<W: Write> Backend for Writer<W> {
             }
         }
         runs.sort_by_key(|run| pens.iter().position(|it| *it == run.pen));
+        let last = runs.iter().map(|it| it.end().map_or(it.from.x, |end| end.x.saturating_sub(1)));
+        self.right = last.fold(self.right, u16::max);
         for run in &runs {
             self.run(run);
         }
@@ -205,8 +239,8 @@ impl<W: Write> Backend for Writer<W> {
             ClearType::CurrentLine => b"\x1b[2K",
             ClearType::UntilNewLine => b"\x1b[K",
         });
-        // A terminal that was resized may have moved it.
-        self.at = None;
+        // A terminal that was resized may have moved it, and may have fewer columns.
+        (self.at, self.right) = (None, 0);
         Ok(())
     }
 
@@ -327,6 +361,9 @@ mod tests {
             (0, 0, "used=1.25", blue),
             (5, 0, "2.37", blue),
             (0, 1, "7", blue.add_modifier(Modifier::BOLD)),
+            (3, 2, "8", blue),
+            (3, 4, "9", blue),
+            (6, 1, "5", blue),
             (0, 0, "                    ", Style::new()),
         ] {
             let mut next = pictures.last().unwrap().clone();
@@ -341,6 +378,9 @@ mod tests {
         assert_eq!(said(1, 1), "");
         assert_eq!(said(1, 2), "E[?2026hE[1;6H2E[C37E[?2026l");
         assert_eq!(said(2, 3), "E[?2026h\r\nE[1m7E[?2026l");
-        assert_eq!(said(3, 4), "E[?2026hE[HE[9XE[?2026l");
+        assert_eq!(said(3, 4), "E[?2026hE[2C\nE[22m8E[?2026l");
+        assert_eq!(said(4, 5), "E[?2026h\u{8}\n\n9E[?2026l");
+        assert_eq!(said(5, 6), "E[?2026hE[2;7H5E[?2026l");
+        assert_eq!(said(6, 7), "E[?2026hE[HE[9XE[?2026l");
     }
 }

@@ -120,7 +120,7 @@ pub(super) fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
     {
         return;
     }
-    plot(buffer, area, look, &device.history, None, Unit::Bytes);
+    plot(buffer, area, look, &device.history, None, Unit::BytesOverTime);
 }
 
 /// The fitted slope and when the device is full at that pace: as many words as there is room for.
@@ -156,7 +156,8 @@ fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Op
     let top = area.height.min(1);
     let inner = Rect { x: area.x + left, y: area.y + top, width: area.width - left, height: area.height - top };
     let fit = growing.and_then(|(it, is_alive)| Fit::new(curve, it, is_alive));
-    let plane = fit.as_ref().map_or_else(|| Plane::new(curve, inner, None), |it| it.plane(curve, inner));
+    let plane =
+        fit.as_ref().map_or_else(|| Plane::new(curve, inner, unit.shortest_axis(), None), |it| it.plane(curve, inner));
     let Some(mut plane) = plane else { return };
     if let Unit::Permille = unit {
         plane.low = 0;
@@ -172,14 +173,21 @@ fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Op
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
+    /// Of a device, whose axis is one of µs.
+    BytesOverTime,
     /// Shares, which begin at nothing.
     Permille,
 }
 
 impl Unit {
+    /// A minute is filled from the left: what begins is not drawn anew with each reading.
+    fn shortest_axis(self) -> u64 {
+        if matches!(self, Self::BytesOverTime) { 60_000_000 } else { 0 }
+    }
+
     fn written(self, value: u64) -> String {
         match self {
-            Self::Bytes => cells::bytes(Some(Bytes(value))),
+            Self::Bytes | Self::BytesOverTime => cells::bytes(Some(Bytes(value))),
             Self::Permille => cells::share(Some(value as f64 / 1000.0)),
         }
     }

@@ -52,8 +52,8 @@ impl<'a> Fit<'a> {
     /// The curve with the forecast ahead of it, where there is room for both.
     pub(super) fn plane(&self, curve: &Curve, area: Rect) -> Option<Plane> {
         let ahead = self.full.filter(|_| usize::from(area.height) >= ROWS_AHEAD);
-        let plane = ahead.and_then(|it| Plane::new(curve, area, Some((it, self.at(it as f64)))));
-        plane.filter(|it| self.has_room(it)).or_else(|| Plane::new(curve, area, None))
+        let plane = ahead.and_then(|it| Plane::new(curve, area, 0, Some((it, self.at(it as f64)))));
+        plane.filter(|it| self.has_room(it)).or_else(|| Plane::new(curve, area, 0, None))
     }
 
     /// Draws it over the bars.

@@ -30,11 +30,12 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// A curve with room for what lies ahead of it: up to a place on the axis, and a value. `None` where there is
-    /// nothing to show.
-    pub(super) fn new(curve: &Curve, area: Rect, ahead: Option<(u64, u64)>) -> Option<Self> {
+    /// A curve over an axis that is so long at least, with room for what lies ahead of it: up to a place on the axis, and
+    /// a value. `None` where there is nothing to show.
+    pub(super) fn new(curve: &Curve, area: Rect, shortest: u64, ahead: Option<(u64, u64)>) -> Option<Self> {
         let (first, end) = curve.ends()?;
-        let last = ahead.map_or_else(|| first.saturating_add(grid(end - first)), |it| it.0.max(end));
+        let span = grid(end - first).max(shortest);
+        let last = ahead.map_or_else(|| first.saturating_add(span), |it| it.0.max(end));
         let highs = curve.highs_to(last, usize::from(area.width));
         let known = || highs.iter().flatten().copied();
         let high = known().max()?.max(ahead.map_or(0, |it| it.1));
@@ -96,9 +97,9 @@ mod tests {
         (0..200).for_each(|it| curve.push(it, it * it % 31));
         let mut moved = 0;
         for it in 200..240 {
-            let before = Plane::new(&curve, area, None).unwrap();
+            let before = Plane::new(&curve, area, 0, None).unwrap();
             curve.push(it, it * it % 31);
-            let after = Plane::new(&curve, area, None).unwrap();
+            let after = Plane::new(&curve, area, 0, None).unwrap();
             assert!(after.highs.len() <= 97 && after.highs.len() > 85, "{}", after.highs.len());
             let same = before.highs.len().min(after.highs.len()) - 1;
             moved += usize::from(before.highs[..same] != after.highs[..same]);
