@@ -109,11 +109,12 @@ pub const ROLES: [(&str, Role); 24] = [
 ];
 
 /// The built-in themes and their files.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 7] = [
     ("dusk", include_str!("../themes/dusk.toml")),
     ("paper", include_str!("../themes/paper.toml")),
     ("contrast", include_str!("../themes/contrast.toml")),
     ("colorblind", include_str!("../themes/colorblind.toml")),
+    ("colorblind-light", include_str!("../themes/colorblind-light.toml")),
     ("plain", include_str!("../themes/plain.toml")),
     ("mono", include_str!("../themes/mono.toml")),
 ];

@@ -10,8 +10,8 @@ use clap::{ValueEnum, builder::FalseyValueParser};
 /// What every screen can be told.
 #[derive(Debug, clap::Args)]
 pub(super) struct Look {
-    /// Colours: dusk, paper (for light terminals), contrast, colorblind, plain (the terminal's sixteen), mono; one of
-    /// your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
+    /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, plain (the terminal's
+    /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
     pub(super) theme: String,
     /// How many colours; by default what COLORTERM, TERM and `NO_COLOR` say.

@@ -69,7 +69,7 @@ fn coloured() -> impl Iterator<Item = (Theme, Color)> {
 
 #[test]
 fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
-    assert_eq!(coloured().count(), 4);
+    assert_eq!(coloured().count(), 5);
     for (theme, background) in coloured() {
         let bar = theme.style(Role::Selected).bg.unwrap();
         for (name, role) in ROLES {
@@ -91,26 +91,28 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
 
 #[test]
 fn the_rungs_are_told_apart_by_eyes_that_do_not_tell_red_from_green() {
-    let theme = Theme::builtin("colorblind").unwrap();
-    let rungs: Vec<(&str, Color)> = ROLES
-        .iter()
-        .filter(|(_, role)| matches!(role, Role::Gap(_)))
-        .filter_map(|(name, role)| Some((*name, theme.style(*role).fg?)))
-        // These two stand for the ones that they have the colour of, never beside them.
-        .filter(|(name, _)| !["allocated", "reserved"].contains(name))
-        .collect();
-    assert_eq!(rungs.len(), 12);
-    let judged: Vec<(&str, Color)> = [("good", Role::Good), ("warning", Role::Warning), ("bad", Role::Bad)]
-        .map(|(name, role)| (name, theme.style(role).fg.unwrap()))
-        .to_vec();
-    for list in [rungs, judged] {
-        for (place, (name, one)) in list.iter().enumerate() {
-            for (other_name, other) in &list[place + 1..] {
-                for (who, eyes) in [("all", None), ("protanopes", Some(PROTANOPE)), ("deuteranopes", Some(DEUTERANOPE))]
-                {
-                    let apart = distance(*one, *other, eyes);
-                    assert!(apart >= 15.0, "{name} and {other_name} for {who}: {apart:.1}");
-                }
+    for theme in ["colorblind", "colorblind-light"].map(|it| Theme::builtin(it).unwrap()) {
+        let rungs: Vec<(&str, Color)> = ROLES
+            .iter()
+            .filter(|(_, role)| matches!(role, Role::Gap(_)))
+            .filter_map(|(name, role)| Some((*name, theme.style(*role).fg?)))
+            // These two stand for the ones that they have the colour of, never beside them.
+            .filter(|(name, _)| !["allocated", "reserved"].contains(name))
+            .collect();
+        assert_eq!(rungs.len(), 12);
+        let judged = [("good", Role::Good), ("warning", Role::Warning), ("bad", Role::Bad)];
+        let judged = judged.map(|(name, role)| (name, theme.style(role).fg.unwrap()));
+        far_apart(theme.name(), &rungs);
+        far_apart(theme.name(), &judged);
+    }
+}
+
+fn far_apart(theme: &str, colours: &[(&str, Color)]) {
+    for (place, (name, one)) in colours.iter().enumerate() {
+        for (other_name, other) in &colours[place + 1..] {
+            for (who, eyes) in [("all", None), ("protanopes", Some(PROTANOPE)), ("deuteranopes", Some(DEUTERANOPE))] {
+                let apart = distance(*one, *other, eyes);
+                assert!(apart >= 15.0, "{theme}: {name} and {other_name} for {who}: {apart:.1}");
             }
         }
     }
@@ -182,12 +184,15 @@ fn graphs_are_of_blocks_of_braille_or_of_ascii() {
 fn after_the_last_theme_comes_the_users_own_and_then_the_first() {
     let own = Theme::parse("own", "inherits = 'paper'").unwrap().at(ColorDepth::Ansi256).drawn_in(Graph::Braille);
     let mut seen = vec![own.clone()];
-    while seen.len() < 15 {
+    while seen.len() < 17 {
         seen.push(seen[seen.len() - 1].next(&own));
     }
     let names: Vec<&str> = seen.iter().map(Theme::name).collect();
-    assert_eq!(names[..8], ["own", "dusk", "paper", "contrast", "colorblind", "plain", "mono", "own"]);
-    assert_eq!((&seen[7], &seen[14]), (&own, &own));
+    assert_eq!(
+        names[..9],
+        ["own", "dusk", "paper", "contrast", "colorblind", "colorblind-light", "plain", "mono", "own"]
+    );
+    assert_eq!((&seen[8], &seen[16]), (&own, &own));
     let is_like = |it: &Theme| it.graph == Graph::Braille && *it == it.clone().at(ColorDepth::Ansi256);
     assert!(seen.iter().all(is_like), "each is for the same terminal");
 }
@@ -224,7 +229,7 @@ fn users_have_themes_of_their_own() {
         ("torn", "gpuwatch/themes/torn.toml:4: there is no role \"bda\"; the nearest is \"bad\""),
         (
             "see",
-            "see: there is no theme of that name; there are dusk, paper, contrast, colorblind, plain, mono, deep, ",
+            "see: there is no theme of that name; there are dusk, paper, contrast, colorblind, colorblind-light, plain, mono, deep, ",
         ),
         ("ring", "themes inherit at most 4 deep"),
         ("./nowhere.toml", "./nowhere.toml: cannot be read: No such file"),
