@@ -11,7 +11,7 @@ use crate::{
     session::device::Device,
     theme::Role,
     ui::{Focus, mouse::Target},
-    units::Bytes,
+    units::{self, Bytes},
 };
 use ratatui::{
     buffer::Buffer,
@@ -20,16 +20,17 @@ use ratatui::{
     text::{Line, Span},
 };
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     Column { title: "#", width: 4, rank: 0 },
     Column { title: "used", width: 10, rank: 1 },
-    Column { title: "of", width: 11, rank: 4 },
+    Column { title: "of", width: 11, rank: 5 },
     Column { title: "full", width: 5, rank: 2 },
     Column { title: "", width: BAR, rank: 7 },
     Column { title: "per step", width: 10, rank: 3 },
-    Column { title: "util", width: 5, rank: 5 },
-    Column { title: "temp", width: 5, rank: 6 },
-    Column { title: "power", width: 9, rank: 8 },
+    Column { title: "full in", width: 7, rank: 4 },
+    Column { title: "util", width: 5, rank: 6 },
+    Column { title: "temp", width: 5, rank: 8 },
+    Column { title: "power", width: 9, rank: 9 },
 ];
 
 /// The places of the columns that smaller pictures choose from.
@@ -38,11 +39,16 @@ const USED: usize = 1;
 const FULL: usize = 3;
 const GAUGE: usize = 4;
 const RATE: usize = 5;
-const UTIL: usize = 6;
-const TEMP: usize = 7;
-const POWER: usize = 8;
+const END: usize = 6;
+const UTIL: usize = 7;
+const TEMP: usize = 8;
+const POWER: usize = 9;
 
 const BAR: usize = 10;
+
+/// Below this width a device goes by its model's name alone.
+const NARROW: u16 = 100;
+const MAKER: &str = "NVIDIA ";
 
 /// The width of a cell of the grid.
 const CELL: u16 = 26;
@@ -69,11 +75,23 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
             put(buffer, area, 0, &alone(device, usize::from(area.width), look));
         }
     } else if devices.len() < rows {
-        let rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        if area.width < NARROW {
+            for name in rows.iter_mut().map(|it| &mut it.text.0) {
+                *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
+            }
+        }
+        let mut columns = COLUMNS.to_vec();
+        if devices.iter().all(|it| end(it, look).is_none()) {
+            columns.remove(END);
+            for row in &mut rows {
+                row.figures.remove(END);
+            }
+        }
         for (place, device) in table::places(area).zip(devices) {
             look.claim(place, Target::Device(device.id.clone()));
         }
-        table::draw(buffer, area, &COLUMNS, "name", &rows, 6, look.style(Role::Dim));
+        table::draw(buffer, area, &columns, "name", &rows, 6, look.style(Role::Dim));
     } else {
         grid(buffer, area, selected, look);
     }
@@ -109,6 +127,7 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
         (cells::share(full), fullness(full, look)),
         (gauge(full, BAR), fullness(full, look)),
         rate(device, look),
+        (cells::known(end(device, look), ""), rate(device, look).1),
         (cells::known(load.gpu_percent, " %"), text),
         (cells::known(load.celsius, " °"), text),
         (power, text),
@@ -134,7 +153,14 @@ fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
     let mut pieces = vec![(format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)), figure(USED), figure(FULL)];
     if let Some(it) = growing(device, look) {
         let (_, style) = figure(RATE);
-        pieces.push((it.slope().unwrap_or_default(), style));
+        let slope = it.slope().unwrap_or_default();
+        let end = end(device, look).map(|it| format!("full in {it}"));
+        let taken: usize = pieces.iter().map(|it| &it.0).chain(&end).map(|it| cells::width(it) + 1).sum();
+        // When it ends is worth more than how fast.
+        if end.is_none() || taken + cells::width(&slope) < width {
+            pieces.push((slope, style));
+        }
+        pieces.extend(end.map(|it| (it, style)));
     }
     pieces.extend([UTIL, GAUGE, TEMP, POWER].map(figure));
     pieces.push((format!("({position})"), look.style(Role::Dim)));
@@ -197,6 +223,11 @@ pub(super) fn total(device: &Device, look: &Look) -> Option<Bytes> {
 /// The fastest growth on the device.
 fn growing<'a>(device: &Device, look: &Look<'a>) -> Option<&'a Finding> {
     look.findings.growing_on(look.findings.device(&device.id)?)
+}
+
+/// In what time the device is full at the pace of that growth.
+fn end(device: &Device, look: &Look) -> Option<String> {
+    growing(device, look)?.full_in_us.map(units::duration)
 }
 
 /// What the fastest process grows by in a step, so that it is seen whichever device is selected.

@@ -9,8 +9,8 @@ use gpuwatch::{
     },
     findings::findings,
     theme::{ColorDepth, Theme},
-    ui::Ui,
-    units::Bytes,
+    ui::{Screen, Ui},
+    units::{self, Bytes},
 };
 
 const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
@@ -48,6 +48,19 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
     for (story, words) in [(far, "full in 28"), (ended, "ended")] {
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
         assert!(shown.contains(words) && shown.contains(DASHES) && !shown.contains("full at"), "{shown}");
+    }
+}
+
+/// What the user came for is said on every screen, the smallest too.
+#[test]
+fn when_it_ends_is_said_everywhere() {
+    let session = filling().session();
+    let end = units::duration(findings(&session).all[0].full_in_us.unwrap());
+    for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline] {
+        for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+            let shown = text(&picture(&session, &Ui { screen, ..Ui::default() }, &dusk(), width, height));
+            assert!(shown.contains("full in") && shown.contains(&end), "{screen:?} {width}x{height}\n{shown}");
+        }
     }
 }
 

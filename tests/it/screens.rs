@@ -243,7 +243,8 @@ fn what_grows_is_seen_whichever_device_is_selected() {
         }
     }
     let small = text(&picture(&usual().session(), &Ui::default(), &theme("dusk"), 40, 12));
-    assert!(small.lines().any(|it| it.starts_with("GPU 0") && it.contains("+4.00 MiB/step")), "{small}");
+    assert!(small.lines().any(|it| it.starts_with("GPU 0") && it.contains("full in 37 min")), "{small}");
+    assert!(small.contains("+4.00 MiB/step ─"), "{small}");
 }
 
 /// Who has chosen nothing sees the device where something is watched, not eight idle ones before it.
