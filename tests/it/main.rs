@@ -46,6 +46,7 @@ mod screens;
 mod session;
 mod shim;
 mod simgpu;
+mod sites;
 mod steps;
 mod story;
 mod strain;

@@ -86,6 +86,11 @@ compiled = ("/tmp/torchinductor_ada/ab/cab.py", 7, "call")
 own = ("/home/ada/train.py", 8, "step")
 assert [stacks.rank(it[0]) for it in (functional, library, standard, compiled, own)] == [2, 1, 2, 2, 0]
 assert stacks.rank("<string>") == 2
+native = ("/usr/lib/libc10_cuda.so", 77, "malloc")
+assert [stacks.rank(it) for it in (native[0], "/lib/libc.so.6", "??", "/src/a.cpp", sys.executable)] == [3] * 5
+assert stacks.site((native, functional, own)) == own
+assert [it["function"] for it in stacks.told((native, functional, own))] == ["linear", "step"]
+assert len(stacks.told((native,))) == 1
 assert stacks.site((functional, library, own)) == own
 assert stacks.site((functional, library)) == library
 assert stacks.site((functional,)) == functional

@@ -1,0 +1,69 @@
+"""Trains so many steps as each line of its standard input says, with the leak that its argument names; or does what the line names."""
+
+import json
+import sys
+import time
+
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+kept = []
+history = torch.cuda.memory._record_memory_history
+
+
+def step(leaks):
+    output = net(torch.randn(512, 64, device="cuda"))
+    output.sum().backward()
+    if leaks:
+        kept.append(output.detach())
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def say(**facts):
+    stats = torch.cuda.memory_stats()
+    facts["enabled"] = torch._C._cuda_isHistoryEnabled()
+    facts["switch"] = torch._C._cuda_record_memory_history.__class__.__name__
+    # What is asked of a job must not show in its own figures.
+    facts["peak"] = stats["allocated_bytes.all.peak"]
+    facts["allocations"] = stats["allocation.all.allocated"]
+    facts["resets"] = stats["num_ooms"]
+    print(json.dumps(facts), flush=True)
+
+
+how = sys.argv[1]
+if how == "inference":
+    say(ready=True)
+    for _ in range(200):
+        with torch.no_grad():
+            kept.append(net(torch.randn(512, 64, device="cuda")))
+        time.sleep(0.05)
+    raise SystemExit
+step(False)
+say(ready=True)
+for line in sys.stdin:
+    word = line.strip()
+    if word.isdigit():
+        for _ in range(int(word)):
+            step(how == "leak")
+        say()
+    elif word == "slowly":
+        # Until somebody says otherwise: a second of it is a hundred steps.
+        for _ in range(1500):
+            step(how == "leak")
+            time.sleep(0.01)
+        say()
+    elif word == "record":
+        history("all", max_entries=100_000)
+        say()
+    elif word == "recorded":
+        traces = torch.cuda.memory._snapshot()["device_traces"][0]
+        say(entries=len(traces))
+    elif word == "exhaust":
+        try:
+            torch.empty(1 << 42, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            say()
+    else:
+        break

@@ -1,0 +1,266 @@
+//! Real PyTorch jobs asked which lines allocate what grows: the answer, and that nothing else of the job changes.
+
+use crate::{
+    record::read,
+    shim::{Job, script, to_the_end},
+    torch::{self, Gpu},
+};
+use gpuwatch::{
+    event::{Event, Fact, Line, wire::Sites},
+    recording::Entry,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+};
+
+/// The line of the script that has this text in it.
+fn line_of(text: &str) -> u64 {
+    let source = fs::read_to_string(script("asked.py")).unwrap();
+    source.lines().position(|it| it.contains(text)).unwrap() as u64 + 1
+}
+
+/// A job that waits for words, and a viewer that has heard all that was said.
+fn asked(how: &str) -> (Job, BufReader<UnixStream>) {
+    let mut job = Job::start(&[&script("asked.py"), how]);
+    assert_eq!(job.next()["ready"], true);
+    let mut viewer = job.connect();
+    crate::shim::backlog(&mut viewer);
+    (job, viewer)
+}
+
+/// Asks, and waits until that was heard: what is refused after it comes in order.
+fn ask(viewer: &mut BufReader<UnixStream>, words: &str) {
+    viewer.get_mut().write_all(format!("sites {words}\nsites steps=none\n").as_bytes()).unwrap();
+    assert!(refused(viewer).contains("steps is a number"));
+}
+
+/// Lines of seconds without a step, after which nothing more is to be expected.
+const PATIENCE: usize = 40;
+
+/// The next line of a kind; `None` at the end.
+fn next<T>(viewer: &mut BufReader<UnixStream>, mut wanted: impl FnMut(Line) -> Option<T>) -> Option<T> {
+    let mut text = String::new();
+    let mut seconds = 0;
+    loop {
+        text.clear();
+        if viewer.read_line(&mut text).unwrap() == 0 {
+            return None;
+        }
+        seconds += usize::from(text.contains("\"edge\":\"tick\""));
+        assert!(seconds < PATIENCE, "nothing is said any more");
+        if let Some(found) = wanted(serde_json::from_str(&text).unwrap()) {
+            return Some(found);
+        }
+    }
+}
+
+fn told(viewer: &mut BufReader<UnixStream>) -> Sites {
+    next(viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None }).expect("an account of sites")
+}
+
+fn refused(viewer: &mut BufReader<UnixStream>) -> String {
+    next(viewer, |it| if let Line::Refused(it) = it { Some(it.reason) } else { None }).expect("a refusal")
+}
+
+/// Trains so many steps, and says how the job stands.
+fn train(job: &mut Job, steps: u32) -> Value {
+    job.tell(&steps.to_string());
+    job.next()
+}
+
+#[test]
+fn a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was() {
+    let (mut job, mut viewer) = asked("leak");
+    let before = train(&mut job, 5);
+    ask(&mut viewer, "steps=8");
+    let after = train(&mut job, 20);
+    let sites = told(&mut viewer);
+    let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
+    assert!(site.file.ends_with("asked.py"), "{site:#?}");
+    assert_eq!((site.line, site.function.as_str()), (line_of("output = net("), "step"));
+    assert_eq!((sites.steps, site.blocks, site.bytes), (8, 8, 8 * 512 * 8 * 4));
+    assert_eq!(sites.why, "asked");
+    let kept = site.kept.as_ref().expect("the line that keeps it");
+    assert_eq!((kept.line, kept.text.as_str()), (line_of("kept.append(output"), "kept.append(output.detach())"));
+    let by: Vec<_> = site.holders.iter().map(|it| (it.by.as_str(), it.name.as_deref())).collect();
+    assert_eq!(by, [("item", None), ("global", Some("kept"))]);
+    assert_eq!(site.owners[0].shape, [512, 8]);
+    assert!(!site.owners[0].grad && !site.autograd);
+    assert!(site.source.iter().any(|it| it.line == site.line && it.text.contains("output = net(")));
+    assert!(site.frames.iter().all(|it| it.line > 0) && site.frames.len() >= 3, "the whole stack");
+    // What was live before is counted and not guessed at: weights, gradients are anew in each step.
+    assert!(sites.older_blocks.is_some_and(|it| it >= 4 + 6), "{sites:#?}");
+    assert_eq!(sites.trouble, None);
+    // The recording is off, and PyTorch's own function is where it was.
+    assert_eq!((&after["enabled"], &after["switch"]), (&Value::Bool(false), &before["switch"]));
+    // Allocations and peak are those of 20 more steps: 16 KiB stay of each.
+    assert_eq!(after["peak"].as_u64().unwrap() - before["peak"].as_u64().unwrap(), 20 * 512 * 8 * 4);
+    let each = |from: &Value, to: &Value| to["allocations"].as_u64().unwrap() - from["allocations"].as_u64().unwrap();
+    let again = train(&mut job, 20);
+    assert_eq!(each(&before, &after), each(&after, &again));
+    job.finish();
+}
+
+#[test]
+fn in_a_healthy_job_no_site_is_named() {
+    let (mut job, mut viewer) = asked("healthy");
+    for steps in [1, 8, 30] {
+        ask(&mut viewer, &format!("steps={steps}"));
+        train(&mut job, 40);
+        let sites = told(&mut viewer);
+        assert!(sites.sites.is_empty() && sites.trouble.is_none(), "{sites:#?}");
+        assert_eq!(sites.steps, steps);
+    }
+    job.finish();
+}
+
+#[test]
+fn the_shell_asks_the_same() {
+    let (mut job, _viewer) = asked("leak");
+    let pid = job.gpuwatch(&["once", "--json", "--no-nvml"])["probes"][0]["pid"].to_string();
+    job.tell("slowly");
+    let answer = job.gpuwatch(&["sites", &pid, "--steps", "4", "--json", "--collect"]);
+    assert_eq!((&answer["schema"], &answer["steps"]), (&1.into(), &4.into()));
+    let sites = answer["sites"].as_array().unwrap();
+    assert_eq!(sites.len(), 1, "{answer:#}");
+    assert_eq!(sites[0]["line"], line_of("output = net("));
+    assert_eq!((&sites[0]["blocks_per_step"], &sites[0]["bytes_per_step"]), (&1.0.into(), &16384.0.into()));
+    assert_eq!(sites[0]["holders"][1]["name"], "kept");
+    let functions: Vec<_> = sites[0]["frames"].as_array().unwrap().iter().map(|it| &it["function"]).collect();
+    assert!(functions.contains(&&"step".into()) && functions.contains(&&"<module>".into()), "{functions:?}");
+    assert!(answer["cost"]["held_us"].as_u64().is_some() && answer["collected_bytes"].is_u64(), "{answer:#}");
+    let said = job.say(&["sites", &pid]);
+    assert!(said.contains("asked.py") && said.contains("kept"), "{said}");
+    drop(job);
+}
+
+#[test]
+fn several_viewers_get_one_answer_and_nobody_asks_too_often() {
+    let (mut job, mut one) = asked("leak");
+    let mut other = job.connect();
+    crate::shim::backlog(&mut other);
+    ask(&mut one, "why=growth");
+    ask(&mut other, "steps=4");
+    train(&mut job, 20);
+    let first = told(&mut one);
+    assert_eq!((first.why.as_str(), first.steps), ("growth", 8));
+    assert_eq!(told(&mut other), first);
+    other.get_mut().write_all(b"sites why=growth\n").unwrap();
+    assert!(refused(&mut other).contains("once in ten minutes"));
+    ask(&mut other, "steps=2");
+    train(&mut job, 20);
+    assert_eq!(told(&mut one).steps, 2, "a person may ask again");
+    job.finish();
+}
+
+#[test]
+fn a_job_that_forbids_it_is_never_asked() {
+    let forbid = |it: &mut std::process::Command| {
+        it.env("GPUWATCH", "nosites");
+    };
+    let mut job = Job::start_with(torch::machine(), &[&script("asked.py"), "leak"], forbid);
+    assert_eq!(job.next()["ready"], true);
+    let mut viewer = job.connect();
+    let hello = crate::shim::backlog(&mut viewer);
+    let Some(Line::Hello(hello)) = hello.first() else { panic!("{hello:?}") };
+    assert_eq!(hello.sites.as_deref(), Some("GPUWATCH=nosites forbids it in this job"));
+    viewer.get_mut().write_all(b"sites\n").unwrap();
+    assert!(refused(&mut viewer).contains("GPUWATCH=nosites"));
+    assert_eq!(train(&mut job, 10)["enabled"], false);
+    job.finish();
+}
+
+#[test]
+fn a_history_of_the_jobs_own_is_looked_into_and_left_alone() {
+    let (mut job, mut viewer) = asked("leak");
+    job.tell("record");
+    assert_eq!(job.next()["enabled"], true);
+    ask(&mut viewer, "");
+    assert_eq!(train(&mut job, 20)["enabled"], true);
+    let sites = told(&mut viewer);
+    assert_eq!(sites.sites.len(), 1, "{sites:#?}");
+    job.tell("recorded");
+    let recorded = job.next();
+    assert!(recorded["entries"].as_u64().unwrap() > 100 && recorded["enabled"] == true, "{recorded}");
+    job.finish();
+}
+
+#[test]
+fn a_history_that_the_job_begins_meanwhile_is_its_own() {
+    let (mut job, mut viewer) = asked("leak");
+    let before = train(&mut job, 1);
+    ask(&mut viewer, "");
+    assert_eq!(train(&mut job, 4)["enabled"], true, "stacks are being recorded");
+    job.tell("record");
+    job.next();
+    let after = train(&mut job, 20);
+    let sites = told(&mut viewer);
+    assert!(sites.sites.is_empty(), "{sites:#?}");
+    assert!(sites.trouble.unwrap().contains("began to record its memory history itself"));
+    assert_eq!((&after["enabled"], &after["switch"]), (&Value::Bool(true), &before["switch"]));
+    job.tell("recorded");
+    assert!(job.next()["entries"].as_u64().unwrap() > 100);
+    job.finish();
+}
+
+#[test]
+fn a_job_without_steps_is_compared_by_the_second() {
+    let (job, mut viewer) = asked("inference");
+    ask(&mut viewer, "steps=2");
+    let sites = told(&mut viewer);
+    assert!(sites.sites.iter().any(|it| it.function == "<module>" && it.blocks > 2), "{sites:#?}");
+    drop(job);
+}
+
+/// Every account of sites in a recording.
+fn recorded(home: &Path) -> Vec<Sites> {
+    let store = home.join("state/gpuwatch/recordings");
+    let file = fs::read_dir(store).unwrap().map(|it| it.unwrap().path()).next().expect("a recording");
+    let sites = |it: Entry| match it {
+        Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => match *line {
+            Line::Sites(it) => Some(it),
+            _ => None,
+        },
+        _ => None,
+    };
+    read(&file).0.into_iter().filter_map(sites).collect()
+}
+
+#[test]
+fn growth_that_matters_is_asked_about_once_and_the_answer_is_recorded() {
+    // 16 KiB a step fill 1 GiB within 65,000 steps.
+    let gpu = Gpu::new("NVIDIA A10:2GiB:256MiB");
+    let mut job = Job::start_on(gpu, &[&script("asked.py"), "leak"]);
+    assert_eq!(job.next()["ready"], true);
+    let viewer = job.connect();
+    job.tell("slowly");
+    job.next();
+    let home = job.ended();
+    let sites = recorded(home.0.path());
+    let [one] = &sites[..] else { panic!("one account was expected: {sites:#?}") };
+    assert_eq!((one.why.as_str(), one.sites[0].line), ("growth", line_of("output = net(")));
+    let live = to_the_end(viewer);
+    assert_eq!(live.iter().filter(|it| matches!(it, Line::Sites(_))).count(), 1);
+}
+
+#[test]
+fn an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded() {
+    let (mut job, mut viewer) = asked("leak");
+    job.tell("record");
+    job.next();
+    train(&mut job, 10);
+    job.tell("exhaust");
+    job.next();
+    let sites = told(&mut viewer);
+    assert_eq!((sites.why.as_str(), sites.steps), ("oom", 0));
+    let found = sites.sites.iter().find(|it| it.line == line_of("output = net("));
+    let of_net = found.unwrap_or_else(|| panic!("{sites:#?}"));
+    // The last one's output is live as well, until its variable goes.
+    assert!(of_net.bytes >= 10 * 512 * 8 * 4, "{of_net:#?}");
+    assert!(sites.older_blocks.is_some_and(|it| it > 0));
+    job.finish();
+}
