@@ -26,6 +26,7 @@ mod holders;
 mod jobs;
 mod keyboard;
 mod launch;
+mod leaks;
 mod light;
 mod mouse;
 mod namespaces;

@@ -26,7 +26,7 @@ CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 # Characters of a name that are told.
 _LONG = 80
 
-_name_of = type.__dict__["__name__"].__get__
+name_of = type.__dict__["__name__"].__get__
 _mro_of = type.__dict__["__mro__"].__get__
 _namespace_of = type.__dict__["__dict__"].__get__
 _module_dict = ModuleType.__dict__["__dict__"].__get__
@@ -34,7 +34,7 @@ _module_dict = ModuleType.__dict__["__dict__"].__get__
 
 def type_name(it):
     """The name of an object's type."""
-    return short(_name_of(type(it)))
+    return short(name_of(type(it)))
 
 
 def short(name):
@@ -67,13 +67,17 @@ def key_of(mapping, ids):
 
 def namespace(it):
     """An instance's `__dict__`; `None` where it has none, or a class answers for it itself."""
-    for kind in _mro_of(type(it)):
-        found = _namespace_of(kind).get("__dict__")
+    get = namespace_of(type(it))
+    mapping = get(it) if get is not None else None
+    return mapping if is_a(mapping, dict) else None
+
+
+def namespace_of(kind):
+    """How instances of a type are asked for their `__dict__`; `None` where that would be the job's own code."""
+    for base in _mro_of(kind):
+        found = _namespace_of(base).get("__dict__")
         if found is not None:
-            if type(found) is not GetSetDescriptorType:
-                return None
-            mapping = found.__get__(it)
-            return mapping if is_a(mapping, dict) else None
+            return found.__get__ if type(found) is GetSetDescriptorType else None
     return None
 
 
@@ -149,7 +153,7 @@ def _from_dict(child, holder, beyond):
         return None
     if beyond is not None:
         if is_a(beyond, type):
-            told = step("class", key, short(_name_of(beyond)))
+            told = step("class", key, short(name_of(beyond)))
             home = _namespace_of(beyond).get("__module__")
             module = sys.modules.get(home) if type(home) is str else None
             if type(module) is ModuleType:
@@ -223,7 +227,14 @@ def _from_object(child, holder):
             return step("attribute", key, type_name(holder))
     name = _member(holder, child)
     by = "slot" if name else "other"
+    if _is_tensor(holder):
+        # What else a tensor has lies in C++, out of the collector's sight.
+        by = "grad" if _is_tensor(child) else "hook"
     return step(by, name, type_name(holder))
+
+
+def _is_tensor(it):
+    return any(name_of(kind) == "TensorBase" for kind in _mro_of(type(it)))
 
 
 def _member(holder, child):

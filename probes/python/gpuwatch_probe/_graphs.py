@@ -3,10 +3,10 @@
 from ._edges import type_name
 
 # Tensors whose graphs are looked at, so many of each kind, and nodes of them: a node takes a microsecond.
-_OF_A_KIND = 3
-_MOST_TENSORS = 48
-_MOST_NODES = 20_000
-_MOST_IN_ALL = 60_000
+_OF_A_KIND = 2
+_MOST_TENSORS = 24
+_MOST_NODES = 10_000
+_MOST_IN_ALL = 40_000
 
 # A graph that goes through every parameter so often is of more than one step, as far as one can tell.
 _PASSES = 16

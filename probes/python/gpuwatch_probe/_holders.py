@@ -11,6 +11,7 @@ None of the job's code runs here, objects are told apart by identity alone, and 
 import gc
 import sys
 import time
+from itertools import zip_longest
 from types import FrameType, ModuleType
 
 from ._edges import is_a, key_of, module_dict, of_global, of_local, step
@@ -19,7 +20,7 @@ from ._paths import elected, path
 from ._tensors import Tensors
 
 # Objects of one level that are asked about at once: each of them costs, and so does each thing that refers to them.
-_WIDE = 32
+_WIDE = 48
 _MOST_HOLDERS = 200
 _LEVELS = 16
 
@@ -27,14 +28,16 @@ _LEVELS = 16
 _FROZEN_AT_START = 1000
 
 
-def find(torch, groups, limit_s=0.3):
+def find(torch, groups, limit_s=0.45):
     """Who holds blocks of device memory.
 
-    `groups` are lists of `(address, size)`, blocks that have something in common. No level of the search begins
-    after `limit_s` seconds. The answer: `groups`, with for each of them
+    `groups` are lists of `(address, size)`, blocks that have something in common. No further level of the search
+    begins where, as long as the one before took, it would not end within `limit_s` seconds of computing; the first
+    one always does. The answer: `groups`, with for each of them
 
     - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
-    - `autograd`: whether most of its blocks belong to no tensor that Python knows: what a graph saved, buckets of DDP
+    - `autograd`: whether most of its blocks belong to no tensor that something in Python refers to: what a graph saved,
+      buckets of DDP; nothing is told of the others then
     - `holders`: the path outwards, innermost first; empty where nothing is known to hold them. Of blocks without a
       tensor it begins with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
 
@@ -42,12 +45,14 @@ def find(torch, groups, limit_s=0.3):
     `gc.freeze` keeps objects from being seen), `us` (how long the job was held).
     """
     begun = time.perf_counter()
+    # What other programs take of the machine meanwhile does not count.
+    until = time.thread_time() + limit_s
     collects = gc.isenabled()
     # A collection in the middle of this would cost as much again, and free what is looked for.
     gc.disable()
     search = None
     try:
-        search = _Search(Tensors(torch, groups), begun + limit_s)
+        search = _Search(Tensors(torch, groups), until)
         search.climb()
         answer = search.told()
     finally:
@@ -70,8 +75,8 @@ def collect():
 class _Search:
     """What was met on the way up, and how it hangs together; all by identity."""
 
-    def __init__(self, tensors, deadline):
-        self.deadline = deadline
+    def __init__(self, tensors, until):
+        self.until = until
         self.cut = False
         self.tensors = tensors
         # Everything met, held while identities are compared. Of what refers to objects of the job, this dictionary,
@@ -86,15 +91,17 @@ class _Search:
         self.samples = []
         for group in tensors.groups:
             samples = group.pop("samples")
-            self.nodes.update((id(it), it) for it in samples)
-            self.samples.append([id(it) for it in samples])
+            self.nodes.update((id(it), it) for block in samples for it in block)
+            self.samples.append([[id(it) for it in block] for block in samples])
         self.graph = None
         if tensors.graph is not None:
             tensor, nodes = tensors.graph
             tensors.graph = None
             self.nodes[id(tensor)] = tensor
             self.graph = id(tensor), step("graph", kind="Tensor", count=nodes)
-        self.targets = [it for samples in self.samples for it in samples]
+        # The first block of every group before the second of any.
+        rows = zip_longest(*self.samples, fillvalue=())
+        self.targets = [it for row in rows for block in row for it in block]
         self.targets += self.graph[:1] if self.graph else ()
         self.globals = {id(module_dict(it)): it for it in list(sys.modules.values()) if is_a(it, ModuleType)}
         self.ours = {id(it) for it in (self.nodes, self.globals, tensors.known, tensors.places)}
@@ -109,13 +116,21 @@ class _Search:
         """The answer."""
         groups = self.tensors.groups
         for group, samples in zip(groups, self.samples):
-            group["holders"] = elected([path(self, it) for it in samples])
-            if self.graph and group["autograd"] and not group["owners"] and self._is_rooted(self.graph[0]):
+            alone = sum(not any(map(self._is_held, block)) for block in samples)
+            # Tensors that Python knows, and that only C++ has any more, are as good as none.
+            group["autograd"] = group["autograd"] or 2 * alone > len(samples)
+            if not group["autograd"]:
+                group["holders"] = elected([path(self, it) for block in samples for it in block])
+                continue
+            # What little has an owner is the current step's.
+            group.update(owners=[], holders=[])
+            if self.graph and self._is_rooted(self.graph[0]):
                 group["holders"] = [self.graph[1]] + path(self, self.graph[0])[0]
-            if samples and not self.cut and not any(it in self.up or it in self.ends for it in samples):
-                # Tensors that Python knows and nothing in Python refers to.
-                group["autograd"] = True
         return {"groups": groups, "objects": self.tensors.objects, "cut": self.cut}
+
+    def _is_held(self, tensor):
+        """Whether something in Python refers to it, as far as anybody has looked."""
+        return tensor not in self.asked or tensor in self.up or tensor in self.ends
 
     def references(self, at):
         """How many references to an object are ours: `nodes`, and what was known beforehand."""
@@ -124,7 +139,7 @@ class _Search:
 
     def climb(self):
         """Goes up until every path has an end, nothing is left to ask about, or the time is over."""
-        fresh = list(self.targets)
+        fresh, took = list(self.targets), 0
         for level in range(_LEVELS):
             self._look_from_above(fresh)
             # What a variable holds directly is asked about once nevertheless: the current step's variables hold
@@ -133,11 +148,13 @@ class _Search:
             fresh = [it for it in self._above(goals) if it not in self.asked and (not level or it not in self.ends)]
             if not fresh:
                 return
-            if time.perf_counter() > self.deadline:
+            begun = time.thread_time()
+            if level and begun + took > self.until:
                 break
             if len(fresh) > _WIDE:
                 self.cut = True
             fresh = self._ask(fresh[:_WIDE])
+            took = time.thread_time() - begun
         self.cut = True
 
     def _ask(self, level):

@@ -139,8 +139,13 @@ def _folded(steps):
     """Places inside of `torch.nn.Module`s as one dotted attribute: `encoder.0.cache` of the outermost one."""
     told = []
     for it in steps:
-        if it["by"] == "attribute" and told and told[-1]["by"] == "key":
-            if it["name"] in _PLACES:
+        if told and told[-1]["by"] == "key":
+            if it["by"] == "hook":
+                # Hooks have numbers, which say nothing.
+                told.pop()
+            elif it["by"] != "attribute":
+                pass
+            elif it["name"] in _PLACES:
                 it = _placed(told, it)
             elif it["name"] is not None and it["name"].endswith("_hooks"):
                 told.pop()

@@ -47,35 +47,50 @@ def kept_at(holders, frames):
     are the functions of the stack, the nearest statement at or after the allocation first; then the function or class
     that has the holder; then the files of both, if there is one such statement in them.
     """
-    at = next((at for at, it in enumerate(holders) if it["by"] in _NAMED and it["name"]), None)
-    if at is None:
-        return None
-    holder, contained = holders[at], any(it["by"] in ("item", "key") for it in holders[:at])
-    name = holder["name"].rpartition(".")[2]
-    if not name.isidentifier():
-        return None
-    sources = {}
+    sources, contained = _Sources(), False
+    for holder in holders:
+        contained = contained or holder["by"] in ("item", "key")
+        name = (holder["name"] or "").rpartition(".")[2]
+        if holder["by"] in _NAMED and name.isidentifier():
+            found = _kept_by(holder, name, contained, frames, sources)
+            if found:
+                return found
+            # Of what is further out no other value can keep it: only what is put into it.
+            contained = True
+    return None
+
+
+def _kept_by(holder, name, contained, frames, sources):
+    """The statement that puts something into what has this name, or under it."""
     for frame in frames:
-        source = sources.setdefault(frame["file"], _Source(frame["file"]))
+        source = sources[frame["file"]]
         found = source.keeping(name, contained, source.function(frame["function"], frame["line"]))
         if found:
             return source.told(min(found, key=lambda it: (it < frame["line"], abs(it - frame["line"]))))
-    own = holder["file"] and sources.setdefault(holder["file"], _Source(holder["file"]))
-    if own:
-        found = own.keeping(name, contained, own.holder(holder))
-        if found:
-            return own.told(found[0]) if len(found) == 1 else None
+    own = sources[holder["file"]]
+    found = own.keeping(name, contained, own.holder(holder))
+    if found or holder["by"] in _WITHIN:
+        return own.told(found[0]) if len(found) == 1 else None
     everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
     if len(everywhere) != 1:
         return None
     source, line = everywhere[0]
     # What methods say of themselves outside of the holder's class is another class's.
-    has_class = holder["by"] in ("attribute", "slot", "class")
-    is_foreign = has_class and re.search(r"\bself\.%s\b" % name, source.code[line - 1])
+    is_foreign = holder["by"] != "global" and re.search(r"\bself\.%s\b" % name, source.code[line - 1])
     return None if is_foreign else source.told(line)
 
 
-_NAMED = ("attribute", "slot", "class", "global", "local", "cell", "generator", "default")
+# Variables of a function, which nothing but that function gives another value.
+_WITHIN = ("local", "cell", "generator", "default")
+_NAMED = ("attribute", "slot", "class", "global") + _WITHIN
+
+
+class _Sources(dict):
+    """The files that were read already."""
+
+    def __missing__(self, file):
+        found = self[file] = _Source(file)
+        return found
 
 
 class _Source:

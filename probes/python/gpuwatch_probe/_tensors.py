@@ -5,74 +5,92 @@ from bisect import bisect_right
 from itertools import compress
 from types import TracebackType
 
-from ._edges import is_a, namespace
+from ._edges import is_a, name_of, namespace_of
 from ._graphs import growing
 
-# Tensors of each group that the search begins from.
-_SAMPLES = 3
+_WITHOUT_MEMORY = ("FakeTensor", "FunctionalTensor")
+
+# Tensors of one block that the search begins from.
+_OF_A_BLOCK = 2
 
 # Frames of one exception's traceback.
 _MOST_FRAMES = 200
 
-_PLACES = ("_parameters", "_buffers", "_modules")
+# Where a `torch.nn.Module` has what is not simply an attribute.
+_PLACES = (
+    "_modules",
+    "_parameters",
+    "_buffers",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+)
 
 
 class Tensors:
     """One look over all that the collector knows.
 
-    `groups` are the answers about each group so far, with `samples` of its tensors. `known` says of objects, by
-    identity, who holds them: what is inside of a `torch.nn.Module`, frames of tracebacks, gradients. `places` are the
-    attributes of all `torch.nn.Module`s. Where blocks belong to no tensor, `graph` is the one whose graph may keep
-    them, and how many nodes that has.
+    `groups` are the answers about each group so far, with `samples` of its tensors, block by block. `known` says of
+    objects, by identity, who holds them: what is inside of a `torch.nn.Module`, frames of tracebacks, gradients.
+    `places` are the attributes of all `torch.nn.Module`s. `graph` is the tensor whose graph goes back over many steps,
+    if there is one, and how many nodes that has.
     """
 
     def __init__(self, torch, groups):
         self.known, self.places = {}, []
+        # How networks of each type are asked for their attributes.
+        self._namespaces = {}
         tensors = _kinds_under(torch.Tensor)
+        for kind in list(tensors.values()):
+            # To ask one of these for its address is answered with a warning.
+            if name_of(kind) in _WITHOUT_MEMORY:
+                del tensors[id(kind)]
         networks = _kinds_under(torch.nn.Module)
         errors = _kinds_under(BaseException)
         found, self.objects = _of_kinds(tensors.keys() | networks.keys() | errors.keys())
         blocks, attached = _Blocks(groups), []
         with torch._C.DisableTorchFunction():
-            storage, address = torch._C.TensorBase.untyped_storage, torch._C.StorageBase.data_ptr
-            own = {name: torch._C.TensorBase.__dict__[name].__get__ for name in ("is_leaf", "requires_grad", "grad")}
+            base = torch._C.TensorBase
+            claim = blocks.claimer(base.untyped_storage, torch._C.StorageBase.data_ptr)
+            is_leaf, requires_grad, grad = (base.__dict__[it].__get__ for it in ("is_leaf", "requires_grad", "grad"))
             for it in found:
                 kind = id(type(it))
                 if kind in tensors:
-                    blocks.claim(it, storage, address)
-                    if not own["is_leaf"](it):
+                    claim(it)
+                    if not is_leaf(it):
                         attached.append(it)
-                    elif own["requires_grad"](it):
-                        self._gradient(it, own["grad"](it), blocks, storage, address)
+                    elif requires_grad(it):
+                        gradient = grad(it)
+                        if gradient is not None and claim(gradient):
+                            self.known[id(gradient)] = it
                 elif kind in networks:
                     self._network(it)
                 else:
                     self._traceback(it)
-            self.groups = blocks.told(torch._C.TensorBase)
-            self.graph = None
-            # A tensor that is kept with its graph grows itself.
-            kept = any(owner["grad"] for it in self.groups for owner in it["owners"])
-            if not kept and any(it["autograd"] and not it["owners"] for it in self.groups):
-                self.graph = growing(attached, torch._C.TensorBase)
-
-    def _gradient(self, parameter, gradient, blocks, storage, address):
-        if gradient is not None and blocks.claim(gradient, storage, address):
-            self.known[id(gradient)] = parameter
+            self.groups = blocks.told(base)
+            self.graph = growing(attached, base) if groups else None
 
     def _network(self, module):
-        mapping = namespace(module)
-        if mapping is None:
+        kind = id(type(module))
+        if kind not in self._namespaces:
+            self._namespaces[kind] = namespace_of(type(module))
+        get = self._namespaces[kind]
+        mapping = get(module) if get is not None else None
+        if not is_a(mapping, dict):
             return
         self.places.append(mapping)
         self.known[id(mapping)] = module
-        for name, inner in list(dict.items(mapping)):
-            if type(name) is str and (name in _PLACES or name.endswith("_hooks")):
+        for name in _PLACES:
+            inner = dict.get(mapping, name)
+            # Most places are empty.
+            if inner is not None and is_a(inner, dict) and dict.__len__(inner):
                 self.known[id(inner)] = mapping
-        inner = dict.get(mapping, "_modules")
-        if is_a(inner, dict):
-            for child in dict.values(inner):
-                if child is not None:
-                    self.known.setdefault(id(child), inner)
+                if name == "_modules":
+                    for child in dict.values(inner):
+                        if child is not None:
+                            self.known.setdefault(id(child), inner)
 
     def _traceback(self, error):
         holder, trace = error, BaseException.__dict__["__traceback__"].__get__(error)
@@ -103,30 +121,42 @@ class _Blocks:
         self.owned = [set() for _ in groups]
         self.owners = [{} for _ in groups]
 
-    def claim(self, tensor, storage, address):
-        """Notes a tensor that lies in one of the blocks; whether it does."""
-        try:
-            begins = address(storage(tensor))
-        except Exception as error:
-            # Fake, sparse and functional tensors, and those of subclasses, may have no storage.
-            if error.__traceback__.tb_next is not None:
-                raise
-            return False
-        at = bisect_right(self.starts, begins) - 1
-        if at < 0 or not begins or begins >= self.blocks[at][1]:
-            return False
-        group = self.blocks[at][2]
-        self.owned[group].add(at)
-        self.owners[group][id(tensor)] = at, tensor
-        return True
+    def claimer(self, storage, address):
+        """Makes `claim(tensor)`, which notes a tensor that lies in one of the blocks, and says whether it does.
+
+        It is asked of every tensor that there is, so all that it needs are variables of this call.
+        """
+        starts, blocks, owned, owners = self.starts, self.blocks, self.owned, self.owners
+
+        def claim(tensor):
+            try:
+                begins = address(storage(tensor))
+            except Exception as error:
+                # Fake, sparse and functional tensors, and those of subclasses, may have no storage.
+                if error.__traceback__.tb_next is not None:
+                    raise
+                return False
+            at = bisect_right(starts, begins) - 1
+            if at < 0 or not begins or begins >= blocks[at][1]:
+                return False
+            group = blocks[at][2]
+            owned[group].add(at)
+            owners[group][id(tensor)] = at, tensor
+            return True
+
+        return claim
 
     def told(self, base):
         """The answer about each group, so far."""
         told = []
         for size, owned, owners in zip(self.sizes, self.owned, self.owners):
-            mine = [it for _, it in sorted(owners.values(), key=lambda it: it[0])]
+            by_block = {}
+            for at, it in owners.values():
+                by_block.setdefault(at, []).append(it)
+            mine = [by_block[it] for it in sorted(by_block)]
             spread = sorted({0, len(mine) // 2, len(mine) - 1}) if mine else ()
-            samples = [mine[it] for it in spread][:_SAMPLES]
+            # Of several tensors in one block one may be held by others alone, as the base of a view is.
+            samples = [mine[at][:_OF_A_BLOCK] for at in spread]
             answer = {"owners": _kinds_of(mine, base), "autograd": 2 * len(owned) < size, "samples": samples}
             told.append(answer)
         for it in self.owners:
@@ -134,13 +164,13 @@ class _Blocks:
         return told
 
 
-def _kinds_of(tensors, base):
-    """How many tensors there are of each shape and dtype, in a graph and not."""
+def _kinds_of(blocks, base):
+    """How many blocks there are with tensors of each shape and dtype, in a graph and not."""
     shape, dtype, leaf = (base.__dict__[name].__get__ for name in ("shape", "dtype", "is_leaf"))
     counts = {}
-    for it in tensors:
-        kind = tuple(map(int, shape(it))), str(dtype(it)).rpartition(".")[2], not leaf(it)
-        counts[kind] = counts.get(kind, 0) + 1
+    for block in blocks:
+        for kind in {(tuple(map(int, shape(it))), str(dtype(it)).rpartition(".")[2], not leaf(it)) for it in block}:
+            counts[kind] = counts.get(kind, 0) + 1
     by_count = sorted(counts.items(), key=lambda it: -it[1])
     return [
         {"shape": list(size), "dtype": kind, "grad": grad, "count": count} for (size, kind, grad), count in by_count[:8]

@@ -443,6 +443,58 @@ def a_graph():
     assert nodes > 60 and steps(group) == [("graph", "Tensor", nodes), ("local", "total", "frame", "a_graph")], group
 
 
+def gradients_and_hooks():
+    if "standin" in sys.argv:
+        return
+    layer = torch.nn.Linear(4, 4)
+    layer(torch.zeros(2, 4)).sum().backward()
+    storage = layer.weight.grad.untyped_storage()
+    MADE.append((storage.data_ptr(), storage.nbytes()))
+    here = ("local", "layer", "frame", "gradients_and_hooks")
+    expect(("grad", "Parameter"), ("attribute", "weight", "Linear"), here)
+
+    def watching():
+        seen = []
+        return lambda grad: seen.append(made())
+
+    layer.weight.register_hook(watching())
+    for _ in range(5):
+        layer(torch.zeros(2, 4)).sum().backward()
+    hook = [("item", "list", 5), ("cell", "seen", "function", "<lambda>"), ("hook", "Parameter")]
+    expect(*hook, ("attribute", "weight", "Linear"), here)
+
+
+def odd_tensors():
+    """Those without a storage, and those of classes that answer for themselves."""
+    if "standin" in sys.argv:
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Odd(torch.Tensor):
+        shape = property(lambda self: 1 / 0)
+
+        @classmethod
+        def __torch_function__(cls, *_, **__):
+            raise AssertionError("code of the job ran")
+
+    class Mode(TorchFunctionMode):
+        __torch_function__ = Odd.__torch_function__
+
+    class Dispatch(TorchDispatchMode):
+        __torch_dispatch__ = Odd.__torch_function__
+
+    with FakeTensorMode():
+        fake = torch.zeros(4)
+    kept = [fake, torch.eye(4).to_sparse(), torch.zeros(4, device="meta"), torch.nn.parameter.UninitializedParameter()]
+    odd = [made().as_subclass(Odd) for _ in range(5)]
+    with Mode(), Dispatch():
+        group = expect(("item", "list", 5), ("local", "odd", "frame", "odd_tensors"))
+    assert group["owners"] == [{"shape": [16], "dtype": "float32", "grad": False, "count": 5}], group
+    del kept
+
+
 def two_groups():
     small, large = [], []
     for _ in range(5):
@@ -511,8 +563,8 @@ def a_large_heap():
 CASES = (
     a_list_of_a_module, a_list_of_a_function, outputs_in_a_dictionary, keyed_by_identity, a_closure, a_shared_variable,
     a_forward_hook, a_module_of_a_network, an_instance, a_class, slots, exceptions, cycles, held_by_c, growing,
-    a_metric, a_generator, a_library, a_thread, containers, none_of_its_code_runs, callables, a_graph, two_groups,
-    nothing_is_kept, time_is_limited,
+    a_metric, a_generator, a_library, a_thread, containers, none_of_its_code_runs, callables, a_graph, gradients_and_hooks,
+    odd_tensors, two_groups, nothing_is_kept, time_is_limited,
 )  # fmt: skip
 
 for case in CASES:

@@ -245,8 +245,8 @@ _shelf = []
 
 
 def keep(x):
-    y = x.relu()
-    _shelf.append(y)
+    y = x.relu()  # made: library_file
+    _shelf.append(y)  # kept: library_file
     return y
 """
 
@@ -261,7 +261,7 @@ def library_file(steps):
     import shelf
 
     for x in batches(steps):
-        y = shelf.keep(x)  # made: library_file
+        y = shelf.keep(x)
         update(model(y).sum())
     shelf._shelf.clear()
 
@@ -376,19 +376,21 @@ def evaluating(steps):
     model.seen = []
 
 
-def marked(mark, name):
-    with open(__file__) as file:
-        return next((at for at, it in enumerate(file, 1) if "# %s: %s" % (mark, name) in it), None)
+def marked(mark, name, text):
+    return next((at for at, it in enumerate(text.split("\n"), 1) if "# %s: %s" % (mark, name) in it), None)
 
 
+with open(__file__) as file:
+    own = file.read()
 # Optimizer state and workspaces are not what is looked for.
 plain(3)
-right = {
-    name: {"made": marked("made", name), "kept": marked("kept", name), "holders": holders}
-    for name, (_, holders) in LEAKS.items()
-}
+right = {}
+for name, (_, holders) in LEAKS.items():
+    file, text = ("shelf.py", LIBRARY) if name == "library_file" else (os.path.basename(__file__), own)
+    made, kept = marked("made", name, text), marked("kept", name, text)
+    right[name] = {"file": file, "made": made, "kept": kept, "holders": holders}
 print(json.dumps({"leaks": right, "healthy": list(HEALTHY)}), flush=True)
-for line in sys.stdin:
+for line in iter(sys.stdin.readline, "go on\n"):
     name, steps = line.split()
     loop = HEALTHY.get(name) or LEAKS[name][0]
     loop(int(steps))

@@ -153,6 +153,37 @@ def train(model):
     ITEM,
     step("local", "kept", "frame", function="train"),
 )
+case(
+    """
+def train(model):
+    callbacks = []
+    out = model()  # made
+    callbacks.append(partial(print, out))  # here
+""",
+    step("item", kind="tuple", items=1),
+    step("attribute", "args", "partial"),
+    ITEM,
+    step("local", "callbacks", "frame", function="train"),
+)
+case(
+    """
+def train(model):
+    for x in model:
+        y = x.loss()  # made
+def other():
+    x = 1
+""",
+    step("local", "x", "frame", function="train", file="job.py", line=4),
+)
+case(
+    """
+def train(model):
+    trainer = Trainer()
+    trainer.fit(model)  # made
+""",
+    step("attribute", "last", "Trainer"),
+    step("local", "trainer", "frame", function="train", file="job.py", line=4),
+)
 case("\ndef train(model):\n    out = model()  # made\n", ITEM)
 case(
     """
@@ -194,7 +225,8 @@ assert kept_at(kept, stack) == {"file": "job.py", "line": 3, "text": "kept.appen
 assert kept_at(kept, stack[:1])["line"] == 3, "where the holder is"
 assert kept_at(kept, [dict(it, function="gone") for it in stack])["line"] == 3
 assert kept_at(kept, [{"file": "nowhere.py", "line": 1, "function": "f"}])["line"] == 3
-assert kept_at([], stack) is None and kept_at([step("global", "no name")], stack) is None
+assert kept_at([], stack) is None
+assert kept_at([step("global", "no name")], stack) is None
 assert kept_at([step("attribute", "0", "Net")], stack) is None
 
 # Lines, and files that are none.

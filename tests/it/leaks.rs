@@ -1,0 +1,91 @@
+//! Leaks of many kinds in real PyTorch, one after the other in one job: of each the right line and the right holder is
+//! told, and of healthy loops nothing.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+};
+
+use gpuwatch_probe::wire::{Holder, Line, Site, Sites};
+use serde_json::Value;
+
+use crate::shim::{Job, backlog, script};
+
+/// Steps of each loop: what the probe needs to see what stays over eight of them.
+const STEPS: u64 = 24;
+
+/// A job that runs one loop after the other, and whoever asks its probe.
+struct Asked {
+    job: Job,
+    probe: BufReader<UnixStream>,
+}
+
+impl Asked {
+    /// What the probe answers while the job runs this loop.
+    fn about(&mut self, name: &str) -> Sites {
+        // What is refused after it says that it was heard.
+        self.probe.get_mut().write_all(b"sites steps=8\nsites steps=none\n").unwrap();
+        self.next(name, |it| matches!(it, Line::Refused(_)).then_some(()));
+        self.job.tell(&format!("{name} {STEPS}"));
+        assert_eq!(self.job.next()["done"], name);
+        self.next(name, |it| if let Line::Sites(it) = it { Some(it) } else { None })
+    }
+
+    /// The next line of a kind.
+    fn next<T>(&mut self, name: &str, wanted: impl Fn(Line) -> Option<T>) -> T {
+        loop {
+            let mut text = String::new();
+            assert!(self.probe.read_line(&mut text).unwrap() > 0, "{name}: the job is gone");
+            if let Some(found) = wanted(serde_json::from_str(&text).unwrap()) {
+                return found;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops() {
+    let mut job = Job::start(&[&script("leaks.py")]);
+    let right = job.next();
+    let mut probe = job.connect();
+    backlog(&mut probe);
+    let mut asked = Asked { job, probe };
+    let leaks = right["leaks"].as_object().unwrap();
+    assert!(leaks.len() >= 20);
+    for (name, right) in leaks {
+        let told = asked.about(name);
+        println!("{name}: holders took {:?} µs", told.holders_us);
+        assert!(told.trouble.is_none() && told.steps == 8, "{name}: {told:#?}");
+        let found = told.sites.iter().find(|it| is_at(&it.file, it.line, right, "made"));
+        let site = found.unwrap_or_else(|| panic!("{name}: {right}\n{told:#?}"));
+        assert_eq!(
+            Value::from(site.holders.iter().map(word).collect::<Vec<_>>()),
+            right["holders"],
+            "{name}: {site:#?}"
+        );
+        // Whatever else grows there grows because of the same line.
+        for it in &told.sites {
+            assert!(is_kept(it, right), "{name}: {right}\n{it:#?}");
+        }
+    }
+    for name in right["healthy"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()) {
+        let told = asked.about(name);
+        assert!(told.sites.is_empty() && told.trouble.is_none() && told.steps == 8, "{name}: {told:#?}");
+    }
+    asked.job.finish();
+}
+
+/// Whether it is the line that the script has marked so.
+fn is_at(file: &str, line: u64, right: &Value, mark: &str) -> bool {
+    file.rsplit('/').next() == right["file"].as_str() && Some(line) == right[mark].as_u64()
+}
+
+fn is_kept(site: &Site, right: &Value) -> bool {
+    let kept = site.kept.as_ref();
+    kept.map_or_else(|| right["kept"].is_null(), |it| is_at(&it.file, it.line, right, "kept"))
+}
+
+/// `item`, `local losses`: how it is held, and under which name; keys have none where every tensor has its own.
+fn word(it: &Holder) -> String {
+    it.name.as_ref().map_or_else(|| it.by.clone(), |name| format!("{} {name}", it.by))
+}
