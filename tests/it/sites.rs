@@ -11,7 +11,7 @@ use gpuwatch::{
 };
 use serde_json::Value;
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
     path::Path,
@@ -262,5 +262,55 @@ fn an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded() {
     // The last one's output is live as well, until its variable goes.
     assert!(of_net.bytes >= 10 * 512 * 8 * 4, "{of_net:#?}");
     assert!(sites.older_blocks.is_some_and(|it| it > 0));
+    job.finish();
+}
+
+/// How long a job of 20,000 live blocks and a million Python objects may be held: at a look, and once for the holders.
+const LOOK_US: u64 = 50_000;
+const HOLDERS_US: u64 = 500_000;
+
+/// What a loaded machine may measure in the short form; in full, on one that does nothing else:
+///
+/// ```text
+/// GPUWATCH_BENCHMARK=full cargo test --release --test it sites::what_it_costs -- --nocapture
+/// ```
+const LOOSE: u64 = 4;
+
+#[test]
+fn what_it_costs_a_large_job_is_bounded_and_over_afterwards() {
+    let mut job = Job::start(&[&script("budget.py"), "20000", "1000000"]);
+    assert!(job.next()["ready"].as_u64().unwrap() > 1_000_000);
+    let mut viewer = job.connect();
+    crate::shim::backlog(&mut viewer);
+    let before = train(&mut job, 400);
+    ask(&mut viewer, "steps=8");
+    let during = train(&mut job, 12);
+    let sites = told(&mut viewer);
+    let after = train(&mut job, 400);
+    let times = if env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full") { 1 } else { LOOSE };
+    println!(
+        "a look {} us at most, {} us all of them, holders {} us, stacks {} B; a step {} us before, {} us after; \
+         resident {} MiB before, {} after",
+        sites.longest_us.unwrap(),
+        sites.held_us.unwrap(),
+        sites.holders_us.unwrap(),
+        sites.history_bytes.unwrap(),
+        before["median_us"],
+        after["median_us"],
+        before["rss"].as_u64().unwrap() >> 20,
+        after["rss"].as_u64().unwrap() >> 20,
+    );
+    assert_eq!(sites.sites.len(), 1, "{sites:#?}");
+    assert!(sites.older_blocks.is_some_and(|it| it >= 20_000));
+    assert!(sites.longest_us.is_some_and(|it| it < times * LOOK_US), "{sites:#?}");
+    assert!(sites.holders_us.is_some_and(|it| it < times * HOLDERS_US), "{sites:#?}");
+    // What is told of the cost is what a step of the job felt.
+    let felt = during["longest_us"].as_f64().unwrap();
+    let told = (sites.longest_us.unwrap() + sites.holders_us.unwrap()) as f64;
+    assert!(felt < told * 1.3 + 30_000.0, "felt {felt} us, told {told} us");
+    let (bare, again) = (before["median_us"].as_f64().unwrap(), after["median_us"].as_f64().unwrap());
+    assert!(again < bare * 1.5, "a step takes {again} us afterwards, {bare} us before");
+    assert!(after["rss"].as_u64().unwrap() < before["rss"].as_u64().unwrap() + (48 << 20), "{before} {after}");
+    assert_eq!(after["enabled"], false);
     job.finish();
 }

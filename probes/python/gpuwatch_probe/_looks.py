@@ -5,7 +5,7 @@ job's whole heap, and free what the job's own course would have freed later.
 """
 
 import gc
-import time
+from collections import Counter
 
 # Growth that lasts: of all that a group rose between two looks, so much is left at the end.
 _KEPT = 0.6
@@ -34,11 +34,19 @@ def segments(torch, is_ours=False):
     """What the allocator holds, without the history of what it did; `None` where the job's own would come along."""
     snapshot = torch._C._cuda_memorySnapshot
     takes = torch.cuda.memory_snapshot.__code__.co_varnames
-    if "include_traces" in takes:
-        return snapshot((0, 0, False))["segments"]
-    if not is_ours and is_recorded(torch):
+    what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
+    if "include_traces" not in takes and not is_ours and is_recorded(torch):
         return None
-    return (snapshot(None) if "mempool_id" in takes else snapshot())["segments"]
+    # For stacks, PyTorch asks its compiler for more, and imports it for that, which takes seconds.
+    space = torch.__dict__
+    if "_inductor" in space:
+        return snapshot(*what)["segments"]
+    space["_inductor"] = None
+    try:
+        return snapshot(*what)["segments"]
+    finally:
+        if space["_inductor"] is None:
+            del space["_inductor"]
 
 
 def is_recorded(torch):
@@ -49,28 +57,26 @@ def is_recorded(torch):
 class Look:
     """The live blocks of one instant: how many of which size come from which stack."""
 
-    def __init__(self, segments):
-        begun = time.perf_counter()
-        # Frames are shared within a look, so that their addresses tell stacks apart faster than their texts.
-        self.groups, self.sizes, self.history = {}, {}, 0
+    def __init__(self, segments, is_first=False):
+        # Of (device, stack): counts by size.
+        self.groups, self.history = {}, 0
+        # Those without a stack, in a first look; no two devices share one.
+        self.addresses = set()
         names, places = {}, {}
         for segment in segments:
             device = segment["device"]
-            sizes = self.sizes.setdefault(device, {})
-            for block in segment["blocks"]:
-                if block["state"] == "inactive":
-                    continue
+            live = [it for it in segment["blocks"] if it["state"] != "inactive"]
+            # Nearly all are older than the history, and are counted without a step of the interpreter for each.
+            bare = [it for it in live if not it["frames"]]
+            if bare:
+                if is_first:
+                    self.addresses.update([it["address"] for it in bare])
+                self.groups.setdefault((device, NOWHERE), Counter()).update([it["size"] for it in bare])
+            for block in [it for it in live if it["frames"]]:
                 size, frames = block["size"], block["frames"]
-                sizes[size] = sizes.get(size, 0) + 1
-                key = (device, *map(id, frames))
-                group = places.get(key)
-                if group is None:
-                    named = (device, _stack(frames, names))
-                    group = places[key] = self.groups.setdefault(named, {})
+                group = self.groups.setdefault(_group(frames, device, places, names), {})
                 group[size] = group.get(size, 0) + 1
-                if frames:
-                    self.history += 64 + 24 * len(frames)
-        self.us = int(1e6 * (time.perf_counter() - begun))
+                self.history += 64 + 24 * len(frames)
 
 
 def _stack(frames, names):
@@ -83,24 +89,35 @@ def _stack(frames, names):
     return tuple(stack)
 
 
-def blocks_of(segments, wanted):
-    """The blocks of these groups as (address, size), and the stream and pool of the first of each."""
-    found, places, names = {it: [] for it in wanted}, {}, {}
-    where = {}
+def blocks_of(segments, wanted, before=frozenset()):
+    """The blocks of these groups as (address, size), and the stream and pool of the first of each.
+
+    Of those without a stack, only what was not there `before`: the addresses of a first look.
+    """
+    found, where = {it: [] for it in wanted}, {}
+    places, names = {}, {}
     for segment in segments:
         device = segment["device"]
-        for block in segment["blocks"]:
-            if block["state"] == "inactive":
-                continue
-            frames = block["frames"]
-            key = (device, *map(id, frames))
-            if key not in places:
-                places[key] = (device, _stack(frames, names))
-            group = places[key]
+        live = [it for it in segment["blocks"] if it["state"] != "inactive"]
+        pairs = [(_group(it["frames"], device, places, names), it) for it in live if it["frames"]]
+        if (device, NOWHERE) in found:
+            bare = [it for it in live if not it["frames"] and it["address"] not in before]
+            pairs += [((device, NOWHERE), it) for it in bare]
+        for group, block in pairs:
             if group in found:
                 found[group].append((block["address"], block["size"]))
                 where.setdefault(group, (segment["stream"], tuple(segment.get("segment_pool_id", (0, 0)))))
     return found, where
+
+
+def _group(frames, device, places, names):
+    """The group of a stack. Frames are shared within a snapshot, so that their addresses tell stacks apart faster
+    than their texts."""
+    key = (device, *map(id, frames))
+    group = places.get(key)
+    if group is None:
+        group = places[key] = (device, _stack(frames, names))
+    return group
 
 
 def grown(looks):

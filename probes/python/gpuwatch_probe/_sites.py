@@ -159,7 +159,7 @@ class Sites:
     def _look(self, word, step):
         begun = time.perf_counter()
         held = segments(self._torch, is_ours=True)
-        self._looks.append(Look(held))
+        self._looks.append(Look(held, is_first=not self._looks))
         self._steps.append(self._passed)
         del self._plan[0]
         if self._plan:
@@ -170,15 +170,14 @@ class Sites:
             return
         self._history.end()
         found = grown(self._looks)
-        blocks, where = blocks_of(held, found) if found else ({}, {})
-        first = self._looks[0]
+        blocks, where = blocks_of(held, found, self._looks[0].addresses) if found else ({}, {})
         self._held.append(_us(begun))
-        self._tell(word, step, found, blocks, where, first)
+        self._tell(word, step, found, blocks, where)
 
-    def _tell(self, word, step, found, blocks, where, first):
+    def _tell(self, word, step, found, blocks, where):
         last, looks = self._looks[-1], self._looks
         groups = list(found)[:_SITES]
-        samples = [_samples(blocks[it], first) for it in groups]
+        samples = [_samples(blocks[it]) for it in groups]
         held = find(self._torch, samples) if groups else {"groups": [], "us": 0}
         sites = []
         for group, of in zip(groups, held["groups"]):
@@ -311,7 +310,7 @@ class History:
             torch.cuda.memory._record_memory_history(enabled=None)
 
 
-def _samples(blocks, first):
+def _samples(blocks):
     """Some of a group's blocks, spread over all of them."""
     stride = max(1, len(blocks) // _SAMPLES)
     return blocks[::stride][:_SAMPLES]
