@@ -130,6 +130,13 @@ fn recorded(home: &Home) -> (usize, Vec<String>) {
     (errors, words)
 }
 
+fn said_bye(home: &Home) -> bool {
+    read(&recording(home).unwrap()).0.iter().any(|it| match it {
+        Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => matches!(**line, Line::Bye(_)),
+        _ => false,
+    })
+}
+
 fn account(finding: &Value) -> String {
     finding["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
@@ -191,6 +198,7 @@ fn a_thousand_errors_cost_little_and_are_kept_in_little() {
     let (errors, words) = recorded(&it.home);
     assert_eq!((errors, words.len()), (1001, 1001), "each is recorded");
     assert!(words.iter().all(|words| it.error["words"] == **words));
+    assert!(said_bye(&it.home), "errors without end leave room for what comes after them");
 }
 
 /// PyTorch words its message after it told us of the error; wherever that is, the job gets the same one.

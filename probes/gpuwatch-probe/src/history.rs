@@ -53,6 +53,8 @@ pub(crate) struct History {
     notes: VecDeque<(u64, Note)>,
     notes_bytes: usize,
     notes_budget: usize,
+    /// What failures take of that.
+    failures_bytes: usize,
 }
 
 impl History {
@@ -65,6 +67,7 @@ impl History {
             notes: VecDeque::new(),
             notes_bytes: 0,
             notes_budget: budget / 20 * 3,
+            failures_bytes: 0,
         }
     }
 
@@ -101,7 +104,9 @@ impl History {
             }
         };
         *at_us = self.advance(*at_us);
-        self.notes_bytes += note.bytes();
+        let bytes = note.bytes();
+        self.notes_bytes += bytes;
+        self.failures_bytes += if note.is_failure() { bytes } else { 0 };
         self.notes.push_back((self.seq, note));
         while self.notes.len() > NOTES_MAX || (self.notes_bytes > self.notes_budget && self.notes.len() > 1) {
             self.forget_a_note();
@@ -114,17 +119,23 @@ impl History {
         self.at_us
     }
 
-    /// Failures outlive marks: a run has few of them, and they are what it is looked at for. So are sites, but of
-    /// those the latest tell the same as the first.
+    /// Failures outlive marks: most runs have few of them, and they are what it is looked at for. So are sites, but of
+    /// those the latest tell the same as the first. A job that retries for ever has failures without end, which leave
+    /// an eighth of the room to others; and the newest note, which nobody has seen yet, always stays.
     fn forget_a_note(&mut self) {
-        let kept = |it: &Note| {
-            matches!(it, Note::Line(Line::Oom(_) | Line::OomMessage(_) | Line::Sites(_)) | Note::Sites { .. })
+        let oldest = |goes: &dyn Fn(&Note) -> bool| {
+            let seen = self.notes.len().saturating_sub(1);
+            self.notes.iter().take(seen).position(|(_, it)| goes(it))
         };
-        let is_sites = |it: &Note| matches!(it, Note::Line(Line::Sites(_)) | Note::Sites { .. });
-        let oldest = self.notes.iter().position(|(_, it)| !kept(it));
-        let oldest = oldest.or_else(|| self.notes.iter().position(|(_, it)| is_sites(it))).unwrap_or(0);
-        if let Some((_, note)) = self.notes.remove(oldest) {
-            self.notes_bytes -= note.bytes();
+        let failure = if self.failures_bytes > self.notes_budget / 8 * 7 { oldest(&Note::is_failure) } else { None };
+        let place = failure
+            .or_else(|| oldest(&|it| !it.is_failure() && !it.is_sites()))
+            .or_else(|| oldest(&Note::is_sites))
+            .unwrap_or(0);
+        if let Some((_, note)) = self.notes.remove(place) {
+            let bytes = note.bytes();
+            self.notes_bytes -= bytes;
+            self.failures_bytes -= if note.is_failure() { bytes } else { 0 };
         }
     }
 
@@ -146,6 +157,14 @@ impl From<Line> for Note {
 }
 
 impl Note {
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Line(Line::Oom(_) | Line::OomMessage(_)))
+    }
+
+    fn is_sites(&self) -> bool {
+        matches!(self, Self::Line(Line::Sites(_)) | Self::Sites { .. })
+    }
+
     /// What it takes of the history, in bytes.
     fn bytes(&self) -> usize {
         NOTE_BYTES

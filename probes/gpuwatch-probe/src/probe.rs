@@ -211,7 +211,8 @@ impl Probe {
 
     /// Says how the framework words the latest failure on a device, where it finds its words only after that was told.
     pub fn oom_message(&self, device: u32, message: &str) -> Result<(), Refusal> {
-        let message = message.chars().take(MESSAGE_CHARS_MAX).collect();
+        let mut message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
+        message.shrink_to_fit();
         self.note(Line::OomMessage(wire::OomMessage { seq: None, at_us: sys::monotonic_us(), device, message }))
     }
 

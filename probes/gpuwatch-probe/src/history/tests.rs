@@ -149,3 +149,22 @@ fn failures_outlive_marks() {
         assert!(said.iter().any(|it| it.contains(kind)), "{kind}");
     }
 }
+
+/// A job may catch its errors and try again for ever.
+#[test]
+fn failures_without_end_leave_room_for_what_comes_after_them() {
+    let mut history = History::new(1 << 20);
+    let mut cursor = Cursor::new(0, &history);
+    for name in 0..3 {
+        for at_us in 0..5000 {
+            history.note(Line::Oom(Oom { at_us, ..Oom::default() }));
+            history.note(Line::OomMessage(OomMessage { message: "y".repeat(900), ..OomMessage::default() }));
+        }
+        history.note(Line::Mark(Mark { name: format!("mark {name}"), ..Mark::default() }));
+        let said = said(&mut cursor, &history);
+        assert!(said.last().is_some_and(|it| it.contains(&format!("mark {name}"))), "{:?}", said.last());
+    }
+    let said = said(&mut Cursor::new(0, &history), &history);
+    assert_eq!(said.iter().filter(|it| it.contains("\"mark\"")).count(), 3, "a late viewer hears of them too");
+    assert!(said.iter().filter(|it| it.contains("\"oom\"")).count() > 20);
+}
