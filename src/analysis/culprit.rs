@@ -108,25 +108,40 @@ fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
             None => groups.push(Group { first: it, others: Vec::new(), graph: Vec::new() }),
         }
     }
-    let mut apart = Vec::new();
+    let mut apart: Option<Group> = None;
     for it in graphs {
-        match groups.iter_mut().find(|group| is_graph_of(it, group.first)) {
-            Some(group) => group.graph.push(it),
+        match (groups.iter_mut().find(|group| is_graph_of(it, group.first)), &mut apart) {
+            (Some(group), _) => group.graph.push(it),
             // Without a stack there is no line to name.
-            None if it.file.is_empty() => {}
-            None => apart.push(Group { first: it, others: Vec::new(), graph: Vec::new() }),
+            (None, _) if it.file.is_empty() => {}
+            // Nobody knows whose graph it is, and more than one grows rarely.
+            (None, Some(group)) => group.others.push(it),
+            (None, None) => apart = Some(Group { first: it, others: Vec::new(), graph: Vec::new() }),
         }
     }
     groups.retain(|it| !it.first.file.is_empty());
     groups.into_iter().chain(apart).map(|it| culprit(&it, steps)).collect()
 }
 
+/// Whether autograd alone holds what grows, as far as one knows. The latest of such blocks often have an owner all the
+/// same, which the next step takes another for: that one does not hold the others.
 fn is_ownerless(site: &Site) -> bool {
-    site.owners.is_empty() && site.holders.is_empty() && (site.autograd || site.file.is_empty())
+    let owned = site.owners.iter().fold(0_u64, |sum, it| sum.saturating_add(it.count));
+    let few = site.autograd && owned.saturating_mul(2) < site.blocks;
+    let none = site.owners.is_empty() && site.holders.is_empty() && (site.autograd || site.file.is_empty());
+    none || (few && !is_held_by_graph(site))
+}
+
+/// Whether the tensor was found whose graph holds them.
+fn is_held_by_graph(site: &Site) -> bool {
+    site.holders.first().is_some_and(|it| it.by == "graph")
 }
 
 /// Whether blocks without an owner come with each held block that has a graph: as many, or some times as many.
 fn is_graph_of(site: &Site, held: &Site) -> bool {
+    if is_held_by_graph(held) {
+        return true;
+    }
     if site.blocks == 0 || held.blocks == 0 || !held.owners.iter().any(|it| it.grad) {
         return false;
     }
@@ -136,9 +151,8 @@ fn is_graph_of(site: &Site, held: &Site) -> bool {
 
 /// Whether one line keeps the blocks of both, or one tensor by its graph.
 fn is_kept_alike(one: &Site, other: &Site) -> bool {
-    let by_graph = |it: &Site| it.owners.is_empty() && it.holders.first().is_some_and(|it| it.by == "graph");
     let same_line = one.kept.is_some() && kept(one) == kept(other);
-    same_line || (by_graph(one) && one.kept == other.kept && one.holders == other.holders)
+    same_line || (is_held_by_graph(one) && one.kept == other.kept && one.holders == other.holders)
 }
 
 /// Where the line is that keeps its blocks.
@@ -148,6 +162,8 @@ fn kept(site: &Site) -> Option<(&str, u64)> {
 
 fn culprit(group: &Group, steps: u64) -> Culprit {
     let site = group.first;
+    // The path of the one block that has an owner is not that of the others.
+    let is_found = !is_ownerless(site);
     let (bytes, blocks) = group.own();
     let graph = group.graph();
     let (more_bytes, more_blocks) = graph.unwrap_or_default();
@@ -170,11 +186,11 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
             function: short(&site.function),
             text: text.map(|it| it.text.clone()).unwrap_or_default(),
         },
-        kept: site.kept.as_ref().map(spot_of),
+        kept: site.kept.as_ref().filter(|_| is_found).map(spot_of),
         bytes_per_step: per_step(bytes.saturating_add(more_bytes)),
         blocks_per_step: per_step(blocks.saturating_add(more_blocks)),
         graph: graph.map(|(bytes, blocks)| (per_step(bytes), per_step(blocks))),
-        holders: held::path(&site.holders),
+        holders: if is_found { held::path(&site.holders) } else { Vec::new() },
         source,
         frames: site.frames.iter().map(frame).collect(),
         ..Culprit::default()

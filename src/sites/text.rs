@@ -1,7 +1,7 @@
 //! The answer in words.
 
 use crate::{
-    analysis::culprit::{self, Account, Culprit},
+    analysis::culprit::{self, Account, Culprit, Spot},
     event::wire::Sites,
     text::Foreign,
 };
@@ -36,7 +36,14 @@ fn write(out: &mut String, it: &Culprit) {
     let _ = writeln!(out, "{}\n  {}", it.sentence, it.advice);
     let leading = it.leading();
     for line in &it.source {
-        let mark = if line.line == leading.line && line.file == leading.file { '>' } else { ' ' };
+        let is = |it: &Spot| it.line == line.line && it.file == line.file;
+        let mark = if is(leading) {
+            '>'
+        } else if is(&it.allocated) {
+            '-'
+        } else {
+            ' '
+        };
         let text = Foreign::new(line.text.raw()).to_string();
         let _ = writeln!(out, "{}", format!("  {mark} {:>4}  {text}", line.line).trim_end());
     }

@@ -3,9 +3,13 @@
 use super::{
     Culprit, Group,
     held::{is_element, quoted, word},
+    is_ownerless,
 };
 use crate::event::wire::Holder;
 use std::cmp::Reverse;
+
+/// What to do about a graph that outlives its step.
+const GRAPH: &str = "drop retain_graph and create_graph, and detach() whatever outlives the step";
 
 /// What to do, by the first rule that holds.
 pub(super) fn advice(it: &Culprit, group: &Group) -> String {
@@ -13,10 +17,13 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     let holders = &site.holders;
     let held = |by: &str| holders.iter().any(|it| it.by == by);
     let grad = site.owners.iter().any(|it| it.grad);
-    let is_alone = holders.is_empty() && site.owners.is_empty();
+    let is_alone = (holders.is_empty() && site.owners.is_empty()) || is_ownerless(site);
     let says = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
     if group.own().1 == 0 {
         return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();
+    }
+    if is_alone {
+        return GRAPH.to_owned();
     }
     if held("cycle") {
         return "break the cycle, or make one of its links a weakref, so that it is freed without the collector"
@@ -37,8 +44,8 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
         return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
             .to_owned();
     }
-    if says("retain_graph") || says("create_graph") || is_alone || held("graph") {
-        return "drop retain_graph and create_graph, and detach() whatever outlives the step".to_owned();
+    if says("retain_graph") || says("create_graph") || held("graph") {
+        return GRAPH.to_owned();
     }
     let keeps = grad.then(|| detached(it, group));
     let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));

@@ -20,6 +20,13 @@ pub(super) fn path(holders: &[Holder]) -> Vec<String> {
             None => role(first, true),
         });
         left = if owner.is_some() { rest.get(1..).unwrap_or_default() } else { rest };
+        // A function has the variables of its closure in a tuple, which is no container of the program's.
+        if first.by == "cell"
+            && first.name.is_none()
+            && left.first().is_some_and(|it| it.kind.as_deref() == Some("tuple"))
+        {
+            left = left.get(1..).unwrap_or_default();
+        }
         if out.len() == STEPS && !left.is_empty() {
             out.push(format!("{} more", left.len()));
             break;
@@ -77,6 +84,7 @@ fn role(it: &Holder, named: bool) -> String {
         "other" => format!("something inside{}", of(kind)),
         "global" => format!("global{name}{}", of(file)),
         "local" => format!("local{name}{}", of(function.or(file))),
+        "cell" if it.name.is_none() && function.is_none() => "a closure".to_owned(),
         "cell" => format!("closure variable{name}{}", of(function)),
         "default" => format!("default argument{name}{}", of(function)),
         "graph" => {

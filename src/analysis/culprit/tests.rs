@@ -189,6 +189,32 @@ fn what_one_line_keeps_is_told_once() {
     assert_eq!(it.sentence, whole);
 }
 
+/// The latest of the blocks that a graph holds belong to variables of the step, which do not hold the others.
+#[test]
+fn what_a_graph_holds_is_not_laid_to_the_last_step() {
+    let last = |line, name| Site {
+        line,
+        autograd: true,
+        owners: vec![Owner { count: 1, ..owner(&[64], true) }],
+        holders: vec![within("local", Some(name), "main")],
+        kept: Some(kept(line, "x = batch  # of this step")),
+        ..site()
+    };
+    let found = account(
+        &looked(vec![last(12, "x"), last(13, "y"), Site { autograd: true, line: 14, owners: Vec::new(), ..site() }]),
+        0,
+    );
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        it.sentence,
+        "train.py:12 in main() allocates 6 blocks a step (24.00 MiB) that stay, together with train.py:13, train.py:14, \
+         held by autograd's graph alone"
+    );
+    assert!(it.advice.ends_with("detach() whatever outlives the step"), "{}", it.advice);
+    let all = Site { owners: vec![Owner { count: 12, ..owner(&[64], true) }], ..last(12, "x") };
+    assert!(told(all).0.starts_with("train.py:12 `x = batch` keeps 2 blocks a step"));
+}
+
 #[test]
 fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
     let older = Sites { older_blocks: Some(96), older_bytes: Some(192 * MIB), ..looked(Vec::new()) };

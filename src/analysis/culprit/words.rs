@@ -3,6 +3,7 @@
 use super::{
     Culprit, Group, Spot,
     held::{self, quoted, thousands},
+    is_ownerless,
 };
 use crate::{
     event::wire::{Site, Sites},
@@ -44,9 +45,9 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     match (path.is_empty(), &it.kept, group.first.owners.is_empty(), group.first.autograd) {
         (false, Some(_), _, _) => out + apart + " through " + &path,
         (false, None, _, _) => out + ", held by " + &path,
+        (true, _, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
         (true, _, false, _) => out + ", held by something that was not found",
-        (true, _, true, true) => out + ", held by autograd's graph alone",
-        (true, _, true, false) => out + ", with no Python object that owns them",
+        (true, _, true, _) => out + ", with no Python object that owns them",
     }
 }
 
@@ -71,7 +72,8 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
 
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
 fn lead(it: &Spot) -> String {
-    let text = it.text.raw().trim();
+    // What a comment says is not what is kept.
+    let text = it.text.raw().split("  #").next().unwrap_or_default().trim();
     if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
 

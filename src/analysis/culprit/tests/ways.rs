@@ -5,8 +5,14 @@ use super::*;
 type Case = (Vec<Holder>, &'static str, &'static str);
 
 fn containers() -> Vec<Case> {
+    let tuple = Holder { items: Some(1), ..holder("item", None, Some("tuple")) };
     let attribute = [list(7), holder("attribute", Some("kept"), Some("Trainer")), within("local", Some("it"), "fit")];
     vec![
+        (
+            vec![list(5), holder("cell", None, Some("cell")), tuple],
+            "list (5 items), held by a closure, held by something that was not found",
+            "bound or clear what holds them",
+        ),
         (
             vec![list(1204), global("outputs")],
             "list `outputs` (1,204 items), global of train.py",
