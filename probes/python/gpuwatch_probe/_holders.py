@@ -60,7 +60,6 @@ def find(torch, groups, limit_s=0.45):
             search.clear()
         if collects:
             gc.enable()
-    answer["hidden"] = gc.get_freeze_count() > _FROZEN_AT_START
     answer["us"] = int((time.perf_counter() - begun) * 1e6)
     return answer
 
@@ -78,6 +77,7 @@ class _Search:
     def __init__(self, tensors, until):
         self.until = until
         self.cut = False
+        self.hidden = gc.get_freeze_count() > _FROZEN_AT_START
         self.tensors = tensors
         # Everything met, held while identities are compared. Of what refers to objects of the job, this dictionary,
         # those two of `tensors` and `globals` are ours, and are passed over.
@@ -118,7 +118,7 @@ class _Search:
         for group, samples in zip(groups, self.samples):
             alone = sum(not any(map(self._is_held, block)) for block in samples)
             # Tensors that Python knows, and that only C++ has any more, are as good as none.
-            group["autograd"] = group["autograd"] or 2 * alone > len(samples)
+            group["autograd"] = group["autograd"] or (2 * alone > len(samples) and not self.hidden)
             if not group["autograd"]:
                 group["holders"] = elected([path(self, it) for block in samples for it in block])
                 continue
@@ -126,7 +126,7 @@ class _Search:
             group.update(owners=[], holders=[])
             if self.graph and self._is_rooted(self.graph[0]):
                 group["holders"] = [self.graph[1]] + path(self, self.graph[0])[0]
-        return {"groups": groups, "objects": self.tensors.objects, "cut": self.cut}
+        return {"groups": groups, "objects": self.tensors.objects, "cut": self.cut, "hidden": self.hidden}
 
     def _is_held(self, tensor):
         """Whether something in Python refers to it, as far as anybody has looked."""

@@ -88,7 +88,7 @@ class Tensors:
             if inner is not None and is_a(inner, dict) and dict.__len__(inner):
                 self.known[id(inner)] = mapping
                 if name == "_modules":
-                    for child in dict.values(inner):
+                    for child in list(dict.values(inner)):
                         if child is not None:
                             self.known.setdefault(id(child), inner)
 
