@@ -11,7 +11,7 @@ None of the job's code runs here, objects are told apart by identity alone, and 
 import gc
 import sys
 import time
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from types import FrameType, ModuleType
 
 from ._edges import is_a, key_of, module_dict, of_global, of_local, step
@@ -104,13 +104,20 @@ class _Search:
         self.targets = [it for row in rows for block in row for it in block]
         self.targets += self.graph[:1] if self.graph else ()
         self.globals = {id(module_dict(it)): it for it in list(sys.modules.values()) if is_a(it, ModuleType)}
-        self.ours = {id(it) for it in (self.nodes, self.globals, tensors.known, tensors.places)}
+        # What modules have as variables, each with the first module that has it; made once, for it takes as long as
+        # one look through all of them.
+        self.variables = {}
+        for module in reversed(list(self.globals.values())):
+            mapping = module_dict(module)
+            self.variables.update(zip(map(id, dict.values(mapping)), repeat(mapping)))
+        self.ours = {id(it) for it in (self.nodes, self.globals, self.variables, tensors.known, tensors.places)}
 
     def clear(self):
         """Lets go of everything."""
         self.tensors.clear()
         self.nodes.clear()
         self.globals.clear()
+        self.variables.clear()
 
     def told(self):
         """The answer."""
@@ -204,13 +211,11 @@ class _Search:
             for at in ids.intersection(map(id, dict.values(mapping))):
                 ids.update(self._link(at, mapping))
         self._name_locals(ids)
-        for module in list(self.globals.values()):
-            mapping = module_dict(module)
-            if ids.isdisjoint(map(id, dict.values(mapping))):
-                continue
-            for key, it in list(dict.items(mapping)):
-                if id(it) in ids:
-                    self.ends.setdefault(id(it), of_global(mapping, key))
+        for at in ids.intersection(self.variables):
+            mapping = self.variables[at]
+            found, key = key_of(mapping, {at})
+            if found:
+                self.ends.setdefault(at, of_global(mapping, key))
 
     def _name_locals(self, ids):
         frames = running()
