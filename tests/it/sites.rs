@@ -6,7 +6,10 @@ use crate::{
     torch::{self, Gpu},
 };
 use gpuwatch::{
-    event::{Event, Fact, Line, wire::Sites},
+    event::{
+        Event, Fact, Line,
+        wire::{Site, Sites},
+    },
     recording::Entry,
 };
 use serde_json::Value;
@@ -19,7 +22,11 @@ use std::{
 
 /// The line of the script that has this text in it.
 fn line_of(text: &str) -> u64 {
-    let source = fs::read_to_string(script("asked.py")).unwrap();
+    line_in("asked.py", text)
+}
+
+fn line_in(name: &str, text: &str) -> u64 {
+    let source = fs::read_to_string(script(name)).unwrap();
     source.lines().position(|it| it.contains(text)).unwrap() as u64 + 1
 }
 
@@ -214,6 +221,51 @@ fn a_job_without_steps_is_compared_by_the_second() {
     let sites = told(&mut viewer);
     assert!(sites.sites.iter().any(|it| it.function == "<module>" && it.blocks > 2), "{sites:#?}");
     drop(job);
+}
+
+#[test]
+fn compiled_code_pools_backward_and_threads_are_told_as_the_rest_is() {
+    let mut job = Job::start(&[&script("modes.py")]);
+    assert_eq!(job.next()["ready"], true);
+    let mut viewer = job.connect();
+    crate::shim::backlog(&mut viewer);
+    let mut about = |name: &str| {
+        ask(&mut viewer, "");
+        job.tell(&format!("{name} 14"));
+        assert_eq!(job.next()["done"], name);
+        let sites = told(&mut viewer);
+        assert!(sites.trouble.is_none() && sites.steps == 8, "{name}: {sites:#?}");
+        sites.sites
+    };
+    let line = |text| line_in("modes.py", text);
+    let named = |it: &Site| it.holders.iter().find_map(|it| it.name.clone());
+
+    let compiled = about("in_compiled_code");
+    let [site] = &compiled[..] else { panic!("{compiled:#?}") };
+    assert_eq!((site.line, site.blocks), (line("output = compiled("), 8), "{site:#?}");
+    assert_eq!(site.kept.as_ref().map(|it| it.line), Some(line("outputs.append(")));
+
+    let pooled = about("in_a_pool");
+    let [site] = &pooled[..] else { panic!("{pooled:#?}") };
+    assert_eq!((site.line, named(site).as_deref()), (line("pooled.append("), Some("pooled")), "{site:#?}");
+    assert!(site.pool.is_some(), "{site:#?}");
+
+    // Backward's own thread runs no Python: the holder tells what the stack does not.
+    let backward = about("in_backward");
+    let [site] = &backward[..] else { panic!("{backward:#?}") };
+    assert_eq!((site.file.as_str(), site.frames.len(), site.blocks), ("", 0, 8), "{site:#?}");
+    assert_eq!(named(site).as_deref(), Some("gradients"));
+    assert_eq!(site.kept.as_ref().map(|it| it.line), Some(line("x.register_hook(lambda")));
+
+    let threads = about("in_two_threads");
+    let blocks: u64 = threads.iter().map(|it| it.blocks).sum();
+    assert_eq!(blocks, 16, "{threads:#?}");
+    for site in &threads {
+        assert_eq!((site.line, named(site).is_some()), (line("return torch.randn(256"), true), "{site:#?}");
+        assert_eq!(site.holders.last().and_then(|it| it.name.as_deref()), Some("both"), "{site:#?}");
+        assert_eq!(site.pool, None);
+    }
+    job.finish();
 }
 
 /// Every account of sites in a recording.
