@@ -1,6 +1,7 @@
 //! The line that allocates what grows and who keeps it: told alike by check, by a report, by alerts and on the screen.
 
 use crate::{
+    browser::{self, Browser},
     check::{ACTIVATIONS, check, judged, lines_of, write},
     pty::PROGRAM,
     story::{GIB, MIB, Story, counters, one_rank},
@@ -170,6 +171,38 @@ fn nothing_of_a_hostile_job_reaches_a_terminal_or_a_page() {
         let page = fs::read_to_string(page).unwrap();
         assert!(!page.chars().any(|it| it.is_control() && it != '\n') && !page.contains('\u{202e}'));
         assert!(name == "a.json" || (page.matches("<script").count() == 2 && !page.contains("<img")), "{name}");
+    }
+}
+
+#[test]
+fn the_page_tells_the_culprit_with_its_lines_and_folds_its_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    for (sites, is_nasty) in [(sites as fn(u64, u64) -> Sites, false), (hostile_sites, true)] {
+        let page = dir.path().join(format!("{is_nasty}.html"));
+        let path = recorded(dir.path(), sites);
+        let made = Command::new(PROGRAM).arg("report").arg(&path).arg("-o").arg(&page).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        if !browser::is_there() {
+            return;
+        }
+        let mut page = Browser::open(&page, 1200, false);
+        assert_eq!(page.troubles(), [""; 0], "nothing is thrown or fetched");
+        assert_eq!(page.value("document.querySelectorAll('img').length"), 0);
+        let told = page.text("document.querySelector('#findings').innerText");
+        assert!(!told.contains('\u{202e}') && !told.contains('\u{1b}'), "{told}");
+        if is_nasty {
+            assert!(told.contains("<img src=x onerror=alert(1)>"), "{told}");
+            continue;
+        }
+        assert!(
+            told.contains(SENTENCE) && told.contains(ADVICE) && told.contains("▸    41      losses.append(loss)"),
+            "{told}"
+        );
+        assert!(!told.contains("site-packages"), "the stack is folded: {told}");
+        page.click("#findings details summary");
+        page.until("document.querySelector('#findings details').open");
+        let stack = page.text("document.querySelector('#findings details').innerText");
+        assert!(stack.contains("site-packages") && stack.contains("train.py:52 in <module>"), "{stack}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     os::unix::net::UnixStream,
 };
 
+use gpuwatch::analysis::culprit;
 use gpuwatch_probe::wire::{Holder, Line, Site, Sites};
 use serde_json::Value;
 
@@ -63,6 +64,10 @@ fn every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops(
             right["holders"],
             "{name}: {site:#?}"
         );
+        let culprits = culprit::account(&told, 0).culprits;
+        let [answer] = &culprits[..] else { panic!("{name}: one answer for one leak: {culprits:#?}") };
+        let mark = if right["kept"].is_null() { "made" } else { "kept" };
+        assert!(is_at(answer.leading().file.raw(), answer.leading().line, right, mark), "{name}: {}", answer.told());
         // Whatever else grows there grows because of the same line.
         for it in &told.sites {
             assert!(is_kept(it, right), "{name}: {right}\n{it:#?}");

@@ -44,7 +44,11 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
         return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
             .to_owned();
     }
-    if says("retain_graph") || says("create_graph") || held("graph") {
+    if held("graph") {
+        let into = holders.get(1).and_then(|it| it.name.as_deref()).map_or_else(|| "what stays".to_owned(), quoted);
+        return format!("let only `.item()` or `.detach()` go into {into}: its graph goes back over every step");
+    }
+    if says("retain_graph") || says("create_graph") {
         return GRAPH.to_owned();
     }
     let keeps = grad.then(|| detached(it, group));

@@ -62,7 +62,7 @@ fn others() -> Vec<Case> {
         (
             vec![graph, within("local", Some("total"), "train")],
             "the graph (4,000 nodes) of a tensor, held by local `total` of train()",
-            "detach() whatever outlives the step",
+            "`.detach()` go into `total`",
         ),
         (metric.to_vec(), "attribute `cache` of Metric, held by local `metric` of main()", "call reset()"),
         (
