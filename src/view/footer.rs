@@ -35,6 +35,7 @@ const PROCESS: Keys = &[
     BACK,
     QUIT,
     ("t", "timeline", Some(Command::Timeline)),
+    ("w", "which line", Some(Command::Sites)),
     ("←→", "process", None),
     ("↑↓", "scroll", None),
     ("c", "copy", Some(Command::Copy)),
@@ -98,7 +99,7 @@ fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
     };
     let mut rest = area;
     for (key, word, command) in keys {
-        if *command == Some(Command::Signal) && look.ui.no_signals.is_some() {
+        if matches!(command, Some(Command::Signal | Command::Sites)) && look.ui.no_signals.is_some() {
             continue;
         }
         let (key, word) = (Span::styled(*key, look.style(Role::Key)), format!(" {word}"));
