@@ -124,9 +124,11 @@ impl OomFigures {
     pub fn cause(&self) -> Cause {
         let tried = self.tried.unwrap_or(u64::MAX);
         let room = |bytes: Option<u64>| bytes.filter(|it| *it >= tried);
-        // Where the device had room, nobody else was in the way.
-        let others = self.others.filter(|_| !self.is_limited());
-        match (room(self.unallocated()), room(others)) {
+        // Where the device had room, nobody else was in the way; what they have adds to what is free, of which an allocator
+        // has taken what it can.
+        let others = self.others.filter(|it| *it > 0 && !self.is_limited());
+        let others = others.filter(|it| it.saturating_add(self.free.unwrap_or(0)) >= tried);
+        match (room(self.unallocated()), others) {
             (Some(cached), Some(others)) if others > cached => Cause::OtherProcess,
             (Some(_), _) => Cause::Fragmentation,
             (None, Some(_)) => Cause::OtherProcess,

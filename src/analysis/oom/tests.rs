@@ -160,6 +160,14 @@ fn why_it_did_not_fit_is_told_with_the_figures() {
 }
 
 #[test]
+fn others_are_in_the_way_where_the_request_would_fit_without_them() {
+    let figures = OomFigures { tried: gib(2.0), free: gib(1.75), total: gib(4.0), ..OomFigures::default() };
+    for (others, cause) in [(gib(1.5), Cause::OtherProcess), (gib(0.2), Cause::Oom), (Some(0), Cause::Oom)] {
+        assert_eq!(OomFigures { others, ..figures }.cause(), cause, "{others:?}");
+    }
+}
+
+#[test]
 fn a_limit_of_the_jobs_own_is_not_blamed_on_others() {
     let figures = OomFigures {
         tried: gib(1.0),
