@@ -64,13 +64,17 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Line<'static>
     let (open, _) = sorted(look);
     let list = List { width: usize::MAX, look };
     let line = |it: &&Finding| {
-        let forecast = it.forecast().map_or_else(String::new, |it| format!("; {it}"));
         let word = Span::styled(
             format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
             look.style(verdict::role(it.severity)),
         );
         let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
-        let rest = cells::elide(&format!("{}{line}{forecast}", list.what(it)), width.saturating_sub(SEVERITY));
+        let what = format!("{}{line}", list.what(it));
+        // When it ends is worth more than in how many steps.
+        let soon = it.full_in_us.map(|it| format!("full in {}", units::duration(it)));
+        let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
+        let room = width.saturating_sub(SEVERITY);
+        let rest = told.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
         Line::from(vec![word, Span::styled(rest, look.style(Role::Text))])
     };
     let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };

@@ -62,6 +62,11 @@ fn when_it_ends_is_said_everywhere() {
             assert!(shown.contains("full in") && shown.contains(&end), "{screen:?} {width}x{height}\n{shown}");
         }
     }
+    for width in 60..200 {
+        let shown = text(&picture(&session, &Ui::default(), &dusk(), width, 40));
+        let mut told = shown.lines().filter(|it| it.starts_with(" warning"));
+        assert!(told.all(|it| !it.contains("full") || it.ends_with(&end)), "{width}: {shown}");
+    }
 }
 
 /// Whatever the series: where it was fitted, the line is where the bars end.
