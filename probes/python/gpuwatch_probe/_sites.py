@@ -9,6 +9,7 @@ import _thread
 import inspect
 import json
 import os
+import sys
 import time
 
 from ._holders import collect, find
@@ -43,6 +44,8 @@ def refusal(torch, backend):
     """Why a job's sites cannot be told, or `None`."""
     if os.environ.get("GPUWATCH") == "nosites":
         return "GPUWATCH=nosites forbids it in this job"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this Python runs without its global lock: objects would change while they are looked into"
     if backend != "native":
         return "the allocator %s records no stacks" % backend
     if "stacks" not in _parameters(torch):
@@ -175,22 +178,23 @@ class Sites:
         self._tell(word, step, found, blocks, where)
 
     def _tell(self, word, step, found, blocks, where):
+        begun = time.perf_counter()
         last, looks = self._looks[-1], self._looks
         groups = list(found)[:_SITES]
         samples = [_samples(blocks[it]) for it in groups]
-        held = find(self._torch, samples) if groups else {"groups": [], "us": 0}
+        held = find(self._torch, samples) if groups else {"groups": []}
         sites = []
         for group, of in zip(groups, held["groups"]):
             site = self._site(group, found[group], last.groups[group], of)
-            stream, pool = where[group]
-            site["stream"] = stream
-            if pool != (0, 0):
-                site["pool"] = "%d.%d" % pool
+            if group in where:
+                site["stream"], pool = where[group]
+                if pool != (0, 0):
+                    site["pool"] = "%d.%d" % pool
             sites.append(site)
         older = [(_bytes(of), sum(of.values())) for (_, stack), of in last.groups.items() if stack == NOWHERE]
         grew = [found[it] for it in found if it[1] == NOWHERE]
         told = {
-            "why": "growth" if word & _GROWTH else "asked",
+            "why": _why(word),
             "step": step,
             "steps": self._steps[-1] - self._steps[0],
             "sites": sites,
@@ -198,7 +202,7 @@ class Sites:
             "older_bytes": max(0, sum(it[0] for it in older) - sum(it[0] for it in grew)),
             "held_us": sum(self._held),
             "longest_us": max(self._held),
-            "holders_us": held["us"],
+            "holders_us": _us(begun) if groups else 0,
             "history_bytes": max(it.history for it in looks),
         }
         if word & _COLLECT:
@@ -247,7 +251,8 @@ class Sites:
         try:
             self._history.end()
         finally:
-            self._answer({"why": "asked", "steps": 0, "sites": [], "trouble": why})
+            word = self._native.sites_asked()
+            self._answer({"why": _why(word), "steps": 0, "sites": [], "trouble": why})
 
     def _answer(self, told):
         self._clear()
@@ -308,6 +313,10 @@ class History:
         if self.is_ours:
             self.is_ours = False
             torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def _why(word):
+    return "growth" if word & _GROWTH else "asked"
 
 
 def _samples(blocks):

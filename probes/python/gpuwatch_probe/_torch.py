@@ -101,6 +101,8 @@ class Probe:
         # lock that was held; a child forked earlier may still begin.
         if self.native is not None:
             self.devices = ()
+            # Nothing of the allocator's is switched here: a lock of its may have been held.
+            self._sites = None
             self._turn_off()
 
     def _turn_off(self):

@@ -1,10 +1,12 @@
 """Compares live blocks without torch: what grew, what was only replaced, and which frame a stack is named after."""
 
 import gc
+import os
 import sys
 import types
 
 from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
+from gpuwatch_probe._sites import refusal
 from gpuwatch_probe._stacks import Stacks
 
 OWN = [{"filename": "/home/ada/train.py", "line": 8, "name": "step"}]
@@ -100,4 +102,23 @@ assert stacks.site((functional, library, own), [{"by": "global", "file": library
 long = stacks.told((functional,) * 30 + (own,) * 3)
 assert [it["file"] for it in long] == [own[0]] * 3
 assert len(stacks.told((own,) * 100)) == 24
+
+
+# What cannot be looked into says why.
+def history(enabled="all", context="all", stacks="all", max_entries=0):
+    """As PyTorch has it from 2.1 on."""
+
+
+memory = types.SimpleNamespace(_record_memory_history_impl=history)
+torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory=memory), __version__="2.15")
+assert refusal(torch, "native") is None
+assert "cudaMallocAsync records no stacks" in refusal(torch, "cudaMallocAsync")
+sys._is_gil_enabled = lambda: False
+assert "without its global lock" in refusal(torch, "native")
+sys._is_gil_enabled = lambda: True
+os.environ["GPUWATCH"] = "nosites"
+assert "GPUWATCH=nosites" in refusal(torch, "native")
+del os.environ["GPUWATCH"]
+memory._record_memory_history_impl = lambda enabled: None
+assert "PyTorch 2.15 records no stacks" in refusal(torch, "native")
 print("sites are right")
