@@ -2,6 +2,9 @@
 //!
 //! One direct `rustc` call: the probe needs nothing but the standard library, and a nested cargo would wait for
 //! the lock that this build holds. `GPUWATCH_PROBE_SO` hands in a library that is built already.
+//!
+//! With glibc it is bound to old versions of glibc's calls, so that it loads in jobs whose C library is older than this
+//! machine's (2.28 and later). Where the linker cannot do that, it is built without, and said.
 
 use std::{
     env,
@@ -44,10 +47,37 @@ fn main() -> Outcome<()> {
 }
 
 fn compile(root: &Path, out: &Path) -> Outcome<PathBuf> {
-    let target = env::var("TARGET")?;
     let library = out.join("libgpuwatch_probe.so");
+    let target = env::var("TARGET")?;
+    let has_floor = target.ends_with("-linux-gnu") && ["x86_64-", "aarch64-"].iter().any(|it| target.starts_with(it));
+    if has_floor && rustc(root, &library, &target)?.args(FLOOR).status().is_ok_and(|it| it.success()) {
+        return Ok(library);
+    }
+    let done = rustc(root, &library, &target)?
+        .status()
+        .map_err(|error| format!("cannot start rustc for the probe: {error}"))?;
+    if !done.success() {
+        return Err(format!("rustc could not build the probe: {done}").into());
+    }
+    if has_floor {
+        println!(
+            "cargo::warning=this linker cannot bind the probe to old releases of glibc: jobs need this one or a newer"
+        );
+    }
+    Ok(library)
+}
+
+/// What binds the library to old versions (`sys/floor.rs`). It asks for the two libraries by name because systems before
+/// glibc 2.34 have some of the calls in them; on later ones they are there, and empty.
+const FLOOR: [&str; 3] = [
+    "--cfg",
+    "gpuwatch_floor",
+    "-Clink-args=-Wl,--push-state,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--pop-state",
+];
+
+fn rustc(root: &Path, library: &Path, target: &str) -> Outcome<Command> {
     let mut rustc = Command::new(variable("RUSTC")?);
-    rustc.arg(root.join("probes/gpuwatch-probe/src/lib.rs")).arg("-o").arg(&library);
+    rustc.arg(root.join("probes/gpuwatch-probe/src/lib.rs")).arg("-o").arg(library);
     rustc.args([
         "--crate-name",
         "gpuwatch_probe",
@@ -59,7 +89,7 @@ fn compile(root: &Path, out: &Path) -> Outcome<PathBuf> {
         "allow",
     ]);
     rustc.args(["-Copt-level=3", "-Clto=fat", "-Ccodegen-units=1", "-Cstrip=symbols", "-Cpanic=unwind"]);
-    rustc.args(["--target", &target]);
+    rustc.args(["--target", target]);
     if target.contains("musl") {
         rustc.arg("-Ctarget-feature=-crt-static");
     }
@@ -69,8 +99,7 @@ fn compile(root: &Path, out: &Path) -> Outcome<PathBuf> {
         rustc.arg(flag);
     }
     rustc.env("CARGO_PKG_VERSION", env!("CARGO_PKG_VERSION"));
-    let done = rustc.status().map_err(|error| format!("cannot start rustc for the probe: {error}"))?;
-    if done.success() { Ok(library) } else { Err(format!("rustc could not build the probe: {done}").into()) }
+    Ok(rustc)
 }
 
 /// Rust source: the files' names and contents, and a name for this set of contents.

@@ -81,7 +81,7 @@ fn loaded(name: &'static str, library: &Path) -> Option<Check> {
     let said = String::from_utf8_lossy(&said);
     let why = said.lines().find(|it| it.contains("ld.so"))?;
     let advice = if why.contains("GLIBC") {
-        "this C library is older than that of the machine gpuwatch was built on: build it here, or on an older system"
+        "this C library is older than the probe needs (2.28, where it was built as usual): use a newer system, or build gpuwatch here"
     } else {
         "the probe fits this machine's programs not: is gpuwatch built for it, and does its cache allow execution?"
     };

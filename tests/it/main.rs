@@ -17,6 +17,8 @@ mod diff;
 mod doctor;
 mod explain;
 mod export;
+#[cfg(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod floor;
 mod formats;
 mod generate;
 mod growth_box;

@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "std has no poll, signal masks, peer credentials or dlopen")]
 
 mod cuda;
+#[cfg(gpuwatch_floor)]
+mod floor;
 
 pub(crate) use cuda::Cuda;
 

@@ -90,7 +90,7 @@ def cure(error):
     """What to do about a library that does not load."""
     text = str(error)
     if "GLIBC_" in text:
-        return "this system's C library is older than the one it was built with: use a newer image, or an older build"
+        return "this system's C library is older than it needs: use a newer image, or a gpuwatch that was built on one as old"
     if "wrong ELF class" in text or "invalid ELF header" in text:
         return "it is built for another architecture: run the gpuwatch of this machine's architecture"
     if "failed to map" in text or "not permitted" in text:
