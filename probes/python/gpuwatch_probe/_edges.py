@@ -72,10 +72,15 @@ def namespace(it):
     return mapping if is_a(mapping, dict) else None
 
 
+def namespaces(kind):
+    """What a type and those it derives from define, the nearest first."""
+    return map(_namespace_of, _mro_of(kind))
+
+
 def namespace_of(kind):
     """How instances of a type are asked for their `__dict__`; `None` where that would be the job's own code."""
-    for base in _mro_of(kind):
-        found = _namespace_of(base).get("__dict__")
+    for own in namespaces(kind):
+        found = own.get("__dict__")
         if found is not None:
             return found.__get__ if type(found) is GetSetDescriptorType else None
     return None

@@ -1,6 +1,8 @@
 """Which tensor keeps a graph that grows: blocks that only autograd holds have no owner to begin a search from."""
 
-from ._edges import type_name
+from types import BuiltinFunctionType
+
+from ._edges import namespaces, type_name
 
 # Tensors whose graphs are looked at, so many of each kind, and nodes of them: a node takes a microsecond.
 _OF_A_KIND = 2
@@ -24,7 +26,7 @@ def growing(tensors, base):
     function = base.__dict__["grad_fn"].__get__
     sized, left = [], _MOST_IN_ALL
     for it in _some(tensors, base):
-        size, passes = _size(function(it), min(left, _MOST_NODES))
+        size, passes = _size(asked(function, it), min(left, _MOST_NODES))
         left -= size
         sized.append((size, passes, it))
         if left <= 0:
@@ -41,9 +43,9 @@ def growing(tensors, base):
 
 def _some(tensors, base):
     """A few of each shape."""
-    shape, counts, chosen = base.__dict__["shape"].__get__, {}, []
+    counts, chosen = {}, []
     for it in reversed(tensors):
-        kind = tuple(map(int, shape(it)))
+        kind = shape_of(it, base) or type_name(it)
         counts[kind] = counts.get(kind, 0) + 1
         if counts[kind] <= _OF_A_KIND and len(chosen) < _MOST_TENSORS:
             chosen.append(it)
@@ -67,3 +69,22 @@ def _size(function, most):
             if type_name(following) == "AccumulateGrad":
                 passes[at] = passes.get(at, 0) + 1
     return len(order), min(passes.values(), default=0)
+
+
+def asked(get, tensor):
+    """What a tensor says of its graph; `None` where PyTorch raises, as of some views whose base was written to."""
+    try:
+        return get(tensor)
+    except RuntimeError as error:
+        # A signal handler's of the job's comes from further down.
+        if error.__traceback__.tb_next is not None:
+            raise
+        return None
+
+
+def shape_of(tensor, base):
+    """The shape of a tensor; `None` where a class of its own may answer for it, as nested tensors do."""
+    answers = (it["__torch_dispatch__"] for it in namespaces(type(tensor)) if "__torch_dispatch__" in it)
+    if type(next(answers, None)) not in (BuiltinFunctionType, type(None)):
+        return None
+    return tuple(map(int, base.__dict__["shape"].__get__(tensor)))

@@ -14,6 +14,7 @@ import time
 
 from ._holders import collect, find
 from ._looks import NOWHERE, Look, Resting, blocks_of, grown, is_recorded, segments
+from ._native import INVALID
 from ._source import kept_at, lines
 from ._stacks import Stacks
 
@@ -38,6 +39,9 @@ _OWNERS = 8
 
 # Blocks of a group whose holders are looked for.
 _SAMPLES = 16
+
+# Characters of a text that are told, as on the wire.
+_LONG = 240
 
 
 def refusal(torch, backend):
@@ -134,7 +138,7 @@ class Sites:
             held_us = _us(begun)
             told = {"why": "oom", "step": step, "steps": 0, "sites": sites}
             told.update(older_blocks=older[1], older_bytes=older[0], held_us=held_us, longest_us=held_us)
-            self._native.sites(_encoded(told), 0)
+            self._send(told, is_answer=0)
 
     def _turn(self, step):
         word = self._native.sites_asked()
@@ -250,13 +254,22 @@ class Sites:
     def _give_up(self, why):
         try:
             self._history.end()
+        except Exception as error:
+            if not self._is_ours(error):
+                raise
+            why += "; the history could not be switched off: %r" % (error,)
         finally:
             word = self._native.sites_asked()
             self._answer({"why": _why(word), "steps": 0, "sites": [], "trouble": why})
 
     def _answer(self, told):
         self._clear()
-        self._native.sites(_encoded(told), 1)
+        self._send(told, is_answer=1)
+
+    def _send(self, told, is_answer):
+        # Longer than a line: what grew least goes first. Without an answer it would be asked for ever.
+        while self._native.sites(_encoded(told), is_answer) == INVALID and told["sites"]:
+            told["sites"].pop()
 
     def _is_ours(self, error):
         """Raised in this package or in PyTorch's, and not by a handler of the job's that ran meanwhile."""
@@ -270,12 +283,17 @@ _CUT = "the search for holders ended early: it took too long"
 _HIDDEN = "objects that the job froze (gc.freeze) could not be looked into"
 
 
+# What switches the history, in both of the ways in which a job may call `_record_memory_history`.
+_SWITCHES = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+
+
 class History:
     """The allocator's record of who allocates: switched on and off again, unless it is the job's own."""
 
     def __init__(self, torch):
         self._torch = torch
-        self._real = None
+        # PyTorch's functions by name, and what stands in their places.
+        self._watched = {}
         self.is_ours = False
         # The job switched it itself meanwhile.
         self.was_taken = False
@@ -283,6 +301,8 @@ class History:
     def begin(self):
         """Switches it on; false where nothing could be seen that way. One of the job's own is left as it is."""
         torch = self._torch
+        # What a signal handler of the job's interrupted.
+        self.end()
         self.was_taken = False
         if is_recorded(torch):
             return segments(torch) is not None
@@ -291,28 +311,34 @@ class History:
             # Otherwise only the thread that switched it on could switch it off without a word of PyTorch's.
             more["global_record_annotations"] = True
         switch_on = torch.cuda.memory._record_memory_history
-        switch_on(enabled="state", context="state", stacks="python", max_entries=1, **more)
+        # Said first: a signal handler of the job's may raise in between.
         self.is_ours = True
+        switch_on(enabled="state", context="state", stacks="python", max_entries=1, **more)
         # Should the job switch it meanwhile, it is the job's from then on.
-        self._real = real = torch._C._cuda_record_memory_history
+        for name in _SWITCHES:
+            real = getattr(torch._C, name, None)
+            if real is not None:
+                self._watched[name] = real, self._watching(real)
+                setattr(torch._C, name, self._watched[name][1])
+        return True
 
+    def _watching(self, real):
         def switch(*arguments, **named):
             self.was_taken, self.is_ours = True, False
             return real(*arguments, **named)
 
-        torch._C._cuda_record_memory_history = self._switch = switch
-        return True
+        return switch
 
     def end(self):
         """Switches off what was switched on here."""
-        torch, real, self._real = self._torch, self._real, None
-        if real is None:
-            return
-        if torch._C._cuda_record_memory_history is self._switch:
-            torch._C._cuda_record_memory_history = real
+        torch = self._torch
+        while self._watched:
+            name, (real, watching) = self._watched.popitem()
+            if getattr(torch._C, name) is watching:
+                setattr(torch._C, name, real)
         if self.is_ours:
-            self.is_ours = False
             torch.cuda.memory._record_memory_history(enabled=None)
+            self.is_ours = False
 
 
 def _why(word):
@@ -334,4 +360,13 @@ def _us(begun):
 
 
 def _encoded(told):
-    return json.dumps(told, separators=(",", ":")).encode("ascii")
+    """As the library takes it. Names of files and keys of dictionaries may be no text that anybody could write down."""
+    return json.dumps(_shortened(told), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _shortened(told):
+    if type(told) is dict:
+        return {name: _shortened(it) for name, it in told.items()}
+    if type(told) in (list, tuple):
+        return [_shortened(it) for it in told]
+    return told[:_LONG] if type(told) is str else told

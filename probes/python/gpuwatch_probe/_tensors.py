@@ -6,7 +6,7 @@ from itertools import compress
 from types import TracebackType
 
 from ._edges import is_a, name_of, namespace_of
-from ._graphs import growing
+from ._graphs import asked, growing, shape_of
 
 _WITHOUT_MEMORY = ("FakeTensor", "FunctionalTensor")
 
@@ -59,9 +59,10 @@ class Tensors:
                 kind = id(type(it))
                 if kind in tensors:
                     claim(it)
-                    if not is_leaf(it):
+                    leaf = asked(is_leaf, it)
+                    if leaf is False:
                         attached.append(it)
-                    elif requires_grad(it):
+                    elif leaf and requires_grad(it):
                         gradient = grad(it)
                         if gradient is not None and claim(gradient):
                             self.known[id(gradient)] = it
@@ -166,10 +167,13 @@ class _Blocks:
 
 def _kinds_of(blocks, base):
     """How many blocks there are with tensors of each shape and dtype, in a graph and not."""
-    shape, dtype, leaf = (base.__dict__[name].__get__ for name in ("shape", "dtype", "is_leaf"))
+    dtype, leaf = (base.__dict__[name].__get__ for name in ("dtype", "is_leaf"))
     counts = {}
     for block in blocks:
-        for kind in {(tuple(map(int, shape(it))), str(dtype(it)).rpartition(".")[2], not leaf(it)) for it in block}:
+        plain = [(shape_of(it, base), it) for it in block]
+        for kind in {
+            (size, str(dtype(it)).rpartition(".")[2], asked(leaf, it) is False) for size, it in plain if size is not None
+        }:
             counts[kind] = counts.get(kind, 0) + 1
     by_count = sorted(counts.items(), key=lambda it: -it[1])
     return [

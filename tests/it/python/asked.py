@@ -9,6 +9,9 @@ import torch
 net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 kept = []
+# A key as `os.listdir` gives it of a file whose name is no UTF-8.
+FILE = "caf\udce9.bin"
+by_file = {FILE: []}
 history = torch.cuda.memory._record_memory_history
 
 
@@ -17,6 +20,8 @@ def step(leaks):
     output.sum().backward()
     if leaks:
         kept.append(output.detach())
+    if how == "files":
+        by_file[FILE].append(output.detach())
     optimizer.step()
     optimizer.zero_grad()
 
@@ -56,6 +61,9 @@ for line in sys.stdin:
         say()
     elif word == "record":
         history("all", max_entries=100_000)
+        say()
+    elif word == "record as ever":
+        history(True, trace_alloc_max_entries=100_000)
         say()
     elif word == "recorded":
         traces = torch.cuda.memory._snapshot()["device_traces"][0]

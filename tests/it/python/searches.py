@@ -115,6 +115,40 @@ def odd_tensors():
     del kept
 
 
+def tensors_beside():
+    """Those whose graph or shape cannot be asked for keep nobody from being found."""
+    if "standin" in sys.argv:
+        return
+    called = []
+
+    class Sized(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            more = {"requires_grad": inner.requires_grad, "dispatch_sizes_strides_policy": "sizes"}
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, **more)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+            called.append(function)
+            out = function(*(it.inner if isinstance(it, Sized) else it for it in args), **(kwargs or {}))
+            return Sized(out) if isinstance(out, torch.Tensor) else list(out) if isinstance(out, torch.Size) else out
+
+    whole = torch.ones(4, 3, requires_grad=True) * 2
+    rows = whole.unbind()
+    # From now on PyTorch raises where one of the rows is asked for its graph.
+    whole.add_(1)
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged, requires_grad=True) * 2
+    sized = Sized(torch.ones(4, requires_grad=True)) * 2
+    called.clear()
+    kept = [made() for _ in range(5)]
+    expect(("item", "list", 5), ("local", "kept", "frame", "tensors_beside"))
+    assert not called, called
+    del rows, ragged, sized, kept
+
+
 def two_groups():
     small, large = [], []
     for _ in range(5):
@@ -202,8 +236,8 @@ def a_large_heap():
 
 run(
     (
-        none_of_its_code_runs, a_graph, gradients_and_hooks, odd_tensors, two_groups, nothing_is_kept, time_is_limited,
-        a_frozen_heap,
+        none_of_its_code_runs, a_graph, gradients_and_hooks, odd_tensors, tensors_beside, two_groups, nothing_is_kept,
+        time_is_limited, a_frozen_heap,
     ),
     **a_large_heap(),
 )  # fmt: skip

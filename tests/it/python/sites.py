@@ -1,12 +1,14 @@
 """Compares live blocks without torch: what grew, what was only replaced, and which frame a stack is named after."""
 
 import gc
+import json
 import os
 import sys
 import types
 
 from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
-from gpuwatch_probe._sites import refusal
+from gpuwatch_probe._native import INVALID
+from gpuwatch_probe._sites import Sites, refusal
 from gpuwatch_probe._stacks import Stacks
 
 OWN = [{"filename": "/home/ada/train.py", "line": 8, "name": "step"}]
@@ -121,4 +123,33 @@ assert "GPUWATCH=nosites" in refusal(torch, "native")
 del os.environ["GPUWATCH"]
 memory._record_memory_history_impl = lambda enabled: None
 assert "PyTorch 2.15 records no stacks" in refusal(torch, "native")
+
+
+class Library:
+    """The compiled probe, as far as an answer goes: no line is longer than this."""
+
+    def __init__(self, longest):
+        self.longest, self.lines = longest, []
+
+    def sites(self, line, is_answer):
+        if len(line) > self.longest:
+            return INVALID
+        self.lines.append(json.loads(line.decode("utf-8")))
+        return 0
+
+
+def answered(sites, longest):
+    library = Library(longest)
+    Sites(types.SimpleNamespace(__file__="/torch/__init__.py"), library)._answer({"sites": sites})
+    (line,) = library.lines
+    return line["sites"]
+
+
+# Whatever the job's names are, and however long: there is one answer, or the job would be asked for ever.
+assert answered([{"file": "caf\udce9.py", "name": "\0\n\"é"}], 1000) == [{"file": "caf?.py", "name": "\0\n\"é"}]
+assert answered([{"file": "x" * 5000}], 1000) == [{"file": "x" * 240}]
+assert answered([{"line": it, "function": "f" * 240} for it in range(16)], 1000) == [
+    {"line": it, "function": "f" * 240} for it in range(3)
+]
+assert answered([{"function": "f" * 240}], 100) == []
 print("sites are right")
