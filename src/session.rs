@@ -11,7 +11,8 @@ pub mod oom;
 
 mod others;
 
-mod sites;
+/// Which lines allocated what grew.
+pub mod sites;
 
 /// The latest of something, bounded.
 pub mod history;

@@ -8,6 +8,7 @@ use crate::{
     session::{
         Session,
         process::{Life, Process},
+        sites::bounded,
     },
     source::Sources,
     text::Foreign,
@@ -88,7 +89,7 @@ async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites
     loop {
         match sources.events.recv().await {
             Some(Event { fact: Fact::Probe { probe: it, line }, .. }) if it == probe => match *line {
-                Line::Sites(sites) if sites.why != "oom" => return Ok(sites),
+                Line::Sites(sites) if sites.why != "oom" => return Ok(bounded(&sites)),
                 Line::Refused(it) => bail!("process {pid} was not asked: {}", Foreign::new(it.reason)),
                 Line::Bye(_) => bail!("process {pid} ended before it could answer"),
                 _ => {}

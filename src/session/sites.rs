@@ -31,7 +31,7 @@ impl Process {
 }
 
 /// An account of no more than a probe of ours would tell.
-pub(super) fn bounded(sites: &Sites) -> Sites {
+pub fn bounded(sites: &Sites) -> Sites {
     let mut sites = sites.clone();
     sites.sites.truncate(SITES_MAX);
     for it in &mut sites.sites {

@@ -3,6 +3,7 @@
 use crate::{
     analysis::culprit,
     event::wire::{Holder, Site, Sites},
+    text::escape_json,
 };
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -30,7 +31,7 @@ pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
         "collected_bytes": it.collected_bytes,
         "trouble": it.trouble,
     });
-    let mut text = serde_json::to_string_pretty(&object).context("cannot write JSON")?;
+    let mut text = escape_json(&serde_json::to_string_pretty(&object).context("cannot write JSON")?);
     text.push('\n');
     Ok(text)
 }
@@ -75,4 +76,19 @@ fn of(it: &Site, steps: u64) -> Value {
 /// One step of the path; what is not known of it is left out.
 fn holder(it: &Holder) -> Value {
     serde_json::to_value(it).unwrap_or_else(|_| Value::Object(Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_job_moves_a_cursor_and_nothing_is_lost() {
+        let name = "a\u{9b}2J\u{202e}\u{1b}[2J.py";
+        let site = Site { file: name.to_owned(), line: 4, bytes: 512, blocks: 8, ..Site::default() };
+        let told = answer(&Sites { steps: 8, sites: vec![site], ..Sites::default() }, 7).unwrap();
+        assert!(told.is_ascii() && !told.contains('\u{1b}'), "{told}");
+        let read: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((&read["sites"][0]["file"], &read["pid"]), (&name.into(), &7.into()));
+    }
 }

@@ -21,12 +21,24 @@ NOWHERE = ()
 class Resting:
     """The collector rests inside of this."""
 
+    # Those that stopped it and have not ended.
+    _all = set()
+
     def __enter__(self):
-        self._on = gc.isenabled()
+        if gc.isenabled():
+            self._all.add(self)
         gc.disable()
 
     def __exit__(self, *_):
-        if self._on:
+        if self in self._all:
+            self._all.discard(self)
+            gc.enable()
+
+    @classmethod
+    def end(cls):
+        """To be called in a forked child, which has none of the threads that would end theirs."""
+        if cls._all:
+            cls._all.clear()
             gc.enable()
 
 

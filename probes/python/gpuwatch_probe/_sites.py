@@ -15,7 +15,7 @@ import time
 from ._holders import collect, find
 from ._looks import NOWHERE, Look, Resting, blocks_of, grown, is_recorded, segments
 from ._native import INVALID
-from ._source import kept_at, lines
+from ._source import is_newer, kept_at, lines
 from ._stacks import Stacks
 
 # What the allocator is asked, in the words of gpuwatch_probe.h.
@@ -75,6 +75,8 @@ class Sites:
         self._stacks = Stacks(torch)
         self._history = History(torch)
         self._looking = _thread.allocate_lock()
+        # What is written later than this is not what runs.
+        self._since = time.time()
         self._clear()
 
     def _clear(self):
@@ -212,6 +214,9 @@ class Sites:
         if word & _COLLECT:
             told["collected_bytes"] = self._collected()
         troubles = [words for is_so, words in ((held.get("cut"), _CUT), (held.get("hidden"), _HIDDEN)) if is_so]
+        newer = {os.path.basename(it["file"]) for it in sites if is_newer(it["file"], self._since)}
+        if newer:
+            troubles.append("written after the job began, so that its lines say nothing: " + ", ".join(sorted(newer)))
         if troubles:
             told["trouble"] = "; ".join(troubles)
         self._answer(told)
@@ -244,11 +249,12 @@ class Sites:
             "holders": [{name: value for name, value in it.items() if value is not None} for it in holders],
         }
         if stack:
-            site["source"] = [{"line": line, "text": text} for line, text in lines(frame[0], frame[1])]
+            around = lines(frame[0], frame[1], since=self._since)
+            site["source"] = [{"line": line, "text": text} for line, text in around]
         if holders:
             own = [it for it in stack if self._stacks.rank(it[0]) < 2]
             own = own[own.index(frame) :] if frame in own else own
-            site["kept"] = kept_at(holders, [{"file": f, "line": n, "function": name} for f, n, name in own])
+            site["kept"] = kept_at(holders, [{"file": f, "line": n, "function": name} for f, n, name in own], self._since)
         return {name: value for name, value in site.items() if value not in (None, [])}
 
     def _give_up(self, why):

@@ -4,6 +4,7 @@ Files are read as they are at that moment, without importing or compiling anythi
 by name, where the allocation's stack and the holder say that it has to be; where that leaves a doubt, nothing is said.
 """
 
+import math
 import os
 import re
 import stat
@@ -12,8 +13,8 @@ import sys
 _MOST_BYTES = 4 << 20
 _LONG = 200
 
-# Characters of a line that a person may have written.
-_WIDE = 1000
+# Characters of a line that a person may have written; what it takes to look through one grows faster than they do.
+_WIDE = 300
 
 # Lines of one statement.
 _MOST_LINES = 20
@@ -33,21 +34,29 @@ _GROWS = (
 )
 
 
-def lines(file, line, around=2):
-    """`[(number, text)]` of the lines around this one; empty where the file cannot be had."""
-    source = _lines_of(file)
+def is_newer(file, since):
+    """Whether a file was written after this time (Unix seconds): then it is not what runs, and its lines are others."""
+    try:
+        return os.stat(file).st_mtime > since
+    except (OSError, ValueError):
+        return False
+
+
+def lines(file, line, around=2, since=math.inf):
+    """`[(number, text)]` of the lines around this one; empty where the file cannot be had, or is newer."""
+    source = _lines_of(file, since)
     first = max(line - around, 1)
     return [(at, source[at - 1][:_LONG]) for at in range(first, min(line + around, len(source)) + 1)]
 
 
-def kept_at(holders, frames):
+def kept_at(holders, frames, since=math.inf):
     """The statement that keeps a tensor: `{"file", "line", "text"}`, or `None` where that is not certain.
 
     `holders` is the path to it (`_holders.find`), `frames` the stack that allocated it, innermost first. Looked at
     are the functions of the stack, the nearest statement at or after the allocation first; then the function or class
     that has the holder; then the files of both, if there is one such statement in them.
     """
-    sources, contained = _Sources(), False
+    sources, contained = _Sources(since), False
     for holder in holders:
         contained = contained or holder["by"] in ("item", "key")
         name = (holder["name"] or "").rpartition(".")[2]
@@ -88,17 +97,21 @@ _NAMED = ("attribute", "slot", "class", "global") + _WITHIN
 class _Sources(dict):
     """The files that were read already."""
 
+    def __init__(self, since):
+        super().__init__()
+        self._since = since
+
     def __missing__(self, file):
-        found = self[file] = _Source(file)
+        found = self[file] = _Source(file, self._since)
         return found
 
 
 class _Source:
     """One file, once as it stands and once without strings and comments."""
 
-    def __init__(self, file):
+    def __init__(self, file, since):
         self.file = file
-        self.text = _lines_of(file)
+        self.text = _lines_of(file, since)
         self.code = _STRINGS.sub(_blank, "\n".join(self.text)).split("\n") if self.text else []
 
     def told(self, line):
@@ -112,6 +125,8 @@ class _Source:
             code = self.code[line - 1]
             if name not in code or len(code) > _WIDE:
                 continue
+            # Spaces in a row may be divided in many ways.
+            code = " ".join(code.split())
             if grows.search(code):
                 found.append(line)
             elif assigned.match(code):
@@ -129,7 +144,7 @@ class _Source:
             depth += sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
             if depth <= 0 and not code.endswith("\\"):
                 break
-        return " ".join(joined)
+        return " ".join(" ".join(joined).split())
 
     def function(self, name, line):
         """First and last line of the function of this name around a line; everything, for a module's own code."""
@@ -193,7 +208,7 @@ def _blank(match):
     return "" if text.startswith("#") else '""' + "\n" * text.count("\n")
 
 
-def _lines_of(file):
+def _lines_of(file, since=math.inf):
     """The lines of a source file; of one that is none (a notebook's cell), what `linecache` has of it already."""
     if type(file) is not str:
         return []
@@ -204,7 +219,7 @@ def _lines_of(file):
         return _cached(file)
     try:
         found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES or found.st_mtime > since:
             return []
         text = b""
         while len(text) <= _MOST_BYTES:

@@ -14,6 +14,7 @@ import sys
 import time
 
 from ._blocks import blocks
+from ._looks import Resting
 from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
 from ._rows import taker
 from ._sites import Sites, refusal
@@ -103,6 +104,7 @@ class Probe:
             self.devices = ()
             # Nothing of the allocator's is switched here: a lock of its may have been held.
             self._sites = None
+            Resting.end()
             self._turn_off()
 
     def _turn_off(self):

@@ -75,6 +75,13 @@ assert blocks_of(both, [(0, STEP)]) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7
 with Resting():
     assert not gc.isenabled()
 assert gc.isenabled()
+# A child that another thread forks meanwhile has nobody to wake it.
+with Resting():
+    child = os.fork()
+    if not child:
+        Resting.end()
+        os._exit(not gc.isenabled())
+assert os.waitpid(child, 0)[1] == 0
 gc.disable()
 with Resting():
     pass

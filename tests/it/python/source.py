@@ -3,8 +3,9 @@
 import json
 import linecache
 import os
+import time
 
-from gpuwatch_probe._source import kept_at, lines
+from gpuwatch_probe._source import is_newer, kept_at, lines
 
 
 def step(by, name=None, kind=None, items=None, function=None, file=None, line=None):
@@ -228,6 +229,20 @@ assert kept_at(kept, [{"file": "nowhere.py", "line": 1, "function": "f"}])["line
 assert kept_at([], stack) is None
 assert kept_at([step("global", "no name")], stack) is None
 assert kept_at([step("attribute", "0", "Net")], stack) is None
+
+# What was written after the job began is not what runs.
+assert not is_newer("job.py", time.time() + 60) and is_newer("job.py", time.time() - 60)
+assert kept_at(kept, stack, time.time() - 60) is None and lines("job.py", 3, since=time.time() - 60) == []
+assert not is_newer("nowhere.py", 0) and not is_newer("a\0b", 0)
+
+# A line that could be read in many ways takes no longer than others.
+with open("wide.py", "w") as out:
+    out.write("def train():\n    " + "kept, " + " " * 280 + "kept, " + " " * 280 + "\n")
+    out.write("    kept" + "[] kept" * 1000 + "\n    kept.append(1)\n")
+begun = time.thread_time()
+wide = [ITEM, step("local", "kept", "frame", function="train", file="wide.py", line=2)]
+assert kept_at(wide, [{"file": "wide.py", "line": 2, "function": "train"}])["line"] == 4
+assert time.thread_time() - begun < 0.2
 
 # Lines, and files that are none.
 assert lines("job.py", 2, 1) == [(1, "kept = []"), (2, "def train():"), (3, "    kept.append(make())")]
