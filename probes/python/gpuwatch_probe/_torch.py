@@ -45,7 +45,7 @@ class Probe:
         self._wake = _thread.allocate_lock()
         self._due = True
         self._accounted = None
-        self._words = Words(torch.cuda.OutOfMemoryError, self._on_words)
+        self._words = None
 
     def wait_for_cuda(self):
         """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
@@ -112,7 +112,8 @@ class Probe:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._words.stop()
+        if self._words is not None:
+            self._words.stop()
         if self._sites is not None:
             self._sites.end()
         try:
@@ -171,6 +172,7 @@ class Probe:
             self.off = True
             return
         self._sites = Sites(torch, native)
+        self._words = Words(torch.cuda.OutOfMemoryError, self._on_words)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)

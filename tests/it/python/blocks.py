@@ -60,7 +60,7 @@ class NoSites:
 
 told = []
 probe = _torch.Probe(Torch(1))
-probe._sites = NoSites()
+probe._sites, probe._words = NoSites(), _torch.Words(Torch.OutOfMemoryError, probe._on_words)
 probe.native = probe
 probe._row = lambda *_: None
 probe.oom = lambda *row: told.append(row)
