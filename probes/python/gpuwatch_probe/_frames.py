@@ -44,7 +44,7 @@ def running():
 
 def is_own(frame):
     """Whether it runs code of this package."""
-    name = frame.f_globals.get("__name__")
+    name = dict.get(frame.f_globals, "__name__")
     return type(name) is str and (name == _PACKAGE or name.startswith(_PACKAGE + "."))
 
 

@@ -75,6 +75,7 @@ class Sites:
         self._stacks = Stacks(torch)
         self._history = History(torch)
         self._looking = _thread.allocate_lock()
+        self._is_over = False
         # What is written later than this is not what runs.
         self._since = time.time()
         self._clear()
@@ -103,6 +104,8 @@ class Sites:
             self._give_up("it failed: %r" % (error,))
         finally:
             self._looking.release()
+            if self._is_over:
+                self.end()
 
     def tick(self, step):
         """A second went by without a step, while somebody asks."""
@@ -117,11 +120,15 @@ class Sites:
                     self._looking.release()
 
     def end(self):
-        """The probe ends: nothing stays switched on."""
-        try:
-            self._history.end()
-        except Exception:
-            pass
+        """The probe ends: nothing stays switched on. Where another thread looks right now, that one sees to it."""
+        self._is_over = True
+        if self._looking.acquire(False):
+            try:
+                self._history.end()
+            except Exception:
+                pass
+            finally:
+                self._looking.release()
 
     def at_oom(self, device, step):
         """The live blocks of a device by line, where stacks are recorded; called while an allocation fails."""

@@ -159,4 +159,44 @@ assert answered([{"line": it, "function": "f" * 240} for it in range(16)], 1000)
     {"line": it, "function": "f" * 240} for it in range(3)
 ]
 assert answered([{"function": "f" * 240}], 100) == []
+
+
+class Switch:
+    """PyTorch's allocator, as far as its history goes, and a library that asks."""
+
+    def __init__(self, fails=False):
+        self.is_on, self.answers = False, []
+        made = {}
+        exec(compile("def fail(): raise RuntimeError('it is stuck')", "/torch/memory.py", "exec"), made)
+        self.fail = made["fail"] if fails else bool
+        memory = types.SimpleNamespace(_record_memory_history=self.switch)
+        inner = types.SimpleNamespace(_cuda_isCurrentStreamCapturing=bool, _cuda_isHistoryEnabled=lambda: self.is_on)
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory=memory), _C=inner, __file__="/torch/__init__.py")
+        self.job = Sites(torch, self)
+
+    def switch(self, enabled, **_):
+        self.fail()
+        self.is_on = enabled is not None
+
+    def sites(self, line, is_answer):
+        self.answers.append(json.loads(line))
+
+    def sites_asked(self):
+        return 8
+
+
+# The probe is stopped by one thread while another one is about to look: nothing stays switched on.
+stopped = Switch()
+stopped.sites_asked = lambda: stopped.job.end() or 8
+stopped.job.turn(1)
+assert not stopped.is_on and not stopped.job.is_recording
+running = Switch()
+running.job.turn(1)
+assert running.is_on and running.job.is_recording
+running.job.end()
+assert not running.is_on
+# What PyTorch raises is no error of the job's, neither while it begins nor while it ends.
+stuck = Switch(fails=True)
+stuck.job.turn(1)
+assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off" in stuck.answers[0]["trouble"]
 print("sites are right")
