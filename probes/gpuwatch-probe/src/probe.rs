@@ -192,16 +192,19 @@ impl Probe {
 
     /// Answers `sites`. Sequence number and stamp are the probe's.
     pub fn sites(&self, sites: wire::Sites) -> Result<(), Refusal> {
+        self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }))?;
         self.shared.asked_sites.answered();
-        self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }))
+        Ok(())
     }
 
     /// The same in the fields of a JSON object.
     pub(crate) fn sites_as_written(&self, fields: &str, is_answer: bool) -> Result<(), Refusal> {
+        self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() })?;
+        // What found no place in the queue was no answer: the job looks again.
         if is_answer {
             self.shared.asked_sites.answered();
         }
-        self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() })
+        Ok(())
     }
 
     /// What is asked by `sites`: see the header; 0 where nothing is.
