@@ -204,8 +204,13 @@ fn frame(it: &Frame) -> Spot {
     Spot { file: short(&it.file), line: it.line, function: short(&it.function), text: Foreign::default() }
 }
 
-/// A text from outside, no longer than texts are.
+/// A text from outside, no longer than texts are; of a path the end says more.
 fn short(text: &str) -> Foreign {
+    let count = text.chars().count();
+    if count > TEXT && text.starts_with('/') {
+        let end = text.chars().skip(count + 1 - TEXT);
+        return Foreign::new(std::iter::once('…').chain(end).collect::<String>());
+    }
     Foreign::new(text.chars().take(TEXT).collect::<String>())
 }
 

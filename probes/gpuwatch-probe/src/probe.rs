@@ -192,19 +192,15 @@ impl Probe {
 
     /// Answers `sites`. Sequence number and stamp are the probe's.
     pub fn sites(&self, sites: wire::Sites) -> Result<(), Refusal> {
-        self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }))?;
-        self.shared.asked_sites.answered();
-        Ok(())
+        let told = self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }));
+        // What found no place in the queue was no answer: the job looks again.
+        told.inspect(|()| self.shared.asked_sites.answered())
     }
 
     /// The same in the fields of a JSON object.
     pub(crate) fn sites_as_written(&self, fields: &str, is_answer: bool) -> Result<(), Refusal> {
-        self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() })?;
-        // What found no place in the queue was no answer: the job looks again.
-        if is_answer {
-            self.shared.asked_sites.answered();
-        }
-        Ok(())
+        let told = self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() });
+        if is_answer { told.inspect(|()| self.shared.asked_sites.answered()) } else { told }
     }
 
     /// What is asked by `sites`: see the header; 0 where nothing is.

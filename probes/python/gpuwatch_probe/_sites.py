@@ -31,7 +31,7 @@ _LOOKS = 8
 _PATIENCE = 60
 
 # A look that takes longer than this, in seconds, makes the next ones rarer.
-_LONG = 0.04
+_SLOW = 0.04
 
 _SITES = 16
 _SIZES = 8
@@ -179,7 +179,7 @@ class Sites:
         self._steps.append(self._passed)
         del self._plan[0]
         if self._plan:
-            if time.perf_counter() - begun > _LONG and len(self._plan) > 2:
+            if time.perf_counter() - begun > _SLOW and len(self._plan) > 2:
                 # The last one stays where it is.
                 self._plan = self._plan[1::2] if len(self._plan) % 2 == 0 else self._plan[::2]
             self._held.append(_us(begun))
@@ -382,4 +382,7 @@ def _shortened(told):
         return {name: _shortened(it) for name, it in told.items()}
     if type(told) in (list, tuple):
         return [_shortened(it) for it in told]
-    return told[:_LONG] if type(told) is str else told
+    if type(told) is not str or len(told) <= _LONG:
+        return told
+    # Of a path the end says more.
+    return "…" + told[1 - _LONG :] if told.startswith("/") else told[:_LONG]

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 
+from gpuwatch_probe import _sites
 from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
 from gpuwatch_probe._native import INVALID
 from gpuwatch_probe._sites import Sites, refusal
@@ -199,4 +200,52 @@ assert not running.is_on
 stuck = Switch(fails=True)
 stuck.job.turn(1)
 assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off" in stuck.answers[0]["trouble"]
+
+# Texts keep to a length; of a path the end says more.
+path = "/" + "deep/" * 100 + "train.py"
+short = _sites._shortened({"file": path, "text": ["x" * 999, 7]})
+assert len(short["file"]) == 240 and short["file"].endswith("/deep/train.py"), short
+assert short["text"] == ["x" * 240, 7]
+
+
+class Native:
+    """The probe, of which eight steps are asked."""
+
+    def __init__(self):
+        self.told = []
+
+    def sites_asked(self):
+        return 8
+
+    def sites(self, text, is_answer):
+        self.told.append(json.loads(text))
+
+
+def taken(slow):
+    """The steps at which a job is looked at, where a look counts as slow from so many seconds on."""
+    looks, step = [], 0
+    torch = types.SimpleNamespace(__file__="/torch/__init__.py", __version__="2.15")
+    torch._C = types.SimpleNamespace(
+        _cuda_isCurrentStreamCapturing=bool,
+        _cuda_isHistoryEnabled=bool,
+        _cuda_record_memory_history=print,
+        _cuda_memorySnapshot=lambda _: looks.append(step) or {"segments": []},
+    )
+    memory = types.SimpleNamespace(_record_memory_history_impl=history, _record_memory_history=lambda **_: None)
+    torch.cuda = types.SimpleNamespace(memory=memory, memory_snapshot=lambda include_traces=True: None)
+    native, before = Native(), _sites._SLOW
+    _sites._SLOW = slow
+    sites = _sites.Sites(torch, native)
+    while not native.told:
+        sites.turn(step)
+        step += 1
+        assert step < 20
+    _sites._SLOW = before
+    assert native.told[0]["steps"] == 8 and native.told[0]["sites"] == [], native.told
+    return looks
+
+
+assert taken(1000.0) == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+assert taken(-1.0) == [2, 4, 6, 10], "slow looks are rarer, and the last one stays"
+assert 0 < _sites._SLOW < 1
 print("sites are right")
