@@ -131,7 +131,11 @@ pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
     };
     let figures: Vec<_> = own
         .iter()
-        .map(|(process, it)| own_figures(process, it, used_by(process.pid).and_then(|it| it.used), list_at))
+        .enumerate()
+        .map(|(place, (process, it))| {
+            let used = used_by(process.pid).and_then(|it| it.used);
+            own_figures(process, it, charged(&own, place, used), list_at)
+        })
         .collect();
     DeviceFindings {
         device: device.id.clone(),
@@ -143,6 +147,17 @@ pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
         unprobed: list.map(|_| strangers.len()),
         foreign_pids,
     }
+}
+
+/// What the driver charges a process with is of all its allocators: the first of its probes on a device gets what the
+/// others there do not hold, and these none of it, so that nothing counts twice.
+fn charged(own: &[(&Process, &OnDevice)], place: usize, used: Option<Bytes>) -> Option<Bytes> {
+    let pid = own.get(place)?.0.pid;
+    let mut beside = own.iter().enumerate().filter(|(at, (it, _))| *at != place && it.pid == pid).peekable();
+    if beside.peek().is_some_and(|(at, _)| *at < place) {
+        return None;
+    }
+    beside.try_fold(used?.0, |left, (_, (_, it))| left.checked_sub(it.counters.reserved?)).map(Bytes)
 }
 
 /// The driver's figures; without them, what CUDA says inside a probed process.

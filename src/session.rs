@@ -228,15 +228,18 @@ impl Session {
     fn charge(&mut self, id: &DeviceId, at: Stamp) {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(list) = device.process_list() else { return };
-        let used_by = |pid: Option<u32>| list.iter().find(|it| Some(it.pid) == pid)?.used;
         let used = device.figures().map(|it| it.used.0);
-        let living = |it: &&mut Process| it.is_alive() && used_by(it.pid).is_some();
-        let charged: u64 = self
-            .processes
-            .iter()
-            .filter(|it| it.is_alive() && it.devices.iter().any(|its| its.device == *id))
-            .filter_map(|it| used_by(it.pid))
-            .fold(0, |sum, it| sum.saturating_add(it.0));
+        let (mut charged, mut beyond) = (0_u64, BTreeMap::new());
+        for (pid, used) in list.iter().filter_map(|it| Some((it.pid, it.used?.0))) {
+            let own = self.processes.iter().filter(|it| it.is_alive() && it.pid == Some(pid));
+            let here: Vec<_> = own.flat_map(|it| &it.devices).filter(|it| it.device == *id).collect();
+            if !here.is_empty() {
+                charged = charged.saturating_add(used);
+            }
+            // It is of all the process's allocators, and is watched once: by the first of its probes.
+            let mut held = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved);
+            beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
+        }
         let mut outside = used.and_then(|it| it.checked_sub(charged));
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
             if let Some((step, is_foreign)) = contexts::is_foreign(process, id, &self.devices) {
@@ -244,10 +247,10 @@ impl Session {
                 process.contexts.listed(id, entry, is_foreign, step, at);
             }
         }
-        for process in self.processes.iter_mut().filter(living) {
-            let pid = process.pid;
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            let Some(beyond) = process.pid.and_then(|it| beyond.get_mut(&it)) else { continue };
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
-                let driver = used_by(pid).zip(it.counters.reserved).and_then(|(used, own)| used.0.checked_sub(own));
+                let driver = beyond.take().flatten();
                 it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
             }
         }

@@ -55,7 +55,7 @@ fn the_line_that_keeps_a_tensor_is_told_from_those_that_do_not() {
 }
 
 /// The Pythons of this machine, one for each release that the probe supports.
-fn pythons() -> Vec<PathBuf> {
+pub(crate) fn pythons() -> Vec<PathBuf> {
     let mut folders: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap()).collect();
     let pyenv = env::var_os("HOME").map(|it| Path::new(&it).join(".pyenv/versions"));
     if let Some(versions) = pyenv.and_then(|it| it.read_dir().ok()) {

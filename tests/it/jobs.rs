@@ -1,5 +1,8 @@
 //! Jobs that are not PyTorch: each shows the rungs that its allocator can know, and nothing for the rest.
 
+/// Plain Python: JAX, CuPy, and whatever else has an allocator.
+mod plain;
+
 use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, Terminal, until},
@@ -251,73 +254,6 @@ fn a_job_that_allocates_through_cudarc_is_watched() {
     assert_eq!(on["growth"]["bytes_per_step"], 1_000_448.0, "{on}");
     job.end();
     check_off(&bench, command());
-}
-
-#[test]
-fn a_jax_job_is_watched_by_its_plain_probe() {
-    let bench = Bench::new();
-    let job = Job::start(bench.python("jax", STEPS));
-    let rungs = [
-        ("allocated", Some(1224 * MIB)),
-        ("rounding", None),
-        ("pending", None),
-        ("stuck", None),
-        ("cached", Some((1536 - 1224) * MIB)),
-        ("non_torch", Some(CONTEXT)),
-    ];
-    let on = check(&bench, "jax", &rungs);
-    assert_eq!((&on["step"], &on["counters"]["allocated_peak"]), (&100.into(), &(1288 * MIB).into()));
-    assert_eq!(on["counters"]["reserved_peak"], 1536 * MIB);
-    job.end();
-    check_off(&bench, bench.python("jax", STEPS));
-}
-
-#[test]
-fn an_allocator_of_jax_without_a_pool_leaves_what_is_held_unknown() {
-    let bench = Bench::new();
-    let mut command = bench.python("jax", "0");
-    command.env("WITHOUT_POOL", "1");
-    let job = Job::start(command);
-    let unknown = ["rounding", "pending", "cached", "non_torch"].map(|it| (it, None));
-    let on = check(&bench, "jax", &[[("allocated", Some(1024 * MIB))].as_slice(), &unknown].concat());
-    assert_eq!(on["step"], Value::Null, "an inference job counts no steps");
-    job.end();
-}
-
-#[test]
-fn a_cupy_job_is_watched_by_its_plain_probe() {
-    let bench = Bench::new();
-    let job = Job::start(bench.python("cupy", STEPS));
-    let rungs = [
-        ("allocated", Some(1224 * MIB)),
-        ("rounding", None),
-        ("pending", None),
-        ("stuck", None),
-        ("cached", Some(64 * MIB)),
-        ("non_torch", Some(CONTEXT)),
-    ];
-    let on = check(&bench, "cupy", &rungs);
-    assert_eq!((&on["step"], &on["counters"]["allocated_peak"]), (&100.into(), &Value::Null));
-    job.end();
-    check_off(&bench, bench.python("cupy", STEPS));
-}
-
-#[test]
-fn a_plain_probe_goes_on_while_viewers_stop_and_go() {
-    let bench = Bench::new();
-    let mut command = bench.python("jax", "0");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let socket = bench.home.0.path().join(format!("sockets/{}.sock", child.id()));
-    assert!(until(PATIENCE, || socket.exists()));
-    // One that never reads, and one that goes at once; the third is told of every second.
-    let _stopped = std::os::unix::net::UnixStream::connect(&socket).unwrap();
-    drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
-    let viewer = BufReader::new(std::os::unix::net::UnixStream::connect(&socket).unwrap());
-    let ticks = viewer.lines().map(Result::unwrap).filter(|it| it.contains("\"tick\"")).take(3).count();
-    assert_eq!(ticks, 3);
-    child.stdin.take().unwrap().write_all(b"\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

@@ -1,0 +1,240 @@
+"""Speaks gpuwatch's wire, version 1, for any program in Python: one file of plain Python, to be copied beside a script.
+
+    import gpuwatch_wire
+
+    def read():
+        yield 0, {"allocated": pool.used, "reserved": pool.held}
+
+    probe = gpuwatch_wire.Probe("mine", "1.0", read)
+    probe.start()
+    for batch in batches:
+        ...
+        probe.step()
+
+`read` says, for each device of the job, its number and what is counted there, under the wire's names (`Counters` in
+probes/gpuwatch-probe/src/wire.rs). What is left out, `None` or negative is shown as unknown. Viewers come and go, at a
+socket. Nothing here waits for a device or for a viewer, prints or raises: what goes wrong is kept in `trouble`.
+"""
+
+import atexit
+import ctypes
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+
+VIEWERS_MAX = 32
+NAMES_MAX = 64
+
+# What launchers say of a process, and by which of their variables.
+LAUNCHED = {
+    "restart": ("TORCHELASTIC_RESTART_COUNT",),
+    "rank": ("RANK", "OMPI_COMM_WORLD_RANK"),
+    "local_rank": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "world_size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"),
+}
+
+
+class Probe:
+    """A probe of this process. There may be several, one for each allocator: each has a socket of its own."""
+
+    _listener, _viewers = None, []
+
+    def __init__(self, framework, version, read, about=dict, ticks=False):
+        """`about` gives more of what a hello says, such as `{"rank": 0}`. With `ticks`, `read` is also called once a
+        second between steps, from another thread, once the job itself has had it called."""
+        self.trouble = None
+        self._says = {"framework": framework, "framework_version": version}
+        self._read, self._about, self._ticks = read, about, ticks
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def start(self):
+        """Starts it, once; `GPUWATCH=off` forbids it. A forked child may start its own."""
+        if self._listener or os.environ.get("GPUWATCH") == "off":
+            return
+        try:
+            self._listener, self._path = _listen()
+            threading.Thread(target=self._serve, args=(self._listener,), name="gpuwatch", daemon=True).start()
+            atexit.register(self.stop)
+        except Exception as trouble:
+            self.trouble = trouble
+
+    def step(self):
+        """Ends a step."""
+        self._steps += 1
+        self._tell("call")
+
+    def tick(self):
+        """Tells how things stand where there are no steps; about once a second is enough."""
+        self._tell("tick")
+
+    def stop(self):
+        """Says goodbye. The end of the program does so too."""
+        with self._lock:
+            if self._listener:
+                self._say([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
+                try:
+                    os.unlink(self._path)
+                except OSError as trouble:
+                    self.trouble = trouble
+                self._begin()
+
+    def _begin(self):
+        """As before the start: also in a forked child, which is neither the job nor its end."""
+        for it in (self._listener, *self._viewers):
+            if it:
+                it.close()
+        self._listener, self._viewers, self._lock = None, [], threading.RLock()
+        self._steps, self._rows, self._devices, self._spoke = 0, {}, {}, 0.0
+
+    def _tell(self, edge):
+        if not self._listener:
+            return
+        try:
+            row = {"type": "sample", "at_us": _now_us(), "edge": edge, **({"step": self._steps} if self._steps else {})}
+            rows = {device: {**row, "device": device, **_known(counters)} for device, counters in self._read()}
+            devices = {**self._devices, **{it: self._devices.get(it) or _device(it) for it in rows}}
+            is_news = devices != self._devices
+            if is_news:
+                self._says.update(self._about())
+            with self._lock:
+                self._devices = devices
+                self._rows.update(rows)
+                self._say([*([self._hello()] if is_news else []), *rows.values()])
+        except Exception as trouble:
+            self.trouble = trouble
+
+    def _serve(self, listener):
+        while listener is self._listener:
+            try:
+                self._greet(listener.accept()[0])
+            except socket.timeout:
+                if self._ticks and self._rows and time.monotonic() - self._spoke >= 1:
+                    self._tell("tick")
+            except Exception as trouble:
+                self.trouble = trouble
+                time.sleep(1)
+
+    def _greet(self, viewer):
+        viewer.setblocking(False)
+        with self._lock:
+            greeting = _text([self._hello(), *self._rows.values(), {"type": "live"}])
+            if len(self._viewers) < VIEWERS_MAX and _takes(viewer, greeting):
+                self._viewers.append(viewer)
+            else:
+                viewer.close()
+
+    def _say(self, lines):
+        """To every viewer that reads; one that has stopped, or has gone, is left behind."""
+        self._spoke = time.monotonic()
+        text = _text(lines) if self._viewers else b""
+        for viewer in list(self._viewers):
+            if not _takes(viewer, text):
+                self._viewers.remove(viewer)
+                viewer.close()
+
+    def _hello(self):
+        launched = {ours: next(filter(str.isdigit, map(_variable, theirs)), None) for ours, theirs in LAUNCHED.items()}
+        return {
+            "type": "hello",
+            "protocol": 1,
+            "probe": "gpuwatch_wire/1",
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "argv": getattr(sys, "orig_argv", sys.argv),
+            "run": _variable("GPUWATCH_RUN") or None,
+            **{name: int(value) for name, value in launched.items() if value},
+            **self._says,
+            "devices": [{"ordinal": ordinal, **known} for ordinal, known in self._devices.items()],
+            "monotonic_us": _now_us(),
+            "unix_us": time.time_ns() // 1000,
+        }
+
+
+def _listen():
+    """A socket where viewers look for it, and its path: in the first folder that is this user's alone."""
+    chosen, runtime, home = map(_variable, ("GPUWATCH_SOCKET_DIR", "XDG_RUNTIME_DIR", "HOME"))
+    folders = [chosen] if chosen else ["/tmp/gpuwatch-%d" % os.geteuid()]
+    if runtime and not chosen:
+        folders.append(runtime + "/gpuwatch")
+    if home and not chosen:
+        folders.append("%s/.local/state/gpuwatch/sock-%s" % (home, socket.gethostname()))
+    for folder in folders:
+        try:
+            return _listen_in(folder)
+        except OSError as error:
+            trouble = error
+    raise trouble
+
+
+def _listen_in(folder):
+    os.makedirs(folder, 0o700, exist_ok=True)
+    # Through its descriptor, it is the folder that was looked at, and its path is never too long for an address.
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        found, own = os.fstat(place), "/proc/self/fd/%d/" % place
+        if found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
+            raise PermissionError(errno.EPERM, "not this user's alone, mode 0700", folder)
+        names = ["%d%s.sock" % (os.getpid(), ".%d" % it if it else "") for it in range(NAMES_MAX)]
+        name = next((it for it in names if _is_free(own + it)), None)
+        if name is None:
+            raise OSError(errno.EADDRINUSE, "every name for this process is taken", folder)
+        # Under its own name only once somebody answers there.
+        new, listener = ".%d.%d.tmp" % (os.getpid(), _now_us()), socket.socket(socket.AF_UNIX)
+        listener.settimeout(1)
+        listener.bind(own + new)
+        listener.listen()
+        os.chmod(own + new, 0o600)
+        os.rename(own + new, own + name)
+        return listener, os.path.join(folder, name)
+    finally:
+        os.close(place)
+
+
+def _is_free(path):
+    # Asked by a socket of the wrong type, which one that is alive is not disturbed by.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        return asking.connect_ex(path) in (errno.ENOENT, errno.ECONNREFUSED)
+
+
+def _device(ordinal):
+    """The name that drivers know a device by, and viewers too, asked of the driver that the job itself has loaded."""
+    device, raw, name = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(256)
+    try:
+        cuda = ctypes.PyDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        asked = cuda.cuDeviceGet(ctypes.byref(device), ordinal), cuda.cuDeviceGetUuid_v2(raw, device)
+        if any((*asked, cuda.cuDeviceGetName(name, 255, device))):
+            return {}
+    except (OSError, AttributeError):
+        return {}
+    name = name.value.decode(errors="replace")
+    kind = "MIG" if " MIG " in name else "GPU"
+    return {"uuid": "%s-%s" % (kind, uuid.UUID(bytes=bytes(raw))), "name": name}
+
+
+def _known(counters):
+    return {name: int(value) for name, value in counters.items() if value is not None and value >= 0}
+
+
+def _takes(viewer, text):
+    try:
+        return viewer.send(text, socket.MSG_NOSIGNAL) == len(text)
+    except OSError:
+        return False
+
+
+def _text(lines):
+    return "".join(json.dumps(it) + "\n" for it in lines).encode()
+
+
+def _variable(name):
+    return os.environ.get(name) or ""
+
+
+def _now_us():
+    return time.monotonic_ns() // 1000
