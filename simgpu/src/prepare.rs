@@ -68,7 +68,7 @@ fn driver(imported: Option<Stubs>) -> Stubs {
 ///
 /// # Errors
 ///
-/// When there is no PyTorch with CUDA 13 there, when it imports from a library that the table does not know, when the
+/// When there is no PyTorch with CUDA 12 or 13 there, when it imports from a library that the table does not know, when the
 /// folder cannot be written, or `cc` does not link.
 pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let libraries = table::libraries(table::LIBRARIES)?;
@@ -259,8 +259,10 @@ fn read_wheel(torch: &Path) -> io::Result<Wheel> {
     let cuda = version.lines().find_map(|it| it.strip_prefix("cuda:")).and_then(|it| it.split('\'').nth(1));
     let cuda = numbers(cuda.ok_or_else(|| Error::other(format!("{}: not built for CUDA", torch.display())))?);
     let [major, minor, ..] = cuda[..] else { return Err(Error::other("version.py names no version of CUDA")) };
-    if major != 13 {
-        return Err(Error::other(format!("built for CUDA {major}; only CUDA 13's structures are simulated")));
+    if !(12..=13).contains(&major) {
+        return Err(Error::other(format!(
+            "built for CUDA {major}; only the structures of CUDA 12 and 13 are simulated"
+        )));
     }
     wheel.runtime = major * 1000 + minor * 10;
     for line in metadata(torch)?.lines() {
@@ -302,17 +304,14 @@ fn numbers(version: &str) -> Vec<i32> {
         .collect()
 }
 
-/// The list that `torch.cuda.get_arch_list()` shows: a plain text such as `sm_75 sm_80 sm_90`.
+/// The list that `torch.cuda.get_arch_list()` shows: a plain text such as `sm_75 sm_80 sm_90`. It ends with a zero, but
+/// need not begin after one: compilers leave the zero of a text out that is only ever copied.
 fn architectures(data: &[u8]) -> Vec<i32> {
+    let number =
+        |word: &str| word.rsplit_once("sm_")?.1.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok();
     data.split(|it| *it == 0)
-        .filter(|it| it.starts_with(b"sm_"))
-        .filter_map(|it| std::str::from_utf8(it).ok())
-        .map(|text| {
-            text.split(' ')
-                .filter_map(|it| it.strip_prefix("sm_"))
-                .filter_map(|it| it.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok())
-                .collect::<Vec<i32>>()
-        })
+        .filter(|it| it.windows(3).any(|it| it == b"sm_"))
+        .map(|it| String::from_utf8_lossy(it).split(' ').filter_map(number).collect::<Vec<i32>>())
         .max_by_key(Vec::len)
         .unwrap_or_default()
 }
@@ -323,4 +322,17 @@ fn run(command: &mut Command) -> io::Result<()> {
         return Ok(());
     }
     Err(Error::other(format!("cc: {}", String::from_utf8_lossy(&done.stderr))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_architectures_is_found_behind_whatever_stands_before_it() {
+        let data = b"asm_1\0from_handle(string ipc_hsm_70 sm_75 sm_90a compute_90\0sm_count\0";
+        assert_eq!(architectures(data), [70, 75, 90]);
+        assert_eq!(architectures(b"sm_\xff sm_80\0none"), [80]);
+        assert_eq!(architectures(b"nothing of the kind"), Vec::<i32>::new());
+    }
 }

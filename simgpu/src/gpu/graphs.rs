@@ -26,6 +26,13 @@ entry_points! {
         }))
     }
 
+    // CUDA 12's, of graphs whose edges carry no data.
+    fn cudaStreamGetCaptureInfo_v2(
+        stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, count: Out<usize>,
+    ) -> i32 {
+        cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, Out::from_address(0), count)
+    }
+
     fn cudaStreamBeginCapture(_stream: usize, _mode: i32) -> i32 {
         answer(Err(Fault::NotSupported))
     }

@@ -193,8 +193,12 @@ entry_points! {
         answer(with_context(|| memory_info(current(), free, total)))
     }
 
-    fn cudaPointerGetAttributes(out: Out<Pointer>, address: usize) -> i32 {
-        out.put(pointer(address));
+    fn cudaPointerGetAttributes(out: usize, address: usize) -> i32 {
+        if Wheel::here().is_cuda_12() {
+            Out::from_address(out).put(pointer::<0>(address));
+        } else {
+            Out::from_address(out).put(pointer::<8>(address));
+        }
         0
     }
 
@@ -244,11 +248,19 @@ entry_points! {
     fn cudaGetDriverEntryPointByVersion(
         name: In<c_char>, out: Out<usize>, _version: u32, _flags: u64, found: Out<i32>,
     ) -> i32 {
-        let at = name.text().and_then(|it| super::driver::entry_point(&it));
-        out.put(at.unwrap_or(0));
-        found.put(i32::from(at.is_none()));
-        0
+        entry_point(name, out, found)
     }
+
+    fn cudaGetDriverEntryPoint(name: In<c_char>, out: Out<usize>, _flags: u64, found: Out<i32>) -> i32 {
+        entry_point(name, out, found)
+    }
+}
+
+fn entry_point(name: In<c_char>, out: Out<usize>, found: Out<i32>) -> i32 {
+    let at = name.text().and_then(|it| super::driver::entry_point(&it));
+    out.put(at.unwrap_or(0));
+    found.put(i32::from(at.is_none()));
+    0
 }
 
 /// Bytes free and in all of a device.
@@ -259,28 +271,29 @@ pub(super) fn memory_info(device: usize, free: Out<usize>, total: Out<usize>) ->
     Ok(())
 }
 
-/// `cudaPointerAttributes` of CUDA 13.
+/// `cudaPointerAttributes`, which has eight words to spare since CUDA 13.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Pointer {
+struct Pointer<const SPARE: usize> {
     kind: i32,
     device: i32,
     on_device: usize,
     on_host: usize,
-    spare: [u64; 8],
+    spare: [u64; SPARE],
 }
 
+const POINTER_NONE: i32 = 0;
 const POINTER_HOST: i32 = 1;
 const POINTER_DEVICE: i32 = 2;
 const NO_DEVICE: i32 = -2;
 
-fn pointer(address: usize) -> Pointer {
+fn pointer<const SPARE: usize>(address: usize) -> Pointer<SPARE> {
+    let spare = [0; SPARE];
     let Some(range) = process().ranges.find(address) else {
-        return Pointer { device: NO_DEVICE, on_host: address, ..Pointer::default() };
+        return Pointer { kind: POINTER_NONE, device: NO_DEVICE, on_device: 0, on_host: address, spare };
     };
     let (kind, on_host) = if range.on_device() { (POINTER_DEVICE, 0) } else { (POINTER_HOST, address) };
     let device = i32::try_from(range.device).unwrap_or(0);
-    Pointer { kind, device, on_device: address, on_host, spare: [0; 8] }
+    Pointer { kind, device, on_device: address, on_host, spare }
 }
 
 /// Memory for the variables that device code declares; all of them share it, because no code runs that would use them.

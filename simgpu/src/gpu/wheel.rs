@@ -1,4 +1,8 @@
 //! What preparation read from the wheel, kept in a file beside the device's shared object.
+//!
+//! CUDA 12 and 13 are simulated by one device. A function whose layout or arguments differ between them mostly goes by
+//! two names (`cudaGetDeviceProperties_v2` and `cudaStreamGetCaptureInfo_v2` are CUDA 12's), so that the name tells; where
+//! the name is one, it asks [`Wheel::is_cuda_12`].
 
 use super::sys;
 use std::{fmt, fs, path::Path, sync::OnceLock};
@@ -62,6 +66,11 @@ impl Wheel {
             let file = own.parent().unwrap_or(Path::new(".")).join(Self::FILE);
             Self::parse(&fs::read_to_string(file).unwrap_or_default())
         })
+    }
+
+    /// Whether the program was compiled for CUDA 12, and not for 13.
+    pub(super) const fn is_cuda_12(&self) -> bool {
+        self.runtime < 13_000
     }
 
     /// The architecture whose code a device of that capability runs: the best one that was compiled in.
