@@ -187,11 +187,11 @@ impl Stack {
         };
         push(Gap::Stuck, split, false);
         // How much of the pools is in use is not counted: what is certain to be releasable is the rest.
-        let pools = it.private_pools.unwrap_or(0).min(rest);
-        if pools > 0 {
-            push(Gap::Pools, Some(pools), false);
+        let pools = it.private_pools.map(|it| it.min(rest));
+        if pools != Some(0) {
+            push(Gap::Pools, pools, false);
         }
-        push(Gap::Releasable, Some(rest - pools), false);
+        push(Gap::Releasable, Some(rest - pools.unwrap_or(0)), false);
     }
 
     fn non_torch(&mut self, owner: usize, it: &OwnFigures, inside: Option<u64>) {
@@ -280,6 +280,10 @@ mod tests {
         let mut figures = own(90, 100, 100, 30, 200, 200);
         let whole = ladder(&device(1000, 800, 0, 0), &[figures]);
         assert_eq!((size(&whole, Gap::Stuck), size(&whole, Gap::Releasable)), (Some(30), Some(70)));
+        assert!(sizes(&whole).contains(&(Gap::Pools, None)), "not every PyTorch counts them");
+        figures.private_pools = Some(0);
+        let none = ladder(&device(1000, 800, 0, 0), &[figures]);
+        assert!(sizes(&none).iter().all(|(gap, _)| *gap != Gap::Pools), "where there are none, none are shown");
         figures.private_pools = Some(50);
         let pools = ladder(&device(1000, 800, 0, 0), &[figures]);
         assert_eq!((size(&pools, Gap::Pools), size(&pools, Gap::Releasable)), (Some(50), Some(20)));

@@ -230,6 +230,7 @@ impl Allocator {
             ooms: Some(self.ooms),
             device_allocs: Some(self.device_allocs),
             device_frees: Some(self.retries * 12),
+            private_pools: Some(0),
             ..Counters::default()
         }
     }

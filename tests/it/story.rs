@@ -130,6 +130,7 @@ pub(crate) fn counters(allocated: u64, cached: u64) -> Counters {
         active: Some(allocated + pending),
         inactive_split: Some(cached / 3),
         reserved: Some(allocated + pending + cached),
+        private_pools: Some(0),
         device_total: Some(140 * GIB),
         ..Counters::default()
     }
