@@ -33,6 +33,7 @@ mod light;
 mod mouse;
 mod namespaces;
 mod nvml;
+mod older_torch;
 mod oom;
 mod peers;
 mod pictures;

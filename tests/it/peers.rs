@@ -20,7 +20,7 @@ static PEERS: Venv = Venv {
     variable: "GPUWATCH_PEERS_VENV",
     name: "venv-peers",
     holds: "nvitop, gpustat and nvidia-ml-py (a download of about 1 MB)",
-    packages: &[
+    packages: &[&[
         "nvidia-ml-py==13.615.71",
         "nvitop==1.7.2",
         "gpustat==1.1.1",
@@ -28,7 +28,7 @@ static PEERS: Venv = Venv {
         "blessed==1.52.0",
         "jinxed==2.1.0",
         "wcwidth==0.9.4",
-    ],
+    ]],
     python: OnceLock::new(),
 };
 

@@ -22,7 +22,7 @@ static TOOLS: Venv = Venv {
     variable: "GPUWATCH_TOOLS_VENV",
     name: "venv-tools",
     holds: "pandas, DuckDB and zstandard (a download of about 60 MB)",
-    packages: &["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"],
+    packages: &[&["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"]],
     python: OnceLock::new(),
 };
 

@@ -11,26 +11,28 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// PyTorch's CUDA wheel, and what it needs that is not NVIDIA's.
+/// PyTorch's CUDA wheel.
 static TORCH: Venv = Venv {
     variable: "GPUWATCH_TEST_VENV",
     name: "venv-torch-2.15.0",
     holds: "PyTorch 2.15.0 (a download of about 600 MB)",
-    packages: &[
-        "torch==2.15.0",
-        "filelock==4.2.11",
-        "fsspec==2026.9.0",
-        "jinja2==3.1.6",
-        "markupsafe==3.0.4",
-        "mpmath==1.3.0",
-        "networkx==3.6.1",
-        "numpy==2.4.6",
-        "setuptools==84.2.1",
-        "sympy==1.14.0",
-        "typing-extensions==4.16.0",
-    ],
+    packages: &[&["torch==2.15.0"], BESIDE],
     python: OnceLock::new(),
 };
+
+/// What PyTorch needs that is not NVIDIA's.
+pub(crate) const BESIDE: &[&str] = &[
+    "filelock==4.2.11",
+    "fsspec==2026.9.0",
+    "jinja2==3.1.6",
+    "markupsafe==3.0.4",
+    "mpmath==1.3.0",
+    "networkx==3.6.1",
+    "numpy==2.4.6",
+    "setuptools==84.2.1",
+    "sympy==1.14.0",
+    "typing-extensions==4.16.0",
+];
 
 /// The machine that tests use unless they say otherwise.
 pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";

@@ -63,7 +63,6 @@ fn assert_same(row: &Sample, told: &Value) {
             assert_eq!(value, told.as_u64(), "{name} at step {:?}", row.step);
         }
     }
-    assert_eq!(row.counters.private_pools, Some(0));
 }
 
 /// Every live byte is in a group, and the row just before says how many there are.

@@ -19,8 +19,8 @@ pub(crate) struct Venv {
     pub(crate) name: &'static str,
     /// What is told while it is made: what it holds, and how much that is to download.
     pub(crate) holds: &'static str,
-    /// Every package of it with its version: nothing else is installed.
-    pub(crate) packages: &'static [&'static str],
+    /// Every package of it with its version, in lists that others may share: nothing else is installed.
+    pub(crate) packages: &'static [&'static [&'static str]],
     /// Where it is, once somebody asked.
     pub(crate) python: OnceLock<PathBuf>,
 }
@@ -44,10 +44,11 @@ impl Venv {
     fn made_once(&self, venv: &Path) -> Result<PathBuf, String> {
         let python = venv.join("bin/python");
         let complete = venv.join("complete");
+        let packages = self.packages.concat();
         // Names hold dots, so the ending is added and not replaced.
         let lock = File::create(venv.with_file_name(format!("{}.lock", self.name))).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
-        if fs::read_to_string(&complete).is_ok_and(|it| it == self.packages.join("\n")) {
+        if fs::read_to_string(&complete).is_ok_and(|it| it == packages.join("\n")) {
             return Ok(python);
         }
         // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
@@ -60,9 +61,10 @@ impl Venv {
         }
         done(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
         let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]).args(self.packages);
-        done(&mut pip)?;
-        fs::write(complete, self.packages.join("\n")).unwrap();
+        // It is installed once: a copy in pip's cache would only take room.
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]);
+        done(pip.args(&packages))?;
+        fs::write(complete, packages.join("\n")).unwrap();
         say(&format!("gpuwatch's tests: {} is ready.", venv.display()));
         Ok(python)
     }

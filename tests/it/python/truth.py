@@ -54,7 +54,10 @@ def say(**facts):
 
 def figures():
     now = torch.cuda.memory_stats(0)
-    return {name: now[key] for name, key in KEYS.items()}
+    # Not every release counts these.
+    pools = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
+    pools = pools if pools is None else sum(it["all"]["current"] for it in pools.values())
+    return {"private_pools": pools, **{name: now[key] for name, key in KEYS.items()}}
 
 
 def nvml():

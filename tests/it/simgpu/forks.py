@@ -50,7 +50,7 @@ def is_refused():
     # What the runtime itself says there, without torch's own check before it.
     import ctypes
 
-    runtime = ctypes.CDLL("libcudart.so.13")
+    runtime = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0])
     assert runtime.cudaFree(0) == 3, "cudaErrorInitializationError"
     assert os.getpid() not in nvml.processes()[1]
 

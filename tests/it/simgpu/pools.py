@@ -13,7 +13,7 @@ THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8
 
 assert torch.cuda.get_allocator_backend() == "cudaMallocAsync"
 torch.empty(1, device="cuda")
-runtime = ctypes.CDLL("libcudart.so.13")
+runtime = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0])
 pool, word = ctypes.c_void_p(), ctypes.c_uint64
 assert runtime.cudaDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0
 
