@@ -12,7 +12,7 @@ pub mod still;
 
 use crate::{
     event::{DriverState, Event, Fact},
-    source::{Options, Sources, probe},
+    source::{Feed, Options, Sources, probe},
 };
 use driver::Driver;
 use job::Kind;
@@ -21,8 +21,15 @@ use std::{
     os::unix::{fs::DirBuilderExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{self, Child, Command, Stdio},
+    sync::Arc,
 };
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::{
+    sync::{
+        Notify,
+        mpsc::{Receiver, channel},
+    },
+    time::Instant,
+};
 
 /// The ranks: what they do, and on which devices.
 pub const RANKS: [(Kind, &[u32]); 4] =
@@ -32,6 +39,7 @@ pub const RANKS: [(Kind, &[u32]); 4] =
 pub struct Demo {
     /// What happens.
     pub events: Receiver<Event>,
+    begun: Instant,
     jobs: Vec<Child>,
     directory: PathBuf,
 }
@@ -47,7 +55,7 @@ impl Demo {
         let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
         let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
         let (tell, events) = channel(1024);
-        let mut demo = Self { events, jobs: Vec::new(), directory };
+        let mut demo = Self { events, begun: sources.feed().begun, jobs: Vec::new(), directory };
         for (rank, (kind, devices)) in RANKS.iter().enumerate() {
             demo.jobs.push(start_job(seed, rank, *kind, devices, &demo.directory)?);
         }
@@ -65,6 +73,11 @@ impl Demo {
             }
         });
         Ok(demo)
+    }
+
+    /// What a view of it is fed with.
+    pub fn feed(&mut self) -> Feed<'_> {
+        Feed { events: &mut self.events, begun: self.begun, hurry: Arc::new(Notify::new()) }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     hands::{Hands, Options},
     session::Session,
     sink::hook::Hook,
+    source::{Feed, beat},
     term::{self, Screen},
     text::Foreign,
     ui::Ui,
@@ -20,7 +21,8 @@ use signal_hook::{
 };
 use std::{io, pin::Pin, process, thread, time::Duration};
 use tokio::{
-    sync::mpsc::{self, Receiver, channel},
+    sync::mpsc::{self, channel},
+    task::yield_now,
     time::{Instant, sleep_until},
 };
 
@@ -81,19 +83,15 @@ pub enum End {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(
-    events: &mut Receiver<Event>,
-    options: Options,
-    policy: Policy,
-    telling: &Telling,
-) -> io::Result<End> {
+pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, telling: &Telling) -> io::Result<End> {
+    let events = feed.events;
     let mut signals = signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
     let mut picture = Picture { policy, ..Picture::default() };
     let mut hands = Hands::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
-    let mut rhythm = Rhythm::new();
+    let mut rhythm = Rhythm::new(feed.begun);
     let mut open = true;
     while !picture.ui.quit {
         tokio::select! {
@@ -109,6 +107,8 @@ pub async fn watch(
                 rhythm.draw_within(ANSWER);
             }
             () = sleep_until(rhythm.due) => {
+                // What recurs at the same moment tells first.
+                yield_now().await;
                 batch.extend(std::iter::from_fn(|| events.try_recv().ok()).take(BATCH));
                 let count = batch.len();
                 let folded = picture.fold(&mut batch, &mut screen, telling, &hands);
@@ -124,7 +124,10 @@ pub async fn watch(
                 }
                 rhythm.folded(count, picture.ui.interval);
             }
-            () = sleep_until(rhythm.rest.unwrap_or(rhythm.due)), if rhythm.rest.is_some() => rhythm.rest = None,
+            () = feed.hurry.notified() => rhythm.hurry(),
+            () = sleep_until(rhythm.rest.unwrap_or(rhythm.due)), if rhythm.rest.is_some() => {
+                rhythm.rested(!events.is_empty(), picture.ui.interval);
+            }
         }
     }
     Ok(End::Quit)
@@ -132,24 +135,26 @@ pub async fn watch(
 
 /// When the next picture is due, and until when events may wait.
 struct Rhythm {
+    /// Pictures come whole intervals after it.
     begun: Instant,
+    first: Instant,
     drawn: Option<Instant>,
     due: Instant,
     rest: Option<Instant>,
 }
 
 impl Rhythm {
-    fn new() -> Self {
+    fn new(begun: Instant) -> Self {
         let now = Instant::now();
-        Self { begun: now, drawn: None, due: now, rest: None }
+        Self { begun, first: now, drawn: None, due: now, rest: None }
     }
 
     /// A picture was drawn, with so many events that had waited for it.
     fn drawn(&mut self, count: usize, interval: Option<Duration>) {
         let now = Instant::now();
         self.drawn = Some(now);
-        self.due = now + FRAME_AT_LEAST;
-        self.rest = if count == 0 { None } else { Self::rest(count, now, now + self.pace(now, interval)) };
+        self.due = beat(self.begun, FRAME_AT_LEAST, now);
+        self.rest = if count == 0 { None } else { Self::rest(count, now, self.after(now, now, interval)) };
     }
 
     /// There is something to be seen: so long after the last picture at the latest.
@@ -160,7 +165,7 @@ impl Rhythm {
     /// So many events were folded.
     fn folded(&mut self, count: usize, interval: Option<Duration>) {
         let now = Instant::now();
-        let next = self.drawn.map_or(now, |it| it + self.pace(now, interval));
+        let next = self.drawn.map_or(now, |it| self.after(it, now, interval));
         self.due = self.due.min(next.max(now + BURST));
         self.rest = Self::rest(count, now, self.due);
     }
@@ -174,9 +179,26 @@ impl Rhythm {
         }
     }
 
-    fn pace(&self, now: Instant, interval: Option<Duration>) -> Duration {
-        let is_beginning = now.duration_since(self.begun) < BEGINNING;
-        if is_beginning { FASTEST } else { interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST) }
+    /// Events may be folded again; where some have waited for the next picture, it is drawn from them at once.
+    fn rested(&mut self, is_waiting: bool, interval: Option<Duration>) {
+        let now = Instant::now();
+        self.rest = None;
+        if is_waiting && self.drawn.is_none_or(|it| self.after(it, now, interval) <= now) {
+            self.due = now;
+        }
+    }
+
+    /// What was told is to be seen at once.
+    fn hurry(&mut self) {
+        self.due = Instant::now();
+        self.rest = None;
+    }
+
+    /// The first moment for a picture after that one.
+    fn after(&self, drawn: Instant, now: Instant, interval: Option<Duration>) -> Instant {
+        let is_beginning = now.duration_since(self.first) < BEGINNING;
+        let pace = if is_beginning { FASTEST } else { interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST) };
+        beat(self.begun, pace, drawn)
     }
 }
 

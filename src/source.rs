@@ -14,9 +14,9 @@ use crate::{
     units::Stamp,
 };
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -36,6 +36,16 @@ pub struct Options {
     pub probes: Option<probe::Options>,
 }
 
+/// What a view is fed with.
+pub struct Feed<'a> {
+    /// What happens.
+    pub events: &'a mut mpsc::Receiver<Event>,
+    /// Pictures are drawn whole intervals after this moment, when those who tell have just told.
+    pub begun: Instant,
+    /// Notified when something was told that should not wait for the next picture.
+    pub hurry: Arc<Notify>,
+}
+
 /// Sources at work. Dropping it ends them; a driver call that never comes back is left behind.
 pub struct Sources {
     /// What they say, in the order of arrival.
@@ -44,6 +54,8 @@ pub struct Sources {
     pub pace: Option<watch::Sender<Duration>>,
     /// The way to probes: what is sent here is asked of the one that is meant, if it is connected.
     pub asks: mpsc::Sender<Ask>,
+    begun: Instant,
+    hurry: Arc<Notify>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -58,11 +70,12 @@ impl Sources {
         // All that recurs does so at the same moments, so that there are few to wake up at.
         let begun = Instant::now();
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, teller.clone()))];
+        let hurry = Arc::new(Notify::new());
         let mut pace = None;
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
             pace = Some(set);
-            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, teller.clone())));
+            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, teller.clone(), Arc::clone(&hurry))));
         } else {
             let teller = teller.clone();
             tasks.push(tokio::spawn(async move {
@@ -72,7 +85,12 @@ impl Sources {
         if let Some(probes) = options.probes {
             tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, teller)));
         }
-        Self { events, pace, asks, tasks }
+        Self { events, pace, asks, begun, hurry, tasks }
+    }
+
+    /// What a view of them is fed with.
+    pub fn feed(&mut self) -> Feed<'_> {
+        Feed { events: &mut self.events, begun: self.begun, hurry: Arc::clone(&self.hurry) }
     }
 }
 
@@ -87,6 +105,14 @@ pub fn now() -> Stamp {
     let now = clock_gettime(ClockId::Monotonic);
     let (s, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
     Stamp(s * 1_000_000 + ns / 1_000)
+}
+
+/// The first moment after `now` that is whole intervals after `begun`. What recurs at such moments needs one waking, where
+/// each of several clocks of their own would need another.
+pub fn beat(begun: Instant, interval: Duration, now: Instant) -> Instant {
+    let interval = interval.max(Duration::from_millis(1));
+    let past = now.saturating_duration_since(begun).as_nanos() / interval.as_nanos();
+    begun + interval * u32::try_from(past + 1).unwrap_or(u32::MAX)
 }
 
 /// The wall clock, µs of Unix time.
@@ -118,5 +144,21 @@ impl Teller {
     /// The same from a thread of its own.
     fn tell_blocking(&self, fact: Fact) -> bool {
         self.0.blocking_send(Event { at: now(), fact }).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_recurs_does_so_whole_intervals_after_the_beginning() {
+        let (begun, second) = (Instant::now(), Duration::from_secs(1));
+        for (past_ms, next_ms) in [(0, 1000), (999, 1000), (1000, 2000), (1500, 2000), (86_400_000, 86_401_000)] {
+            let next = beat(begun, second, begun + Duration::from_millis(past_ms));
+            assert_eq!(next, begun + Duration::from_millis(next_ms), "after {past_ms} ms");
+        }
+        assert_eq!(beat(begun + second, second, begun), begun + second * 2, "of a moment before it, the first");
+        assert!(beat(begun, Duration::ZERO, begun) > begun, "an interval of nothing stands still for nobody");
     }
 }

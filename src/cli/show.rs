@@ -42,7 +42,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let no_signals = live.look.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
         let options = Options { no_signals, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
-        let end = live::watch(&mut sources.events, options, policy, &telling).await?;
+        let end = live::watch(sources.feed(), options, policy, &telling).await?;
         if let Some(hook) = telling.hook {
             hook.finish(HOOK_PATIENCE);
         }
@@ -65,7 +65,7 @@ pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
         // What is simulated alarms nobody.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
         let options = Options { no_signals, ..options(look, theme) };
-        Ok(code(live::watch(&mut demo.events, options, Policy::default(), &Telling::default()).await?))
+        Ok(code(live::watch(demo.feed(), options, Policy::default(), &Telling::default()).await?))
     })
 }
 

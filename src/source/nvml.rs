@@ -7,7 +7,7 @@ mod reading;
 mod watch;
 mod xid;
 
-use super::{Teller, now};
+use super::{Teller, beat, now};
 use crate::event::{DriverState, Fact};
 use crate::text::Foreign;
 use crate::units::Stamp;
@@ -21,8 +21,11 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::watch::{Receiver, Sender},
-    time::{Instant, MissedTickBehavior, interval_at},
+    sync::{
+        Notify,
+        watch::{Receiver, Sender},
+    },
+    time::{Instant, sleep, sleep_until},
 };
 
 /// A call that takes longer is said to have stalled.
@@ -31,8 +34,8 @@ const DEADLINE_US: u64 = 750_000;
 /// The same of opening the library, which wakes devices that nobody uses, one after the other.
 const OPENING_US: u64 = 8_000_000;
 
-/// Between two looks at the call that is under way.
-const LOOK: Duration = Duration::from_millis(500);
+/// Between two looks whether a call is under way, at most.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How the driver is asked.
 #[derive(Clone, Debug)]
@@ -69,8 +72,11 @@ impl Calls {
         answer
     }
 
-    fn deadline_us(&self) -> u64 {
-        if self.opening.load(SeqCst) { OPENING_US } else { DEADLINE_US }
+    /// How long the call that is under way may still take, µs: 0 when it is overdue, none when there is no call.
+    fn left_us(&self) -> Option<u64> {
+        let since = Some(Stamp(self.since.load(SeqCst))).filter(|it| it.0 != 0)?;
+        let deadline = if self.opening.load(SeqCst) { OPENING_US } else { DEADLINE_US };
+        Some(deadline.saturating_sub(now().since(since)))
     }
 }
 
@@ -91,11 +97,12 @@ pub(super) async fn run(
     pace: Receiver<Duration>,
     pids: Sender<Vec<u32>>,
     teller: Teller,
+    hurry: Arc<Notify>,
 ) {
     let calls = Arc::new(Calls::default());
-    let (shared, said) = (Arc::clone(&calls), teller.clone());
+    let (shared, said, asked) = (Arc::clone(&calls), teller.clone(), pace.clone());
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
-        watch::run(&options, &pace, &shared, &pids, &said);
+        watch::run(&options, begun.into_std(), &asked, &shared, &pids, &said);
     });
     let calls = match spawned {
         Ok(thread) => EndOnDrop(calls, thread.thread().clone()),
@@ -105,13 +112,20 @@ pub(super) async fn run(
             return;
         }
     };
-    let mut look = interval_at(begun, LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let calls = &calls.0;
     loop {
-        look.tick().await;
-        let since = Stamp(calls.0.since.load(SeqCst));
-        if since.0 != 0 && now().since(since) > calls.0.deadline_us() && !calls.0.stalled.swap(true, SeqCst) {
+        let interval = (*pace.borrow()).clamp(watch::FASTEST, LOOK);
+        sleep_until(beat(begun, interval, Instant::now())).await;
+        // A call that is under way is looked at again when it should be back; where there is none, there is nothing to
+        // wake up for before the next readings.
+        let left_us = calls.left_us();
+        if let Some(left_us @ 1..) = left_us {
+            sleep(Duration::from_micros(left_us).min(LOOK)).await;
+        }
+        if left_us.is_some() && calls.left_us() == Some(0) && !calls.stalled.swap(true, SeqCst) {
+            let since = Stamp(calls.since.load(SeqCst));
             teller.tell(Fact::Driver(DriverState::Stalled { since })).await;
+            hurry.notify_one();
         }
     }
 }

@@ -8,8 +8,8 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
+    io,
+    os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     time::Duration,
 };
@@ -21,8 +21,13 @@ use tokio::{
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
+/// Processes whose file is kept open; those beyond are opened at each look, so that they take no descriptors.
+const OPEN_MAX: usize = 64;
+
 /// A process that is looked at each second.
 struct Seen {
+    /// Where it is looked at: to open it costs more than to read it, and it stays this process's.
+    stat: Option<File>,
     start_ticks: u64,
     suspended: bool,
     /// What is probed says itself who it is: of that it is told only that it is suspended, and no longer is.
@@ -56,7 +61,7 @@ pub(super) async fn run(
         // Each is looked at once: that is most of what a quiet second costs here.
         let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
         for pid in all {
-            let found = state_and_start(pid);
+            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| state_and_start(pid), read_stat);
             let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
             if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.told) {
                 teller.tell(Fact::ProcessGone { pid }).await;
@@ -85,11 +90,15 @@ async fn look(
     teller: &Teller,
 ) {
     let suspended = is_suspended(state);
-    let seen = known.entry(pid).or_insert(Seen { start_ticks, suspended: false, told: false });
+    let is_room = known.len() < OPEN_MAX;
+    let seen = known.entry(pid).or_insert_with(|| {
+        let stat = if is_room { open_stat(pid) } else { None };
+        Seen { stat, start_ticks, suspended: false, told: false }
+    });
     if (seen.suspended != suspended || (by_name && !seen.told))
         && let Some(info) = process(pid)
     {
-        *seen = Seen { start_ticks: info.start_ticks, suspended: info.suspended, told: true };
+        (seen.start_ticks, seen.suspended, seen.told) = (info.start_ticks, info.suspended, true);
         teller.tell(Fact::Process(info)).await;
     }
 }
@@ -136,11 +145,21 @@ pub(super) fn runs_since(pid: u32) -> Option<u64> {
 }
 
 fn state_and_start(pid: u32) -> Option<(char, u64)> {
+    read_stat(&open_stat(pid)?)
+}
+
+/// The file of its first thread: that of the whole process holds a lock of it while all its threads are summed up.
+fn open_stat(pid: u32) -> Option<File> {
+    File::open(format!("/proc/{pid}/task/{pid}/stat")).ok()
+}
+
+/// None when the process is gone.
+fn read_stat(stat: &File) -> Option<(char, u64)> {
     // One read gets all of it: it is asked of every process, each second.
-    let mut stat = [0; 1024];
-    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut stat).ok()?;
+    let mut text = [0; 1024];
+    let length = stat.read_at(&mut text, 0).ok()?;
     // The name may hold blanks and brackets, and any bytes, so fields are counted from the last bracket.
-    let fields = stat.get(..length)?.rsplit(|it| *it == b')').next()?;
+    let fields = text.get(..length)?.rsplit(|it| *it == b')').next()?;
     let fields = std::str::from_utf8(fields).ok()?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;

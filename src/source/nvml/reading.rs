@@ -38,13 +38,13 @@ pub(super) fn memory(device: &Device<'_>) -> Result<DeviceMemory, Trouble> {
     })
 }
 
-/// What a device says of its work and warmth; what hardly moves is as it was.
-pub(super) fn load(device: &Device<'_>, before: &Load) -> Load {
+/// What a device says of its work, and of its warmth if that is asked for; the rest is as it was.
+pub(super) fn load(device: &Device<'_>, before: &Load, warmth: bool) -> Load {
     let utilization = device.utilization_rates().ok();
     Load {
         gpu_percent: utilization.as_ref().map(|it| it.gpu),
         memory_percent: utilization.as_ref().map(|it| it.memory),
-        celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        celsius: if warmth { device.temperature(TemperatureSensor::Gpu).ok() } else { before.celsius },
         power_mw: device.power_usage().ok(),
         ..*before
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     event::{DeviceId, DeviceInfo, DriverState, Fact, Load, ProcessUse, Trouble},
-    source::Teller,
+    source::{Teller, beat},
     text::Foreign,
 };
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
@@ -20,7 +20,8 @@ use std::{
 };
 use tokio::sync::watch::{Receiver, Sender};
 
-const FASTEST: Duration = Duration::from_millis(100);
+/// No reading of memory follows another sooner.
+pub(super) const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(60);
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -32,6 +33,12 @@ const NAMES_EVERY: Duration = Duration::from_secs(10);
 /// Graphics lists are slow on some drivers (4.5 ms) and empty on servers, and limits, fans and error counts hardly
 /// move: one reading in so many has them, of one device after the other.
 const SLOWEST_EVERY: u64 = 10;
+
+/// Readings are ahead of the picture that shows them by this part of the interval.
+const LEAD: u32 = 10;
+
+/// Warmth moves slowly: one reading in so many has it.
+const WARMTH_EVERY: u64 = 2;
 
 /// Critical errors of one device that are told at one look.
 const ERRORS_MAX: usize = 4;
@@ -50,6 +57,7 @@ enum End {
 /// Asks until told to end or nobody listens; looks again where there was no driver.
 pub(super) fn run(
     options: &Options,
+    begun: Instant,
     pace: &Receiver<Duration>,
     calls: &Calls,
     pids: &Sender<Vec<u32>>,
@@ -67,9 +75,18 @@ pub(super) fn run(
         let error = match found {
             Ok(nvml) => {
                 let listed = &mut listed;
-                let end =
-                    Watch { nvml: &nvml, pace, calls, pids, teller, listed, version: None, troubled: Cell::default() }
-                        .run(&mut told);
+                let end = Watch {
+                    nvml: &nvml,
+                    begun,
+                    pace,
+                    calls,
+                    pids,
+                    teller,
+                    listed,
+                    version: None,
+                    troubled: Cell::default(),
+                }
+                .run(&mut told);
                 match end {
                     End::Wanted => {
                         // Shutting the library down may block like any call, and nobody waits for it.
@@ -95,6 +112,8 @@ pub(super) fn run(
 
 struct Watch<'a> {
     nvml: &'a Nvml,
+    /// Whole intervals after this moment what is read is shown.
+    begun: Instant,
     pace: &'a Receiver<Duration>,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
@@ -133,7 +152,10 @@ impl<'a> Watch<'a> {
         let mut named: Option<(u32, Instant)> = None;
         while !self.calls.end.load(SeqCst) {
             let now = Instant::now();
-            if now >= list_at {
+            let pass = self.interval().min(SLOW_EVERY);
+            // What is nearly due comes with what is: each time somebody has to wake up costs more than the readings.
+            let soon = now + pass / 2;
+            if soon >= list_at {
                 list_at = now + LIST_EVERY;
                 match self.call(|| self.nvml.device_count()) {
                     Ok(count) => {
@@ -155,17 +177,15 @@ impl<'a> Watch<'a> {
                 }
             }
             // Asked anew each time, so that another pace holds at once.
-            let memory_due = read_at.is_none_or(|it| now >= it + self.interval());
+            let memory_due = read_at.is_none_or(|it| soon >= it + self.interval());
             if memory_due {
                 read_at = Some(now);
             }
-            // What is nearly due comes with what is: each time somebody has to wake up costs more than the readings.
-            let pass = self.interval().min(SLOW_EVERY);
             for watched in devices.values_mut() {
                 if memory_due && !self.memory(watched) {
                     return End::Wanted;
                 }
-                if now + pass / 2 >= watched.slow_at {
+                if soon >= watched.slow_at {
                     watched.slow_at = now + SLOW_EVERY;
                     self.slow(watched);
                 }
@@ -176,8 +196,10 @@ impl<'a> Watch<'a> {
                 *it = all;
                 changed
             });
-            // Not past a second, so that another pace is never slept over.
-            nap_until(now + pass, self.calls);
+            // Shortly before the next picture. Not past a second, so that another pace is never slept over.
+            let ahead = now + pass / LEAD;
+            let wait = beat(self.begun.into(), pass, ahead.into()).into_std().duration_since(ahead);
+            nap_until(now + wait, self.calls);
         }
         End::Wanted
     }
@@ -293,7 +315,9 @@ impl<'a> Watch<'a> {
             watched.load = Some(self.call(|| steady(&watched.device)));
         }
         let before = watched.load.unwrap_or_default();
-        let load = self.call(|| load(&watched.device, &before));
+        let is_warmth_due = before.celsius.is_none() || watched.slow_readings.is_multiple_of(WARMTH_EVERY);
+        let load = self.call(|| load(&watched.device, &before, is_warmth_due));
+        watched.load = Some(load);
         if load != Load::default() {
             self.teller.tell_blocking(Fact::Load { device, load });
         }
