@@ -66,11 +66,65 @@ fn its_memory_is_as_on_a_device() {
     again(&[
         "simgpu::a_block_that_another_stream_uses_is_pending_until_that_stream_is_done",
         "simgpu::a_chosen_device_is_the_same_to_the_driver_to_torch_and_to_nvml",
+        "simgpu::a_program_that_never_asks_for_a_device_gets_none",
         "simgpu::a_stream_ordered_pool_keeps_what_it_is_told_to_keep",
         "simgpu::expandable_segments_cost_what_is_mapped_to_them",
         "simgpu::forked_and_spawned_children_have_accounts_of_their_own",
         "simgpu::nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated",
         "simgpu::out_of_memory_comes_at_the_capacity_and_can_be_survived",
         "simgpu::processes_share_a_device_and_a_killed_one_leaves_nothing",
+        "simgpu::training_loops_take_the_same_memory_every_step",
+        "simgpu::what_is_not_simulated_answers_with_its_documented_error",
+    ]);
+}
+
+#[test]
+fn every_figure_is_its_own() {
+    again(&[
+        "truth::every_step_says_what_torch_says_to_the_byte",
+        "backends::a_job_that_makes_no_steps_is_watched_by_the_second",
+        "backends::each_device_of_one_process_has_its_own_ladder",
+        "backends::optimizers_that_take_turns_make_one_step",
+        "backends::private_pools_are_apart_from_what_can_be_given_back",
+        "backends::stream_ordered_pools_have_no_blocks_and_no_rounding",
+        "backends::the_native_allocator_says_every_rung",
+        "backends::what_is_stuck_cannot_be_measured_with_expandable_segments",
+        "steps::golden_cases_hold_for_real_optimizers",
+    ]);
+}
+
+#[test]
+fn its_job_cannot_tell() {
+    again(&[
+        "shim::a_backend_that_counts_less_leaves_the_rest_unknown",
+        "shim::code_may_start_and_stop_the_probe_and_faults_turn_it_off",
+        "shim::only_processes_that_use_cuda_have_a_probe",
+        "shim::two_ranks_of_torchrun_are_two_ranks_of_one_run",
+        "harmless::a_training_job_ends_and_is_interrupted_as_without_us",
+    ]);
+}
+
+#[test]
+fn its_errors_and_growth_are_told() {
+    again(&[
+        "oom::an_error_that_nobody_catches_is_recorded_with_its_words",
+        "oom::the_errors_own_words_are_recorded_and_the_job_cannot_tell",
+        "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",
+        "oom::who_else_was_on_the_device_is_told_everywhere",
+        "check::a_smoke_test_fails_the_build_when_it_leaks",
+    ]);
+}
+
+#[test]
+fn its_leaks_are_told_with_their_lines() {
+    again(&[
+        "leaks::every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops",
+        "sites::a_history_of_the_jobs_own_is_looked_into_and_left_alone",
+        "sites::a_history_that_the_job_begins_meanwhile_is_its_own",
+        "sites::a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was",
+        "sites::an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded",
+        "sites::compiled_code_pools_backward_and_threads_are_told_as_the_rest_is",
+        "sites::growth_that_matters_is_asked_about_once_and_the_answer_is_recorded",
+        "sites::in_a_healthy_job_no_site_is_named",
     ]);
 }

@@ -57,7 +57,7 @@ fn a_stream_ordered_pool_keeps_what_it_is_told_to_keep() {
 #[test]
 fn training_loops_take_the_same_memory_every_step() {
     let out = run(torch::H200, include_str!("simgpu/training.py"), &[]);
-    assert_eq!(out.lines().count(), 6, "{out}");
+    assert_eq!(out.lines().count(), 7, "{out}");
 }
 
 #[test]

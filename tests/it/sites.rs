@@ -187,9 +187,14 @@ fn a_history_of_the_jobs_own_is_looked_into_and_left_alone() {
     job.tell("record");
     assert_eq!(job.next()["enabled"], true);
     ask(&mut viewer, "");
-    assert_eq!(train(&mut job, 20)["enabled"], true);
+    let after = train(&mut job, 20);
+    assert_eq!(after["enabled"], true);
     let sites = told(&mut viewer);
-    assert_eq!(sites.sites.len(), 1, "{sites:#?}");
+    if after["apart"] == true {
+        assert_eq!(sites.sites.len(), 1, "{sites:#?}");
+    } else {
+        assert!(sites.trouble.is_some_and(|it| it.contains("which this PyTorch cannot look into")));
+    }
     job.tell("recorded");
     let recorded = job.next();
     assert!(recorded["entries"].as_u64().unwrap() > 100 && recorded["enabled"] == true, "{recorded}");
@@ -323,7 +328,11 @@ fn an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded() {
     job.next();
     train(&mut job, 10);
     job.tell("exhaust");
-    job.next();
+    if job.next()["apart"] == false {
+        job.finish();
+        assert!(to_the_end(viewer).iter().all(|it| !matches!(it, Line::Sites(_))), "it is not looked into");
+        return;
+    }
     let sites = told(&mut viewer);
     assert_eq!((sites.why.as_str(), sites.steps), ("oom", 0));
     let found = sites.sites.iter().find(|it| it.line == line_of("output = net("));

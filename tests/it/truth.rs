@@ -89,7 +89,9 @@ fn check_pending(row: &Sample) {
 fn check_ladder(device: &Value, told: &Value) {
     let rungs = device["ladder"]["rungs"].as_array().unwrap();
     let bytes = |gap: &str| rungs.iter().find(|it| it["gap"] == gap).unwrap()["bytes"].as_u64().unwrap();
-    assert_eq!(rungs.iter().map(|it| it["bytes"].as_u64().unwrap()).sum::<u64>(), device["memory"]["total"]);
+    // Unknown is only what not every PyTorch counts.
+    assert!(rungs.iter().all(|it| it["bytes"].is_u64() || it["gap"] == "graph_pools"), "{rungs:#?}");
+    assert_eq!(rungs.iter().filter_map(|it| it["bytes"].as_u64()).sum::<u64>(), device["memory"]["total"]);
     assert_eq!((bytes("pending"), bytes("non_torch")), (4 << 20, CONTEXT));
     assert_eq!(bytes("wanted") + bytes("rounding"), told["allocated"]);
     assert_eq!((bytes("others"), bytes("unattributed")), (0, 0));
