@@ -34,6 +34,8 @@ pub(super) struct Driver {
     /// Device of each probe's ordinal.
     ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
     told_at: Stamp,
+    /// Something was taken or given back since then.
+    stale: bool,
 }
 
 impl Driver {
@@ -54,9 +56,11 @@ impl Driver {
             Fact::Second => self.second(event.at, &mut facts),
             _ => {}
         }
-        if event.at.since(self.told_at) >= MEMORY_EVERY_US {
-            self.told_at = event.at;
-            self.memory(&mut facts);
+        // A job here takes half a GiB a second: figures of a moment ago would contradict it in every picture.
+        let is_due = self.stale && event.at >= self.told_at;
+        if is_due || event.at.since(self.told_at) >= MEMORY_EVERY_US {
+            (self.stale, self.told_at) = (false, event.at);
+            self.devices.iter().enumerate().for_each(|(place, it)| figures(place, it, &mut facts));
         }
         facts.into_iter().map(|fact| Event { at: event.at, fact }).collect()
     }
@@ -79,14 +83,10 @@ impl Driver {
                 }
             }
             Line::Sample(sample) => {
-                let held = self
-                    .ordinals
-                    .get(&(probe, sample.device))
-                    .and_then(|id| self.devices.get_mut(id))
-                    .zip(self.pids.get(&probe));
-                if let (Some((device, pid)), Some(reserved)) = (held, sample.counters.reserved) {
-                    device.insert(*pid, reserved);
-                }
+                let id = self.ordinals.get(&(probe, sample.device));
+                let held = id.and_then(|id| self.devices.get_mut(id)).zip(self.pids.get(&probe));
+                let Some(((device, pid), reserved)) = held.zip(sample.counters.reserved) else { return };
+                self.stale |= device.insert(*pid, reserved) != Some(reserved);
             }
             Line::Bye(_) => self.end(probe),
             _ => {}
@@ -101,32 +101,9 @@ impl Driver {
         }
     }
 
-    fn memory(&self, facts: &mut Vec<Fact>) {
-        for (place, (id, processes)) in self.devices.iter().enumerate() {
-            let jobs: u64 = processes.values().map(|it| it + CONTEXT).sum();
-            let tenant = if place == TENANT_DEVICE { TENANT_BYTES } else { 0 };
-            let used = (jobs + tenant).min(TOTAL - RESERVE);
-            let reading = Ok(DeviceMemory {
-                total: Bytes(TOTAL),
-                used: Bytes(used),
-                free: Bytes(TOTAL - RESERVE - used),
-                reserved: Some(Bytes(RESERVE)),
-            });
-            facts.push(Fact::Memory { device: id.clone(), reading });
-        }
-    }
-
     fn second(&self, at: Stamp, facts: &mut Vec<Fact>) {
         for (place, (id, processes)) in self.devices.iter().enumerate() {
-            let mut list: Vec<_> = processes
-                .iter()
-                .map(|(pid, held)| ProcessUse { pid: *pid, used: Some(Bytes(held + CONTEXT)) })
-                .collect();
-            if place == TENANT_DEVICE {
-                list.push(ProcessUse { pid: TENANT_PID, used: Some(Bytes(TENANT_BYTES)) });
-            }
-            let busy = !list.is_empty();
-            facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });
+            let busy = !processes.is_empty() || place == TENANT_DEVICE;
             // Each second another: a function of the moment alone.
             let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
             let drawn = |range: u64| u32::try_from(draw % range).unwrap_or(0);
@@ -140,6 +117,22 @@ impl Driver {
             facts.push(Fact::Load { device: id.clone(), load });
         }
     }
+}
+
+/// What is used of a device, and by whom.
+fn figures(place: usize, (id, processes): (&DeviceId, &BTreeMap<u32, u64>), facts: &mut Vec<Fact>) {
+    let jobs = processes.iter().map(|(pid, held)| (*pid, held + CONTEXT));
+    let tenant = (place == TENANT_DEVICE).then_some((TENANT_PID, TENANT_BYTES));
+    let list: Vec<_> = jobs.chain(tenant).map(|(pid, used)| ProcessUse { pid, used: Some(Bytes(used)) }).collect();
+    let used = list.iter().filter_map(|it| it.used).fold(Bytes(0), Bytes::plus).0.min(TOTAL - RESERVE);
+    let memory = DeviceMemory {
+        total: Bytes(TOTAL),
+        used: Bytes(used),
+        free: Bytes(TOTAL - RESERVE - used),
+        reserved: Some(Bytes(RESERVE)),
+    };
+    facts.push(Fact::Memory { device: id.clone(), reading: Ok(memory) });
+    facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });
 }
 
 fn tenant() -> ProcessInfo {

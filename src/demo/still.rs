@@ -34,6 +34,11 @@ struct Rank {
 
 /// What is known at that moment.
 pub fn still(seed: u64) -> Session {
+    after_each_step(seed, |_| {})
+}
+
+/// The same; what is known after each step is looked at.
+fn after_each_step(seed: u64, mut look: impl FnMut(&Session)) -> Session {
     let mut told = Told { session: Session::default(), driver: Driver::default() };
     let mut ranks: Vec<Rank> =
         (0..).zip(RANKS).map(|(rank, (kind, devices))| made(seed, rank, kind, devices)).collect();
@@ -67,6 +72,7 @@ pub fn still(seed: u64) -> Session {
         if step % u64::from(RATE) == 0 {
             told.say(at, Fact::Second);
         }
+        look(&told.session);
     }
     told.session
 }
@@ -99,5 +105,25 @@ impl Told {
 
     fn line(&mut self, at: u64, probe: ProbeId, line: Line) {
         self.say(at, Fact::Probe { probe, line: Box::new(line) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings;
+
+    #[test]
+    fn nothing_that_is_shown_contradicts_itself() {
+        let mut looked = 0;
+        after_each_step(1, |session| {
+            for device in &session.devices {
+                let ladder = findings::of_device(session, device).ladder;
+                let clash = ladder.rungs.iter().find(|it| it.inconsistent.is_some());
+                assert_eq!(clash, None, "{:?} at {:?}", device.id, session.now);
+                looked += 1;
+            }
+        });
+        assert!(looked > STEPS, "{looked}");
     }
 }
