@@ -225,6 +225,8 @@ fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<Stri
         for soname in object.needed {
             if known(&soname) {
                 stubs.entry(stem(&soname)).or_insert_with(|| Stubs::new(&soname));
+            } else if files.iter().any(|it| it.file_name().is_some_and(|it| *it == *soname)) {
+                // The wheel brings it along.
             } else if soname.starts_with("libcu") || soname.starts_with("libnv") || soname.starts_with("libnccl") {
                 return Err(Error::other(format!("{} needs {soname}, which nobody simulates", file.display())));
             }
@@ -327,6 +329,25 @@ fn run(command: &mut Command) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_wheel_brings_along_is_not_simulated_and_what_nobody_knows_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let link = |name: &str| {
+            let mut cc = Command::new("cc");
+            cc.args(["-shared", "-Wl,--no-as-needed", "-o"]).arg(path(name)).arg(format!("-Wl,-soname,{name}"));
+            cc
+        };
+        run(&mut link("libcudart.so.12")).unwrap();
+        run(&mut link("libcuthing-1f2e.so.0")).unwrap();
+        run(link("libtorch.so").args([path("libcudart.so.12"), path("libcuthing-1f2e.so.0")])).unwrap();
+        let libraries = table::libraries(table::LIBRARIES).unwrap();
+        let with = imports(&[path("libtorch.so"), path("libcuthing-1f2e.so.0")], &libraries).unwrap();
+        assert_eq!(with.keys().collect::<Vec<_>>(), ["libcudart"]);
+        let without = imports(&[path("libtorch.so")], &libraries).map(|_| ()).unwrap_err().to_string();
+        assert!(without.contains("libcuthing-1f2e.so.0, which nobody simulates"), "{without}");
+    }
 
     #[test]
     fn the_list_of_architectures_is_found_behind_whatever_stands_before_it() {
