@@ -5,6 +5,7 @@
 
 mod reading;
 mod watch;
+mod watched;
 mod xid;
 
 use super::{Teller, beat, now};
@@ -101,8 +102,9 @@ pub(super) async fn run(
 ) {
     let calls = Arc::new(Calls::default());
     let (shared, said, asked) = (Arc::clone(&calls), teller.clone(), pace.clone());
+    let begins_or_ends = Arc::clone(&hurry);
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
-        watch::run(&options, begun.into_std(), &asked, &shared, &pids, &said);
+        watch::run(&options, begun.into_std(), &asked, &shared, &pids, &said, &begins_or_ends);
     });
     let calls = match spawned {
         Ok(thread) => EndOnDrop(calls, thread.thread().clone()),

@@ -5,7 +5,12 @@ mod facts;
 mod rungs;
 
 use super::{Look, cells, device_name, growth, ladder::glyph, messages, scrolled, title};
-use crate::{analysis::ladder::Rung, findings::DeviceFindings, theme::Role, units::Stamp};
+use crate::{
+    analysis::ladder::{Gap, Rung},
+    findings::DeviceFindings,
+    theme::Role,
+    units::Stamp,
+};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -17,6 +22,10 @@ const WIDE: u16 = 132;
 
 /// The width of what is explained beside the facts.
 const EXPLAINED: u16 = 82;
+
+/// Of a driver that has only the first version of the call for memory.
+const RESERVE_UNKNOWN: &str = "this driver counts its own reserve as used and does not say how much it is: it is part of what \
+    is unattributed; drivers from 510 on tell it apart";
 
 /// Rows below which the ladder is left to the words.
 const LADDER: u16 = 12;
@@ -111,6 +120,9 @@ fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines
     }
     if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
         note(&format!("→ {}", meaning.remedy), Role::Good);
+    }
+    if rung.gap == Gap::Driver && rung.bytes.is_none() && look.device().is_some_and(|it| it.figures().is_some()) {
+        note(RESERVE_UNKNOWN, Role::Dim);
     }
     if let Some((one, other)) = rung.inconsistent {
         let words = if one == other {

@@ -24,3 +24,5 @@ mod sites;
 mod sys;
 
 pub use probe::{Description, Probe, Refusal};
+#[cfg(feature = "nvml")]
+pub use sys::nvml;

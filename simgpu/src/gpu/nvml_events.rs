@@ -1,4 +1,4 @@
-//! NVML: MIG devices, and critical errors (Xid) as events.
+//! NVML: MIG devices; critical errors (Xid) and changes of how a device is divided as events.
 
 use super::{
     abi::Out,
@@ -14,6 +14,8 @@ use std::{
 
 /// `nvmlEventTypeXidCriticalError`
 const XID: u64 = 8;
+/// `nvmlEventMigConfigChange`
+const MIG: u64 = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const NO_INSTANCE: u32 = u32::MAX;
 
@@ -27,20 +29,31 @@ struct EventData {
     compute_instance: u32,
 }
 
-/// The devices of interest, and the errors that were delivered: each once for as long as it stands.
+/// The devices of interest, each with the kinds that are, and the parts that it was last known to have; and the errors that
+/// were delivered, each once for as long as it stands.
 #[derive(Default)]
 struct EventSet {
-    devices: BTreeSet<usize>,
+    devices: BTreeMap<usize, (u64, usize)>,
     delivered: BTreeSet<(usize, u64)>,
 }
 
 impl EventSet {
-    fn next(&mut self) -> Option<(usize, u64)> {
-        let standing: BTreeSet<_> = Faults::now().errors().filter(|it| self.devices.contains(&it.0)).collect();
+    /// The device, the kind and the data of the next event.
+    fn next(&mut self) -> Option<(usize, u64, u64)> {
+        let faults = Faults::now();
+        for (index, (kinds, known)) in &mut self.devices {
+            let parts = faults.parts(*index);
+            if *kinds & MIG != 0 && *known != parts {
+                *known = parts;
+                return Some((*index, MIG, 0));
+            }
+        }
+        let is_of_interest = |it: &(usize, u64)| self.devices.get(&it.0).is_some_and(|it| it.0 & XID != 0);
+        let standing: BTreeSet<_> = faults.errors().filter(is_of_interest).collect();
         self.delivered.retain(|it| standing.contains(it));
-        let new = standing.difference(&self.delivered).next().copied()?;
-        self.delivered.insert(new);
-        Some(new)
+        let (index, data) = standing.difference(&self.delivered).next().copied()?;
+        self.delivered.insert((index, data));
+        Some((index, XID, data))
     }
 }
 
@@ -94,7 +107,7 @@ entry_points! {
 
     fn nvmlDeviceGetSupportedEventTypes(device: Device, out: Out<u64>) -> i32 {
         about("nvmlDeviceGetSupportedEventTypes", device, |_, _| {
-            out.put(XID);
+            out.put(XID | MIG);
             0
         })
     }
@@ -109,11 +122,11 @@ entry_points! {
 
     fn nvmlDeviceRegisterEvents(device: Device, kinds: u64, set: usize) -> i32 {
         about("nvmlDeviceRegisterEvents", device, |_, index| {
-            if kinds & !XID != 0 {
+            if kinds & !(XID | MIG) != 0 {
                 return status::NOT_SUPPORTED;
             }
             sets().get_mut(&set).map_or(status::INVALID_ARGUMENT, |it| {
-                it.devices.insert(index);
+                it.devices.insert(index, (kinds, Faults::now().parts(index)));
                 0
             })
         })
@@ -123,9 +136,9 @@ entry_points! {
         let end = Instant::now() + Duration::from_millis(patience_ms.into());
         loop {
             let Some(next) = sets().get_mut(&set).map(EventSet::next) else { return status::INVALID_ARGUMENT };
-            if let Some((index, data)) = next {
+            if let Some((index, kind, data)) = next {
                 let (gpu_instance, compute_instance) = (NO_INSTANCE, NO_INSTANCE);
-                out.put(EventData { device: index + 1, kind: XID, data, gpu_instance, compute_instance });
+                out.put(EventData { device: index + 1, kind, data, gpu_instance, compute_instance });
                 return 0;
             }
             let left = end.saturating_duration_since(Instant::now());

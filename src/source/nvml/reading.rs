@@ -5,6 +5,7 @@ use crate::{
     text::Foreign,
     units::Bytes,
 };
+use gpuwatch_probe::nvml::FirstCalls;
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
@@ -12,9 +13,14 @@ use nvml_wrapper::{
     error::NvmlError,
     struct_wrappers::device::ProcessInfo,
 };
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+};
 
-const NO_V2: &str = "this driver is too old to say (nvmlDeviceGetMemoryInfo_v2 is missing): 510 or newer does";
+/// The library that the wrapper opens where none is named.
+const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// What a device is; the UUID is what everything is joined by, so a device without one is none.
 pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
@@ -23,19 +29,37 @@ pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) ->
     Ok(DeviceInfo { id, index, name, parent })
 }
 
-/// Memory with the driver's reserve apart.
-pub(super) fn memory(device: &Device<'_>) -> Result<DeviceMemory, Trouble> {
-    let memory = device.memory_info().map_err(|e| match e {
-        // The older call is out of the wrapper's safe reach.
-        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound => Trouble::Other(NO_V2.into()),
-        other => trouble(&other),
-    })?;
-    Ok(DeviceMemory {
-        total: Bytes(memory.total),
-        used: Bytes(memory.used),
-        free: Bytes(memory.free),
-        reserved: Some(Bytes(memory.reserved)),
-    })
+/// Memory, with the driver's reserve apart. Drivers before 510 have only the first version of the call, which counts the
+/// reserve as used and does not say what it is.
+pub(super) fn memory(device: &Device<'_>, id: &DeviceId, first: Option<&FirstCalls>) -> Result<DeviceMemory, Trouble> {
+    match (device.memory_info(), first) {
+        (Ok(it), _) => Ok(DeviceMemory {
+            total: Bytes(it.total),
+            used: Bytes(it.used),
+            free: Bytes(it.free),
+            reserved: Some(Bytes(it.reserved)),
+        }),
+        (Err(error), Some(first)) if is_missing(&error) => {
+            let it = first.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
+            Ok(DeviceMemory { total: Bytes(it.total), used: Bytes(it.used), free: Bytes(it.free), reserved: None })
+        }
+        (Err(error), _) => Err(trouble(&error)),
+    }
+}
+
+/// The first calls of the library that is asked, which has been opened.
+pub(super) fn first_calls(library: Option<&OsStr>) -> Option<FirstCalls> {
+    let name = library.map_or(LIBRARY.as_bytes(), OsStr::as_bytes);
+    FirstCalls::loaded(&CString::new(name).ok()?)
+}
+
+/// Whether the driver is too old for a call.
+fn is_missing(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
+}
+
+fn refusal(result: i32) -> NvmlError {
+    NvmlError::from(u32::try_from(result).unwrap_or(u32::MAX))
 }
 
 /// What a device says of its work, and of its warmth if that is asked for; the rest is as it was.
@@ -61,20 +85,35 @@ pub(super) fn steady(device: &Device<'_>) -> Load {
 }
 
 /// Processes that compute. The wrapper asks twice, for the count and then for the list: whoever comes in
-/// between makes it too short, so it is tried once more. Drivers before 510 have the second version of the call.
-pub(super) fn compute(device: &Device<'_>) -> Result<Vec<ProcessUse>, Trouble> {
-    match device.running_compute_processes() {
+/// between makes it too short, so it is tried once more. Drivers before 510 have the second version of the call, those
+/// before 450 the first.
+pub(super) fn compute(
+    device: &Device<'_>,
+    id: &DeviceId,
+    first: Option<&FirstCalls>,
+) -> Result<Vec<ProcessUse>, Trouble> {
+    let list = match device.running_compute_processes() {
         Err(NvmlError::InsufficientSize(_)) => device.running_compute_processes(),
-        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => device.running_compute_processes_v2(),
+        Err(error) if is_missing(&error) => device.running_compute_processes_v2(),
         other => other,
+    };
+    match (list, first) {
+        (Ok(list), _) => Ok(list.iter().map(process).collect()),
+        (Err(error), Some(first)) if is_missing(&error) => {
+            let list = first.processes(&id.0).map_err(|it| trouble(&refusal(it)))?;
+            Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect())
+        }
+        (Err(error), _) => Err(trouble(&error)),
     }
-    .map(|it| it.iter().map(process).collect())
-    .map_err(|e| trouble(&e))
 }
 
 /// Processes that draw; a device without a display knows no such list, and then there are none.
 pub(super) fn graphics(device: &Device<'_>) -> Vec<ProcessUse> {
-    device.running_graphics_processes().unwrap_or_default().iter().map(process).collect()
+    let list = match device.running_graphics_processes() {
+        Err(error) if is_missing(&error) => device.running_graphics_processes_v2(),
+        other => other,
+    };
+    list.unwrap_or_default().iter().map(process).collect()
 }
 
 /// One list of both, the larger figure where both name the same process.
@@ -99,9 +138,8 @@ fn process(info: &ProcessInfo) -> ProcessUse {
 fn trouble(error: &NvmlError) -> Trouble {
     match error {
         NvmlError::NoPermission => Trouble::NoPermission,
-        NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
-            Trouble::NotSupported
-        }
+        NvmlError::NotSupported => Trouble::NotSupported,
+        missing if is_missing(missing) => Trouble::NotSupported,
         // 28 is GPU_NOT_FOUND of newer headers.
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::UnexpectedVariant(28) => {
             Trouble::Lost

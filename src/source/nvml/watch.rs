@@ -2,14 +2,16 @@
 
 use super::{
     Calls, Options,
-    reading::{absence, compute, graphics, info, load, memory, merged, steady},
+    reading::{absence, compute, first_calls, graphics, info, load, memory, merged, steady},
+    watched::{Standing, Watched},
     xid,
 };
 use crate::{
-    event::{DeviceId, DeviceInfo, DriverState, Fact, Load, ProcessUse, Trouble},
+    event::{DeviceId, DeviceInfo, DriverState, Fact, Load, Trouble},
     source::{Teller, beat},
     text::Foreign,
 };
+use gpuwatch_probe::nvml::FirstCalls;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,
@@ -18,7 +20,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::watch::{Receiver, Sender};
+use tokio::sync::{
+    Notify,
+    watch::{Receiver, Sender},
+};
 
 /// No reading of memory follows another sooner.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
@@ -40,8 +45,9 @@ const LEAD: u32 = 10;
 /// Warmth moves slowly: one reading in so many has it.
 const WARMTH_EVERY: u64 = 2;
 
-/// Critical errors of one device that are told at one look.
-const ERRORS_MAX: usize = 4;
+/// What a device is asked to tell by itself, and how much of it is heard at one look.
+const EVENTS: EventTypes = EventTypes::CRITICAL_XID_ERROR.union(EventTypes::MIG_CONFIG_CHANGE);
+const EVENTS_MAX: usize = 4;
 
 /// What stands in place of a divided device's processes: told of both, they would count twice.
 const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
@@ -62,6 +68,7 @@ pub(super) fn run(
     calls: &Calls,
     pids: &Sender<Vec<u32>>,
     teller: &Teller,
+    hurry: &Notify,
 ) {
     let mut told = None;
     let mut listed = BTreeSet::new();
@@ -73,28 +80,29 @@ pub(super) fn run(
         let found = calls.open(|| builder.init());
         calls.stalled.store(false, SeqCst);
         let error = match found {
-            Ok(nvml) => {
-                let listed = &mut listed;
-                let end = Watch {
-                    nvml: &nvml,
+            Ok(library) => {
+                let watch = Watch {
+                    nvml: &library,
+                    first: first_calls(options.library.as_deref()),
                     begun,
                     pace,
                     calls,
                     pids,
                     teller,
-                    listed,
+                    hurry,
+                    listed: &mut listed,
                     version: None,
                     troubled: Cell::default(),
-                }
-                .run(&mut told);
-                match end {
+                    news: Cell::default(),
+                };
+                match watch.run(&mut told) {
                     End::Wanted => {
                         // Shutting the library down may block like any call, and nobody waits for it.
-                        std::mem::forget(nvml);
+                        std::mem::forget(library);
                         return;
                     }
                     End::Down(error) => {
-                        calls.call(|| drop(nvml));
+                        calls.call(|| drop(library));
                         error
                     }
                 }
@@ -104,6 +112,7 @@ pub(super) fn run(
         let why = absence(&error);
         if told.as_ref() != Some(&why) {
             teller.tell_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
+            hurry.notify_one();
             told = Some(why);
         }
         nap_until(Instant::now() + RETRY_EVERY, calls);
@@ -112,38 +121,28 @@ pub(super) fn run(
 
 struct Watch<'a> {
     nvml: &'a Nvml,
+    /// What drivers too old for the wrapper are asked by.
+    first: Option<FirstCalls>,
     /// Whole intervals after this moment what is read is shown.
     begun: Instant,
     pace: &'a Receiver<Duration>,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     teller: &'a Teller,
+    /// Notified when something was told that should not wait for the next picture.
+    hurry: &'a Notify,
     /// What was said to be there; outlives a driver that went and came back.
     listed: &'a mut BTreeSet<DeviceId>,
     version: Option<Foreign>,
-    /// Whether a device has refused a figure since the devices were last asked who they are.
+    /// Whether a device has refused a figure, or was divided otherwise, since the devices were last asked who they are.
     troubled: Cell<bool>,
-}
-
-/// One device, and when its slow readings are due.
-struct Watched<'a> {
-    device: Device<'a>,
-    info: DeviceInfo,
-    slow_at: Instant,
-    slow_readings: u64,
-    /// What is read more seldom: as it was.
-    graphics: Vec<ProcessUse>,
-    load: Option<Load>,
-    pids: Vec<u32>,
-    /// Divided into MIG devices: its processes are theirs.
-    is_divided: bool,
-    /// Where its critical errors arrive, if it tells them.
-    errors: Option<EventSet<'a>>,
+    /// Whether this pass has told what is to be seen at once: it began or ended, beyond figures that move.
+    news: Cell<bool>,
 }
 
 impl<'a> Watch<'a> {
     /// Watches; the driver is said to be up, and `absent` no longer, once it has given a list of devices.
-    fn run(&mut self, absent: &mut Option<Foreign>) -> End {
+    fn run(mut self, absent: &mut Option<Foreign>) -> End {
         self.version = self.call(|| self.nvml.sys_driver_version()).ok().map(Foreign::new);
         let mut devices: BTreeMap<DeviceId, Watched<'a>> = BTreeMap::new();
         let mut list_at = Instant::now();
@@ -157,10 +156,14 @@ impl<'a> Watch<'a> {
             let soon = now + pass / 2;
             if soon >= list_at {
                 list_at = now + LIST_EVERY;
+                for watched in devices.values() {
+                    self.events(watched);
+                }
                 match self.call(|| self.nvml.device_count()) {
                     Ok(count) => {
                         if !is_up {
                             self.up();
+                            self.news.set(true);
                             (is_up, *absent) = (true, None);
                         }
                         let is_known = named.is_some_and(|(it, at)| it == count && now < at + NAMES_EVERY);
@@ -196,6 +199,9 @@ impl<'a> Watch<'a> {
                 *it = all;
                 changed
             });
+            if self.news.replace(false) {
+                self.hurry.notify_one();
+            }
             // Shortly before the next picture. Not past a second, so that another pace is never slept over.
             let ahead = now + pass / LEAD;
             let wait = beat(self.begun.into(), pass, ahead.into()).into_std().duration_since(ahead);
@@ -232,6 +238,7 @@ impl<'a> Watch<'a> {
         }
         devices.retain(|id, _| seen.contains(id));
         for device in self.listed.difference(&seen) {
+            self.news.set(true);
             self.teller.tell_blocking(Fact::DeviceGone { device: device.clone() });
         }
         *self.listed = seen;
@@ -260,6 +267,7 @@ impl<'a> Watch<'a> {
         let count = u32::try_from(devices.len()).unwrap_or(0);
         let known = devices.get_mut(&info.id);
         if !self.listed.contains(&info.id) || known.as_ref().is_some_and(|it| it.info != info) {
+            self.news.set(true);
             self.teller.tell_blocking(Fact::Device(info.clone()));
         }
         if let Some(known) = known {
@@ -267,7 +275,7 @@ impl<'a> Watch<'a> {
             return;
         }
         let watched = Watched {
-            errors: self.errors_of(&device).filter(|_| info.parent.is_none()),
+            events: self.events_of(&device).filter(|_| info.parent.is_none()),
             slow_at: Instant::now() + count * STAGGER,
             slow_readings: u64::from(count),
             graphics: Vec::new(),
@@ -276,38 +284,43 @@ impl<'a> Watch<'a> {
             device,
             info,
             is_divided,
+            standing: Standing::default(),
         };
         devices.insert(watched.info.id.clone(), watched);
     }
 
-    fn errors_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
+    fn events_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
+        let told = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
         let set = self.call(|| self.nvml.create_event_set()).ok()?;
-        self.call(|| device.register_events(EventTypes::CRITICAL_XID_ERROR, set)).ok()
+        self.call(|| device.register_events(EVENTS & told, set)).ok()
     }
 
-    /// Says which critical errors a device has had since the last look; nothing is waited for.
-    fn tell_errors(&self, watched: &Watched<'a>) {
-        let Some(set) = &watched.errors else { return };
-        for _ in 0..ERRORS_MAX {
+    /// Says which critical errors a device has had since the last look, and sees whether it is divided otherwise; nothing
+    /// is waited for.
+    fn events(&self, watched: &Watched<'a>) {
+        let Some(set) = &watched.events else { return };
+        for _ in 0..EVENTS_MAX {
             let Ok(event) = self.call(|| set.wait(0)) else { return };
+            self.troubled.set(self.troubled.get() || event.event_type.contains(EventTypes::MIG_CONFIG_CHANGE));
             if let Some(XidError::Value(number)) = event.event_data {
                 let (index, name) = (watched.info.index, watched.info.name.raw());
                 let words = format!("GPU {index} ({name}) reports {}", xid::words(number));
+                self.news.set(true);
                 self.teller.tell_blocking(Fact::Notice(Foreign::new(words)));
             }
         }
     }
 
     /// False when nobody listens any more.
-    fn memory(&self, watched: &Watched<'a>) -> bool {
-        let reading = self.call(|| memory(&watched.device));
+    fn memory(&self, watched: &mut Watched<'a>) -> bool {
+        let reading = self.call(|| memory(&watched.device, &watched.info.id, self.first.as_ref()));
         self.troubled.set(self.troubled.get() || reading.is_err());
+        self.stands(reading.as_ref().err(), &mut watched.standing.memory);
         self.teller.tell_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
     }
 
     fn slow(&self, watched: &mut Watched<'a>) {
         let device = watched.info.id.clone();
-        self.tell_errors(watched);
         let is_slowest = watched.load.is_none() || watched.slow_readings.is_multiple_of(SLOWEST_EVERY);
         watched.slow_readings += 1;
         self.processes(watched, is_slowest);
@@ -328,16 +341,30 @@ impl<'a> Watch<'a> {
         if watched.is_divided {
             watched.pids.clear();
             let reading = Err(Trouble::Other(DIVIDED.into()));
+            self.stands(reading.as_ref().err(), &mut watched.standing.processes);
             self.teller.tell_blocking(Fact::Processes { device, reading });
             return;
         }
         if is_slowest {
             watched.graphics = self.call(|| graphics(&watched.device));
         }
-        let reading = self.call(|| compute(&watched.device)).map(|it| merged([&it, &watched.graphics]));
+        let reading = self.call(|| compute(&watched.device, &watched.info.id, self.first.as_ref()));
+        let reading = reading.map(|it| merged([&it, &watched.graphics]));
         self.troubled.set(self.troubled.get() || reading.is_err());
+        self.stands(reading.as_ref().err(), &mut watched.standing.processes);
+        let is_untold = reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|it| it.used.is_none()));
+        self.news.set(self.news.get() || is_untold != watched.standing.is_untold);
+        watched.standing.is_untold = is_untold;
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
         self.teller.tell_blocking(Fact::Processes { device, reading });
+    }
+
+    /// Compares a refusal, or that there is none, with what was told last.
+    fn stands(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
+        if now != told.as_ref() {
+            *told = now.cloned();
+            self.news.set(true);
+        }
     }
 
     /// Makes a call; the first that comes back after a stall says that the driver answers again.
@@ -345,6 +372,7 @@ impl<'a> Watch<'a> {
         let answer = self.calls.call(call);
         if self.calls.stalled.swap(false, SeqCst) {
             self.up();
+            self.news.set(true);
         }
         answer
     }

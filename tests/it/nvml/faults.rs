@@ -1,0 +1,173 @@
+//! Faults on demand: each is told by the next reading, is on the screen at once, explained, and off it when it is over.
+
+use super::{Bench, events, live, says};
+use crate::pty::{PATIENCE, until};
+use ::simgpu::Fault;
+use gpuwatch::{
+    event::{DriverState, Event, Fact, Trouble},
+    source,
+    units::Stamp,
+};
+use std::time::{Duration, Instant};
+
+/// The longest that a fault may stay off the screen: a reading, which comes once a second, and what a loaded machine takes.
+const SEEN: Duration = Duration::from_secs(2);
+
+/// A call has not stalled before that.
+const STALLED: Duration = Duration::from_millis(750);
+
+/// Each fault is on the screen in words that name the next step, and off it again when the fault is gone; how soon.
+fn suffer(faults: &[(Fault, &str)]) -> Vec<Duration> {
+    let mut delays = Vec::new();
+    let bench = Bench::new();
+    bench.machine.set_faults(&[]).unwrap();
+    let mut terminal = live(&bench);
+    for words in ["NVIDIA H200", "NVIDIA A10", "gpuwatch run -- python -c 'read end'"] {
+        terminal.shows(words);
+    }
+    for (fault, words) in faults {
+        bench.machine.set_faults(std::slice::from_ref(fault)).unwrap();
+        let begun = Instant::now();
+        assert!(until(PATIENCE, || says(&terminal, words)), "{fault:?}: no {words:?} on\n{}", terminal.text());
+        let (took, most) = (begun.elapsed(), if matches!(fault, Fault::Stall(_)) { SEEN + STALLED } else { SEEN });
+        assert!(took < most, "{fault:?} was seen after {took:?}");
+        delays.push(took);
+        bench.machine.set_faults(&[]).unwrap();
+        assert!(until(PATIENCE, || !says(&terminal, words)), "{fault:?} lasts on\n{}", terminal.text());
+        assert!(until(PATIENCE, || says(&terminal, "5.00 GiB")), "{fault:?}: no figures on\n{}", terminal.text());
+    }
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    delays
+}
+
+#[test]
+fn faults_of_a_device_are_seen_explained_and_recovered_from() {
+    let delays = suffer(&[
+        (Fault::Line("lost * 0".into()), "fell off the bus; see dmesg"),
+        (Fault::Line("no-permission nvmlDeviceGetMemoryInfo_v2".into()), "run as root, or let the administrator"),
+        (Fault::Line("no-function nvmlDeviceGetMemoryInfo*".into()), "memory: this device or driver does not have it"),
+        (Fault::NoProcessMemory, "does not say what its processes use"),
+        (
+            Fault::Line("no-function nvmlDeviceGetComputeRunningProcesses*".into()),
+            "process list: this device or driver",
+        ),
+        (Fault::Gone(0), "gone from the driver's list"),
+        (Fault::Mig(0, 2), "look at these, each has its own"),
+    ]);
+    println!("on the screen after {delays:?}");
+}
+
+#[test]
+fn faults_of_the_driver_are_seen_explained_and_recovered_from() {
+    let delays = suffer(&[
+        (Fault::Stall(Duration::from_secs(2)), "see whether nvidia-smi hangs too"),
+        (Fault::NoPermission, "see the modes of /dev/nvidia*"),
+        (Fault::Mismatch, "reload it or reboot"),
+        (Fault::Lost, "does not answer"),
+    ]);
+    println!("on the screen after {delays:?}");
+}
+
+#[test]
+fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
+    let bench = Bench::new();
+    bench.machine.set_faults(&[Fault::Gone(1)]).unwrap();
+    let terminal = live(&bench);
+    terminal.shows("NVIDIA H200");
+    assert!(!terminal.text().contains("NVIDIA A10"));
+    bench.machine.set_faults(&[]).unwrap();
+    let begun = Instant::now();
+    terminal.shows("NVIDIA A10");
+    assert!(begun.elapsed() < SEEN, "{:?}", begun.elapsed());
+    bench.machine.set_faults(&[Fault::Xid(1, 79)]).unwrap();
+    let (begun, words) =
+        (Instant::now(), "GPU 1 (NVIDIA A10) reports Xid 79, the device has fallen off the bus: drain");
+    assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
+    assert!(begun.elapsed() < SEEN, "{:?}", begun.elapsed());
+}
+
+/// Whether the memory of a device is told, and all of it.
+fn is_well(fact: &Fact, id: &str) -> bool {
+    matches!(fact, Fact::Memory { device, reading: Ok(it) } if device.0 == id && it.reserved.is_some())
+}
+
+fn refuses_memory(fact: &Fact, trouble: &Trouble) -> bool {
+    matches!(fact, Fact::Memory { reading: Err(it), .. } if it == trouble)
+}
+
+fn refuses_processes(fact: &Fact, trouble: &Trouble) -> bool {
+    matches!(fact, Fact::Processes { reading: Err(it), .. } if it == trouble)
+}
+
+fn says_absent(fact: &Fact) -> bool {
+    matches!(fact, Fact::Driver(DriverState::Absent { .. }))
+}
+
+type Telling = fn(&Fact) -> bool;
+
+/// Faults, and what says that they are there.
+fn tellings() -> Vec<(Fault, Telling)> {
+    let line = |it: &str| Fault::Line(it.into());
+    vec![
+        (line("lost * 0"), |it| refuses_memory(it, &Trouble::Lost)),
+        (line("no-permission nvmlDeviceGetMemoryInfo_v2"), |it| refuses_memory(it, &Trouble::NoPermission)),
+        (line("no-function nvmlDeviceGetMemoryInfo*"), |it| refuses_memory(it, &Trouble::NotSupported)),
+        (Fault::NoMemoryV2, |it| matches!(it, Fact::Memory { reading: Ok(it), .. } if it.reserved.is_none())),
+        (line("no-function nvmlDeviceGetComputeRunningProcesses*"), |it| refuses_processes(it, &Trouble::NotSupported)),
+        (
+            Fault::NoProcessMemory,
+            |it| matches!(it, Fact::Processes { reading: Ok(it), .. } if it.iter().any(|it| it.used.is_none())),
+        ),
+        (Fault::Mig(0, 2), |it| matches!(it, Fact::Device(it) if it.parent.is_some())),
+        (Fault::Gone(1), |it| matches!(it, Fact::DeviceGone { .. })),
+        (Fault::Xid(0, 48), |it| matches!(it, Fact::Notice(it) if it.raw().contains("Xid 48"))),
+        (Fault::Mismatch, says_absent),
+        (Fault::NoPermission, says_absent),
+        (Fault::Lost, says_absent),
+        (Fault::Stall(Duration::from_secs(2)), |it| matches!(it, Fact::Driver(DriverState::Stalled { .. }))),
+    ]
+}
+
+/// In readings, of which a loaded machine makes none more: a recorder reads memory twice a second, and lists once.
+#[test]
+fn each_fault_is_told_within_a_second_of_readings_and_so_is_its_end() {
+    let bench = Bench::new();
+    let ids: Vec<String> = bench.machine.cards().unwrap().into_iter().map(|it| it.uuid).collect();
+    let file = bench.home.path().join("faults.jsonl.zst");
+    bench.machine.set_faults(&[]).unwrap();
+    let mut recorder = bench.command(&["record", "-o", file.to_str().unwrap()]).spawn().unwrap();
+    let since = |from: Stamp| events(&file).into_iter().filter(move |it| it.at > from).collect::<Vec<_>>();
+    let readings = |told: &[Event], end: &dyn Fn(&Fact) -> bool| {
+        let before = told.iter().take_while(|it| !end(&it.fact));
+        before.filter(|it| matches!(&it.fact, Fact::Memory { device, .. } if device.0 == ids[0])).count()
+    };
+    assert!(until(PATIENCE, || since(Stamp(0)).iter().any(|it| is_well(&it.fact, &ids[0]))));
+    for (fault, tells) in tellings() {
+        bench.machine.set_faults(std::slice::from_ref(&fault)).unwrap();
+        let begun = source::now();
+        assert!(until(PATIENCE, || since(begun).iter().any(|it| tells(&it.fact))), "{fault:?}: {:#?}", since(begun));
+        let told = since(begun);
+        assert!(readings(&told, &tells) <= 2, "{fault:?} was told after more: {told:#?}");
+        if let Some((at, since)) = told.iter().find_map(|it| match it.fact {
+            Fact::Driver(DriverState::Stalled { since }) => Some((it.at, since)),
+            _ => None,
+        }) {
+            assert!(at.since(since) < 1_000_000, "the call began {} µs before", at.since(since));
+        }
+        bench.machine.set_faults(&[]).unwrap();
+        let over = source::now();
+        let is_over = |told: &[Event]| {
+            let well = |id: &str| told.iter().any(|it| is_well(&it.fact, id));
+            ids.iter().all(|it| well(it))
+                && told
+                    .iter()
+                    .rev()
+                    .find(|it| matches!(it.fact, Fact::Driver(_)))
+                    .is_none_or(|it| !says_absent(&it.fact))
+        };
+        assert!(until(PATIENCE, || is_over(&since(over))), "{fault:?} lasts on: {:#?}", since(over));
+    }
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+}
