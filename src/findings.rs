@@ -211,7 +211,8 @@ fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>
             counters.active,
             counters.inactive_split,
             is_expandable(process),
-        ),
+        )
+        .beside_pools(counters.private_pools),
         approximate: process.stride > 1 || process.lost > 0,
     }
 }

@@ -11,7 +11,8 @@ pub struct Fragmentation {
     pub cached: Option<Bytes>,
     /// The part of it in split segments, which cannot be given back.
     pub stuck: Stuck,
-    /// The part of it in whole free segments, which `empty_cache()` gives back.
+    /// The part of it in whole free segments, which `empty_cache()` gives back, as far as they are certain to be in no
+    /// private pool.
     pub releasable: Option<Bytes>,
 }
 
@@ -32,6 +33,14 @@ impl Fragmentation {
     pub fn share(&self) -> Option<f64> {
         let reserved = self.reserved?.0;
         (reserved > 0).then(|| self.cached.map(|it| it.0 as f64 / reserved as f64))?
+    }
+
+    /// The same beside private pools that hold so many bytes. They keep their free segments for the graphs that use
+    /// them, and how much of their memory is free is not counted: what is certain to be releasable is the rest.
+    #[must_use]
+    pub fn beside_pools(self, pools: Option<u64>) -> Self {
+        let releasable = self.releasable.map(|it| Bytes(it.0.saturating_sub(pools.unwrap_or(0))));
+        Self { releasable, ..self }
     }
 
     /// The stuck share of what is reserved, from 0 to 1.
@@ -85,6 +94,9 @@ mod tests {
         assert_eq!((it.cached, it.stuck), (Some(Bytes(400)), Stuck::Known(Bytes(100))));
         assert_eq!(it.releasable, Some(Bytes(300)));
         assert_eq!((it.share(), it.stuck_share()), (Some(0.4), Some(0.1)));
+        let releasable = |pools| it.beside_pools(pools).releasable;
+        assert_eq!((releasable(None), releasable(Some(120))), (Some(Bytes(300)), Some(Bytes(180))));
+        assert_eq!(releasable(Some(900)), Some(Bytes(0)));
     }
 
     #[test]
