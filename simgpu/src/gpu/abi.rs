@@ -1,40 +1,11 @@
 //! What entry points are made of: exported names, pointers that C callers vouch for, error numbers.
 
+pub(super) use super::faults::Fault;
 use std::{
     ffi::{CStr, c_char},
     io::Write,
     sync::LazyLock,
 };
-
-/// The errors that the driver API and the runtime API share, with their documented numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    InvalidValue = 1,
-    OutOfMemory = 2,
-    NotInitialized = 3,
-    NoDevice = 100,
-    InvalidDevice = 101,
-    InvalidContext = 201,
-    InvalidHandle = 400,
-    NotFound = 500,
-    NotReady = 600,
-    NotSupported = 801,
-}
-
-impl Fault {
-    pub(super) const ALL: [Self; 10] = [
-        Self::InvalidValue,
-        Self::OutOfMemory,
-        Self::NotInitialized,
-        Self::NoDevice,
-        Self::InvalidDevice,
-        Self::InvalidContext,
-        Self::InvalidHandle,
-        Self::NotFound,
-        Self::NotReady,
-        Self::NotSupported,
-    ];
-}
 
 pub(super) type Answer = Result<(), Fault>;
 
@@ -151,7 +122,7 @@ impl In<c_char> {
 /// Defines exported C entry points. In the library's own copy of this code they are ordinary functions: a program that
 /// only reads the simulated machine's state must not export a CUDA runtime.
 macro_rules! entry_points {
-    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {
-        $($(#[$meta])* #[cfg_attr(simgpu_device, unsafe(no_mangle))] extern "C" fn $name($($arg: $type),*) -> $ret $body)*
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty $body:block)*) => {
+        $($(#[$meta])* #[cfg_attr(simgpu_device, unsafe(no_mangle))] $vis extern "C" fn $name($($arg: $type),*) -> $ret $body)*
     };
 }

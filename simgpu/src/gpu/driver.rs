@@ -2,7 +2,9 @@
 
 use super::{
     abi::{Answer, Fault, Out, code},
+    capture::{self, Work},
     copies,
+    faults::words,
     kernels::launch,
     model::{Model, attribute},
     process::{current, process, set_current},
@@ -10,10 +12,7 @@ use super::{
     sys,
     wheel::Wheel,
 };
-use std::{
-    cell::Cell,
-    ffi::{CStr, c_char},
-};
+use std::{cell::Cell, ffi::c_char};
 
 /// Contexts are named by these numbers, one a device.
 const FIRST_CONTEXT: usize = 0x51a0_0001;
@@ -43,33 +42,15 @@ pub(super) fn in_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R
     if current_context() == 0 { Err(Fault::InvalidContext) } else { work() }
 }
 
-/// A copy or a fill, which are done at once on every stream.
-fn at_once(work: impl FnOnce()) -> i32 {
-    code(in_context(|| {
-        work();
-        Ok(())
-    }))
+/// A copy or a fill: done at once, or captured.
+fn on(stream: usize, work: impl Fn() + Send + Sync + 'static) -> i32 {
+    code(in_context(|| capture::submit(stream, Work::act(work))))
 }
 
 /// The address of a driver function: its newest version that is simulated, or that answers with an error.
 pub(super) fn entry_point(name: &str) -> Option<usize> {
     let versions = [format!("{name}_v2"), name.to_owned()];
     versions.iter().find_map(|it| sys::loaded_symbol(c"libcuda.so.1", it)).map(|it| it as usize)
-}
-
-fn texts(error: i32) -> (&'static CStr, &'static CStr) {
-    match error {
-        0 => (c"CUDA_SUCCESS", c"no error"),
-        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
-        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        3 => (c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
-        100 => (c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
-        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
-        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
-        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
-        801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
-        _ => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
-    }
 }
 
 fn pointer_attribute(out: usize, wanted: i32, address: usize) -> Answer {
@@ -192,19 +173,22 @@ entry_points! {
     }
 
     fn cuCtxSynchronize() -> i32 {
-        let until = process().queues.device_busy_until(current());
-        super::queues::wait(until);
-        super::pools::synchronized(&mut process(), current());
-        0
+        code((|| {
+            process().permit_device(current())?;
+            let until = process().queues.device_busy_until(current());
+            super::queues::wait(until);
+            super::pools::synchronized(&mut process(), current());
+            Ok(())
+        })())
     }
 
     fn cuGetErrorString(error: i32, out: Out<*const c_char>) -> i32 {
-        out.put(texts(error).1.as_ptr());
+        out.put(words(error).map_or(c"unknown error", |it| it.text).as_ptr());
         0
     }
 
     fn cuGetErrorName(error: i32, out: Out<*const c_char>) -> i32 {
-        out.put(texts(error).0.as_ptr());
+        out.put(words(error).map_or(c"CUDA_ERROR_UNKNOWN", |it| it.driver).as_ptr());
         0
     }
 
@@ -219,27 +203,29 @@ entry_points! {
         if bytes == 0 {
             return Fault::InvalidValue as i32;
         }
-        code(process().allocate(current(), bytes).map(|it| out.put(it)))
+        let mut process = process();
+        code(process.permit().and_then(|()| process.allocate(current(), bytes)).map(|it| out.put(it)))
     }
 
     fn cuMemFree_v2(at: usize) -> i32 {
-        code(process().free(at))
+        let mut process = process();
+        code(process.permit().and_then(|()| process.free(at)))
     }
 
-    fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
-        at_once(|| copies::copy(to, from, bytes))
+    fn cuMemcpyHtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> i32 {
+        on(stream, move || copies::copy(to, from, bytes))
     }
 
-    fn cuMemcpyDtoHAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
-        at_once(|| copies::copy(to, from, bytes))
+    fn cuMemcpyDtoHAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> i32 {
+        on(stream, move || copies::copy(to, from, bytes))
     }
 
-    fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, _stream: usize) -> i32 {
-        at_once(|| copies::copy(to, from, bytes))
+    fn cuMemcpyDtoDAsync_v2(to: usize, from: usize, bytes: usize, stream: usize) -> i32 {
+        on(stream, move || copies::copy(to, from, bytes))
     }
 
-    fn cuMemsetD8Async(at: usize, byte: u8, bytes: usize, _stream: usize) -> i32 {
-        at_once(|| copies::fill(at, byte, bytes))
+    fn cuMemsetD8Async(at: usize, byte: u8, bytes: usize, stream: usize) -> i32 {
+        on(stream, move || copies::fill(at, byte, bytes))
     }
 
     fn cuMemGetAddressRange_v2(base: Out<usize>, size: Out<usize>, address: usize) -> i32 {

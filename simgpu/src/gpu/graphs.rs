@@ -1,44 +1,160 @@
-//! Graph capture, as far as PyTorch's allocator looks at it: no stream is ever capturing, and beginning a capture is
-//! refused with the documented error, because a replay could not be simulated.
+//! Graphs as the CUDA runtime shows them: captured from streams, instantiated, launched. A launch takes its kernels'
+//! time on the stream, and computes as little as they do.
 
 use super::{
-    abi::{Fault, Out},
+    abi::{Answer, Fault, Out},
+    capture::{self, Graph, Info, Work, exchange_mode},
     process::{current, process},
-    runtime::answer,
+    runtime::{answer, with_context},
+    wheel::Wheel,
 };
+use std::sync::Arc;
+
+/// `cudaStreamCaptureStatus`: none, active, invalidated.
+fn status(info: Option<&Info>) -> i32 {
+    info.map_or(0, |it| if it.broken { 2 } else { 1 })
+}
+
+/// Where a caller wants to know of a stream's capture.
+struct Wanted {
+    status: Out<i32>,
+    id: Out<u64>,
+    graph: Out<usize>,
+    after: Out<usize>,
+    count: Out<usize>,
+}
+
+fn tell(stream: usize, wanted: &Wanted) -> Answer {
+    let info = process().capture_of(stream, current())?;
+    wanted.status.put(status(info.as_ref()));
+    if let Some(info) = info {
+        wanted.id.put(info.id);
+        wanted.graph.put(info.graph);
+        wanted.after.put(info.after.0);
+        wanted.count.put(info.after.1);
+    }
+    Ok(())
+}
+
+/// Writes handles to where there is room for `count` of them, or, where there is none, how many there are.
+fn list(handles: &[usize], out: Out<usize>, count: Out<usize>) -> Answer {
+    if out.is_null() {
+        count.put(handles.len());
+        return Ok(());
+    }
+    let room = count.held().ok_or(Fault::InvalidValue)?;
+    for at in 0..room {
+        // What there is more room for is null, as documented.
+        out.put_at(at, handles.get(at).copied().unwrap_or(0));
+    }
+    count.put(room.min(handles.len()));
+    Ok(())
+}
+
+fn instantiate(graph: usize) -> Result<usize, Fault> {
+    let mut process = process();
+    let graph = process.captures.graphs.get(&graph).ok_or(Fault::InvalidValue)?;
+    let work: Arc<[Work]> = graph.nodes.values().map(|it| it.work.clone()).collect();
+    let ready = process.queues.handle();
+    process.captures.ready.insert(ready, work);
+    Ok(ready)
+}
+
+fn launch(ready: usize, stream: usize) -> Answer {
+    let work = process().captures.ready.get(&ready).cloned().ok_or(Fault::InvalidValue)?;
+    work.iter().try_for_each(|it| capture::submit(stream, it.clone()))
+}
+
+fn nodes_before(node: usize) -> Result<Vec<usize>, Fault> {
+    let process = process();
+    let found = process.captures.graphs.values().find_map(|it| it.nodes.get(&node));
+    Ok(found.ok_or(Fault::InvalidValue)?.after.clone())
+}
+
+fn exchange(mode: Out<i32>) -> Answer {
+    let new = mode.held().ok_or(Fault::InvalidValue)?;
+    exchange_mode(new).map(|old| mode.put(old))
+}
 
 entry_points! {
     fn cudaStreamIsCapturing(stream: usize, out: Out<i32>) -> i32 {
-        answer(process().queues.stream(stream, current()).map(|it| out.put(i32::from(it.capture.is_some()))))
+        let info = process().capture_of(stream, current());
+        answer(info.map(|it| out.put(status(it.as_ref()))))
     }
 
     fn cudaStreamGetCaptureInfo(
-        stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, edges: Out<usize>,
+        stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, after: Out<usize>, edges: Out<usize>,
         count: Out<usize>,
     ) -> i32 {
-        answer(process().queues.stream(stream, current()).map(|it| {
-            status.put(i32::from(it.capture.is_some()));
-            id.put(it.capture.unwrap_or(0) as u64);
-            graph.put(it.capture.unwrap_or(0));
-            dependencies.put(0);
-            edges.put(0);
-            count.put(0);
-        }))
+        edges.put(0);
+        answer(tell(stream, &Wanted { status, id, graph, after, count }))
     }
 
     // CUDA 12's, of graphs whose edges carry no data.
     fn cudaStreamGetCaptureInfo_v2(
-        stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, count: Out<usize>,
+        stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, after: Out<usize>, count: Out<usize>,
     ) -> i32 {
-        cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, Out::from_address(0), count)
+        answer(tell(stream, &Wanted { status, id, graph, after, count }))
     }
 
-    fn cudaStreamBeginCapture(_stream: usize, _mode: i32) -> i32 {
-        answer(Err(Fault::NotSupported))
+    fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
+        answer(exchange(mode))
     }
 
-    fn cudaDeviceGetGraphMemAttribute(_device: i32, _attribute: i32, out: Out<u64>) -> i32 {
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
+        super::abi::code(exchange(mode))
+    }
+
+    fn cudaStreamBeginCapture(stream: usize, mode: i32) -> i32 {
+        answer(with_context(|| process().begin_capture(stream, current(), mode)))
+    }
+
+    fn cudaStreamEndCapture(stream: usize, out: Out<usize>) -> i32 {
         out.put(0);
+        let graph = process().end_capture(stream, current());
+        answer(graph.map(|it| out.put(it)))
+    }
+
+    fn cudaGraphCreate(out: Out<usize>, _flags: u32) -> i32 {
+        let mut process = process();
+        let handle = process.queues.handle();
+        process.captures.graphs.insert(handle, Graph::default());
+        out.put(handle);
         0
+    }
+
+    fn cudaGraphGetNodes(graph: usize, out: Out<usize>, count: Out<usize>) -> i32 {
+        let nodes = process().captures.graphs.get(&graph).map(|it| it.nodes.keys().copied().collect::<Vec<_>>());
+        answer(nodes.ok_or(Fault::InvalidValue).and_then(|it| list(&it, out, count)))
+    }
+
+    // CUDA 13 put the edges' data before the count.
+    fn cudaGraphNodeGetDependencies(node: usize, out: Out<usize>, third: Out<usize>, fourth: Out<usize>) -> i32 {
+        let count = if Wheel::here().is_cuda_12() { third } else { fourth };
+        answer(nodes_before(node).and_then(|it| list(&it, out, count)))
+    }
+
+    fn cudaGraphInstantiate(out: Out<usize>, graph: usize, _flags: u64) -> i32 {
+        answer(instantiate(graph).map(|it| out.put(it)))
+    }
+
+    fn cudaGraphInstantiateWithFlags(out: Out<usize>, graph: usize, _flags: u64) -> i32 {
+        answer(instantiate(graph).map(|it| out.put(it)))
+    }
+
+    fn cudaGraphUpload(ready: usize, _stream: usize) -> i32 {
+        answer(process().captures.ready.get(&ready).map(|_| ()).ok_or(Fault::InvalidValue))
+    }
+
+    fn cudaGraphLaunch(ready: usize, stream: usize) -> i32 {
+        answer(with_context(|| launch(ready, stream)))
+    }
+
+    fn cudaGraphExecDestroy(ready: usize) -> i32 {
+        answer(process().captures.ready.remove(&ready).map(|_| ()).ok_or(Fault::InvalidValue))
+    }
+
+    fn cudaGraphDestroy(graph: usize) -> i32 {
+        answer(process().captures.graphs.remove(&graph).map(|_| ()).ok_or(Fault::InvalidValue))
     }
 }

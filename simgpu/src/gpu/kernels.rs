@@ -2,6 +2,7 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, trace},
+    capture::{self, Work},
     model::{Model, attribute},
     process::{current, process},
     runtime::{answer, symbol_area, with_context},
@@ -58,12 +59,7 @@ struct FunctionAttributes {
 }
 
 pub(super) fn launch(function: usize, stream: usize) -> Answer {
-    let device = current();
-    let mut process = process();
-    process.context(device)?;
-    process.copies.launched();
-    process.queues.work(stream, device)?;
-    drop(process);
+    capture::submit(stream, Work::Kernel)?;
     trace(|| format!("launch {}", sys::code_at(function).map_or_else(String::new, |(_, name)| name)));
     Ok(())
 }

@@ -7,9 +7,12 @@
 #[macro_use]
 mod abi;
 
+mod capture;
 mod copies;
 mod cudnn;
 mod driver;
+mod faults;
+mod graph_memory;
 mod graphs;
 mod kernels;
 mod memory;

@@ -3,6 +3,7 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
+    capture::Work,
     driver::in_context,
     process::{Process, current, process},
     ranges::{Kind, Range},
@@ -12,7 +13,7 @@ use super::{
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes by which a pool grows and shrinks.
-const STEP: u64 = 32 << 20;
+pub(super) const STEP: u64 = 32 << 20;
 /// Pools are named by these numbers, one a device.
 const FIRST_POOL: usize = 0x9001;
 
@@ -50,11 +51,15 @@ fn pool_of(device: i32) -> Result<usize, Fault> {
     Ok(FIRST_POOL + device)
 }
 
-fn allocate(device: usize, bytes: usize) -> Result<usize, Fault> {
+fn allocate(device: usize, bytes: usize, stream: usize) -> Result<usize, Fault> {
     let mut process = process();
     process.context(device)?;
     if bytes == 0 {
         return Ok(0);
+    }
+    if process.capture_of(stream, device)?.is_some() {
+        let base = process.name_captured(device, bytes)?;
+        return process.captured(stream, device, &Work::Allocate(base)).map(|_| base);
     }
     let size = bytes.checked_next_multiple_of(512).ok_or(Fault::OutOfMemory)?;
     let pool = process.pools.pools.entry(device).or_default();
@@ -74,13 +79,21 @@ fn allocate(device: usize, bytes: usize) -> Result<usize, Fault> {
     Ok(base)
 }
 
-fn free(base: usize) -> Answer {
-    if base == 0 || give_back(&mut process(), base) { Ok(()) } else { Err(Fault::InvalidValue) }
+fn free(base: usize, stream: usize) -> Answer {
+    let mut process = process();
+    if process.capture_of(stream, current())?.is_some() {
+        // What was not captured cannot be freed once for each launch.
+        if !process.is_captured(base) {
+            return Err(Fault::InvalidValue);
+        }
+        return process.captured(stream, current(), &Work::Free(base)).map(|_| ());
+    }
+    if base == 0 || give_back(&mut process, base) { Ok(()) } else { Err(Fault::InvalidValue) }
 }
 
 /// Returns an allocation to its pool; false where it came from none.
 pub(super) fn give_back(process: &mut Process, base: usize) -> bool {
-    let Some((device, size)) = process.pools.pieces.remove(&base) else { return false };
+    let Some((device, size)) = process.pools.pieces.remove(&base) else { return process.free_captured(base) };
     process.ranges.take(base, Kind::Device);
     sys::unmap(base, size);
     let pool = process.pools.pools.entry(device).or_default();
@@ -162,12 +175,12 @@ entry_points! {
         answer(device_of(pool).map(|device| trim(&mut process(), device, keep as u64)))
     }
 
-    fn cudaMallocAsync(out: Out<usize>, bytes: usize, _stream: usize) -> i32 {
-        answer(with_context(|| allocate(current(), bytes)).map(|it| out.put(it)))
+    fn cudaMallocAsync(out: Out<usize>, bytes: usize, stream: usize) -> i32 {
+        answer(with_context(|| allocate(current(), bytes, stream)).map(|it| out.put(it)))
     }
 
-    fn cudaFreeAsync(at: usize, _stream: usize) -> i32 {
-        answer(free(at))
+    fn cudaFreeAsync(at: usize, stream: usize) -> i32 {
+        answer(free(at, stream))
     }
 
     fn cuDeviceGetDefaultMemPool(out: Out<usize>, device: i32) -> i32 {
@@ -191,11 +204,11 @@ entry_points! {
     }
 
     // Unlike the runtime's, the driver's calls make no context.
-    fn cuMemAllocAsync(out: Out<usize>, bytes: usize, _stream: usize) -> i32 {
-        code(in_context(|| allocate(current(), bytes)).map(|it| out.put(it)))
+    fn cuMemAllocAsync(out: Out<usize>, bytes: usize, stream: usize) -> i32 {
+        code(in_context(|| allocate(current(), bytes, stream)).map(|it| out.put(it)))
     }
 
-    fn cuMemFreeAsync(at: usize, _stream: usize) -> i32 {
-        code(in_context(|| free(at)))
+    fn cuMemFreeAsync(at: usize, stream: usize) -> i32 {
+        code(in_context(|| free(at, stream)))
     }
 }

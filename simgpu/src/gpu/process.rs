@@ -2,7 +2,9 @@
 
 use super::{
     abi::{Answer, Fault},
+    capture::Captures,
     copies::Copies,
+    graph_memory::GraphMemory,
     pools::Pools,
     queues::Queues,
     ranges::Ranges,
@@ -30,7 +32,9 @@ pub(super) struct Process {
     pub(super) ranges: Ranges,
     pub(super) mappings: Mappings,
     pub(super) queues: Queues,
+    pub(super) captures: Captures,
     pub(super) copies: Copies,
+    pub(super) graph_memory: GraphMemory,
     pub(super) pools: Pools,
 }
 
@@ -44,7 +48,9 @@ static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(|| {
         ranges: Ranges::default(),
         mappings: Mappings::default(),
         queues: Queues::default(),
+        captures: Captures::default(),
         copies: Copies::default(),
+        graph_memory: GraphMemory::default(),
         pools: Pools::default(),
     })
 });

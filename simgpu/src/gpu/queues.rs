@@ -1,7 +1,7 @@
 //! Streams and events as queues of time: work takes `SIMGPU_KERNEL_US` on its stream, by default none at all, so that
 //! events can be late as on a device and blocks that another stream uses come back later.
 
-use super::abi::Fault;
+use super::{abi::Fault, capture::Place};
 use std::{
     collections::HashMap,
     env,
@@ -19,13 +19,17 @@ pub(super) struct Stream {
     pub(super) priority: i32,
     pub(super) flags: u32,
     pub(super) busy_until: Option<Instant>,
-    /// The graph that the stream's work is being captured into.
-    pub(super) capture: Option<usize>,
+    /// Where the stream stands in a capture, while it captures.
+    pub(super) place: Option<Place>,
 }
 
-/// When the work before the event is done; none before it was ever recorded.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Event(pub(super) Option<Instant>);
+#[derive(Default)]
+pub(super) struct Event {
+    /// When the work before the event is done; none before it was ever recorded.
+    pub(super) until: Option<Instant>,
+    /// Where in a capture it was recorded, if it was last recorded in one.
+    pub(super) place: Option<Place>,
+}
 
 #[derive(Default)]
 pub(super) struct Queues {
@@ -50,6 +54,19 @@ pub(super) fn wait(until: Option<Instant>) {
     thread::sleep(left);
 }
 
+/// The flag of streams that the legacy stream does not wait for.
+const NON_BLOCKING: u32 = 1;
+
+/// Whether a handle names the stream that waits for all others: by no name, or by its own.
+pub(super) fn is_legacy(handle: usize) -> bool {
+    handle < 2
+}
+
+/// The number of a stream among all of this process.
+pub(super) fn key(handle: usize, device: usize) -> usize {
+    if handle >= DEFAULTS { handle } else { device * DEFAULTS + handle.min(1) }
+}
+
 impl Queues {
     /// A number that no other object of this process has.
     pub(super) fn handle(&mut self) -> usize {
@@ -59,7 +76,7 @@ impl Queues {
 
     pub(super) fn add_stream(&mut self, device: usize, flags: u32, priority: i32) -> usize {
         let handle = self.handle();
-        self.streams.insert(handle, Stream { device, priority, flags, busy_until: None, capture: None });
+        self.streams.insert(handle, Stream { device, priority, flags, busy_until: None, place: None });
         handle
     }
 
@@ -68,8 +85,8 @@ impl Queues {
         if handle >= DEFAULTS {
             return self.streams.get_mut(&handle).ok_or(Fault::InvalidHandle);
         }
-        let fresh = Stream { device, priority: 0, flags: 0, busy_until: None, capture: None };
-        Ok(self.streams.entry(device * DEFAULTS + handle.min(1)).or_insert(fresh))
+        let fresh = Stream { device, priority: 0, flags: 0, busy_until: None, place: None };
+        Ok(self.streams.entry(key(handle, device)).or_insert(fresh))
     }
 
     pub(super) fn remove_stream(&mut self, handle: usize) -> Result<(), Fault> {
@@ -89,6 +106,13 @@ impl Queues {
         self.events.get_mut(&handle).ok_or(Fault::InvalidHandle)
     }
 
+    /// An event that a graph's launch has come to.
+    pub(super) fn passed(&mut self, event: usize) {
+        if let Ok(event) = self.event(event) {
+            *event = Event { until: Some(Instant::now()), place: None };
+        }
+    }
+
     pub(super) fn remove_event(&mut self, handle: usize) -> Result<(), Fault> {
         self.events.remove(&handle).map(|_| ()).ok_or(Fault::InvalidHandle)
     }
@@ -96,11 +120,24 @@ impl Queues {
     /// One kernel's time on a stream.
     pub(super) fn work(&mut self, handle: usize, device: usize) -> Result<(), Fault> {
         let stream = self.stream(handle, device)?;
-        if !kernel().is_zero() && stream.capture.is_none() {
+        if !kernel().is_zero() {
             let now = Instant::now();
             stream.busy_until = Some(stream.busy_until.map_or(now, |it| it.max(now)) + kernel());
         }
         Ok(())
+    }
+
+    /// Where the streams of a device that capture stand, and whether the legacy stream would wait for them.
+    pub(super) fn places(&self, device: usize) -> impl Iterator<Item = (bool, &Place)> {
+        let streams = self.streams.values().filter(move |it| it.device == device);
+        streams.filter_map(|it| Some((it.flags & NON_BLOCKING == 0, it.place.as_ref()?)))
+    }
+
+    /// Takes the streams that stand in such places out of their capture.
+    pub(super) fn leave(&mut self, captured: impl Fn(&Place) -> bool) {
+        for stream in self.streams.values_mut() {
+            stream.place.take_if(|it| captured(it));
+        }
     }
 
     /// When all that was ever asked of a device is done.

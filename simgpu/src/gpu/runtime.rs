@@ -2,7 +2,9 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code, trace},
+    capture::{self, Work},
     copies,
+    faults::words,
     model::attribute,
     pools,
     process::{current, process, set_current},
@@ -11,7 +13,7 @@ use super::{
 };
 use std::{
     cell::Cell,
-    ffi::{CStr, c_char},
+    ffi::c_char,
     sync::{Once, OnceLock},
 };
 
@@ -39,22 +41,12 @@ pub(super) fn with_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result
     work()
 }
 
-fn texts(error: i32) -> (&'static CStr, &'static CStr) {
-    let fault = Fault::ALL.into_iter().find(|it| *it as i32 == error);
-    match fault {
-        None if error == 0 => (c"cudaSuccess", c"no error"),
-        None => (c"cudaErrorUnknown", c"unknown error"),
-        Some(Fault::InvalidValue) => (c"cudaErrorInvalidValue", c"invalid argument"),
-        Some(Fault::OutOfMemory) => (c"cudaErrorMemoryAllocation", c"out of memory"),
-        Some(Fault::NotInitialized) => (c"cudaErrorInitializationError", c"initialization error"),
-        Some(Fault::NoDevice) => (c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
-        Some(Fault::InvalidDevice) => (c"cudaErrorInvalidDevice", c"invalid device ordinal"),
-        Some(Fault::InvalidContext) => (c"cudaErrorDeviceUninitialized", c"invalid device context"),
-        Some(Fault::InvalidHandle) => (c"cudaErrorInvalidResourceHandle", c"invalid resource handle"),
-        Some(Fault::NotFound) => (c"cudaErrorSymbolNotFound", c"named symbol not found"),
-        Some(Fault::NotReady) => (c"cudaErrorNotReady", c"device not ready"),
-        Some(Fault::NotSupported) => (c"cudaErrorNotSupported", c"operation not supported"),
-    }
+/// Work that may be unsafe while streams capture, as what takes effect at once is.
+fn permitted<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
+    with_context(|| {
+        process().permit()?;
+        work()
+    })
 }
 
 entry_points! {
@@ -84,6 +76,7 @@ entry_points! {
 
     fn cudaDeviceSynchronize() -> i32 {
         answer(with_context(|| {
+            process().permit_device(current())?;
             let until = process().queues.device_busy_until(current());
             queues::wait(until);
             pools::synchronized(&mut process(), current());
@@ -134,11 +127,11 @@ entry_points! {
     }
 
     fn cudaGetErrorName(error: i32) -> *const c_char {
-        texts(error).0.as_ptr()
+        words(error).map_or(c"cudaErrorUnknown", |it| it.runtime).as_ptr()
     }
 
     fn cudaGetErrorString(error: i32) -> *const c_char {
-        texts(error).1.as_ptr()
+        words(error).map_or(c"unknown error", |it| it.text).as_ptr()
     }
 
     fn cudaGetLastError() -> i32 {
@@ -150,11 +143,11 @@ entry_points! {
     }
 
     fn cudaMalloc(out: Out<usize>, bytes: usize) -> i32 {
-        answer(with_context(|| process().allocate(current(), bytes)).map(|it| out.put(it)))
+        answer(permitted(|| process().allocate(current(), bytes)).map(|it| out.put(it)))
     }
 
     fn cudaFree(at: usize) -> i32 {
-        answer(with_context(|| {
+        answer(permitted(|| {
             let until = if at == 0 { None } else { process().queues.device_busy_until(current()) };
             // The device's free waits for the work before it.
             if until.is_some() {
@@ -165,23 +158,23 @@ entry_points! {
     }
 
     fn cudaHostAlloc(out: Out<usize>, bytes: usize, _flags: u32) -> i32 {
-        answer(with_context(|| process().allocate_host(bytes)).map(|it| out.put(it)))
+        answer(permitted(|| process().allocate_host(bytes)).map(|it| out.put(it)))
     }
 
     fn cudaMallocHost(out: Out<usize>, bytes: usize) -> i32 {
-        answer(with_context(|| process().allocate_host(bytes)).map(|it| out.put(it)))
+        answer(permitted(|| process().allocate_host(bytes)).map(|it| out.put(it)))
     }
 
     fn cudaFreeHost(at: usize) -> i32 {
-        answer(process().free_host(at))
+        answer(permitted(|| process().free_host(at)))
     }
 
     fn cudaHostRegister(at: usize, bytes: usize, _flags: u32) -> i32 {
-        answer(with_context(|| process().register_host(at, bytes)))
+        answer(permitted(|| process().register_host(at, bytes)))
     }
 
     fn cudaHostUnregister(at: usize) -> i32 {
-        answer(process().unregister_host(at))
+        answer(permitted(|| process().unregister_host(at)))
     }
 
     fn cudaHostGetDevicePointer(out: Out<usize>, host: usize, _flags: u32) -> i32 {
@@ -203,7 +196,7 @@ entry_points! {
     }
 
     fn cudaMemcpy(to: usize, from: usize, bytes: usize, _kind: i32) -> i32 {
-        answer(with_context(|| {
+        answer(permitted(|| {
             let until = process().queues.device_busy_until(current());
             if until.is_some() {
                 queues::wait(until);
@@ -213,36 +206,35 @@ entry_points! {
         }))
     }
 
-    fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, _kind: i32, _stream: usize) -> i32 {
-        answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
+    fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, _kind: i32, stream: usize) -> i32 {
+        answer(capture::submit(stream, Work::act(move || copies::copy(to, from, bytes))))
     }
 
-    fn cudaMemcpyPeerAsync(to: usize, _onto: i32, from: usize, _off: i32, bytes: usize, _stream: usize) -> i32 {
-        answer(with_context(|| { copies::copy(to, from, bytes); Ok(()) }))
+    fn cudaMemcpyPeerAsync(to: usize, _onto: i32, from: usize, _off: i32, bytes: usize, stream: usize) -> i32 {
+        answer(capture::submit(stream, Work::act(move || copies::copy(to, from, bytes))))
     }
 
     fn cudaMemcpy2DAsync(
         to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize, height: usize, _kind: i32,
-        _stream: usize,
+        stream: usize,
     ) -> i32 {
-        answer(with_context(|| {
+        answer(capture::submit(stream, Work::act(move || {
             for row in 0..height {
                 copies::copy(to + row * to_pitch, from + row * from_pitch, width);
             }
-            Ok(())
-        }))
+        })))
     }
 
     fn cudaMemcpyToSymbol(_symbol: usize, _from: usize, _bytes: usize, _offset: usize, _kind: i32) -> i32 {
-        answer(with_context(|| Ok(())))
+        answer(permitted(|| Ok(())))
     }
 
     fn cudaMemset(at: usize, byte: i32, bytes: usize) -> i32 {
-        answer(with_context(|| { copies::fill(at, byte.to_le_bytes()[0], bytes); Ok(()) }))
+        answer(permitted(|| { copies::fill(at, byte.to_le_bytes()[0], bytes); Ok(()) }))
     }
 
-    fn cudaMemsetAsync(at: usize, byte: i32, bytes: usize, _stream: usize) -> i32 {
-        answer(with_context(|| { copies::fill(at, byte.to_le_bytes()[0], bytes); Ok(()) }))
+    fn cudaMemsetAsync(at: usize, byte: i32, bytes: usize, stream: usize) -> i32 {
+        answer(capture::submit(stream, Work::act(move || copies::fill(at, byte.to_le_bytes()[0], bytes))))
     }
 
     fn cudaGetDriverEntryPointByVersion(

@@ -2,6 +2,7 @@
 
 use super::{
     abi::{Answer, Fault, Out, code},
+    capture::{self, Work},
     driver::in_context,
     pools,
     process::{current, process},
@@ -14,6 +15,8 @@ type Callback = extern "C" fn(usize, i32, usize);
 type HostFunction = extern "C" fn(usize);
 
 const NOT_READY: i32 = Fault::NotReady as i32;
+/// `cudaEventRecordExternal`, `cudaEventWaitExternal`
+const EXTERNAL: u32 = 1;
 
 fn add(out: Out<usize>, flags: u32, priority: i32) -> i32 {
     answer(with_context(|| {
@@ -23,12 +26,30 @@ fn add(out: Out<usize>, flags: u32, priority: i32) -> i32 {
 }
 
 fn busy_until(stream: usize) -> Result<Option<Instant>, Fault> {
-    Ok(process().queues.stream(stream, current())?.busy_until)
+    let mut process = process();
+    process.permit_stream(stream, current())?;
+    Ok(process.queues.stream(stream, current())?.busy_until)
+}
+
+fn event_until(event: usize) -> Result<Option<Instant>, Fault> {
+    let mut process = process();
+    process.permit_event(event)?;
+    Ok(process.queues.event(event)?.until)
+}
+
+/// When an event of no capture was reached.
+fn time_of(event: usize) -> Result<Instant, Fault> {
+    let mut process = process();
+    let event = process.queues.event(event)?;
+    if event.place.is_some() { Err(Fault::CapturedEvent) } else { event.until.ok_or(Fault::InvalidHandle) }
 }
 
 /// Not an error of the thread's: programs ask this in passing.
-fn ready(until: Option<Instant>) -> i32 {
-    if until.is_some_and(|it| it > Instant::now()) { NOT_READY } else { 0 }
+fn ready(until: Result<Option<Instant>, Fault>) -> i32 {
+    match until {
+        Ok(Some(until)) if until > Instant::now() => NOT_READY,
+        until => answer(until.map(|_| ())),
+    }
 }
 
 /// What every synchronising call does: waits, and lets the pool give back what it need not keep.
@@ -37,28 +58,41 @@ fn waited(until: Option<Instant>) {
     pools::synchronized(&mut process(), current());
 }
 
-fn record(event: usize, stream: usize) -> Answer {
+/// In a capture an external event is a node, as others are not.
+fn record(event: usize, stream: usize, flags: u32) -> Answer {
+    if flags & EXTERNAL != 0 && process().capture_of(stream, current())?.is_some() {
+        return capture::submit(stream, Work::act(move || process().queues.passed(event)));
+    }
     let now = Instant::now();
     let mut process = process();
+    if process.record_captured(event, stream, current())? {
+        return Ok(());
+    }
     let until = process.queues.stream(stream, current())?.busy_until;
-    process.queues.event(event)?.0 = Some(until.map_or(now, |it| it.max(now)));
+    process.queues.event(event)?.until = Some(until.map_or(now, |it| it.max(now)));
     Ok(())
 }
 
-fn wait_for(stream: usize, event: usize) -> Answer {
+fn wait_for(stream: usize, event: usize, flags: u32) -> Answer {
+    if flags & EXTERNAL != 0 && process().capture_of(stream, current())?.is_some() {
+        return capture::submit(stream, Work::Nothing);
+    }
     let mut process = process();
-    let until = process.queues.event(event)?.0;
+    if process.wait_captured(stream, current(), event)? {
+        return Ok(());
+    }
+    let until = process.queues.event(event)?.until;
     let stream = process.queues.stream(stream, current())?;
     stream.busy_until = stream.busy_until.max(until);
     Ok(())
 }
 
-fn exchange_mode(mode: Out<i32>) -> i32 {
-    thread_local!(static MODE: std::cell::Cell<i32> = const { std::cell::Cell::new(0) });
-    if let Some(new) = mode.held() {
-        mode.put(MODE.replace(new));
+/// A function of the host's, after what the stream has to do.
+fn call(stream: usize, function: impl Fn() + Send + Sync + 'static) -> Answer {
+    if process().capture_of(stream, current())?.is_none() {
+        queues::wait(busy_until(stream)?);
     }
-    0
+    capture::submit(stream, Work::act(function))
 }
 
 entry_points! {
@@ -91,34 +125,24 @@ entry_points! {
     }
 
     fn cudaStreamQuery(stream: usize) -> i32 {
-        match busy_until(stream) {
-            Ok(until) => ready(until),
-            Err(fault) => answer(Err(fault)),
-        }
+        ready(busy_until(stream))
     }
 
     fn cudaStreamSynchronize(stream: usize) -> i32 {
         answer(with_context(|| busy_until(stream)).map(waited))
     }
 
-    fn cudaStreamWaitEvent(stream: usize, event: usize, _flags: u32) -> i32 {
-        answer(wait_for(stream, event))
+    fn cudaStreamWaitEvent(stream: usize, event: usize, flags: u32) -> i32 {
+        answer(wait_for(stream, event, flags))
     }
 
     fn cudaStreamAddCallback(stream: usize, callback: Callback, user: usize, _flags: u32) -> i32 {
-        let until = busy_until(stream);
-        answer(until.map(|until| {
-            queues::wait(until);
-            callback(stream, 0, user);
-        }))
+        // Unlike `cudaLaunchHostFunc` this cannot be captured.
+        answer(busy_until(stream).and_then(|_| call(stream, move || callback(stream, 0, user))))
     }
 
     fn cudaLaunchHostFunc(stream: usize, function: HostFunction, user: usize) -> i32 {
-        let until = busy_until(stream);
-        answer(until.map(|until| {
-            queues::wait(until);
-            function(user);
-        }))
+        answer(call(stream, move || function(user)))
     }
 
     fn cudaEventCreateWithFlags(out: Out<usize>, _flags: u32) -> i32 {
@@ -134,44 +158,29 @@ entry_points! {
     }
 
     fn cudaEventRecord(event: usize, stream: usize) -> i32 {
-        answer(record(event, stream))
+        answer(record(event, stream, 0))
     }
 
-    fn cudaEventRecordWithFlags(event: usize, stream: usize, _flags: u32) -> i32 {
-        answer(record(event, stream))
+    fn cudaEventRecordWithFlags(event: usize, stream: usize, flags: u32) -> i32 {
+        answer(record(event, stream, flags))
     }
 
     fn cudaEventQuery(event: usize) -> i32 {
-        let until = process().queues.event(event).map(|it| it.0);
-        match until {
-            Ok(until) => ready(until),
-            Err(fault) => answer(Err(fault)),
-        }
+        ready(event_until(event))
     }
 
     fn cudaEventSynchronize(event: usize) -> i32 {
-        let until = process().queues.event(event).map(|it| it.0);
-        answer(until.map(waited))
+        answer(event_until(event).map(waited))
     }
 
     fn cudaEventElapsedTime(out: Out<f32>, from: usize, to: usize) -> i32 {
         answer((|| {
-            let mut process = process();
-            let from = process.queues.event(from)?.0.ok_or(Fault::InvalidHandle)?;
-            let to = process.queues.event(to)?.0.ok_or(Fault::InvalidHandle)?;
+            let (from, to) = (time_of(from)?, time_of(to)?);
             let forward = to.saturating_duration_since(from).as_secs_f32();
             let back = from.saturating_duration_since(to).as_secs_f32();
             out.put((forward - back) * 1e3);
             Ok(())
         })())
-    }
-
-    fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
-        exchange_mode(mode)
-    }
-
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {
-        exchange_mode(mode)
     }
 
     fn cuStreamCreate(out: Out<usize>, flags: u32) -> i32 {
@@ -190,8 +199,8 @@ entry_points! {
         code(in_context(|| busy_until(stream)).map(waited))
     }
 
-    fn cuStreamWaitEvent(stream: usize, event: usize, _flags: u32) -> i32 {
-        code(wait_for(stream, event))
+    fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> i32 {
+        code(wait_for(stream, event, flags))
     }
 
     fn cuEventCreate(out: Out<usize>, _flags: u32) -> i32 {
@@ -203,11 +212,10 @@ entry_points! {
     }
 
     fn cuEventRecord(event: usize, stream: usize) -> i32 {
-        code(record(event, stream))
+        code(record(event, stream, 0))
     }
 
     fn cuEventSynchronize(event: usize) -> i32 {
-        let until = process().queues.event(event).map(|it| it.0);
-        code(until.map(waited))
+        code(event_until(event).map(waited))
     }
 }

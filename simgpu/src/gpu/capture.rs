@@ -1,0 +1,330 @@
+//! Stream capture: what streams are asked to do becomes a graph instead of being done, and what would have to wait for
+//! it is refused, as the CUDA runtime's documentation says of each call.
+
+use super::{
+    abi::{Answer, Fault},
+    process::{Process, current, process},
+    queues::{is_legacy, key},
+};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    mem,
+    sync::Arc,
+    thread::{self, ThreadId},
+};
+
+/// `cudaStreamCaptureMode`: which calls a capture forbids, and to whom; a thread has one too.
+const GLOBAL: i32 = 0;
+const RELAXED: i32 = 2;
+
+thread_local! {
+    static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
+}
+
+/// What a stream can be asked to do.
+#[derive(Clone)]
+pub(super) enum Work {
+    /// Waits for what came before, and nothing else.
+    Nothing,
+    Kernel,
+    /// Takes the memory of a captured allocation, or gives it back.
+    Allocate(usize),
+    Free(usize),
+    /// A copy, a fill, a function of the host's.
+    Act(Arc<dyn Fn() + Send + Sync>),
+}
+
+impl Work {
+    pub(super) fn act(act: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::Act(Arc::new(act))
+    }
+}
+
+/// A piece of work in a graph, and the nodes that it comes after.
+pub(super) struct Node {
+    pub(super) after: Vec<usize>,
+    pub(super) work: Work,
+}
+
+/// Nodes by their handles, which are in the order of capture: what a node comes after has a lower one.
+#[derive(Default)]
+pub(super) struct Graph {
+    pub(super) nodes: BTreeMap<usize, Node>,
+}
+
+impl Graph {
+    /// Whether these nodes come after all others.
+    fn ends_in(&self, last: &[usize]) -> bool {
+        let mut before: BTreeSet<usize> = last.iter().copied().collect();
+        for (handle, node) in self.nodes.iter().rev() {
+            if !before.contains(handle) {
+                return false;
+            }
+            before.extend(&node.after);
+        }
+        true
+    }
+}
+
+/// A place in a capture, of a stream or of an event that was recorded there: what follows comes after these nodes.
+#[derive(Clone)]
+pub(super) struct Place {
+    capture: usize,
+    after: Vec<usize>,
+}
+
+struct Capture {
+    /// The stream that it began on.
+    origin: usize,
+    graph: usize,
+    mode: i32,
+    thread: ThreadId,
+    /// Something was done that cannot be captured: it can only be ended.
+    broken: bool,
+    /// The nodes that somebody was told of last, who may look at them until the next call.
+    told: Vec<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct Captures {
+    open: BTreeMap<usize, Capture>,
+    pub(super) graphs: HashMap<usize, Graph>,
+    /// Graphs that can be launched: their work, in order.
+    pub(super) ready: HashMap<usize, Arc<[Work]>>,
+}
+
+/// What is known of a stream's capture.
+pub(super) struct Info {
+    pub(super) id: u64,
+    pub(super) graph: usize,
+    pub(super) broken: bool,
+    /// Where the nodes are that the next one comes after, and how many.
+    pub(super) after: (usize, usize),
+}
+
+/// Sets how this thread's calls are judged; gives how they were until now.
+pub(super) fn exchange_mode(mode: i32) -> Result<i32, Fault> {
+    if (GLOBAL..=RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Fault::InvalidValue) }
+}
+
+/// Has a stream do something: now or, while it captures, whenever its graph is launched.
+pub(super) fn submit(stream: usize, work: Work) -> Answer {
+    let device = current();
+    let mut process = process();
+    process.context(device)?;
+    if process.captured(stream, device, &work)? {
+        return Ok(());
+    }
+    match work {
+        Work::Nothing => {}
+        Work::Kernel => {
+            process.copies.launched();
+            process.queues.work(stream, device)?;
+        }
+        Work::Allocate(base) => process.take_captured(base)?,
+        Work::Free(base) => {
+            process.free_captured(base);
+        }
+        Work::Act(act) => {
+            drop(process);
+            act();
+        }
+    }
+    Ok(())
+}
+
+impl Captures {
+    /// A place in a capture to which something can be added.
+    fn whole(&self, place: &Place) -> Result<&Capture, Fault> {
+        self.open.get(&place.capture).filter(|it| !it.broken).ok_or(Fault::CaptureInvalidated)
+    }
+
+    /// Breaks the captures that something would harm, and refuses it if there are any.
+    fn refuse(&mut self, fault: Fault, harmed: impl Fn(usize, &Capture) -> bool) -> Answer {
+        let mut answer = Ok(());
+        for (id, capture) in &mut self.open {
+            if harmed(*id, capture) {
+                capture.broken = true;
+                answer = Err(fault);
+            }
+        }
+        answer
+    }
+}
+
+impl Process {
+    /// Refuses a call that may be unsafe while streams capture, unless the modes of the thread and of the captures let
+    /// it pass.
+    pub(super) fn permit(&mut self) -> Answer {
+        let mode = MODE.get();
+        if mode == RELAXED || self.captures.open.is_empty() {
+            return Ok(());
+        }
+        let here = thread::current().id();
+        self.captures.refuse(Fault::CaptureUnsupported, |_, it| {
+            if it.thread == here { it.mode != RELAXED } else { mode == GLOBAL && it.mode == GLOBAL }
+        })
+    }
+
+    /// Refuses to wait for a stream, or to ask whether it is done, while it captures.
+    pub(super) fn permit_stream(&mut self, stream: usize, device: usize) -> Answer {
+        let Some(place) = &self.queues.stream(stream, device)?.place else { return self.permit() };
+        let captured = place.capture;
+        self.captures.refuse(Fault::CaptureUnsupported, |it, _| it == captured)
+    }
+
+    /// The same of an event that was last recorded in a capture.
+    pub(super) fn permit_event(&mut self, event: usize) -> Answer {
+        let Some(place) = &self.queues.event(event)?.place else { return self.permit() };
+        let captured = place.capture;
+        self.captures.refuse(Fault::CapturedEvent, |it, _| it == captured).and(Err(Fault::CapturedEvent))
+    }
+
+    /// The same of a whole device.
+    pub(super) fn permit_device(&mut self, device: usize) -> Answer {
+        let captured: BTreeSet<usize> = self.queues.places(device).map(|(_, it)| it.capture).collect();
+        self.captures.refuse(Fault::CaptureUnsupported, |it, _| captured.contains(&it))?;
+        self.permit()
+    }
+
+    /// The captures that the legacy stream would have to wait for.
+    fn implicit(&mut self, stream: usize, device: usize) -> BTreeSet<usize> {
+        if self.captures.open.is_empty() || !is_legacy(stream) {
+            return BTreeSet::new();
+        }
+        self.queues.places(device).filter(|(blocking, _)| *blocking).map(|(_, it)| it.capture).collect()
+    }
+
+    /// Makes a node of work, where a stream captures; false where it does not, and the work is to be done.
+    pub(super) fn captured(&mut self, stream: usize, device: usize, work: &Work) -> Result<bool, Fault> {
+        let implicit = self.implicit(stream, device);
+        self.captures.refuse(Fault::CaptureImplicit, |it, _| implicit.contains(&it))?;
+        let node = self.queues.handle();
+        let Some(place) = &mut self.queues.stream(stream, device)?.place else { return Ok(false) };
+        let graph = self.captures.whole(place)?.graph;
+        let graph = self.captures.graphs.get_mut(&graph).ok_or(Fault::InvalidValue)?;
+        let after = mem::replace(&mut place.after, vec![node]);
+        graph.nodes.insert(node, Node { after, work: work.clone() });
+        Ok(true)
+    }
+
+    /// Begins to capture what a stream is asked to do.
+    pub(super) fn begin_capture(&mut self, stream: usize, device: usize, mode: i32) -> Answer {
+        if is_legacy(stream) {
+            return Err(Fault::CaptureUnsupported);
+        }
+        if !(GLOBAL..=RELAXED).contains(&mode) {
+            return Err(Fault::InvalidValue);
+        }
+        let (id, graph) = (self.queues.handle(), self.queues.handle());
+        let asked = self.queues.stream(stream, device)?;
+        if asked.place.is_some() {
+            return Err(Fault::IllegalState);
+        }
+        asked.place = Some(Place { capture: id, after: Vec::new() });
+        let origin = key(stream, device);
+        let (thread, told) = (thread::current().id(), Vec::new());
+        self.captures.graphs.insert(graph, Graph::default());
+        self.captures.open.insert(id, Capture { origin, graph, mode, thread, broken: false, told });
+        Ok(())
+    }
+
+    /// Ends a capture on the stream where it began: gives its graph, or what went wrong in it.
+    pub(super) fn end_capture(&mut self, stream: usize, device: usize) -> Result<usize, Fault> {
+        let place = self.queues.stream(stream, device)?.place.clone().ok_or(Fault::IllegalState)?;
+        let id = place.capture;
+        let capture = self.captures.open.get_mut(&id).ok_or(Fault::IllegalState)?;
+        if capture.origin != key(stream, device) {
+            capture.broken = true;
+            return Err(Fault::CaptureUnmatched);
+        }
+        if capture.mode != RELAXED && capture.thread != thread::current().id() {
+            return Err(Fault::CaptureWrongThread);
+        }
+        let (graph, broken) = (capture.graph, capture.broken);
+        self.captures.open.remove(&id);
+        self.queues.leave(|it| it.capture == id);
+        let joined = self.captures.graphs.get(&graph).is_some_and(|it| it.ends_in(&place.after));
+        if joined && !broken {
+            return Ok(graph);
+        }
+        self.captures.graphs.remove(&graph);
+        Err(if broken { Fault::CaptureInvalidated } else { Fault::CaptureUnjoined })
+    }
+
+    /// What is known of the capture of a stream; none where it does not capture.
+    pub(super) fn capture_of(&mut self, stream: usize, device: usize) -> Result<Option<Info>, Fault> {
+        if !self.implicit(stream, device).is_empty() {
+            return Err(Fault::CaptureImplicit);
+        }
+        let Some(place) = &self.queues.stream(stream, device)?.place else { return Ok(None) };
+        let Some(capture) = self.captures.open.get_mut(&place.capture) else { return Ok(None) };
+        capture.told.clone_from(&place.after);
+        let after = (capture.told.as_ptr() as usize, capture.told.len());
+        Ok(Some(Info { id: place.capture as u64, graph: capture.graph, broken: capture.broken, after }))
+    }
+
+    /// Has an event stand for a stream's place in its capture; false where the stream does not capture.
+    pub(super) fn record_captured(&mut self, event: usize, stream: usize, device: usize) -> Result<bool, Fault> {
+        let place = self.queues.stream(stream, device)?.place.clone();
+        if let Some(place) = &place {
+            self.captures.whole(place)?;
+        }
+        let event = self.queues.event(event)?;
+        event.place = place;
+        Ok(event.place.is_some())
+    }
+
+    /// Has what a stream does next come after an event, where one of the two is part of a capture; false where neither
+    /// is. A stream that waits for a captured event is captured from then on.
+    pub(super) fn wait_captured(&mut self, stream: usize, device: usize, event: usize) -> Result<bool, Fault> {
+        let (recorded, place) = self.queues.event(event).map(|it| (it.until.is_some(), it.place.clone()))?;
+        let waiting = &mut self.queues.stream(stream, device)?.place;
+        match (waiting, place) {
+            (None, None) => return Ok(false),
+            (None, Some(_)) if is_legacy(stream) => return Err(Fault::CaptureImplicit),
+            (waiting @ None, Some(place)) => {
+                // Of a capture that has ended nothing can be waited for.
+                self.captures.open.get(&place.capture).ok_or(Fault::CapturedEvent)?;
+                self.captures.whole(&place)?;
+                *waiting = Some(place);
+            }
+            (Some(waiting), None) => {
+                let captured = waiting.capture;
+                // An event that was never recorded is nothing to wait for.
+                if recorded {
+                    self.captures.refuse(Fault::CaptureIsolation, |it, _| it == captured)?;
+                }
+            }
+            (Some(waiting), Some(place)) if waiting.capture == place.capture => {
+                self.captures.whole(&place)?;
+                waiting.after.extend(place.after);
+                waiting.after.sort_unstable();
+                waiting.after.dedup();
+            }
+            (Some(waiting), Some(place)) => {
+                let both = [waiting.capture, place.capture];
+                self.captures.refuse(Fault::CaptureMerge, |it, _| both.contains(&it))?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_ends_where_all_of_it_was_waited_for() {
+        let node = |after: &[usize]| Node { after: after.into(), work: Work::Kernel };
+        // 2 and 3 come after 1; 4 comes after both.
+        let fork = [(1, node(&[])), (2, node(&[1])), (3, node(&[1]))];
+        let mut graph = Graph { nodes: fork.into() };
+        assert!(graph.ends_in(&[2, 3]) && !graph.ends_in(&[2]) && !graph.ends_in(&[]));
+        graph.nodes.insert(4, node(&[2, 3]));
+        assert!(graph.ends_in(&[4]));
+        assert!(Graph::default().ends_in(&[]));
+    }
+}
