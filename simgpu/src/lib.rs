@@ -2,7 +2,7 @@
 //!
 //! `prepare` makes the libraries that PyTorch's CUDA wheel needs, `Machine` is a machine with devices: it gives the
 //! environment in which a program finds them, and shows who has how much memory. No kernel ever computes anything;
-//! memory behaves as on a device.
+//! memory behaves as on a device, also that of CUDA graphs, whose launches take the time of their kernels.
 //!
 //! A program on the machine can be told by its environment:
 //!
@@ -10,6 +10,9 @@
 //! - `SIMGPU_CONTEXT_MB`: what a context costs, 512 unless said.
 //! - `SIMGPU_KERNEL_US`: how long each kernel takes on its stream, 0 unless said: events are late, as on a device.
 //! - `SIMGPU_TRACE`: launches, stubs and refusals are said on stderr.
+//! - `SIMGPU_STRICT`: a call of CUDA or its libraries that nobody reviewed ends the program, with a line that names it,
+//!   where it otherwise answers its library's documented error; `0` is as if unsaid. NVML's answer in any case, as
+//!   programs expect of some device or other.
 //! - `CUDA_VISIBLE_DEVICES`: as CUDA reads it.
 //!
 //! What NVML suffers from is in the file `faults` in the machine's directory, read at every call: `Machine::set_faults`

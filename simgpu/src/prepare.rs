@@ -149,9 +149,10 @@ impl Stubs {
     }
 }
 
-const PRELUDE: &str = "extern void simgpu_called(const char *), simgpu_refused(const char *), simgpu_worked(void);
-extern void simgpu_free(void *), simgpu_heuristic(void *), *simgpu_handle(void);
-extern int simgpu_refused_runtime(const char *);
+const PRELUDE: &str = "extern void simgpu_called(const char *), simgpu_refused(const char *, const char *);
+extern void simgpu_unsupported(const char *), simgpu_worked(long), simgpu_worked_on(long), simgpu_streamed(long, long);
+extern void simgpu_zero(long, long), simgpu_free(void *), simgpu_heuristic(void *), *simgpu_handle(void);
+extern int simgpu_refused_runtime(const char *, const char *);
 __attribute__((visibility(\"default\"))) const char simgpu_stubs[] = \"not supported by the simulated GPU\";
 ";
 
@@ -159,16 +160,21 @@ fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) 
     let mut body = String::new();
     let Some(effects) = effects else {
         return if soname.starts_with("libcudart.") {
-            format!("int {name}(void) {{ return simgpu_refused_runtime(\"{name}\"); }}\n")
+            format!("int {name}(void) {{ return simgpu_refused_runtime(\"{name}\", \"{soname}\"); }}\n")
+        } else if soname == NVML_SONAME {
+            format!("long {name}(void) {{ simgpu_unsupported(\"{name}\"); return {unsupported}; }}\n")
         } else {
-            format!("long {name}(void) {{ simgpu_refused(\"{name}\"); return {unsupported}; }}\n")
+            format!("long {name}(void) {{ simgpu_refused(\"{name}\", \"{soname}\"); return {unsupported}; }}\n")
         };
     };
     let mut result = "0".to_owned();
     for effect in effects {
         // Writing into a String cannot fail.
         let _ = match effect {
-            Effect::Work => write!(body, " simgpu_worked();"),
+            Effect::Work(None) => write!(body, " simgpu_worked(a0);"),
+            Effect::Work(Some(at)) => write!(body, " simgpu_worked_on(a{at});"),
+            Effect::Stream(at) => write!(body, " simgpu_streamed(a0, a{at});"),
+            Effect::Zero(at, bytes) => write!(body, " simgpu_zero(a{at}, {bytes});"),
             Effect::Handle(at) => write!(body, " *(void **)a{at} = simgpu_handle();"),
             Effect::Free(at) => write!(body, " simgpu_free((void *)a{at});"),
             Effect::Int(at, value) => write!(body, " *(int *)a{at} = {value};"),

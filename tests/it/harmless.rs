@@ -58,7 +58,7 @@ fn a_training_job_in_a_terminal_is_interrupted_stopped_and_continued() {
     let job = gpu.dir().join("job.py");
     fs::write(&job, format!("{TRAINED}{PATIENT}")).unwrap();
     let mut exports = String::new();
-    for (name, value) in gpu.machine.environment(torch::libraries()) {
+    for (name, value) in gpu.environment() {
         writeln!(exports, "export {name}='{}'", value.to_str().unwrap()).unwrap();
     }
     let machine = gpu.dir().join("machine.sh");

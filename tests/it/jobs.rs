@@ -59,7 +59,7 @@ impl Bench {
 
     fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command.envs(self.machine.environment(libraries())).envs(self.home.variables());
+        command.envs(self.machine.environment(libraries())).env("SIMGPU_STRICT", "1").envs(self.home.variables());
         command.env("GPUWATCH_NVML_PATH", libraries().join("libnvidia-ml.so.1"));
         command.env_remove("GPUWATCH").env_remove("CUDA_VISIBLE_DEVICES");
         command

@@ -3,7 +3,7 @@
 use crate::venv::Venv;
 use simgpu::Machine;
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -78,10 +78,16 @@ impl Gpu {
         self.dir.path()
     }
 
+    /// What a program needs to find this machine's devices, and to end where it calls what nobody reviewed.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let strict = [("SIMGPU_STRICT", "1".into())];
+        self.machine.environment(libraries()).into_iter().chain(strict).collect()
+    }
+
     /// A program that finds this machine's devices.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.envs(self.machine.environment(libraries())).current_dir(self.dir()).env_remove("CUDA_VISIBLE_DEVICES");
+        command.envs(self.environment()).current_dir(self.dir()).env_remove("CUDA_VISIBLE_DEVICES");
         // The tests run beside each other, and what is computed on the host is next to nothing.
         command.env("OMP_NUM_THREADS", "1");
         command

@@ -3,17 +3,20 @@
 
 use super::{
     abi::{In, Out},
+    capture::{self, Work},
     process::process,
+    stubs::streams,
     sys,
     wheel::Wheel,
 };
 use std::{
     collections::HashMap,
     ffi::c_char,
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, PoisonError},
 };
 
 const BAD_PARAM: i32 = 2000;
+const EXECUTION_FAILED: i32 = 5000;
 
 /// One attribute as it was set: its type, how many values, their bytes.
 struct Attribute {
@@ -109,34 +112,27 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
     }
 }
 
-/// The library's handles, and the stream that each was told.
-static HANDLES: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
-
-fn handles() -> MutexGuard<'static, HashMap<usize, usize>> {
-    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 entry_points! {
     fn cudnnCreate(out: Out<usize>) -> i32 {
         let handle = process().queues.handle();
-        handles().insert(handle, 0);
+        streams().insert(handle, 0);
         out.put(handle);
         0
     }
 
     fn cudnnDestroy(handle: usize) -> i32 {
-        handles().remove(&handle).map_or(BAD_PARAM, |_| 0)
+        streams().remove(&handle).map_or(BAD_PARAM, |_| 0)
     }
 
     fn cudnnSetStream(handle: usize, stream: usize) -> i32 {
-        handles().get_mut(&handle).map_or(BAD_PARAM, |it| {
+        streams().get_mut(&handle).map_or(BAD_PARAM, |it| {
             *it = stream;
             0
         })
     }
 
     fn cudnnGetStream(handle: usize, out: Out<usize>) -> i32 {
-        handles().get(&handle).map_or(BAD_PARAM, |it| {
+        streams().get(&handle).map_or(BAD_PARAM, |it| {
             out.put(*it);
             0
         })
@@ -192,8 +188,8 @@ entry_points! {
         with(descriptor, |_| ()).map_or(BAD_PARAM, |()| 0)
     }
 
-    fn cudnnBackendExecute(_handle: usize, _plan: usize, _pack: usize) -> i32 {
-        process().copies.launched();
-        0
+    fn cudnnBackendExecute(handle: usize, _plan: usize, _pack: usize) -> i32 {
+        let stream = streams().get(&handle).copied();
+        stream.map_or(BAD_PARAM, |it| capture::submit(it, Work::Kernel).map_or(EXECUTION_FAILED, |()| 0))
     }
 }

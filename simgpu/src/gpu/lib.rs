@@ -7,6 +7,7 @@
 #[macro_use]
 mod abi;
 
+mod blas;
 mod capture;
 mod copies;
 mod cudnn;
