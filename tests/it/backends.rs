@@ -103,17 +103,23 @@ fn the_native_allocator_says_every_rung() {
 
 #[test]
 fn private_pools_are_apart_from_what_can_be_given_back() {
-    let picture = Picture::of("private_pool", torch::H200, "");
-    picture.check();
-    let pools = &picture.on(0)["counters"]["private_pools"];
-    assert_eq!(*pools, picture.told[0]["private_pools"]);
-    let unused = picture.torch(0, "reserved") - picture.torch(0, "active") - picture.torch(0, "inactive_split");
-    // Not every release counts them: then it is not known how much of what is unused they keep.
-    let apart = pools.as_u64().map(|it| it.min(unused));
-    assert!(pools.as_u64().is_none_or(|it| it >= 40 * MIB), "{pools}");
-    assert_eq!(picture.bytes(0, "graph_pools"), apart);
-    assert_eq!(picture.bytes(0, "releasable"), Some(unused - apart.unwrap_or(0)));
-    picture.job.finish();
+    for (kind, least) in [("private_pool", 40 * MIB), ("graphs", 2 * 40 * MIB)] {
+        let picture = Picture::of(kind, torch::H200, "");
+        picture.check();
+        let pools = &picture.on(0)["counters"]["private_pools"];
+        assert_eq!(*pools, picture.told[0]["private_pools"]);
+        let split = picture.torch(0, "inactive_split");
+        let unused = picture.torch(0, "reserved") - picture.torch(0, "active") - split;
+        // Not every release counts them: then it is not known how much of what is unused they keep.
+        let apart = pools.as_u64().map(|it| it.min(unused));
+        assert!(pools.as_u64().is_none_or(|it| it >= least), "{kind}: {pools}");
+        let releasable = unused - apart.unwrap_or(0);
+        let said = (picture.bytes(0, "graph_pools"), picture.bytes(0, "releasable"), picture.bytes(0, "stuck"));
+        assert_eq!(said, (apart, Some(releasable), Some(split)), "{kind}");
+        // What is certain to be releasable is the same wherever it is told.
+        assert_eq!(picture.on(0)["fragmentation"]["releasable"], releasable, "{kind}");
+        picture.job.finish();
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod export;
 mod floor;
 mod formats;
 mod generate;
+mod graphs;
 mod growth_box;
 mod hands;
 mod harmless;

@@ -4,8 +4,10 @@
 
 use crate::torch::{self, Gpu};
 use ::simgpu::Fault;
+use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Write},
+    os::unix::process::ExitStatusExt,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -38,8 +40,24 @@ fn nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated() {
     for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         let out = run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/invariant.py"), &environment);
-        assert_eq!(out, "150 True\n", "{allocator}");
+        assert_eq!(out, "150 True False\n", "{allocator}");
+        let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator), ("GRAPHS", "0.1")];
+        let out = run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/invariant.py"), &environment);
+        assert_eq!(out, "150 True True\n", "{allocator}, with graphs");
     }
+}
+
+#[test]
+fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_says_it_does() {
+    for allocator in ["", "expandable_segments:True", "graph_capture_record_stream_reuse:True"] {
+        let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
+        assert_eq!(run(torch::H200, include_str!("simgpu/graphs.py"), &environment), "ok\n", "{allocator}");
+    }
+}
+
+#[test]
+fn a_replay_takes_the_time_of_its_kernels() {
+    assert_eq!(run(torch::H200, include_str!("simgpu/late_graph.py"), &[("SIMGPU_KERNEL_US", "500000")]), "ok\n");
 }
 
 #[test]
@@ -78,7 +96,18 @@ fn a_block_that_another_stream_uses_is_pending_until_that_stream_is_done() {
 
 #[test]
 fn what_is_not_simulated_answers_with_its_documented_error() {
-    assert_eq!(run(torch::H200, include_str!("simgpu/refusals.py"), &[]), "ok\n");
+    assert_eq!(run(torch::H200, include_str!("simgpu/refusals.py"), &[("SIMGPU_STRICT", "0")]), "ok\n");
+}
+
+#[test]
+fn a_strict_program_ends_where_it_calls_what_nobody_reviewed() {
+    let gpu = torch::machine();
+    let done = script(&gpu, include_str!("simgpu/refusals.py")).arg("strict").output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.signal(), Some(Signal::ABORT.as_raw()), "{said}");
+    let line = said.lines().find(|it| it.starts_with("simgpu: ")).unwrap_or_default();
+    assert!(line.starts_with("simgpu: cufftCreate of libcufft.so."), "{said}");
+    assert!(line.contains("simgpu/tables/libraries.txt") && line.contains("SIMGPU_STRICT"), "{said}");
 }
 
 #[test]

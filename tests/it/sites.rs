@@ -40,7 +40,7 @@ fn asked(how: &str) -> (Job, BufReader<UnixStream>) {
 }
 
 /// Asks, and waits until that was heard: what is refused after it comes in order.
-fn ask(viewer: &mut BufReader<UnixStream>, words: &str) {
+pub(crate) fn ask(viewer: &mut BufReader<UnixStream>, words: &str) {
     viewer.get_mut().write_all(format!("sites {words}\nsites steps=none\n").as_bytes()).unwrap();
     assert!(refused(viewer).contains("steps is a number"));
 }
@@ -65,7 +65,7 @@ fn next<T>(viewer: &mut BufReader<UnixStream>, mut wanted: impl FnMut(Line) -> O
     }
 }
 
-fn told(viewer: &mut BufReader<UnixStream>) -> Sites {
+pub(crate) fn told(viewer: &mut BufReader<UnixStream>) -> Sites {
     next(viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None }).expect("an account of sites")
 }
 

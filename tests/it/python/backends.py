@@ -62,6 +62,22 @@ def private_pool():
     return pool, inside, train([0])
 
 
+def graphs():
+    """A graph with its result, and one whose memory is all free, both of them in use."""
+    net = torch.nn.Linear(1024, 1024, device="cuda")
+    batch = torch.ones(2048, 1024, device="cuda")
+    train([0])
+    made = []
+    for keeps in (True, False):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = net(net(batch)).relu()
+        graph.replay()
+        made.append((graph, result if keeps else None))
+        del result
+    return made, train([0], 3)
+
+
 held = globals()[sys.argv[1]]()
 stats = [torch.cuda.memory_stats(it) for it in range(torch.cuda.device_count())]
 names = {

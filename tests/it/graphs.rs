@@ -1,0 +1,88 @@
+//! Jobs with CUDA graphs on real PyTorch: what they reserve is told to the byte, its growth is found, and no capture is
+//! harmed by being watched.
+
+use crate::{
+    launch::Home,
+    pty::PROGRAM,
+    shim::{Job, script, to_the_end},
+    sites, torch,
+};
+use gpuwatch_probe::wire::{Edge, Line, Sample};
+use serde_json::Value;
+use std::process::Stdio;
+
+fn steps(lines: &[Line]) -> Vec<&Sample> {
+    let samples = lines.iter().filter_map(|it| if let Line::Sample(it) = it { Some(it) } else { None });
+    samples.filter(|it| it.edge == Edge::Step).collect()
+}
+
+#[test]
+fn each_step_that_captures_and_replays_says_what_torch_says() {
+    let mut job = Job::start(&[&script("graphs.py"), "anew"]);
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|it: &Value| it["end"] == true) {
+        told.push(job.next());
+    }
+    told.pop();
+    let probe = job.connect();
+    // PyTorch says aside what it thinks of such graphs.
+    job.ended();
+    let lines = to_the_end(probe);
+    // The first step is the warm-up, outside of any graph.
+    let rows = &steps(&lines)[1..];
+    assert_eq!((rows.len(), told.len()), (20, 20));
+    for (row, told) in rows.iter().zip(&told) {
+        let it = &row.counters;
+        let said = serde_json::json!({"allocated": it.allocated, "active": it.active, "reserved": it.reserved,
+            "private_pools": it.private_pools});
+        assert_eq!(said, *told, "step {:?}", row.step);
+        assert!(it.private_pools.is_some_and(|it| it > 0), "{row:?}");
+    }
+}
+
+#[test]
+fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
+    let (gpu, home) = (torch::machine(), Home::new());
+    let mut run = gpu.command(PROGRAM);
+    run.args(["run", "--"]).arg(torch::python()).args([&script("graphs.py"), "keeps"]).envs(home.variables());
+    torch::stdout(&run.stdin(Stdio::null()).output().unwrap());
+    let mut check = gpu.command(PROGRAM);
+    let output = check.args(["check", "--json"]).envs(home.variables()).output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let [found] = &json["findings"].as_array().unwrap()[..] else { panic!("{json:#}") };
+    assert_eq!((&found["resource"], &found["cause"]), (&"reserved".into(), &"graph-pools".into()), "{found:#}");
+    // A segment of 2 MiB with every fourth step.
+    let pace = found["bytes_per_step"].as_f64().unwrap();
+    assert!((pace / 524_288.0 - 1.0).abs() < 0.02, "{pace}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The optimizer is in the graph, so that the probe's hook, and whatever somebody asks of it, come amid a capture.
+#[test]
+fn a_look_amid_captures_breaks_none_of_them() {
+    for (allocator, looks) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {
+        let mut job = Job::start_with(torch::machine(), &[&script("graphs.py"), "within"], |it| {
+            it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);
+        });
+        assert_eq!(job.next()["ready"], true);
+        let mut viewer = job.connect();
+        crate::shim::backlog(&mut viewer);
+        if looks {
+            sites::ask(&mut viewer, "steps=8");
+        }
+        job.go_on();
+        assert_eq!(job.next()["enabled"], false, "nothing is switched on amid a capture");
+        assert_eq!(job.next()["enabled"], false, "nothing stays switched on");
+        assert_eq!(job.next()["end"], true);
+        if looks {
+            let sites = sites::told(&mut viewer);
+            assert_eq!((sites.steps, sites.trouble), (8, None), "{:#?}", sites.sites);
+        }
+        let mut other = job.connect();
+        let mut lines = crate::shim::backlog(&mut other);
+        job.ended();
+        lines.extend(to_the_end(other));
+        let last = steps(&lines).last().and_then(|it| it.step);
+        assert_eq!(last, Some(1 + 30 + 25), "{allocator}: captured or not, a step is one");
+    }
+}
