@@ -74,6 +74,14 @@ pub(super) struct Place {
     after: Vec<usize>,
 }
 
+impl Place {
+    fn add(&mut self, nodes: &[usize]) {
+        self.after.extend(nodes);
+        self.after.sort_unstable();
+        self.after.dedup();
+    }
+}
+
 struct Capture {
     /// The stream that it began on.
     origin: usize,
@@ -265,6 +273,20 @@ impl Process {
         Ok(Some(Info { id: place.capture as u64, graph: capture.graph, broken: capture.broken, after }))
     }
 
+    /// Has what a capturing stream does next come after these nodes, besides what it comes after already or instead.
+    pub(super) fn follow(&mut self, stream: usize, device: usize, nodes: &[usize], instead: bool) -> Answer {
+        let place = self.queues.stream(stream, device)?.place.as_mut().ok_or(Fault::IllegalState)?;
+        let graph = self.captures.graphs.get(&self.captures.whole(place)?.graph).ok_or(Fault::InvalidValue)?;
+        if !nodes.iter().all(|it| graph.nodes.contains_key(it)) {
+            return Err(Fault::InvalidValue);
+        }
+        if instead {
+            place.after.clear();
+        }
+        place.add(nodes);
+        Ok(())
+    }
+
     /// Has an event stand for a stream's place in its capture; false where the stream does not capture.
     pub(super) fn record_captured(&mut self, event: usize, stream: usize, device: usize) -> Result<bool, Fault> {
         let place = self.queues.stream(stream, device)?.place.clone();
@@ -299,9 +321,7 @@ impl Process {
             }
             (Some(waiting), Some(place)) if waiting.capture == place.capture => {
                 self.captures.whole(&place)?;
-                waiting.after.extend(place.after);
-                waiting.after.sort_unstable();
-                waiting.after.dedup();
+                waiting.add(&place.after);
             }
             (Some(waiting), Some(place)) => {
                 let both = [waiting.capture, place.capture];

@@ -2,17 +2,31 @@
 //! time on the stream, and computes as little as they do.
 
 use super::{
-    abi::{Answer, Fault, Out},
-    capture::{self, Graph, Info, Work, exchange_mode},
+    abi::{Answer, Fault, In, Out},
+    capture::{self, Graph, Info, Node, Work, exchange_mode},
     process::{current, process},
     runtime::{answer, with_context},
     wheel::Wheel,
 };
 use std::sync::Arc;
 
+/// `cudaStreamSetCaptureDependencies`
+const SET: u32 = 1;
+
 /// `cudaStreamCaptureStatus`: none, active, invalidated.
 fn status(info: Option<&Info>) -> i32 {
     info.map_or(0, |it| if it.broken { 2 } else { 1 })
+}
+
+/// `cudaGraphNodeType`; copies, fills and functions of the host's are all called copies.
+fn kind(work: &Work) -> i32 {
+    match work {
+        Work::Kernel => 0,
+        Work::Act(_) => 1,
+        Work::Nothing => 5,
+        Work::Allocate(_) => 10,
+        Work::Free(_) => 11,
+    }
 }
 
 /// Where a caller wants to know of a stream's capture.
@@ -69,6 +83,27 @@ fn nodes_before(node: usize) -> Result<Vec<usize>, Fault> {
     let process = process();
     let found = process.captures.graphs.values().find_map(|it| it.nodes.get(&node));
     Ok(found.ok_or(Fault::InvalidValue)?.after.clone())
+}
+
+fn add_empty(graph: usize, after: &[usize]) -> Result<usize, Fault> {
+    let mut process = process();
+    let node = process.queues.handle();
+    let graph = process.captures.graphs.get_mut(&graph).ok_or(Fault::InvalidValue)?;
+    if !after.iter().all(|it| graph.nodes.contains_key(it)) {
+        return Err(Fault::InvalidValue);
+    }
+    graph.nodes.insert(node, Node { after: after.into(), work: Work::Nothing });
+    Ok(node)
+}
+
+/// As many handles as a caller says there are.
+fn handles(from: In<usize>, count: usize) -> Result<Vec<usize>, Fault> {
+    (0..count).map(|it| from.at(it).ok_or(Fault::InvalidValue)).collect()
+}
+
+fn follow(stream: usize, nodes: In<usize>, count: usize, flags: u32) -> Answer {
+    let nodes = handles(nodes, count)?;
+    process().follow(stream, current(), &nodes, flags & SET != 0)
 }
 
 fn exchange(mode: Out<i32>) -> Answer {
@@ -132,6 +167,27 @@ entry_points! {
     fn cudaGraphNodeGetDependencies(node: usize, out: Out<usize>, third: Out<usize>, fourth: Out<usize>) -> i32 {
         let count = if Wheel::here().is_cuda_12() { third } else { fourth };
         answer(nodes_before(node).and_then(|it| list(&it, out, count)))
+    }
+
+    fn cudaGraphNodeGetType(node: usize, out: Out<i32>) -> i32 {
+        let process = process();
+        let found = process.captures.graphs.values().find_map(|it| it.nodes.get(&node));
+        answer(found.ok_or(Fault::InvalidValue).map(|it| out.put(kind(&it.work))))
+    }
+
+    fn cudaGraphAddEmptyNode(out: Out<usize>, graph: usize, after: In<usize>, count: usize) -> i32 {
+        answer(handles(after, count).and_then(|it| add_empty(graph, &it)).map(|it| out.put(it)))
+    }
+
+    // CUDA 13 put the edges' data before the count.
+    fn cudaStreamUpdateCaptureDependencies(
+        stream: usize, nodes: In<usize>, third: usize, fourth: usize, fifth: u32,
+    ) -> i32 {
+        answer(if Wheel::here().is_cuda_12() {
+            follow(stream, nodes, third, u32::try_from(fourth & 0xffff_ffff).unwrap_or(0))
+        } else {
+            follow(stream, nodes, fourth, fifth)
+        })
     }
 
     fn cudaGraphInstantiate(out: Out<usize>, graph: usize, _flags: u64) -> i32 {

@@ -14,10 +14,11 @@ kept = []
 
 def figures():
     now = torch.cuda.memory_stats()
-    pools = torch._C._cuda_memoryStats(0)["reserved_bytes_by_private_pools"].values()
+    # Not every release counts these.
+    pools = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
     names = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
     said = {ours: now[theirs + ".all.current"] for ours, theirs in names.items()}
-    return {**said, "private_pools": sum(it["all"]["current"] for it in pools)}
+    return {**said, "private_pools": pools if pools is None else sum(it["all"]["current"] for it in pools.values())}
 
 
 def is_recorded():
