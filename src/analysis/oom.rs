@@ -70,6 +70,8 @@ pub fn parse(message: &str) -> OomFigures {
         largest_free: None,
         stuck: None,
     };
+    // Where there is no limit, some wordings give the largest number there is.
+    figures.allowed = figures.allowed.filter(|it| figures.total.is_none_or(|total| *it < total));
     (figures.process, figures.others) = processes(message, &figures);
     figures
 }

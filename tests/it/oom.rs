@@ -83,6 +83,9 @@ fn run(how: &str, strangers: u64, is_watched: bool) -> Told {
         command.args(["run", "--"]).arg(torch::python());
     }
     command.arg(script("oom.py")).args([how, "wait"]).envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+    if how == "stream-ordered" {
+        command.env("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
+    }
     let (error, figures) = talk(command, || {
         assert!(!is_watched || until(PATIENCE, || is_listed(&home, usize::from(strangers > 0))), "{how}: no list");
     });
@@ -211,6 +214,22 @@ fn the_errors_own_words_are_recorded_and_the_job_cannot_tell() {
         assert_eq!(it.judged().len(), 1, "{how}: it is one error");
         assert!(words.contains("Tried to allocate"), "{words}");
     }
+}
+
+/// The stream-ordered backend calls no observer: its error's words are all that there is, and they name the figures.
+#[test]
+fn an_error_of_the_stream_ordered_backend_is_told_from_its_words() {
+    let [mut watched, mut alone] = [true, false].map(|is_watched| run("stream-ordered", 3 * GIB, is_watched));
+    // Its class has a member more, for as long as the job runs.
+    let classes = [&mut watched, &mut alone].map(|it| it.error.as_object_mut().unwrap().remove("class").unwrap());
+    assert_ne!(classes[0], classes[1]);
+    assert_eq!(watched.error, alone.error);
+    assert_eq!(recorded(&watched.home), (1, Vec::new()), "the words come with it");
+    let [finding] = &watched.judged()[..] else { panic!("it is one error") };
+    assert_eq!(finding["evidence"]["tried"], 2.0 * GIB as f64, "{finding}");
+    let account = account(finding);
+    assert!(account.starts_with("2.00 GiB was asked for, 224.0 MiB of the device's 3.75 GiB was free"), "{account}");
+    assert_eq!(finding["evidence"]["allowed"], Value::Null, "a limit that is none: {finding}");
 }
 
 #[test]

@@ -172,7 +172,8 @@ class Probe:
             self.off = True
             return
         self._sites = Sites(torch, native)
-        self._words = Words(torch.cuda.OutOfMemoryError, self._on_words)
+        on_words = self._on_words if backend == "native" else self._on_words_alone
+        self._words = Words(torch.cuda.OutOfMemoryError, on_words)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
@@ -180,6 +181,8 @@ class Probe:
         self._hook()
         if backend == "native":
             torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
+        elif backend == "cudaMallocAsync":
+            self._words.listen_alone()
         self._start_timer()
         _at_end_of_multiprocessing_child(self.stop)
 
@@ -267,6 +270,18 @@ class Probe:
         try:
             if not self.off:
                 self.native.oom_message(device, utf8(message))
+        except Exception as error:
+            if not self._fault(error):
+                raise
+
+    def _on_words_alone(self, device, message):
+        """The same where no allocator has called `_on_oom` before."""
+        try:
+            if self.native is None or self.off:
+                return
+            if device in self._visible:
+                self._row((device,), self.steps.number, TICK)
+            self.native.oom(device, self.steps.number, 0, 0, 0, utf8(message), None)
         except Exception as error:
             if not self._fault(error):
                 raise

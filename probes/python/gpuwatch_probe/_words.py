@@ -3,7 +3,13 @@
 From an observer's call until the error is made, and for two seconds at most, the error's class has an `__init__` that
 hears the words on their way. The error is the same as ever, whatever the thread and the version of Python, and so is
 its class as soon as it was heard; while nothing fails, nothing of the job's is touched.
+
+The stream-ordered backend (`cudaMallocAsync`) calls no observer. There the class listens for as long as the job runs,
+and what the error says is all that is known of it.
 """
+
+# How the error of an allocator without observers begins; the device's number follows.
+_ALONE = "Allocation on device "
 
 
 class Words:
@@ -14,6 +20,8 @@ class Words:
         self._tell = tell
         # The devices whose latest error has no words yet, the newest last, and the seconds that went by since.
         self._awaited = {}
+        # Whether errors come without an observer's call before them.
+        self._alone = False
         hear = self._hear
 
         def __init__(error, *args, **named):
@@ -26,9 +34,12 @@ class Words:
         """Hears the next error of this device."""
         self._awaited.pop(device, None)
         self._awaited[device] = 0
-        # One that the job put there stays.
-        if "__init__" not in vars(self._kind):
-            self._kind.__init__ = self._listener
+        self._attach()
+
+    def listen_alone(self):
+        """Hears every error from now on, of an allocator that calls no observer."""
+        self._alone = True
+        self._attach()
 
     def second(self):
         """A second went by: an error that is not made by now was caught inside of PyTorch."""
@@ -42,10 +53,16 @@ class Words:
     def stop(self):
         """Hears nothing any more."""
         self._awaited.clear()
+        self._alone = False
         self._settle()
 
+    def _attach(self):
+        # One that the job put there stays.
+        if "__init__" not in vars(self._kind):
+            self._kind.__init__ = self._listener
+
     def _settle(self):
-        if self._awaited or vars(self._kind).get("__init__") is not self._listener:
+        if self._awaited or self._alone or vars(self._kind).get("__init__") is not self._listener:
             return
         try:
             del self._kind.__init__
@@ -62,4 +79,9 @@ class Words:
             device = (named or awaited)[-1]
             self._awaited.pop(device, None)
             self._tell(device, text)
+        elif self._alone and text.startswith(_ALONE):
+            number = text[len(_ALONE) :].split(" ", 1)[0]
+            # A job may raise the like in words of its own.
+            if number.isdecimal():
+                self._tell(int(number), text)
         self._settle()

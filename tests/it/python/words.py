@@ -89,6 +89,16 @@ words.second()
 Fault("a job's own")
 assert is_as_before() and told() == []
 
+# Without observers every error is heard that names a device in the allocator's words, for as long as wanted.
+words.listen_alone()
+Fault("Allocation on device 3 would exceed"), Fault("Allocation on device x"), Fault("a job's own")
+words.second(), words.second()
+Fault("Allocation on device 12 would exceed")
+assert [it[0] for it in told()] == [3, 12] and not is_as_before()
+words.stop()
+Fault("Allocation on device 3 would exceed")
+assert is_as_before() and told() == []
+
 # What the job put there stays.
 Fault.__init__ = own = lambda error, text: RuntimeError.__init__(error, text.upper())
 words.listen(0)
