@@ -75,6 +75,7 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated",
         "simgpu::out_of_memory_comes_at_the_capacity_and_can_be_survived",
         "simgpu::processes_share_a_device_and_a_killed_one_leaves_nothing",
+        "simgpu::several_devices_are_charged_each_for_its_own",
         "simgpu::training_loops_take_the_same_memory_every_step",
         "simgpu::what_is_not_simulated_answers_with_its_documented_error",
     ]);

@@ -61,6 +61,15 @@ fn a_replay_takes_the_time_of_its_kernels() {
 }
 
 #[test]
+fn several_devices_are_charged_each_for_its_own() {
+    for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+        let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
+        let devices = "NVIDIA A10:6GiB:512MiB;NVIDIA H200:143771MiB:615MiB;NVIDIA A10:4GiB:256MiB";
+        assert_eq!(run(devices, include_str!("simgpu/several.py"), &environment), "3 [0, 2]\n", "{allocator}");
+    }
+}
+
+#[test]
 fn expandable_segments_cost_what_is_mapped_to_them() {
     let environment = [("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")];
     assert_eq!(run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/expandable.py"), &environment), "ok\n");
