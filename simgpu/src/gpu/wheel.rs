@@ -4,7 +4,7 @@
 //! two names (`cudaGetDeviceProperties_v2` and `cudaStreamGetCaptureInfo_v2` are CUDA 12's), so that the name tells; where
 //! the name is one, it asks [`Wheel::is_cuda_12`].
 
-use super::sys;
+use super::{abi::Out, sys};
 use std::{fmt, fs, path::Path, sync::OnceLock};
 
 /// The versions that the program was compiled for; a library that answers with others is refused.
@@ -76,5 +76,19 @@ impl Wheel {
     /// The architecture whose code a device of that capability runs: the best one that was compiled in.
     pub(super) fn code_for(&self, capability: i32) -> i32 {
         self.architectures.iter().copied().filter(|it| *it <= capability).max().unwrap_or(capability)
+    }
+}
+
+entry_points! {
+    fn ncclGetVersion(out: Out<i32>) -> i32 {
+        out.put(Wheel::here().nccl);
+        0
+    }
+
+    fn nvrtcVersion(major: Out<i32>, minor: Out<i32>) -> i32 {
+        let runtime = Wheel::here().runtime;
+        major.put(runtime / 1000);
+        minor.put(runtime % 1000 / 10);
+        0
     }
 }

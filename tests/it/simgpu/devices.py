@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import re
+from importlib.metadata import requires
 
 import torch
 
@@ -49,5 +51,16 @@ text = ctypes.create_string_buffer(96)
 assert nvml.lib.nvmlDeviceGetName(device, text, 96) == 0 and text.value == b"NVIDIA A100"
 assert nvml.lib.nvmlDeviceGetName(device, text, 4) == 7, "insufficient size"
 assert nvml.lib.nvmlDeviceGetSerial(device, text, 96) == 3, "not supported"
+
+
+def wanted(package):
+    """The version of a library that the wheel was built with."""
+    line = next(it for it in requires("torch") if it.startswith(package))
+    return tuple(map(int, re.search(r"==(\d+)\.(\d+)\.(\d+)", line).groups()))
+
+
+assert torch.cuda.nccl.version() == wanted("nvidia-nccl-")
+major, minor, patch = wanted("nvidia-cudnn-")
+assert torch.backends.cudnn.version() == major * 10000 + minor * 100 + patch
 torch.cuda.synchronize()
 print("ok")
