@@ -13,15 +13,20 @@ fn the_library_asks_for_no_newer_glibc_than_2_28() {
     let output = Command::new("sh").args(["-c", &script]).envs(home.variables()).env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let header = String::from_utf8(output.stdout).unwrap();
-    let asked: Vec<&str> = header.split_whitespace().filter_map(|it| it.strip_prefix("GLIBC_")).collect();
-    let newer: Vec<&str> = asked.iter().copied().filter(|it| minor(it).is_none_or(|it| it > FLOOR)).collect();
-    assert!(asked.len() > 2, "{header}");
+    let newer = newer(&header);
     assert!(newer.is_empty(), "bind these in the probe's sys/floor.rs: {newer:?}\n{header}");
     // Before 2.34 the calls for threads and libraries are there, and a job in C may have loaded neither.
     let needed: Vec<&str> = header.lines().filter_map(|it| it.trim_start().strip_prefix("NEEDED")).collect();
     for name in ["libpthread.so.0", "libdl.so.2"] {
         assert!(needed.iter().any(|it| it.trim() == name), "{name}: {header}");
     }
+}
+
+/// The releases beyond the floor that a library asks for, by what `objdump -p` says of it.
+pub(crate) fn newer(header: &str) -> Vec<&str> {
+    let asked: Vec<&str> = header.split_whitespace().filter_map(|it| it.strip_prefix("GLIBC_")).collect();
+    assert!(asked.len() > 2, "{header}");
+    asked.into_iter().filter(|it| minor(it).is_none_or(|it| it > FLOOR)).collect()
 }
 
 /// 28 of `2.28`, 2 of `2.2.5`; none of what is no release, as `ABI_DT_RELR`.

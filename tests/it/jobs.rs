@@ -1,5 +1,7 @@
 //! Jobs that are not PyTorch: each shows the rungs that its allocator can know, and nothing for the rest.
 
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+mod aarch64;
 /// Plain Python: JAX, CuPy, and whatever else has an allocator.
 mod plain;
 

@@ -98,7 +98,7 @@ fn unpacked_nvtop() -> Option<PathBuf> {
 }
 
 /// Not through print macros, whose output a passing test keeps to itself.
-fn say_absent(what: &str, why: &str) {
+pub(crate) fn say_absent(what: &str, why: &str) {
     let last = why.trim().lines().next_back().unwrap_or_default();
     let _ =
         writeln!(io::stderr(), "gpuwatch's tests: {what} cannot be had here, and nothing is checked with it: {last}");
