@@ -81,6 +81,9 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
         Cause::CrossStreamPending
     } else if explains(signature.allocated) {
         live(signature.allocated.unwrap_or(episode.bytes_per_step), episode, signature)
+    } else if signature.private_pools.is_none() && !explains(signature.inactive_split) {
+        // Pools of graphs that nobody counts grow just as whole segments do that are too small to be used again.
+        Cause::Unknown
     } else if signature.allocated.is_some() && signature.cached.is_some() {
         Cause::Fragmentation
     } else {

@@ -45,12 +45,14 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
     let (gpu, home) = (torch::machine(), Home::new());
     let mut run = gpu.command(PROGRAM);
     run.args(["run", "--"]).arg(torch::python()).args([&script("graphs.py"), "keeps"]).envs(home.variables());
-    torch::stdout(&run.stdin(Stdio::null()).output().unwrap());
+    let said = torch::stdout(&run.stdin(Stdio::null()).output().unwrap());
+    // A release that does not count them leaves it open what holds the memory.
+    let cause = if said.contains("\"counts_pools\": true") { "graph-pools" } else { "unknown" };
     let mut check = gpu.command(PROGRAM);
     let output = check.args(["check", "--json"]).envs(home.variables()).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     let [found] = &json["findings"].as_array().unwrap()[..] else { panic!("{json:#}") };
-    assert_eq!((&found["resource"], &found["cause"]), (&"reserved".into(), &"graph-pools".into()), "{found:#}");
+    assert_eq!((&found["resource"], &found["cause"]), (&"reserved".into(), &cause.into()), "{found:#}");
     // A segment of 2 MiB with every fourth step.
     let pace = found["bytes_per_step"].as_f64().unwrap();
     assert!((pace / 524_288.0 - 1.0).abs() < 0.02, "{pace}");

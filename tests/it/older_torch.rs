@@ -84,6 +84,7 @@ fn its_memory_is_as_on_a_device() {
 #[test]
 fn every_figure_is_its_own() {
     again(&[
+        "graphs::each_step_that_captures_and_replays_says_what_torch_says",
         "truth::every_step_says_what_torch_says_to_the_byte",
         "backends::a_job_that_makes_no_steps_is_watched_by_the_second",
         "backends::each_device_of_one_process_has_its_own_ladder",
@@ -110,6 +111,7 @@ fn its_job_cannot_tell() {
 #[test]
 fn its_errors_and_growth_are_told() {
     again(&[
+        "graphs::graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools",
         "oom::an_error_that_nobody_catches_is_recorded_with_its_words",
         "oom::the_errors_own_words_are_recorded_and_the_job_cannot_tell",
         "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",
@@ -121,6 +123,7 @@ fn its_errors_and_growth_are_told() {
 #[test]
 fn its_leaks_are_told_with_their_lines() {
     again(&[
+        "graphs::a_look_amid_captures_breaks_none_of_them",
         "leaks::every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops",
         "sites::a_history_of_the_jobs_own_is_looked_into_and_left_alone",
         "sites::a_history_that_the_job_begins_meanwhile_is_its_own",

@@ -4,7 +4,7 @@ use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
     record::read,
-    shim::script,
+    shim::{is_quiet, script},
     torch::{self, Gpu},
 };
 use gpuwatch::{
@@ -105,8 +105,11 @@ fn talk(mut command: Command, before: impl FnOnce()) -> (Value, Value) {
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
     let done = job.wait_with_output().unwrap();
-    let figures = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{line}{rest}{figures}");
+    let aside = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{line}{rest}{aside}");
+    let (figures, others): (Vec<&str>, Vec<&str>) = aside.lines().partition(|it| it.starts_with('{'));
+    assert!(is_quiet(&others.join("\n")), "{aside}");
+    let figures = figures.concat();
     (serde_json::from_str(&rest).unwrap(), serde_json::from_str(&figures).unwrap())
 }
 

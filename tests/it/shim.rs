@@ -113,7 +113,7 @@ impl Job {
 }
 
 /// Nothing was said aside, but for what PyTorch 2.9 says of the variable that alone chooses the backend there.
-fn is_quiet(aside: &str) -> bool {
+pub(crate) fn is_quiet(aside: &str) -> bool {
     aside.lines().all(|it| it.contains("PYTORCH_CUDA_ALLOC_CONF is deprecated"))
 }
 

@@ -111,6 +111,9 @@ fn reserved_memory_is_named_after_what_grows_in_it() {
     assert_eq!(of(&signature), "fragmentation");
     assert_eq!(of(&Signature { pending: grows, cached: None, ..signature }), "cross-stream-pending");
     assert_eq!(of(&Signature { private_pools: grows, ..signature }), "graph-pools");
+    let uncounted = Signature { private_pools: None, ..signature };
+    assert_eq!(of(&uncounted), "unknown", "pools that nobody counts grow so as well");
+    assert_eq!(of(&Signature { inactive_split: grows, ..uncounted }), "fragmentation");
     assert_eq!(of(&Signature { allocated: grows, blocks: Some(1.0), ..signature }), "tensors-retained");
     assert_eq!(of(&Signature { allocated: grows, ..signature }), "growing-tensor");
     assert_eq!(of(&Signature { allocated: None, ..signature }), "unknown");

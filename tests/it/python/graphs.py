@@ -84,5 +84,5 @@ if sys.argv[1] == "within":
     print(json.dumps({"ready": True}), flush=True)
     sys.stdin.readline()
 globals()[sys.argv[1]]()
-print(json.dumps({"end": True}), flush=True)
+print(json.dumps({"end": True, "counts_pools": figures()["private_pools"] is not None}), flush=True)
 sys.stdin.readline()
