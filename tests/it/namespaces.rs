@@ -1,6 +1,10 @@
 //! Containers and mounts as a job meets them, made with `unshare`; where the kernel makes none, there is nothing to see.
 
-use crate::pty::{PATIENCE, PROGRAM, until};
+use crate::{
+    peers::say_absent,
+    pty::{PATIENCE, PROGRAM, until},
+    torch::stdout,
+};
 use ::simgpu::{Machine, prepare_nvml};
 use gpuwatch_probe::{
     Description, Probe,
@@ -19,11 +23,15 @@ use tempfile::TempDir;
 
 const GIB: u64 = 1 << 30;
 
-/// Whether namespaces of this kind can be made here.
+/// Whether namespaces of this kind can be made here; where they cannot, that is said.
 fn can(unshare: &str) -> bool {
     let mut command = Command::new("unshare");
     command.args([unshare, "true"]).stderr(Stdio::null());
-    command.status().is_ok_and(|it| it.success())
+    let can = command.status().is_ok_and(|it| it.success());
+    if !can {
+        say_absent("a container", &format!("`unshare {unshare}` is refused"));
+    }
+    can
 }
 
 /// A machine with one device, and a place for sockets.
@@ -161,4 +169,31 @@ fn a_cache_that_forbids_execution_does_not_get_the_library() {
     let cache = cache.to_str().unwrap();
     assert!(!library(script).starts_with(cache), "it lies where it may not be executed");
     assert!(library("exec \"$0\" run -- \"$@\"").starts_with(cache));
+}
+
+/// What loads the library that it was given, starts the probe of it, and says how many sockets there are.
+const LOAD: &str = "import ctypes, os; path = os.environ['GPUWATCH_PROBE_SO']; probe = ctypes.PyDLL(path); \
+    print(path, probe.gpuwatch_start(), len(os.listdir(os.environ['GPUWATCH_SOCKET_DIR'])), probe.gpuwatch_stop(b'exit'))";
+
+#[test]
+fn where_no_place_allows_execution_a_job_loads_the_library_out_of_memory() {
+    if !can("-rm") {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let places = ["cache", "sockets"].map(|it| home.path().join(it));
+    for place in &places {
+        fs::create_dir(place).unwrap();
+        fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let script = "for place in \"$XDG_CACHE_HOME\" /dev/shm; do mount -t tmpfs -o noexec none \"$place\" || exit; done; \
+        exec \"$0\" run -- python3 -I -S -c \"$1\"";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, PROGRAM, LOAD]).env_remove("GPUWATCH").env_remove("XDG_RUNTIME_DIR");
+    command.env("XDG_CACHE_HOME", &places[0]).env("TMPDIR", &places[0]).env("GPUWATCH_SOCKET_DIR", &places[1]);
+    command.env("XDG_STATE_HOME", home.path()).env("HOME", home.path());
+    let said = stdout(&command.stdin(Stdio::null()).output().unwrap());
+    let words: Vec<&str> = said.split_whitespace().collect();
+    assert!(words[0].starts_with("/proc/") && words[0].contains("/fd/"), "{said}");
+    assert_eq!(words[1..], ["0", "1", "0"], "it started, listened and stopped: {said}");
 }
