@@ -28,6 +28,48 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     assert_eq!(declared, exported);
 }
 
+/// A type of the C ABI as C writes it, up to the name.
+fn in_c(rust: &str) -> String {
+    let pointer = |to: &str| if to == "c_char" { "char *".to_owned() } else { format!("struct {} *", snake(to)) };
+    match rust {
+        "Object" | "*mut c_void" => "void *".to_owned(),
+        _ => rust.strip_prefix("*const ").map_or_else(
+            || format!("{}_t ", rust.replace('u', "uint").replace("i32", "int32").replace("i64", "int64")),
+            |to| format!("const {}", pointer(to)),
+        ),
+    }
+}
+
+/// `gpuwatch_sample` of `GpuwatchSample`.
+fn snake(name: &str) -> String {
+    name.replace("Gpuwatch", "gpuwatch_").to_lowercase()
+}
+
+/// What the header would be made of, if it were made: a line of C for each call, out of the Rust that it is.
+fn generated() -> BTreeSet<String> {
+    let sources = ["src/abi.rs", "src/abi/python.rs"].map(|it| fs::read_to_string(Path::new(HERE).join(it)).unwrap());
+    let mut calls = BTreeSet::new();
+    for text in sources.iter().flat_map(|it| it.split("extern \"C\" fn gpuwatch_").skip(1)) {
+        let (name, rest) = text.split_once('(').unwrap();
+        let (arguments, rest) = rest.split_once(')').unwrap();
+        let result = rest.split('{').next().unwrap().trim().strip_prefix("-> ").unwrap();
+        let arguments = arguments.split(',').filter_map(|it| it.trim().split_once(": "));
+        let arguments: Vec<String> = arguments.map(|(name, kind)| in_c(kind) + name).collect();
+        let arguments = if arguments.is_empty() { "void".to_owned() } else { arguments.join(", ") };
+        calls.insert(format!("{}gpuwatch_{name}({arguments})", in_c(result.trim())));
+    }
+    calls
+}
+
+#[test]
+fn the_header_declares_every_call_as_it_is() {
+    let text = declarations();
+    let declared = text.split([';', '}']).map(|it| it.split_whitespace().collect::<Vec<_>>().join(" "));
+    let declared: BTreeSet<String> = declared.filter(|it| it.contains("gpuwatch_") && it.ends_with(')')).collect();
+    assert!(declared.len() > 8, "{declared:?}");
+    assert_eq!(declared, generated());
+}
+
 #[test]
 fn the_places_of_values_are_the_names_on_the_wire() {
     let text = declarations();
