@@ -297,7 +297,9 @@ entry_points! {
         code(launch(function, stream))
     }
 
-    fn cuTensorMapEncodeTiled(_map: usize) -> i32 {
+    // What a map says nobody reads.
+    fn cuTensorMapEncodeTiled(map: Out<[u64; 16]>) -> i32 {
+        map.put([0; 16]);
         0
     }
 }
