@@ -77,6 +77,7 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::processes_share_a_device_and_a_killed_one_leaves_nothing",
         "simgpu::several_devices_are_charged_each_for_its_own",
         "simgpu::training_loops_take_the_same_memory_every_step",
+        "simgpu::what_does_not_go_with_a_capture_answers_with_its_documented_number",
         "simgpu::what_is_not_simulated_answers_with_its_documented_error",
     ]);
 }

@@ -56,6 +56,11 @@ fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_says_it_does(
 }
 
 #[test]
+fn what_does_not_go_with_a_capture_answers_with_its_documented_number() {
+    assert_eq!(run(torch::H200, include_str!("simgpu/captures.py"), &[]), "ok\n");
+}
+
+#[test]
 fn a_replay_takes_the_time_of_its_kernels() {
     assert_eq!(run(torch::H200, include_str!("simgpu/late_graph.py"), &[("SIMGPU_KERNEL_US", "500000")]), "ok\n");
 }
