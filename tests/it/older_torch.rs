@@ -113,6 +113,7 @@ fn its_job_cannot_tell() {
 fn its_errors_and_growth_are_told() {
     again(&[
         "graphs::graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools",
+        "oom::an_error_of_the_stream_ordered_backend_is_told_from_its_words",
         "oom::an_error_that_nobody_catches_is_recorded_with_its_words",
         "oom::the_errors_own_words_are_recorded_and_the_job_cannot_tell",
         "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",

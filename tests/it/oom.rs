@@ -229,8 +229,14 @@ fn an_error_of_the_stream_ordered_backend_is_told_from_its_words() {
     assert_eq!(watched.error, alone.error);
     assert_eq!(recorded(&watched.home), (1, Vec::new()), "the words come with it");
     let [finding] = &watched.judged()[..] else { panic!("it is one error") };
-    assert_eq!(finding["evidence"]["tried"], 2.0 * GIB as f64, "{finding}");
     let account = account(finding);
+    assert_eq!(finding["evidence"]["others"], 3.0 * GIB as f64, "{finding}");
+    // PyTorch 2.9 cuts its words short, before all that they would name.
+    if watched.error["words"] == "Allocation on device " {
+        assert_eq!(finding["evidence"]["tried"], Value::Null, "{finding}");
+        return;
+    }
+    assert_eq!(finding["evidence"]["tried"], 2.0 * GIB as f64, "{finding}");
     assert!(account.starts_with("2.00 GiB was asked for, 224.0 MiB of the device's 3.75 GiB was free"), "{account}");
     assert_eq!(finding["evidence"]["allowed"], Value::Null, "a limit that is none: {finding}");
 }

@@ -279,6 +279,13 @@ class Probe:
         try:
             if self.native is None or self.off:
                 return
+            if device is None:
+                # Where the job uses one, it is that one; else nobody knows.
+                self._look_for_devices()
+                if len(self.devices) != 1:
+                    self._note("memory ran out, on which device PyTorch does not say")
+                    return
+                (device,) = self.devices
             if device in self._visible:
                 self._row((device,), self.steps.number, TICK)
             self.native.oom(device, self.steps.number, 0, 0, 0, utf8(message), None)

@@ -81,7 +81,7 @@ class Words:
             self._tell(device, text)
         elif self._alone and text.startswith(_ALONE):
             number = text[len(_ALONE) :].split(" ", 1)[0]
-            # A job may raise the like in words of its own.
-            if number.isdecimal():
-                self._tell(int(number), text)
+            # A job may raise the like in words of its own. PyTorch 2.9 says no more than this: no device either.
+            if number.isdecimal() or text == _ALONE:
+                self._tell(int(number) if number else None, text)
         self._settle()
