@@ -50,13 +50,10 @@ impl Job {
     /// The next line that the script prints, as JSON.
     pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        // Some releases say there who is connected.
-        while line.starts_with("[Gloo]") {
-            line.clear();
-            self.out.read_line(&mut line).unwrap();
-        }
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+        // In some releases ranks say there, in pieces, who is connected.
+        while !line.contains('{') && self.out.read_line(&mut line).unwrap() > 0 {}
+        let json = line.find('{').and_then(|it| line.get(it..)).unwrap_or_default();
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
     /// A connection to the one probe there is.
