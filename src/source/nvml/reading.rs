@@ -5,7 +5,7 @@ use crate::{
     text::Foreign,
     units::Bytes,
 };
-use gpuwatch_probe::nvml::FirstCalls;
+use gpuwatch_probe::nvml::Direct;
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
@@ -22,6 +22,9 @@ use std::{
 /// The library that the wrapper opens where none is named.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
+/// `NVML_ERROR_NOT_FOUND`
+const NOT_FOUND: i32 = 6;
+
 /// What a device is; the UUID is what everything is joined by, so a device without one is none.
 pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
     let id = DeviceId(device.uuid()?);
@@ -31,26 +34,26 @@ pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) ->
 
 /// Memory, with the driver's reserve apart. Drivers before 510 have only the first version of the call, which counts the
 /// reserve as used and does not say what it is.
-pub(super) fn memory(device: &Device<'_>, id: &DeviceId, first: Option<&FirstCalls>) -> Result<DeviceMemory, Trouble> {
-    match (device.memory_info(), first) {
+pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, Trouble> {
+    match (device.memory_info(), direct) {
         (Ok(it), _) => Ok(DeviceMemory {
             total: Bytes(it.total),
             used: Bytes(it.used),
             free: Bytes(it.free),
             reserved: Some(Bytes(it.reserved)),
         }),
-        (Err(error), Some(first)) if is_missing(&error) => {
-            let it = first.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
+        (Err(error), Some(direct)) if is_missing(&error) => {
+            let it = direct.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
             Ok(DeviceMemory { total: Bytes(it.total), used: Bytes(it.used), free: Bytes(it.free), reserved: None })
         }
         (Err(error), _) => Err(trouble(&error)),
     }
 }
 
-/// The first calls of the library that is asked, which has been opened.
-pub(super) fn first_calls(library: Option<&OsStr>) -> Option<FirstCalls> {
+/// The library that is asked, which has been opened, without the wrapper.
+pub(super) fn direct(library: Option<&OsStr>) -> Option<Direct> {
     let name = library.map_or(LIBRARY.as_bytes(), OsStr::as_bytes);
-    FirstCalls::loaded(&CString::new(name).ok()?)
+    Direct::loaded(&CString::new(name).ok()?)
 }
 
 /// Whether the driver is too old for a call.
@@ -84,26 +87,16 @@ pub(super) fn steady(device: &Device<'_>) -> Load {
     }
 }
 
-/// Processes that compute. The wrapper asks twice, for the count and then for the list: whoever comes in
-/// between makes it too short, so it is tried once more. Drivers before 510 have the second version of the call, those
-/// before 450 the first.
-pub(super) fn compute(
-    device: &Device<'_>,
-    id: &DeviceId,
-    first: Option<&FirstCalls>,
-) -> Result<Vec<ProcessUse>, Trouble> {
-    let list = match device.running_compute_processes() {
-        Err(NvmlError::InsufficientSize(_)) => device.running_compute_processes(),
-        Err(error) if is_missing(&error) => device.running_compute_processes_v2(),
-        other => other,
-    };
-    match (list, first) {
-        (Ok(list), _) => Ok(list.iter().map(process).collect()),
-        (Err(error), Some(first)) if is_missing(&error) => {
-            let list = first.processes(&id.0).map_err(|it| trouble(&refusal(it)))?;
-            Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect())
-        }
-        (Err(error), _) => Err(trouble(&error)),
+/// Processes that compute. The wrapper asks twice, for the count and then for the list, and holds the driver's lock each
+/// time: it is asked only where a device is not found by its UUID, as MIG devices under some drivers.
+pub(super) fn compute(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<Vec<ProcessUse>, Trouble> {
+    match direct.map_or(Err(NOT_FOUND), |it| it.processes(&id.0)) {
+        Ok(list) => Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect()),
+        Err(NOT_FOUND) => match device.running_compute_processes() {
+            Ok(list) => Ok(list.iter().map(process).collect()),
+            Err(error) => Err(trouble(&error)),
+        },
+        Err(result) => Err(trouble(&refusal(result))),
     }
 }
 

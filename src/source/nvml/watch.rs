@@ -2,7 +2,7 @@
 
 use super::{
     Calls, Options,
-    reading::{absence, compute, first_calls, graphics, info, load, memory, merged, steady},
+    reading::{absence, compute, direct, graphics, info, load, memory, merged, steady},
     watched::{Standing, Watched},
     xid,
 };
@@ -11,7 +11,7 @@ use crate::{
     source::{Teller, beat},
     text::Foreign,
 };
-use gpuwatch_probe::nvml::FirstCalls;
+use gpuwatch_probe::nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,
@@ -83,7 +83,7 @@ pub(super) fn run(
             Ok(library) => {
                 let watch = Watch {
                     nvml: &library,
-                    first: first_calls(options.library.as_deref()),
+                    direct: direct(options.library.as_deref()),
                     begun,
                     pace,
                     calls,
@@ -121,8 +121,8 @@ pub(super) fn run(
 
 struct Watch<'a> {
     nvml: &'a Nvml,
-    /// What drivers too old for the wrapper are asked by.
-    first: Option<FirstCalls>,
+    /// What the wrapper does not ask, or asks twice.
+    direct: Option<Direct>,
     /// Whole intervals after this moment what is read is shown.
     begun: Instant,
     pace: &'a Receiver<Duration>,
@@ -313,7 +313,7 @@ impl<'a> Watch<'a> {
 
     /// False when nobody listens any more.
     fn memory(&self, watched: &mut Watched<'a>) -> bool {
-        let reading = self.call(|| memory(&watched.device, &watched.info.id, self.first.as_ref()));
+        let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.stands(reading.as_ref().err(), &mut watched.standing.memory);
         self.teller.tell_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
@@ -348,7 +348,7 @@ impl<'a> Watch<'a> {
         if is_slowest {
             watched.graphics = self.call(|| graphics(&watched.device));
         }
-        let reading = self.call(|| compute(&watched.device, &watched.info.id, self.first.as_ref()));
+        let reading = self.call(|| compute(&watched.device, &watched.info.id, self.direct.as_ref()));
         let reading = reading.map(|it| merged([&it, &watched.graphics]));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.stands(reading.as_ref().err(), &mut watched.standing.processes);
