@@ -4,6 +4,7 @@
 
 use crate::{
     nvml::Bench,
+    pty::{PATIENCE, Terminal, until},
     torch::{stdout, target},
     venv::Venv,
 };
@@ -45,16 +46,6 @@ pub(crate) fn python() -> Option<&'static Path> {
 pub(crate) fn nvtop() -> Option<&'static Path> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     FOUND.get_or_init(|| installed("nvtop").or_else(unpacked_nvtop)).as_deref()
-}
-
-/// Only from version 3.1 on.
-fn can_print(nvtop: &Path) -> bool {
-    let help = Command::new(nvtop).arg("--help").output().unwrap();
-    let can = String::from_utf8_lossy(&help.stdout).contains("--snapshot");
-    if !can {
-        say_absent("nvtop", "the one that is installed knows no --snapshot");
-    }
-    can
 }
 
 fn installed(name: &str) -> Option<PathBuf> {
@@ -173,9 +164,17 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
 }
 
 #[test]
-fn nvtop_reads_what_is_there() {
-    let (bench, Some(nvtop)) = (Bench::new(), nvtop().filter(|it| can_print(it))) else { return };
-    let said: Value = serde_json::from_str(&said(&bench, nvtop, &["--snapshot"])).unwrap();
-    let names: Vec<&str> = said.as_array().unwrap().iter().filter_map(|it| it["device_name"].as_str()).collect();
-    assert!(["NVIDIA H200", "NVIDIA A10"].iter().all(|it| names.contains(it)), "{said}");
+fn nvtop_shows_what_is_there() {
+    let (bench, Some(nvtop)) = (Bench::new(), nvtop()) else { return };
+    let environment = bench.environment();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, it)| (*name, it.to_str().unwrap())).collect();
+    let terminal = Terminal::start_program(nvtop.to_str().unwrap(), &["-d", "5"], &environment);
+    let (pid, held) = (bench.tenant.id().to_string(), format!("{HELD}MiB"));
+    // Its screen is the one thing that all of its versions have.
+    let is_shown = || {
+        let text = terminal.text();
+        let has_process = text.lines().any(|it| it.contains(&pid) && it.contains(&held));
+        has_process && ["NVIDIA H200", "NVIDIA A10", "140.4"].iter().all(|it| text.contains(it))
+    };
+    assert!(until(PATIENCE, is_shown), "{pid} with {held} in\n{}", terminal.text());
 }
