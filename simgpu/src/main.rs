@@ -35,7 +35,7 @@ enum Action {
         /// What the machine has: name, total, what the driver keeps of it
         #[arg(long, default_value = "NVIDIA H200:143771MiB:615MiB")]
         devices: String,
-        /// The folder of the package `torch` [default: that of the program's Python]
+        /// The folder of the package `torch` [default: that of the Python that the program runs]
         #[arg(long)]
         torch: Option<PathBuf>,
         /// Where the machine's state is
@@ -64,20 +64,10 @@ fn main() -> anyhow::Result<()> {
 
 fn run(devices: &str, torch: Option<PathBuf>, dir: &Path, program: &[OsString]) -> anyhow::Result<()> {
     let [name, arguments @ ..] = program else { bail!("no program") };
-    let torch = torch.map_or_else(|| torch_of(name), Ok)?;
+    let torch = torch.map_or_else(|| simgpu::torch_of(program), Ok)?;
     let machine = Machine::new(devices, dir).context("the machine's state")?;
     let libraries = simgpu::prepared(&torch, dir).context("prepare")?;
     Err(Command::new(name).args(arguments).envs(machine.environment(&libraries)).exec()).context("run the program")
-}
-
-/// The package that a Python finds.
-fn torch_of(python: &OsString) -> anyhow::Result<PathBuf> {
-    let find = "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])";
-    let done = Command::new(python).args(["-c", find]).output().context("ask the program for its torch")?;
-    if !done.status.success() {
-        bail!("the program is no Python with torch; say --torch DIR");
-    }
-    Ok(PathBuf::from(String::from_utf8(done.stdout)?.trim()))
 }
 
 fn status(dir: &Path) -> anyhow::Result<()> {

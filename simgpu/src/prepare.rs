@@ -179,6 +179,8 @@ fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) 
             Effect::Free(at) => write!(body, " simgpu_free((void *)a{at});"),
             Effect::Int(at, value) => write!(body, " *(int *)a{at} = {value};"),
             Effect::Size(at, value) => write!(body, " *(unsigned long *)a{at} = {value};"),
+            Effect::Elements(at, a, b) => write!(body, " *(int *)a{at} = (int)a{a} * (int)a{b};"),
+            Effect::Bytes(at, a, b) => write!(body, " *(unsigned long *)a{at} = 8UL * (int)a{a} * (int)a{b};"),
             Effect::Text(at) => write!(body, " *(const char **)a{at} = simgpu_stubs;"),
             Effect::Heuristic(at) => write!(body, " simgpu_heuristic((void *)a{at});"),
             Effect::Returns(value) => {

@@ -10,7 +10,7 @@ pub(crate) const DRIVER_NAMES: &str = include_str!("../tables/driver.txt");
 pub(crate) const NVML_NAMES: &str = include_str!("../tables/nvml.txt");
 
 /// How many arguments of a function its stub can name.
-pub(crate) const ARGUMENTS: usize = 16;
+pub(crate) const ARGUMENTS: usize = 24;
 
 /// One effect of a stub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub(crate) enum Effect {
     Free(usize),
     Int(usize, i64),
     Size(usize, i64),
+    /// Writes the product of two other arguments: a workspace of so many values, as `int`.
+    Elements(usize, usize, usize),
+    /// The same in bytes, 8 a value, as `size_t`.
+    Bytes(usize, usize, usize),
     /// Writes so many bytes of zeroes through an argument: a result that nothing was computed for.
     Zero(usize, i64),
     Text(usize),
@@ -45,7 +49,7 @@ impl Effect {
 
 /// Whether functions of such names give something to their callers: a stub of theirs must not do nothing but succeed.
 fn promises(pattern: &str) -> bool {
-    ["Get", "Create", "Query", "Alloc", "?dot", "Version"].iter().any(|it| pattern.contains(it))
+    ["Get", "Create", "Query", "Alloc", "?dot", "Version", "ufferSize"].iter().any(|it| pattern.contains(it))
 }
 
 #[derive(Debug)]
@@ -111,10 +115,19 @@ fn head_of(text: &str) -> Option<Library> {
 }
 
 fn effect(text: &str) -> Option<Effect> {
-    let (text, value) = text.split_once('=').map_or((text, None), |(text, value)| (text, value.parse::<i64>().ok()));
-    let (word, argument) = text.split_once('@').map_or((text, None), |(word, at)| (word, at.parse::<usize>().ok()));
-    let argument = argument.filter(|it| *it < ARGUMENTS);
-    Some(match (word, argument, value) {
+    let (text, value) = text.split_once('=').map_or((text, None), |(text, value)| (text, Some(value)));
+    let argument = |text: &str| text.parse::<usize>().ok().filter(|it| *it < ARGUMENTS);
+    let product = value.and_then(|it| it.split_once('*')).and_then(|(a, b)| Some((argument(a)?, argument(b)?)));
+    let value = value.and_then(|it| it.parse::<i64>().ok());
+    let (word, at) = text.split_once('@').map_or((text, None), |(word, at)| (word, argument(at)));
+    if let Some((a, b)) = product {
+        return match (word, at) {
+            ("elements", Some(at)) => Some(Effect::Elements(at, a, b)),
+            ("bytes", Some(at)) => Some(Effect::Bytes(at, a, b)),
+            _ => None,
+        };
+    }
+    Some(match (word, at, value) {
         ("work", at, None) => Effect::Work(at),
         ("stream", Some(at), None) => Effect::Stream(at),
         ("handle", Some(at), None) => Effect::Handle(at),
@@ -162,6 +175,8 @@ mod tests {
     fn what_gives_something_cannot_be_said_to_do_nothing() {
         let said = |rule: &str| libraries(&format!("[libx unsupported=1]\n{rule}")).is_ok();
         assert!(said("xSetStream: stream@1") && said("xGetStream: int@1=0") && said("xDestroy: free@0"));
+        assert!(said("x_bufferSize: elements@5=1*2") && said("x_bufferSize: bytes@5=3*3") && !said("x_bufferSize: ok"));
+        assert!(!said("x_bufferSize: bytes@5=3") && !said("x_bufferSize: bytes=1*2") && !said("x: int@1=1*99"));
         assert!(!said("xGetStream: ok") && !said("xSet xCreate: ok") && !said("xAlgoQuery: work"));
     }
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
 
 use simgpu::Machine;
-use std::{path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 fn simgpu(dir: &Path, arguments: &[&str]) -> (bool, String) {
     let done = Command::new(env!("CARGO_BIN_EXE_simgpu"))
@@ -39,4 +39,25 @@ fn nvml_is_prepared_without_torch_and_a_folder_that_is_no_torch_is_refused() {
     assert!(!done && out.contains("nowhere"), "{out}");
     let (done, out) = simgpu(dir.path(), &["run", "--torch", "nowhere", "--", "true"]);
     assert!(!done && out.contains("nowhere"), "{out}");
+}
+
+#[test]
+fn a_launcher_is_run_with_the_torch_of_the_python_that_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let python = program("python3", "#!/bin/sh\necho /the/torch/of/this/one\n");
+    let torchrun = program("torchrun", &format!("#!{python}\n"));
+    for command in [
+        vec![torchrun.as_str(), "train.py"],
+        vec!["nice", torchrun.as_str(), "train.py"],
+        vec![python.as_str(), "train.py"],
+    ] {
+        let (done, out) = simgpu(dir.path(), &[&["run", "--"], command.as_slice()].concat());
+        assert!(!done && out.contains("/the/torch/of/this/one"), "{command:?}: {out}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The dot product of cuBLAS whose result's width an argument tells; what else of it is simulated, stubs do.
 
-use super::{stubs::simgpu_worked, sys};
+use super::{copies, stubs::simgpu_worked};
 
 /// Bytes of one value of a `cudaDataType`; nothing for types that a dot product cannot have.
 fn width(kind: i32) -> usize {
@@ -20,7 +20,7 @@ entry_points! {
     ) -> i32 {
         simgpu_worked(handle);
         if result != 0 {
-            sys::fill(result, 0, width(kind));
+            copies::fill(result, 0, width(kind));
         }
         0
     }

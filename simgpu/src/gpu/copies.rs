@@ -1,24 +1,26 @@
 //! What a copy does where no kernel ever computes anything.
 //!
 //! Small copies are stored; large ones are not, because nothing was computed that they could carry. A read of a few
-//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) is zero, unless exactly these bytes were copied
-//! in and no kernel was launched since. So a program's control flow does not depend on what nobody computed.
+//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) is zero, unless these bytes were copied in and no
+//! kernel was launched since. So a program's control flow does not depend on what nobody computed.
 
-use super::{process::process, sys};
-use std::collections::HashSet;
+use super::{
+    contents::{self, Place},
+    process::process,
+    spans::Spans,
+    sys,
+};
 
 /// Bytes above which a copy's contents are not kept.
-const STORED: usize = 1 << 20;
+pub(super) const STORED: usize = 1 << 20;
 /// Bytes up to which a read decides about control flow, rather than about numbers.
 const SCALAR: usize = 16;
-const REMEMBERED: usize = 4096;
-const PAGE: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Copies {
     launches: u64,
-    /// The addresses of scalars that were copied in when the launches stood at `at`.
-    fresh: HashSet<usize>,
+    /// What was copied in when the launches stood at `at`: nothing else can have written there since.
+    fresh: Spans,
     at: u64,
 }
 
@@ -28,23 +30,29 @@ impl Copies {
         self.launches += 1;
     }
 
-    fn is_fresh(&self, address: usize) -> bool {
-        self.at == self.launches && self.fresh.contains(&address)
+    /// Whether bytes are what was copied there, and nothing that a kernel may have written.
+    pub(super) fn is_fresh(&self, at: usize, len: usize) -> bool {
+        self.at == self.launches && self.fresh.contains(at, len)
     }
 
-    fn note(&mut self, address: usize) {
-        if self.at != self.launches || self.fresh.len() >= REMEMBERED {
-            self.fresh.clear();
+    /// Bytes were written by a copy, whose source was `fresh` or not.
+    pub(super) fn written(&mut self, at: usize, len: usize, fresh: bool) {
+        if self.at != self.launches {
+            self.fresh = Spans::default();
             self.at = self.launches;
         }
-        self.fresh.insert(address);
+        if fresh { self.fresh.add(at, len) } else { self.fresh.remove(at, len) }
     }
 }
 
+/// What a copy comes to.
 enum Effect {
     Nothing,
     Zero,
-    Copy,
+    Store(Option<Place>),
+    Load(Option<Place>),
+    Transfer(Option<Place>, Option<Place>),
+    Host,
 }
 
 /// Copies between any two of host and device.
@@ -55,38 +63,77 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
     match effect(to, from, len) {
         Effect::Nothing => {}
         Effect::Zero => sys::fill(to, 0, len),
-        Effect::Copy => sys::copy(to, from, len),
+        Effect::Store(place) => contents::store(place, from, len),
+        Effect::Load(place) => contents::load(to, place, len),
+        Effect::Transfer(place, source) => contents::transfer(place, source, len),
+        Effect::Host => sys::copy(to, from, len),
     }
 }
 
 fn effect(to: usize, from: usize, len: usize) -> Effect {
     let mut process = process();
     let (into_device, from_device) = (process.ranges.on_device(to), process.ranges.on_device(from));
-    let fresh = process.copies.is_fresh(from);
-    if from_device && !into_device {
-        return if len > STORED || (len <= SCALAR && !fresh) { Effect::Zero } else { Effect::Copy };
+    let fresh = !from_device || process.copies.is_fresh(from, len);
+    if into_device {
+        process.copies.written(to, len, fresh && len <= STORED);
     }
-    if into_device && len > STORED {
-        return Effect::Nothing;
+    let contents = &mut process.contents;
+    match (into_device, from_device) {
+        (false, false) => Effect::Host,
+        (false, true) if len > STORED || (len <= SCALAR && !fresh) => Effect::Zero,
+        (false, true) => Effect::Load(contents.place(from)),
+        (true, _) if len > STORED => Effect::Nothing,
+        (true, false) => Effect::Store(contents.place(to)),
+        (true, true) => Effect::Transfer(contents.place(to), contents.place(from)),
     }
-    if into_device && len <= SCALAR && (!from_device || fresh) {
-        process.copies.note(to);
-    }
-    Effect::Copy
 }
 
 /// Fills memory of host or device.
 pub(super) fn fill(at: usize, byte: u8, len: usize) {
-    let on_device = process().ranges.on_device(at);
-    if on_device && len > STORED {
-        return;
+    let mut process = process();
+    if !process.ranges.on_device(at) {
+        drop(process);
+        return sys::fill(at, byte, len);
     }
-    if on_device && byte == 0 && len > PAGE {
-        let (first, end) = (at.next_multiple_of(PAGE), (at + len) / PAGE * PAGE);
-        sys::fill(at, 0, first - at);
-        sys::forget(first, end - first);
-        sys::fill(end, 0, at + len - end);
+    process.copies.written(at, len, byte == 0 || len <= STORED);
+    if byte == 0 {
+        process.contents.zero(at, len);
+    } else if len <= STORED {
+        let place = process.contents.place(at);
+        drop(process);
+        contents::store(place, vec![byte; len].as_ptr() as usize, len);
+    }
+}
+
+/// Bytes that a library takes elsewhere, unless they are too many to be stored, and whether they are what was copied in.
+pub(super) fn collect(from: usize, len: usize) -> (Option<Vec<u8>>, bool) {
+    let mut process = process();
+    if len > STORED {
+        return (None, false);
+    }
+    let (on_device, fresh) = (process.ranges.on_device(from), process.copies.is_fresh(from, len));
+    let place = process.contents.place(from);
+    drop(process);
+    let mut bytes = vec![0; len];
+    let to = bytes.as_mut_ptr() as usize;
+    if on_device {
+        contents::load(to, place, len);
     } else {
-        sys::fill(at, byte, len);
+        sys::copy(to, from, len);
     }
+    (Some(bytes), fresh || !on_device)
+}
+
+/// Bytes that a library brings: none where they were too many to be carried.
+pub(super) fn deliver(to: usize, len: usize, bytes: Option<&[u8]>, fresh: bool) {
+    let mut process = process();
+    let on_device = process.ranges.on_device(to);
+    if on_device {
+        process.copies.written(to, len, fresh && bytes.is_some_and(|it| it.len() >= len));
+    }
+    let place = process.contents.place(to);
+    drop(process);
+    let Some(bytes) = bytes else { return };
+    let (from, len) = (bytes.as_ptr() as usize, bytes.len().min(len));
+    if on_device { contents::store(place, from, len) } else { sys::copy(to, from, len) }
 }

@@ -1,7 +1,7 @@
 //! The driver API: devices, contexts, memory, modules whose code never runs.
 
 use super::{
-    abi::{Answer, Fault, Out, code},
+    abi::{Answer, Fault, In, Out, code},
     capture::{self, Work},
     copies,
     faults::words,
@@ -16,6 +16,14 @@ use std::{cell::Cell, ffi::c_char};
 
 /// Contexts are named by these numbers, one a device.
 const FIRST_CONTEXT: usize = 0x51a0_0001;
+
+/// The documented beginning of `CUlaunchConfig`: grid, block and shared memory, then the stream.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct LaunchConfiguration {
+    shape: [u32; 7],
+    stream: usize,
+}
 
 thread_local! {
     /// The context that this thread set, where it set one.
@@ -287,14 +295,18 @@ entry_points! {
         function: usize, _x: u32, _y: u32, _z: u32, _block_x: u32, _block_y: u32, _block_z: u32, _shared: u32,
         stream: usize,
     ) -> i32 {
-        code(launch(function, stream))
+        code(launch(function, 0, stream))
+    }
+
+    fn cuLaunchKernelEx(configuration: In<LaunchConfiguration>, function: usize) -> i32 {
+        code(configuration.get().ok_or(Fault::InvalidValue).and_then(|it| launch(function, 0, it.stream)))
     }
 
     fn cuLaunchCooperativeKernel(
         function: usize, _x: u32, _y: u32, _z: u32, _block_x: u32, _block_y: u32, _block_z: u32, _shared: u32,
         stream: usize,
     ) -> i32 {
-        code(launch(function, stream))
+        code(launch(function, 0, stream))
     }
 
     // What a map says nobody reads.

@@ -3,11 +3,11 @@
 
 use super::{
     abi::{Answer, Fault, In, Out},
+    memory::addresses,
     pools::STEP,
     process::{Process, process},
     ranges::{Kind, Range},
     runtime::{answer, ordinal},
-    sys,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -45,7 +45,7 @@ impl Process {
     /// The address of an allocation that is being captured.
     pub(super) fn name_captured(&mut self, device: usize, bytes: usize) -> Result<usize, Fault> {
         let size = bytes.checked_next_multiple_of(512).ok_or(Fault::OutOfMemory)?;
-        let base = sys::map_anonymous(size, 512).or(Err(Fault::OutOfMemory))?;
+        let base = addresses(size, 512)?;
         self.ranges.add(Range { base, size, device, kind: Kind::Device });
         self.graph_memory.pieces.insert(base, Piece { device, size: size as u64, taken: false });
         Ok(base)

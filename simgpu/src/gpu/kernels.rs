@@ -3,13 +3,14 @@
 use super::{
     abi::{Answer, Fault, In, Out, trace},
     capture::{self, Work},
+    integers,
     model::{Model, attribute},
     process::{current, process},
     runtime::{answer, symbol_area, with_context},
     sys,
     wheel::Wheel,
 };
-use std::cell::Cell;
+use std::{cell::Cell, ffi::c_char};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -58,8 +59,8 @@ struct FunctionAttributes {
     cluster: i32,
 }
 
-pub(super) fn launch(function: usize, stream: usize) -> Answer {
-    capture::submit(stream, Work::Kernel)?;
+pub(super) fn launch(function: usize, arguments: usize, stream: usize) -> Answer {
+    integers::launch(function, arguments, stream).unwrap_or_else(|| capture::submit(stream, Work::Kernel))?;
     trace(|| format!("launch {}", sys::code_at(function).map_or_else(String::new, |(_, name)| name)));
     Ok(())
 }
@@ -98,7 +99,9 @@ entry_points! {
     // The handle is a few bytes of a process that is ending.
     fn __cudaUnregisterFatBinary(_handle: usize) -> () {}
 
-    fn __cudaRegisterFunction(_handle: usize) -> () {}
+    fn __cudaRegisterFunction(_handle: usize, function: usize, _device: usize, name: In<c_char>) -> () {
+        integers::register(function, &name.text().unwrap_or_default());
+    }
 
     fn __cudaRegisterVar(_handle: usize) -> () {}
 
@@ -130,25 +133,25 @@ entry_points! {
     }
 
     fn __cudaLaunchKernel(
-        kernel: usize, _grid: Dim3, _block: Dim3, _arguments: usize, _shared: usize, stream: usize,
+        kernel: usize, _grid: Dim3, _block: Dim3, arguments: usize, _shared: usize, stream: usize,
     ) -> i32 {
-        answer(launch(kernel, stream))
+        answer(launch(kernel, arguments, stream))
     }
 
     fn cudaLaunchKernel(
-        function: usize, _grid: Dim3, _block: Dim3, _arguments: usize, _shared: usize, stream: usize,
+        function: usize, _grid: Dim3, _block: Dim3, arguments: usize, _shared: usize, stream: usize,
     ) -> i32 {
-        answer(launch(function, stream))
+        answer(launch(function, arguments, stream))
     }
 
     fn cudaLaunchCooperativeKernel(
-        function: usize, _grid: Dim3, _block: Dim3, _arguments: usize, _shared: usize, stream: usize,
+        function: usize, _grid: Dim3, _block: Dim3, arguments: usize, _shared: usize, stream: usize,
     ) -> i32 {
-        answer(launch(function, stream))
+        answer(launch(function, arguments, stream))
     }
 
-    fn cudaLaunchKernelExC(config: In<LaunchConfig>, function: usize, _arguments: usize) -> i32 {
-        answer(config.get().ok_or(Fault::InvalidValue).and_then(|it| launch(function, it.stream)))
+    fn cudaLaunchKernelExC(config: In<LaunchConfig>, function: usize, arguments: usize) -> i32 {
+        answer(config.get().ok_or(Fault::InvalidValue).and_then(|it| launch(function, arguments, it.stream)))
     }
 
     fn cudaFuncGetAttributes(out: Out<FunctionAttributes>, _function: usize) -> i32 {

@@ -1,4 +1,5 @@
-//! Allocation: device memory is address space that costs nothing until it is written, charged to the device's account.
+//! Allocation: device memory is addresses that nobody else gets, charged to the device's account; `contents` has what is
+//! stored there.
 
 use super::{
     abi::{Answer, Fault},
@@ -13,7 +14,18 @@ pub(super) const GRANULE: usize = 2 << 20;
 const LARGE: usize = 1 << 20;
 const SMALL_GRANULE: usize = 512;
 
+/// Addresses for device memory.
+pub(super) fn addresses(size: usize, align: usize) -> Result<usize, Fault> {
+    sys::map_nothing(size, align).or(Err(Fault::OutOfMemory))
+}
+
 impl Process {
+    /// Gives addresses back, and forgets what was stored there.
+    pub(super) fn forget(&mut self, base: usize, size: usize) {
+        self.contents.zero(base, size);
+        sys::unmap(base, size);
+    }
+
     /// Memory of a device; nothing at all for no bytes.
     pub(super) fn allocate(&mut self, device: usize, bytes: usize) -> Result<usize, Fault> {
         if bytes == 0 {
@@ -22,10 +34,7 @@ impl Process {
         let granule = if bytes >= LARGE { GRANULE } else { SMALL_GRANULE };
         let size = bytes.checked_next_multiple_of(granule).ok_or(Fault::OutOfMemory)?;
         self.charge(device, size as u64)?;
-        let Ok(base) = sys::map_anonymous(size, granule) else {
-            self.refund(device, size as u64);
-            return Err(Fault::OutOfMemory);
-        };
+        let base = addresses(size, granule).inspect_err(|_| self.refund(device, size as u64))?;
         self.ranges.add(Range { base, size, device, kind: Kind::Device });
         Ok(base)
     }
@@ -39,13 +48,13 @@ impl Process {
             return Ok(());
         }
         let range = self.ranges.take(base, Kind::Device).ok_or(Fault::InvalidValue)?;
-        sys::unmap(range.base, range.size);
+        self.forget(range.base, range.size);
         self.refund(range.device, range.size as u64);
         Ok(())
     }
 
     pub(super) fn allocate_host(&mut self, bytes: usize) -> Result<usize, Fault> {
-        let base = sys::map_anonymous(bytes.max(1), 1).or(Err(Fault::OutOfMemory))?;
+        let base = sys::map_anonymous(bytes.max(1)).or(Err(Fault::OutOfMemory))?;
         self.ranges.add(Range { base, size: bytes.max(1), device: super::process::current(), kind: Kind::Host });
         Ok(base)
     }

@@ -5,10 +5,10 @@ use super::{
     abi::{Answer, Fault, In, Out, code},
     capture::Work,
     driver::in_context,
+    memory::addresses,
     process::{Process, current, process},
     ranges::{Kind, Range},
     runtime::{answer, ordinal, with_context},
-    sys,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -65,10 +65,7 @@ fn allocate(device: usize, bytes: usize, stream: usize) -> Result<usize, Fault> 
     let pool = process.pools.pools.entry(device).or_default();
     let missing = (pool.used + size as u64).saturating_sub(pool.reserved).next_multiple_of(STEP);
     process.charge(device, missing)?;
-    let Ok(base) = sys::map_anonymous(size, 512) else {
-        process.refund(device, missing);
-        return Err(Fault::OutOfMemory);
-    };
+    let base = addresses(size, 512).inspect_err(|_| process.refund(device, missing))?;
     process.ranges.add(Range { base, size, device, kind: Kind::Device });
     process.pools.pieces.insert(base, (device, size));
     let pool = process.pools.pools.entry(device).or_default();
@@ -95,7 +92,7 @@ fn free(base: usize, stream: usize) -> Answer {
 pub(super) fn give_back(process: &mut Process, base: usize) -> bool {
     let Some((device, size)) = process.pools.pieces.remove(&base) else { return process.free_captured(base) };
     process.ranges.take(base, Kind::Device);
-    sys::unmap(base, size);
+    process.forget(base, size);
     let pool = process.pools.pools.entry(device).or_default();
     pool.used = pool.used.saturating_sub(size as u64);
     true

@@ -3,6 +3,7 @@
 use super::{
     abi::{Answer, Fault},
     capture::Captures,
+    contents::Contents,
     copies::Copies,
     graph_memory::GraphMemory,
     pools::Pools,
@@ -33,6 +34,7 @@ pub(super) struct Process {
     pub(super) mappings: Mappings,
     pub(super) queues: Queues,
     pub(super) captures: Captures,
+    pub(super) contents: Contents,
     pub(super) copies: Copies,
     pub(super) graph_memory: GraphMemory,
     pub(super) pools: Pools,
@@ -49,6 +51,7 @@ static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(|| {
         mappings: Mappings::default(),
         queues: Queues::default(),
         captures: Captures::default(),
+        contents: Contents::default(),
         copies: Copies::default(),
         graph_memory: GraphMemory::default(),
         pools: Pools::default(),
@@ -90,6 +93,7 @@ extern "C" fn after_fork_in_child() {
         process.severed |= process.contexts.contains(&true);
         process.contexts = [false; MAX_CARDS];
         process.book = None;
+        process.contents = Contents::default();
     }
 }
 
@@ -130,6 +134,11 @@ impl Process {
     /// The machine's index of a device of this process.
     pub(super) fn index(&mut self, device: usize) -> Result<usize, Fault> {
         self.visible()?.get(device).copied().ok_or(Fault::InvalidDevice)
+    }
+
+    /// The device of this process that the machine has at an index.
+    pub(super) fn ordinal_of(&mut self, index: usize) -> Result<usize, Fault> {
+        self.visible()?.iter().position(|it| *it == index).ok_or(Fault::InvalidDevice)
     }
 
     /// Works on a device's card.

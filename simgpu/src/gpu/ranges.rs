@@ -7,6 +7,8 @@ pub(super) enum Kind {
     Device,
     /// Reserved addresses, to which device memory is mapped.
     Reserved,
+    /// Another process's device memory.
+    Imported,
     Host,
     /// Host memory that the program allocated and then registered.
     Registered,
@@ -23,7 +25,7 @@ pub(super) struct Range {
 
 impl Range {
     pub(super) fn on_device(&self) -> bool {
-        matches!(self.kind, Kind::Device | Kind::Reserved)
+        matches!(self.kind, Kind::Device | Kind::Reserved | Kind::Imported)
     }
 }
 

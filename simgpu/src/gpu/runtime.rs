@@ -292,5 +292,5 @@ fn pointer<const SPARE: usize>(address: usize) -> Pointer<SPARE> {
 pub(super) fn symbol_area() -> usize {
     static AREA: OnceLock<usize> = OnceLock::new();
     const BYTES: usize = 64 << 10;
-    *AREA.get_or_init(|| sys::map_anonymous(BYTES, 1).unwrap_or(0))
+    *AREA.get_or_init(|| sys::map_anonymous(BYTES).unwrap_or(0))
 }

@@ -4,7 +4,7 @@
 use super::{
     abi::{Fault, In, Out, trace},
     capture::{self, Work},
-    runtime, sys,
+    copies, runtime,
 };
 use std::{
     collections::HashMap,
@@ -84,7 +84,7 @@ entry_points! {
     /// A result that nothing was computed for.
     fn simgpu_zero(at: usize, bytes: usize) -> () {
         if at != 0 {
-            sys::fill(at, 0, bytes);
+            copies::fill(at, 0, bytes);
         }
     }
 
@@ -98,6 +98,15 @@ entry_points! {
             // SAFETY: the table pairs this with `simgpu_handle`: a handle is destroyed once, by its own library.
             drop(unsafe { Box::from_raw(handle.cast::<[u64; HANDLE_WORDS]>()) });
         }
+    }
+
+    // A program is destroyed through the place where its handle is.
+    fn nvrtcDestroyProgram(program: Out<usize>) -> i32 {
+        if let Some(handle) = program.held() {
+            simgpu_free(handle as *mut c_void);
+        }
+        program.put(0);
+        0
     }
 
     /// `cublasLtMatmulHeuristicResult_t`: an algorithm of zeroes, no workspace, success, one wave.

@@ -1,22 +1,28 @@
 //! The few calls of libc that `std` has no words for.
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     fs::File,
     io,
-    os::fd::AsRawFd,
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::fs::FileExt,
+    },
     path::PathBuf,
-    ptr,
+    ptr, slice,
 };
 
 const LOCK_EX: c_int = 2;
 const LOCK_UN: c_int = 8;
+const PROT_NONE: c_int = 0;
 const PROT_READ_WRITE: c_int = 3;
 const MAP_SHARED: c_int = 1;
 const MAP_PRIVATE: c_int = 2;
 const MAP_ANONYMOUS: c_int = 0x20;
 const MAP_NORESERVE: c_int = 0x4000;
-const MADV_DONTNEED: c_int = 4;
+const MFD_CLOEXEC: c_uint = 1;
+/// `FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE`
+const PUNCH: c_int = 3;
 const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 const PAGE: usize = 4096;
@@ -34,7 +40,8 @@ struct DlInfo {
 unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
     fn munmap(at: *mut c_void, len: usize) -> c_int;
-    fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    fn fallocate64(fd: c_int, mode: c_int, offset: i64, len: i64) -> c_int;
     fn kill(pid: c_int, signal: c_int) -> c_int;
     fn flock(fd: c_int, operation: c_int) -> c_int;
     fn pthread_atfork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> c_int;
@@ -77,13 +84,22 @@ pub(super) fn map_file(file: &File, len: usize) -> io::Result<*mut c_void> {
     if at as usize == FAILED { Err(io::Error::last_os_error()) } else { Ok(at) }
 }
 
-/// Address space that costs nothing until it is written, at a multiple of `align` (a power of two).
-pub(super) fn map_anonymous(len: usize, align: usize) -> io::Result<usize> {
+/// Memory that costs nothing until it is written.
+pub(super) fn map_anonymous(len: usize) -> io::Result<usize> {
+    map(len, PAGE, PROT_READ_WRITE)
+}
+
+/// Addresses without memory, at a multiple of `align` (a power of two): nobody else gets them.
+pub(super) fn map_nothing(len: usize, align: usize) -> io::Result<usize> {
+    map(len, align, PROT_NONE)
+}
+
+fn map(len: usize, align: usize, protection: c_int) -> io::Result<usize> {
     let len = len.next_multiple_of(PAGE);
     let slack = if align > PAGE { align } else { 0 };
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
-    let raw = unsafe { mmap(ptr::null_mut(), len + slack, PROT_READ_WRITE, flags, -1, 0) } as usize;
+    let raw = unsafe { mmap(ptr::null_mut(), len + slack, protection, flags, -1, 0) } as usize;
     if raw == FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -101,10 +117,40 @@ pub(super) fn unmap(at: usize, len: usize) {
     }
 }
 
-/// Forgets the contents of whole pages inside a mapping made here: they read as zero, and cost nothing.
-pub(super) fn forget(at: usize, len: usize) {
-    // SAFETY: callers pass ranges inside an anonymous mapping of their own.
-    unsafe { madvise(at as *mut c_void, len, MADV_DONTNEED) };
+/// A file that has no name, and ends with its last descriptor.
+pub(super) fn anonymous_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: the name ends in a zero byte; the descriptor is new, and the file's alone.
+    let fd = unsafe { memfd_create(name.as_ptr(), MFD_CLOEXEC) };
+    // SAFETY: as above.
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { File::from_raw_fd(fd) }) }
+}
+
+/// Writes bytes that a caller of the CUDA API vouches for to a file; what it has no room for is lost.
+pub(super) fn write_from(file: &File, offset: usize, from: usize, len: usize) {
+    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes.
+    let bytes = unsafe { slice::from_raw_parts(from as *const u8, len) };
+    let _ = file.write_all_at(bytes, offset as u64);
+}
+
+/// Reads bytes of a file to where a caller of the CUDA API wants them; gives how many there were.
+pub(super) fn read_into(file: &File, offset: usize, to: usize, len: usize) -> usize {
+    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes, and initialised or not is read by nobody.
+    let bytes = unsafe { slice::from_raw_parts_mut(to as *mut u8, len) };
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|it| !it.is_empty()) {
+        match file.read_at(rest, (offset + read) as u64) {
+            Ok(0) | Err(_) => break,
+            Ok(more) => read += more,
+        }
+    }
+    read
+}
+
+/// Makes bytes of a file zero, and gives back the memory of the pages among them.
+pub(super) fn punch(file: &File, offset: usize, len: usize) {
+    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+    // SAFETY: the descriptor is open as long as `file` is borrowed.
+    unsafe { fallocate64(file.as_raw_fd(), PUNCH, offset, len) };
 }
 
 /// Copies bytes that a caller of the CUDA API vouches for.

@@ -3,10 +3,9 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    memory::GRANULE,
+    memory::{GRANULE, addresses},
     process::{current, process},
     ranges::{Kind, Range},
-    sys,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -62,7 +61,7 @@ struct Properties {
 const LOCATION_DEVICE: i32 = 1;
 
 fn reserve(size: usize, align: usize) -> Result<usize, Fault> {
-    let base = sys::map_anonymous(size, align.max(GRANULE)).or(Err(Fault::OutOfMemory))?;
+    let base = addresses(size, align.max(GRANULE))?;
     process().ranges.add(Range { base, size, device: current(), kind: Kind::Reserved });
     Ok(base)
 }
@@ -114,7 +113,7 @@ fn unmap(at: usize, size: usize) -> Answer {
             process.refund(last.device, last.size as u64);
         }
     }
-    sys::forget(at, size);
+    process.contents.zero(at, size);
     Ok(())
 }
 
@@ -126,7 +125,7 @@ fn free_addresses(at: usize, size: usize) -> Answer {
         return Err(Fault::InvalidValue);
     }
     process.ranges.take(at, Kind::Reserved).ok_or(Fault::InvalidValue)?;
-    sys::unmap(range.base, range.size);
+    process.forget(range.base, range.size);
     Ok(())
 }
 

@@ -1,0 +1,116 @@
+//! Where the ranks of a communicator meet: a thread of the process that made the communicator's identity.
+//!
+//! A reader for each rank takes what that rank says off its socket at once, so that no rank ever waits for another one
+//! to be answered before it can speak.
+
+use super::{
+    matching::Matching,
+    wire::{Answer, Kind, Parcel, Request},
+};
+use std::{
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    process,
+    sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+/// `ncclUniqueId`: the name of the socket where the ranks meet, and zeroes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Id(pub(super) [u8; 128]);
+
+impl Id {
+    /// A socket's address in the kernel's own name space: it needs no file, and is gone with its last descriptor.
+    fn address(&self) -> io::Result<SocketAddr> {
+        let end = self.0.iter().position(|it| *it == 0).unwrap_or(0);
+        SocketAddr::from_abstract_name(&self.0[..end])
+    }
+
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&self.address()?)
+    }
+}
+
+/// Something that happened to a rank.
+enum Event {
+    Asked(Request),
+    Left,
+}
+
+/// Opens a place to meet; it closes when the last of the ranks that met there has left.
+pub(super) fn open() -> io::Result<Id> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("simgpu-nccl-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut id = Id([0; 128]);
+    id.0[..name.len()].copy_from_slice(name.as_bytes());
+    let listener = UnixListener::bind_addr(&id.address()?)?;
+    thread::Builder::new().name("simgpu-nccl".into()).spawn(move || {
+        // Where the meeting fails, the ranks see their sockets closed.
+        let _ = meet(&listener);
+    })?;
+    Ok(id)
+}
+
+/// Waits for all ranks, then serves them.
+fn meet(listener: &UnixListener) -> io::Result<()> {
+    let (mut ranks, mut missing) = (Vec::<Option<UnixStream>>::new(), None);
+    while missing != Some(0) {
+        let (mut stream, _) = listener.accept()?;
+        // Who dies before it has said who it is was not there.
+        let Ok(hello) = Request::read(&mut stream) else { continue };
+        let count = usize::try_from(hello.ticket).unwrap_or(0);
+        ranks.resize_with(ranks.len().max(count), || None);
+        if let Some(place) = ranks.get_mut(hello.root).filter(|_| hello.kind == Kind::Join) {
+            *place = Some(stream);
+        }
+        missing = Some(ranks.iter().filter(|it| it.is_none()).count());
+    }
+    let (sender, events) = mpsc::channel();
+    let mut streams = Vec::new();
+    for (rank, mut stream) in ranks.into_iter().flatten().enumerate() {
+        let (mut from, sender) = (stream.try_clone()?, sender.clone());
+        thread::Builder::new().name("simgpu-nccl".into()).spawn(move || hear(rank, &mut from, &sender))?;
+        let joined = Answer { ticket: 0, status: 0, parcel: Parcel::default() };
+        // A rank that died meanwhile is heard of by its reader.
+        let _ = joined.write(&mut stream);
+        streams.push(stream);
+    }
+    serve(&events, &mut streams);
+    Ok(())
+}
+
+fn hear(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {
+    while let Ok(request) = Request::read(from) {
+        if events.send((rank, Event::Asked(request))).is_err() {
+            return;
+        }
+    }
+    // Nobody listens any more where the communicator is over.
+    let _ = events.send((rank, Event::Left));
+}
+
+fn serve(events: &Receiver<(usize, Event)>, streams: &mut [UnixStream]) {
+    let mut matching = Matching::new(streams.len());
+    while let Ok((rank, event)) = events.recv() {
+        let mut answers = match event {
+            Event::Asked(request) => matching.asked(rank, request),
+            Event::Left => matching.left(rank),
+        };
+        // This process's own rank, which is mostly the first, comes last: it may end as soon as it is answered.
+        answers.reverse();
+        for (rank, answer) in answers {
+            // Who does not take its answer has left, and is heard of by its reader.
+            let _ = answer.write(&mut streams[rank]);
+        }
+        if matching.is_over() {
+            return;
+        }
+    }
+}

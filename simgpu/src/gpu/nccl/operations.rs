@@ -1,0 +1,110 @@
+//! Collectives, sends and receives as operations on streams, alone or in groups.
+//!
+//! An operation is over when its call returns: the ranks wait for each other there, and not on their devices.
+
+use super::{
+    super::{
+        capture::{self, Work},
+        copies,
+        process::process,
+    },
+    communicator::{CUDA_ERROR, Communicator, Result, on_device},
+    wire::{Kind, Parcel, Request},
+};
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
+
+pub(super) struct Operation {
+    pub(super) communicator: Arc<Communicator>,
+    /// What the others are asked for, without the bytes.
+    pub(super) request: Request,
+    /// Where this rank's bytes are, and where it wants the others': address and length.
+    pub(super) from: Option<(usize, usize)>,
+    pub(super) to: Option<(usize, usize)>,
+    pub(super) stream: usize,
+}
+
+/// What a thread asked for since `ncclGroupStart`.
+#[derive(Default)]
+struct Group {
+    depth: usize,
+    joining: Vec<Arc<Communicator>>,
+    operations: Vec<Operation>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+pub(super) fn group_start() {
+    GROUP.with_borrow_mut(|it| it.depth += 1);
+}
+
+/// Does what was asked for since the group's start.
+pub(super) fn group_end() -> Result<()> {
+    let ready = GROUP.with_borrow_mut(|it| {
+        it.depth = it.depth.checked_sub(1)?;
+        (it.depth == 0).then(|| std::mem::take(it))
+    });
+    let Some(Group { joining, operations, .. }) = ready else { return Ok(()) };
+    joining.iter().try_for_each(|it| it.joined())?;
+    submit(operations)
+}
+
+/// Waits until all ranks of a new communicator are there, at the end of the group if there is one.
+pub(super) fn join(communicator: &Arc<Communicator>) -> Result<()> {
+    let alone = GROUP.with_borrow_mut(|it| {
+        if it.depth > 0 {
+            it.joining.push(communicator.clone());
+        }
+        it.depth == 0
+    });
+    if alone { communicator.joined() } else { Ok(()) }
+}
+
+/// Has an operation done, at the end of the group if there is one.
+pub(super) fn enqueue(operation: Operation) -> Result<()> {
+    let alone = GROUP.with_borrow_mut(|it| {
+        if it.depth > 0 {
+            it.operations.push(operation);
+            return None;
+        }
+        Some(operation)
+    });
+    alone.map_or(Ok(()), |it| submit(vec![it]))
+}
+
+/// Has operations done that are one to their streams: now, or whenever the graph is launched that captures them.
+fn submit(operations: Vec<Operation>) -> Result<()> {
+    let communicators: Vec<Arc<Communicator>> = operations.iter().map(|it| it.communicator.clone()).collect();
+    let mut streams: BTreeSet<(usize, usize)> =
+        operations.iter().map(|it| (it.communicator.device, it.stream)).collect();
+    let Some((device, stream)) = streams.pop_first() else { return Ok(()) };
+    let on = |device: usize, stream: usize, work: Work| {
+        on_device(device, || capture::submit(stream, work)).or(Err(CUDA_ERROR))
+    };
+    on(device, stream, Work::act(move || perform(&operations)))?;
+    streams.into_iter().try_for_each(|(device, stream)| on(device, stream, Work::Nothing))?;
+    communicators.iter().map(|it| it.failure()).find(|it| *it != 0).map_or(Ok(()), Err)
+}
+
+/// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails is
+/// noted by the communicator.
+fn perform(operations: &[Operation]) {
+    let asked: Vec<Result<u64>> = operations.iter().map(ask).collect();
+    for (operation, ticket) in operations.iter().zip(asked) {
+        let (communicator, Ok(ticket)) = (&operation.communicator, ticket) else { continue };
+        if operation.request.kind != Kind::Send
+            && let (Ok(parcel), Some((to, len))) = (communicator.wait(ticket), operation.to)
+        {
+            copies::deliver(to, len, parcel.bytes.as_deref(), parcel.fresh);
+        }
+        // A stream that is gone by now has nothing to do.
+        let _ = process().queues.work(operation.stream, communicator.device);
+    }
+}
+
+fn ask(operation: &Operation) -> Result<u64> {
+    let (bytes, fresh) = operation.from.map_or((None, true), |(at, len)| copies::collect(at, len));
+    let parcel = Parcel { bytes, fresh };
+    operation.communicator.ask(Request { parcel, ..operation.request.clone() })
+}
