@@ -16,7 +16,7 @@ use crate::{
         process::{Life, Process},
     },
 };
-pub use looks::{Looks, steps};
+pub use looks::{Looks, longer, question, question_of, words};
 pub use message::Message;
 pub use policy::{Name, Policy};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,13 +12,16 @@ use crate::{
     alerts::Policy,
     analysis::fragmentation::is_expandable,
     event::Event,
-    findings::{Finding, Kind},
+    findings::Finding,
     recording::Fault,
     replay::{
         self,
-        tape::{Ending, Tape},
+        tape::{Ending, Tape, Track},
     },
-    session::{Session, process::OnDevice},
+    session::{
+        Session,
+        process::{Life, OnDevice, Process},
+    },
     text::Foreign,
     units::{self, Bytes, Stamp},
 };
@@ -40,6 +43,8 @@ pub struct Verdict {
     pub peaks: Peaks,
     /// Whether every file was ended in good order.
     pub closed: bool,
+    /// Whether the end of the run is recorded; without it the verdict is of what came before.
+    pub is_whole: bool,
     /// From the first event to the last, µs; `None` where there was none.
     pub span_us: Option<u64>,
     /// What was known at the end.
@@ -102,6 +107,10 @@ pub fn check_with(
     }
     let endings = cursor.endings();
     verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));
+    // A captured stream has no last line, but each probe says goodbye.
+    let is_stream = |(track, it): (&Track, &Ending)| track.header.is_none() && matches!(it, Ending::Open);
+    let is_captured = tape.tracks.iter().zip(&endings).all(is_stream);
+    verdict.is_whole = verdict.closed || (is_captured && verdict.living().next().is_none());
     for (track, ending) in tape.tracks.iter().zip(endings) {
         verdict.ends(&track.name, &ending, track.header.is_some());
     }
@@ -142,6 +151,18 @@ impl Verdict {
         json::report(self)
     }
 
+    /// The last step of which everything was seen, where the end of the run is not recorded: of the process that had
+    /// done the fewest by then.
+    pub fn seen_to_step(&self) -> Option<u64> {
+        let steps = self.living().filter_map(|it| it.devices.iter().filter_map(|on| on.step).max());
+        steps.min().or_else(|| self.steps())
+    }
+
+    /// Those that had not ended when the recording did.
+    fn living(&self) -> impl Iterator<Item = &Process> {
+        self.session.processes.iter().filter(|it| it.is_alive())
+    }
+
     fn on_devices(&self) -> impl Iterator<Item = &OnDevice> {
         self.session.processes.iter().flat_map(|it| &it.devices)
     }
@@ -169,8 +190,33 @@ impl Verdict {
         self.notes.push(words);
     }
 
+    /// A process that was found and whose lines are not understood is not judged. Lost samples only make figures less
+    /// exact.
+    fn note_unheard(&mut self) {
+        for it in &self.session.processes {
+            if let Life::Incompatible { protocol } = it.life {
+                self.doubts.push(format!(
+                    "{} speaks version {protocol} of the wire, which this gpuwatch does not: nothing is known of it",
+                    text::process(it)
+                ));
+            }
+            if it.lost > 0 {
+                self.notes.push(format!(
+                    "{}: {} samples were lost; figures are approximate",
+                    text::process(it),
+                    it.lost
+                ));
+            }
+        }
+    }
+
     fn judge(&mut self, limits: &Limits) {
+        self.doubts.extend(self.session.losses.words());
+        if limits.require_end && !self.is_whole {
+            self.doubts.push(format!("--require-end: {}", text::seen(self)));
+        }
         self.note_end();
+        self.note_unheard();
         self.judge_steps();
         let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
@@ -200,18 +246,31 @@ impl Verdict {
         if self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
             return;
         }
-        match self.steps().filter(|it| *it > 0) {
-            Some(steps) => self.notes.push(format!("{steps} steps are too few to say whether memory grows")),
-            None => self.doubts.push(
-                "no step was recorded: start the job with `gpuwatch run`, and let an optimizer step or call \
-                 gpuwatch_probe.step()"
-                    .to_owned(),
-            ),
+        let longest = self.on_devices().max_by_key(|it| it.growth.watched()).map(|it| it.growth.progress());
+        match longest.filter(|_| self.steps().is_some_and(|it| it > 0)) {
+            Some(progress) => self.notes.push(format!("not enough data to judge growth ({progress})")),
+            None => self.doubts.push(format!("no step was recorded: {}", self.why_no_step())),
+        }
+    }
+
+    /// Why no step was recorded, as far as it is known, and what to do.
+    fn why_no_step(&self) -> &'static str {
+        let processes = &self.session.processes;
+        let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|it| it.run.is_some()));
+        let is_run = self.session.job.is_some() || has_run;
+        if processes.iter().any(|it| it.ooms.iter().next().is_some()) {
+            "memory ran out before the first one"
+        } else if !is_run {
+            "start the job with `gpuwatch run`, and let an optimizer step or call gpuwatch_probe.step()"
+        } else if processes.is_empty() {
+            "no process had a probe, which comes with `import torch` and CUDA, unless Python runs with -I, -E or -S"
+        } else {
+            "let an optimizer step, or call gpuwatch_probe.step()"
         }
     }
 
     fn judge_growth(&mut self, most: u64) {
-        let over = self.findings.iter().filter(|it| it.kind == Kind::Growth && it.is_active() && !it.is_allowed());
+        let over = self.findings.iter().filter(|it| it.is_own_growth() && it.is_active() && !it.is_allowed());
         let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
         let words = |it: &Finding| {
             format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))

@@ -24,7 +24,9 @@ mod show;
 use self::arguments::{Cli, Command, Format, Live};
 use crate::{
     alerts::Policy,
-    config, demo, diff, doctor, explain, export, launch, once, recordings,
+    config, demo, diff, doctor, explain, export,
+    launch::{self, sys},
+    once, output, recordings,
     replay::find::{Found, find},
     sink::store::Store,
     sites,
@@ -32,7 +34,7 @@ use crate::{
     text::Foreign,
     theme,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::{
     env, fmt,
     io::{self, BufWriter, Write},
@@ -43,18 +45,42 @@ use std::{
 pub fn main() -> u8 {
     let (cli, policy) = match settings::parse(env::args_os()) {
         Ok(parsed) => parsed,
-        Err(e) => {
-            // A reader that has gone away wants no help.
-            let _ = e.print();
-            return u8::try_from(e.exit_code()).unwrap_or(2);
-        }
+        Err(e) => return code(help(&e), 1),
     };
-    match dispatch(cli, policy) {
+    let failure = cli.failure();
+    if cli.answers() && sys::was_closed(1) {
+        return code(Err(closed().into()), failure);
+    }
+    code(dispatch(cli, policy), failure)
+}
+
+/// Prints the help, the version, or what is wrong with the command line.
+fn help(asked: &clap::Error) -> Result<u8> {
+    let is_answer = !asked.use_stderr();
+    if is_answer && sys::was_closed(1) {
+        return Err(closed().into());
+    }
+    match asked.print().and_then(|()| io::stdout().flush()) {
+        Err(e) if is_answer => Err(e).context("cannot write to standard output"),
+        // With stderr gone there is nobody left to tell.
+        _ => Ok(u8::try_from(asked.exit_code()).unwrap_or(2)),
+    }
+}
+
+/// What a write to a closed standard output comes to: Rust's runtime has opened `/dev/null` in its place.
+fn closed() -> io::Error {
+    io::Error::other("cannot write to standard output: it is closed")
+}
+
+/// The exit code; of a failure `failure`, with its reason on standard error.
+fn code(done: Result<u8>, failure: u8) -> u8 {
+    match done {
         Ok(code) => code,
+        // A reader that has gone away wants no more.
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
             say(format_args!("{}", Foreign::new(format!("{e:#}"))));
-            if e.is::<config::Fault>() || e.is::<theme::Fault>() { 2 } else { 1 }
+            if e.is::<config::Fault>() || e.is::<theme::Fault>() { 2 } else { failure }
         }
     }
 }
@@ -62,8 +88,11 @@ pub fn main() -> u8 {
 fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
         // A job runs, whatever is wrong with the file.
-        Some(Command::Run { on_alert, asking, keep, command }) => {
-            Ok(launch::run(&command, move |started| beside::beside(started, &on_alert, &keep, policy, asking)))
+        Some(Command::Run { on_alert, asking, driver, keep, command }) => {
+            let no_arguments = keep.no_arguments;
+            Ok(launch::run(&command, no_arguments, move |started| {
+                beside::beside(started, &on_alert, &keep, policy, asking, driver);
+            }))
         }
         command => shown(command, &cli.live, policy?),
     }
@@ -72,9 +101,11 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
 fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     match command {
         None => show::view(live, policy),
-        Some(Command::Env { shell }) => Ok(launch::env(shell)),
+        Some(Command::Env { shell }) => Ok(launch::env(shell)?),
         Some(Command::Demo { seed, look }) => show::demo(seed, &look),
-        Some(Command::Record { output, watching, keep }) => record::record(output, &watching, &keep),
+        Some(Command::Record { output, watching, asking, keep }) => {
+            record::record(output, &watching, &keep, &policy, asking)
+        }
         Some(Command::Replay { files, look }) => show::replay(files, &look, policy),
         Some(Command::Once { json, watching }) => {
             runtime()?
@@ -94,23 +125,28 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         }
         Some(Command::Recordings { directory, last, json }) => {
             let directory = directory.map_or_else(store, Ok)?;
-            recordings::list(&directory, last, &source::host(), &policy, json, &mut io::stdout().lock())?;
+            output::write(|out| recordings::list(&directory, last, &source::host(), &policy, json, out))?;
             Ok(0)
         }
         Some(Command::Export { files, format }) => {
             let found = named(files)?;
-            let mut out = BufWriter::new(io::stdout().lock());
-            let troubles = export::export(&found.tape, format, &mut out)?;
-            out.flush()?;
+            let troubles = output::write(|out| {
+                let mut out = BufWriter::new(out);
+                let troubles = export::export(&found.tape, format, &mut out)?;
+                out.flush().map(|()| troubles)
+            })?;
             found.notes.iter().chain(&troubles).for_each(|it| say(format_args!("{it}")));
             Ok(0)
         }
-        Some(Command::Report { files, output }) => report::write(files, &output, &policy),
+        Some(Command::Report { files, output, json }) => report::write(files, &output, json, &policy),
         Some(Command::Diff { first, second, tolerance, json }) => {
             let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
-            let diff = both.map(|(first, second)| diff::diff(&first.tape, &second.tape, tolerance));
+            let diff = both.map(|(first, second)| {
+                first.notes.iter().chain(&second.notes).for_each(|it| say(format_args!("{it}")));
+                diff::diff(&first.tape, &second.tape, tolerance)
+            });
             let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
-            io::stdout().lock().write_all(if json { diff.json() } else { diff.text() }.as_bytes())?;
+            output::print(&if json { diff.json() } else { diff.text() })?;
             Ok(diff.code())
         }
         Some(Command::Explain { cause }) => {
@@ -121,7 +157,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             generate::generate(&what)?;
             Ok(0)
         }
-        Some(Command::Doctor { json }) => doctor::examine(&live.config, json),
+        Some(Command::Doctor { json }) => doctor::examine(&live.config, live.watching.driver, json),
         // It is told apart before.
         Some(Command::Run { .. }) => Ok(2),
         Some(Command::DemoJob { job }) => {
@@ -139,7 +175,12 @@ fn store() -> Result<PathBuf> {
 /// The named files; without any, the newest run's.
 fn named(mut files: Vec<PathBuf>) -> Result<Found> {
     if files.is_empty() {
-        files.push(store()?);
+        let store = store()?;
+        if !store.is_dir() {
+            let shown = Foreign::new(store.to_string_lossy());
+            bail!("there is no recording yet in {shown}: `gpuwatch run -- CMD` records a job");
+        }
+        files.push(store);
     }
     find(&files)
 }

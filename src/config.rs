@@ -18,12 +18,20 @@ pub use file::{Fault, File, Setting, Settings};
 use rustix::fs::{Access, access};
 use std::{env, ffi::OsString, io, path::Path, time::Duration};
 
-/// What every command that watches can be told.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Watching {
+/// Whether the driver is asked.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Driver {
     /// Do not ask the NVIDIA driver: show what probes say, and nothing else.
     #[arg(long, env = "GPUWATCH_NO_NVML", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_nvml: bool,
+}
+
+/// What every command that watches can be told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Watching {
+    /// Whether the driver is asked.
+    #[command(flatten)]
+    pub driver: Driver,
     /// Time between two readings of a device's memory, as in `250ms` or `2s`; at least 100ms.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
     pub interval: Duration,
@@ -32,9 +40,9 @@ pub struct Watching {
 impl Watching {
     /// Every source that was not switched off.
     pub fn sources(&self) -> source::Options {
-        let nvml = (!self.no_nvml)
+        let nvml = (!self.driver.no_nvml)
             .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
-        source::Options { nvml, probes: Some(probe::Options::user()) }
+        source::Options { nvml, probes: Some(probe::Options::user()), no_arguments: false }
     }
 }
 
@@ -89,6 +97,9 @@ pub struct Keep {
     /// How much they may hold together, as in `500MiB` or `4GiB`.
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = units::parse_bytes)]
     pub keep_bytes: u64,
+    /// Record no arguments of command lines, only programs. Without it, what looks like a secret is left out.
+    #[arg(long)]
+    pub no_arguments: bool,
 }
 
 impl Keep {
@@ -114,16 +125,15 @@ fn program(text: &str) -> Result<OsString> {
 }
 
 /// What is recorded beside a job: its own probes, and the driver once a second.
-pub fn job_sources(run: &str) -> source::Options {
-    let is_off = env::var("GPUWATCH_NO_NVML").is_ok_and(|it| !matches!(it.as_str(), "" | "0" | "false" | "no" | "off"));
-    let watching = Watching { no_nvml: is_off, interval: Duration::from_secs(1) };
+pub fn job_sources(run: &str, driver: Driver, no_arguments: bool) -> source::Options {
+    let watching = Watching { driver, interval: Duration::from_secs(1) };
     let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
-    source::Options { probes: Some(probes), ..watching.sources() }
+    source::Options { probes: Some(probes), no_arguments, ..watching.sources() }
 }
 
 /// Every probe of this user, and no driver.
 pub fn probes_alone() -> source::Options {
-    source::Options { nvml: None, probes: Some(probe::Options::user()) }
+    source::Options { probes: Some(probe::Options::user()), ..source::Options::default() }
 }
 
 /// `250ms`, `2s`, `1m`.

@@ -53,7 +53,7 @@ impl Demo {
         let directory = env::temp_dir().join(format!("gpuwatch-demo-{}", process::id()));
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
-        let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
+        let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         let (tell, events) = channel(1024);
         let mut demo = Self { events, begun: sources.feed().begun, jobs: Vec::new(), directory };
         for (rank, (kind, devices)) in RANKS.iter().enumerate() {

@@ -7,7 +7,6 @@ use crate::{
         Fact, Line,
         wire::{Edge, Sample},
     },
-    findings::Kind,
     replay::tape::Tape,
     text::{Foreign, escape_json},
     units::{self, Bytes},
@@ -52,6 +51,7 @@ struct Figure {
 pub struct Diff {
     figures: Vec<Figure>,
     doubts: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// One run: what `check` says of it, and what was allocated at each step.
@@ -97,7 +97,7 @@ impl Run {
     /// The fastest growth of a process's own memory that lasts; 0 where there is none.
     fn growth(&self) -> Option<f64> {
         self.verdict.steps()?;
-        let found = self.verdict.findings.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        let found = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
         Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
     }
 
@@ -117,13 +117,14 @@ impl Run {
 /// Compares two runs. `tolerance` is the share by which the second may need more than the first, 0 to 1.
 pub fn diff(a: &Tape, b: &Tape, tolerance: f64) -> Diff {
     let (a, b) = (Run::read(a), Run::read(b));
-    let mut diff = Diff { figures: Vec::new(), doubts: Vec::new() };
+    let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
     let common = a.verdict.steps().zip(b.verdict.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);
     if common.is_none() {
         diff.doubts.push("one of them has no steps: growth and the steady state cannot be compared".to_owned());
     }
     for (name, run) in [("the first", &a), ("the second", &b)] {
         diff.doubts.extend(run.verdict.doubts.iter().map(|it| format!("{name}: {it}")));
+        diff.notes.extend(run.verdict.notes.iter().map(|it| format!("{name}: {it}")));
     }
     let count = |it: Option<u64>| it.map(|it| it as f64);
     let mut add = |name: &str, unit, a, b, judged| {
@@ -147,7 +148,7 @@ pub fn diff(a: &Tape, b: &Tape, tolerance: f64) -> Diff {
 
 /// What is said where one of them could not be read.
 pub fn unreadable(why: String) -> Diff {
-    Diff { figures: Vec::new(), doubts: vec![why] }
+    Diff { figures: Vec::new(), doubts: vec![why], notes: Vec::new() }
 }
 
 fn is_worse(unit: Unit, a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool {
@@ -188,10 +189,13 @@ impl Diff {
         for it in &self.doubts {
             let _ = writeln!(out, "not compared: {}", Foreign::new(it.as_str()));
         }
+        for it in &self.notes {
+            let _ = writeln!(out, "note: {}", Foreign::new(it.as_str()));
+        }
         out
     }
 
-    /// As JSON (schema 1), its last newline included: sizes in bytes, shares from 0 to 1, unknown is null.
+    /// As JSON (schema 1), its last newline included: `verdict`, `figures[]`, `doubts[]`, `notes[]` (in words); sizes in bytes, shares from 0 to 1, unknown is null.
     pub fn json(&self) -> String {
         let figures: Vec<Value> = self
             .figures
@@ -202,7 +206,9 @@ impl Diff {
             })
             .collect();
         let verdict = ["pass", "fail", "unjudged"].get(usize::from(self.code())).copied();
-        let whole = json!({"schema": SCHEMA, "verdict": verdict, "figures": figures, "doubts": self.doubts.iter().map(|it| Foreign::new(it.as_str())).collect::<Vec<_>>()});
+        let words = |lines: &[String]| lines.iter().map(|it| Foreign::new(it.as_str())).collect::<Vec<_>>();
+        let (doubts, notes) = (words(&self.doubts), words(&self.notes));
+        let whole = json!({"schema": SCHEMA, "verdict": verdict, "figures": figures, "doubts": doubts, "notes": notes});
         escape_json(&format!("{whole:#}")) + "\n"
     }
 }

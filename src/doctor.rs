@@ -9,10 +9,9 @@ mod screen;
 /// The driver, and probes that speak.
 mod watched;
 
-use crate::{config, text::Foreign};
+use crate::{config, output, text::Foreign};
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 /// The version of the JSON.
 const SCHEMA: u32 = 1;
@@ -80,8 +79,8 @@ impl Check {
 ///
 /// # Errors
 /// When standard output cannot be written, or there is no runtime to be had.
-pub fn examine(config: &config::File, json: bool) -> Result<u8> {
-    let mut checks = watched::checks()?;
+pub fn examine(config: &config::File, driver: config::Driver, json: bool) -> Result<u8> {
+    let mut checks = watched::checks(driver)?;
     checks.extend(places::checks(config));
     checks.push(python::check());
     checks.extend(screen::checks());
@@ -92,8 +91,6 @@ pub fn examine(config: &config::File, json: bool) -> Result<u8> {
     } else {
         checks.iter().map(Check::line).collect()
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    output::print(&text)?;
     Ok(u8::from(!is_sound))
 }

@@ -6,8 +6,9 @@ use crate::{
     text::Foreign,
     units::{Bytes, Stamp},
 };
+use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +22,7 @@ pub struct Event {
 /// A device by the driver's UUID (`GPU-…`, `MIG-…`): what NVML and probes are joined by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct DeviceId(pub String);
+pub struct DeviceId(#[serde(deserialize_with = "limits::text::<_, { limits::DEVICE_TEXT_MAX }>")] pub String);
 
 /// A probe, numbered by the source at first sight; the same process keeps its number when it reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,18 +36,34 @@ pub struct Ask {
     pub probe: ProbeId,
     /// Over how many steps it is to compare; at least 1.
     pub steps: u64,
+    /// When it is to be expected that memory rises; `None` where that is all the time, or not known.
+    pub rises: Option<Rises>,
     /// No person asks, but growth was seen.
     pub growth: bool,
     /// The collector is to run once, so that what it frees can be told.
     pub collect: bool,
 }
 
+/// Rises at regular distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rises {
+    /// Steps from one to the next.
+    pub every: u64,
+    /// The step of one of them.
+    pub last: u64,
+    /// By how many steps one may come early or late.
+    pub slack: u64,
+}
+
 impl Ask {
     /// Its line on the wire, the newline included.
     pub fn line(&self) -> String {
+        let rises = self
+            .rises
+            .map_or_else(String::new, |it| format!(" every={} rise={} slack={}", it.every, it.last, it.slack));
         let growth = if self.growth { " why=growth" } else { "" };
         let collect = if self.collect { " collect=1" } else { "" };
-        format!("sites steps={}{growth}{collect}\n", self.steps)
+        format!("sites steps={}{rises}{growth}{collect}\n", self.steps)
     }
 }
 
@@ -117,6 +134,13 @@ pub enum Fact {
     },
     /// Something a user should know, in our own words: a squatted directory, a refused socket.
     Notice(Foreign),
+    /// How many of something a source leaves unread now, as there are more than it reads.
+    Unread {
+        /// What.
+        what: Unread,
+        /// How many.
+        count: u64,
+    },
     /// The command that `gpuwatch run` started has ended.
     JobEnded {
         /// Exit code, if it exited.
@@ -124,6 +148,19 @@ pub enum Fact {
         /// Signal number, if it died by one.
         signal: Option<i32>,
     },
+}
+
+/// What a source leaves unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unread {
+    /// Probes' sockets.
+    Sockets,
+    /// Names in a socket directory.
+    Names,
+    /// Something that a later release counts.
+    #[serde(other)]
+    Other,
 }
 
 /// How NVML itself is.
@@ -227,6 +264,25 @@ pub struct ProcessUse {
     pub used: Option<Bytes>,
 }
 
+/// Bytes of a command line that the kernel tells; a probe may tell more of its own.
+pub const PROCESS_ARGV_MAX: usize = 8 << 10;
+
+/// Arguments of it.
+pub const PROCESS_ARGUMENTS_MAX: usize = 256;
+
+/// Processes that are taken of one device's list.
+pub const PROCESSES_MAX: usize = 4096;
+
+fn argv<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Foreign>, D::Error> {
+    Ok(command_line(limits::argv(from)?))
+}
+
+/// A command line within its limits.
+pub fn command_line(all: impl IntoIterator<Item = String>) -> Vec<Foreign> {
+    let kept = limits::arguments(all, PROCESS_ARGV_MAX, PROCESS_ARGUMENTS_MAX);
+    kept.into_iter().map(Foreign::new).collect()
+}
+
 /// Who a process is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
@@ -234,7 +290,8 @@ pub struct ProcessInfo {
     pub pid: u32,
     /// Start, in the kernel's clock ticks since boot: with the pid, its identity.
     pub start_ticks: u64,
-    /// The command line.
+    /// The command line, cut to [`PROCESS_ARGV_MAX`] and [`PROCESS_ARGUMENTS_MAX`].
+    #[serde(deserialize_with = "argv")]
     pub argv: Vec<Foreign>,
     /// The user's name, or number.
     pub user: Foreign,

@@ -1,11 +1,11 @@
 //! `gpuwatch explain`: what is known of a cause, in words.
 
-use crate::analysis::cause::{Cause, Entry, entries};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
+use crate::{
+    analysis::cause::{Cause, Entry, entries},
+    output,
 };
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::{fmt::Write as _, io};
 
 /// Reads the id of a cause; what is none is told with the ids that are near to it.
 pub fn cause() -> impl TypedValueParser<Value = Cause> {
@@ -18,9 +18,7 @@ pub fn cause() -> impl TypedValueParser<Value = Cause> {
 /// When standard output cannot be written.
 pub fn print(cause: Option<Cause>) -> io::Result<()> {
     let text = cause.map_or_else(list, |it| page(it.entry()));
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    output::print(&text)
 }
 
 fn page(it: &Entry) -> String {

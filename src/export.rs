@@ -94,11 +94,15 @@ fn row(
     COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).collect()
 }
 
-/// One cell. Text from outside is quoted, and cannot begin as what a spreadsheet would take for a formula.
+/// What a formula begins with in a spreadsheet, also in the full-width and small forms that some take for the same.
+const FORMULA: [char; 13] = ['=', '+', '-', '@', '＝', '＋', '－', '＠', '﹦', '﹢', '﹣', '﹫', '−'];
+
+/// One cell. Text from outside is quoted, and cannot begin as what a spreadsheet would take for a formula; blanks before it
+/// are left out there.
 fn cell(value: &Value) -> String {
     let Value::String(text) = value else { return value.to_string() };
     let text = Foreign::new(text.as_str()).to_string().replace('"', "\"\"");
-    let guard = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    let guard = if text.trim_start().starts_with(FORMULA) { "'" } else { "" };
     if guard.is_empty() && text.chars().all(|it| it.is_alphanumeric() || "-_.:".contains(it)) {
         return text;
     }
@@ -117,6 +121,14 @@ mod tests {
             ("say \"x\"", "\"say \"\"x\"\"\""),
             ("=1+1", "\"'=1+1\""),
             ("-7", "\"'-7\""),
+            (" =1+1", "\"' =1+1\""),
+            ("\u{a0}\u{3000}@x", "\"'\u{a0}\u{3000}@x\""),
+            ("＝1＋1", "\"'＝1＋1\""),
+            ("＋7", "\"'＋7\""),
+            ("－7", "\"'－7\""),
+            ("＠x", "\"'＠x\""),
+            ("\t=1+1", "\"\\u{9}=1+1\""),
+            ("\r=1+1", "\"\\u{d}=1+1\""),
         ];
         for (text, expected) in cases {
             assert_eq!(cell(&Value::from(text)), expected);

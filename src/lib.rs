@@ -16,6 +16,12 @@ pub mod units;
 /// Text from outside, escaped wherever it is written.
 pub mod text;
 
+/// Files that a user names, opened for reading.
+pub mod input;
+
+/// Standard output, and files that a command makes.
+pub mod output;
+
 /// Everything that can happen.
 pub mod event;
 

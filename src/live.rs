@@ -6,19 +6,18 @@ use crate::{
     findings::Findings,
     hands::{Hands, Options},
     session::Session,
+    signal,
     sink::hook::Hook,
     source::{Feed, beat},
     term::{self, Screen},
     text::Foreign,
     ui::Ui,
+    units::counted,
     view::{self, Drawn},
 };
 use crossterm::event::{Event as Input, EventStream};
 use futures_core::Stream;
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
-    iterator::Signals,
-};
+use signal_hook::iterator::Signals;
 use std::{io, pin::Pin, process, thread, time::Duration};
 use tokio::{
     sync::mpsc::{self, channel},
@@ -212,8 +211,6 @@ struct Picture {
     frozen: Option<Box<(Session, Findings)>>,
     news: News,
     looks: Looks,
-    /// What the program that is told of alerts had to complain of.
-    complaint: Option<String>,
 }
 
 impl Picture {
@@ -262,18 +259,15 @@ impl Picture {
                 screen.notify(&message.line)?;
             }
             if news.len() > NOTIFIED {
-                screen.notify(&format!("and {} more alerts", news.len() - NOTIFIED))?;
+                screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
             }
         }
         if let Some(hook) = &telling.hook {
             for message in news {
                 hook.offer(message);
             }
-            let complaint = hook.outcome().complaint();
-            if let Some(words) = complaint.clone().filter(|_| complaint != self.complaint) {
-                self.session.apply(&Event { at: self.session.now, fact: Fact::Notice(Foreign::new(words)) });
-                self.complaint = complaint;
-            }
+            // It is the viewer's own affair: the session takes what a recording has as well, and nothing else.
+            self.ui.complaint = hook.outcome().complaint().map(Foreign::new);
         }
         Ok(())
     }
@@ -300,7 +294,7 @@ pub(crate) async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> 
 /// the end when the terminal is gone.
 pub(crate) fn signals() -> io::Result<mpsc::Receiver<i32>> {
     let (tell, told) = channel(4);
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])?;
+    let mut signals = Signals::new(signal::ending())?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         if tell.try_send(signal).is_ok() {

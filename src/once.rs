@@ -6,6 +6,7 @@ mod text;
 use crate::{
     event::Event,
     findings::findings,
+    output,
     session::{
         Session,
         process::{Life, Process},
@@ -13,10 +14,7 @@ use crate::{
     source,
 };
 use anyhow::{Context, Result};
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::{
     sync::mpsc::Receiver,
     time::{Instant, timeout_at},
@@ -43,9 +41,7 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> R
     } else {
         text::report(&session, &findings)
     };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    output::print(&text)?;
     Ok(())
 }
 

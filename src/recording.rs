@@ -16,8 +16,10 @@ use crate::{
     units::Stamp,
 };
 pub use frames::Place;
+use gpuwatch_probe::wire::limits;
 use own::{OWN_TYPES, Own, Stamped};
 pub use read::{Fault, Reader};
+use redact::redact;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -31,6 +33,7 @@ pub struct Header {
     /// Major version of the format.
     pub format: u32,
     /// Version of the gpuwatch that wrote it.
+    #[serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>")]
     pub gpuwatch: String,
     /// Where it was written.
     pub host: Foreign,
@@ -38,6 +41,23 @@ pub struct Header {
     pub started_unix_us: u64,
     /// `CLOCK_MONOTONIC` at the same instant, µs: what `at_us` counts in.
     pub monotonic_us: u64,
+    /// Who writes it; `None` in recordings of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<WritingProcess>,
+}
+
+/// The process that writes a recording: what tells it from every other one of its host, also after a reboot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WritingProcess {
+    /// The kernel's name for its boot.
+    #[serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>")]
+    pub boot_id: String,
+    /// Inode number of the pid namespace that its number is of.
+    pub pid_namespace: u64,
+    /// Its number.
+    pub pid: u32,
+    /// Its start, in clock ticks since boot.
+    pub start_ticks: u64,
 }
 
 /// The last line of a recording that was ended in good order.
@@ -113,7 +133,7 @@ pub fn encode(event: &Event, out: &mut String) {
     }
 }
 
-/// Reads one line, without its newline.
+/// Reads one line, without its newline; secrets in it are hidden, whoever wrote it.
 ///
 /// # Errors
 /// When it is no JSON object with a `type`, or lacks what its type needs.
@@ -130,14 +150,17 @@ pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
     if WIRE_TYPES.contains(&tag.kind.as_ref()) {
         let said: Line = serde_json::from_str(line)?;
         let at = tag.seen_us.or_else(|| stamp_of(&said)).unwrap_or_default();
-        let fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(said) };
+        let mut fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(said) };
+        redact(&mut fact);
         return Ok(Entry::Event(Event { at, fact }));
     }
     if !OWN_TYPES.contains(&tag.kind.as_ref()) {
         return Ok(Entry::Unknown);
     }
     let Stamped { at_us, own } = serde_json::from_str(line)?;
-    Ok(own.into_fact().map_or(Entry::Unknown, |fact| Entry::Event(Event { at: at_us, fact })))
+    let Some(mut fact) = own.into_fact() else { return Ok(Entry::Unknown) };
+    redact(&mut fact);
+    Ok(Entry::Event(Event { at: at_us, fact }))
 }
 
 /// When a probe's line says it was made; `None` for lines that carry no stamp.

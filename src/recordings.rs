@@ -156,7 +156,7 @@ impl Entry {
         let when = self.started_unix_us.map_or_else(|| "–".to_owned(), date);
         let took = self.took_us().map_or_else(|| "–".to_owned(), units::duration);
         let processes = self.verdict.session.processes.len();
-        let ranks = if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") };
+        let ranks = units::counted(processes as u64, "process");
         let steps = self.verdict.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
         let peak = self.peak().map_or_else(|| "–".to_owned(), |it| it.to_string());
         writeln!(out, "\n{}", self.name())?;

@@ -29,7 +29,7 @@ use crate::{
     recording::Fault,
     session::Session,
     text::Foreign,
-    units::Stamp,
+    units::{Stamp, counted},
 };
 use cache::{Cache, unkept};
 use index::{Folded, Index, Moment};
@@ -370,7 +370,7 @@ pub fn troubles(tape: &Tape, endings: &[Ending]) -> Vec<String> {
 pub fn words(ending: &Ending, has_header: bool) -> Option<String> {
     match ending {
         Ending::Closed(closed) if closed.lost > 0 => {
-            Some(format!("{} events were lost while recording: the disk was too slow", closed.lost))
+            Some(format!("{} lost while recording: the disk was too slow", counted(closed.lost, "event")))
         }
         Ending::Closed(_) => None,
         Ending::Open => has_header.then(|| "not closed: its writer was killed here, or still writes".to_owned()),

@@ -23,6 +23,9 @@ pub mod timeline;
 /// Devices that a process touches and does not train on.
 pub mod contexts;
 
+/// What was not seen.
+pub mod losses;
+
 use crate::{
     analysis::{growth::Observation, oom::Tenant},
     event::{
@@ -34,16 +37,18 @@ use crate::{
 };
 use device::{Device, Reading};
 use history::Latest;
+use losses::Losses;
 use oom::Tenancy;
-use process::{Life, OnDevice, Others, Process};
+use others::Others;
+use process::{Life, OnDevice, Placed, Process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Devices kept at most.
-pub const DEVICES: usize = 256;
+pub const DEVICES: usize = 1024;
 
-/// Probes kept at most.
-pub const PROBES: usize = 256;
+/// Probed processes kept at most.
+pub const PROBES: usize = 1024;
 
 /// Processes whose names are kept at most.
 pub const PEOPLE: usize = 4096;
@@ -68,6 +73,8 @@ pub struct Session {
     pub notices: Latest<Reading<Foreign>, NOTICES>,
     /// How the command that `gpuwatch run` started has ended.
     pub job: Option<JobEnd>,
+    /// What was not seen, or is not kept any more.
+    pub losses: Losses,
 }
 
 /// How a command ended.
@@ -125,6 +132,7 @@ impl Session {
             }
             Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
+            Fact::Unread { what, count } => self.losses.unread(*what, *count),
         }
     }
 
@@ -176,12 +184,14 @@ impl Session {
             change(device);
             return;
         }
-        if self.devices.len() < DEVICES {
-            let mut device = Device::new(id.clone());
-            change(&mut device);
-            self.devices.push(device);
-            self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+        if self.devices.len() >= DEVICES {
+            self.losses.devices.insert(id);
+            return;
         }
+        let mut device = Device::new(id.clone());
+        change(&mut device);
+        self.devices.push(device);
+        self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
     }
 
     fn device_seen(&mut self, info: &DeviceInfo) {
@@ -199,23 +209,25 @@ impl Session {
             known.pid = pid;
             known.socket = socket.clone();
             known.life = Life::Found;
-        } else {
-            self.make_room();
+        } else if self.has_room() {
             self.processes.push(Process::new(probe, pid, socket.clone(), at));
+        } else {
+            self.losses.processes.insert(&probe);
         }
         self.sort();
     }
 
-    /// The probe that has been silent longest goes, one that ended before one that lives.
-    fn make_room(&mut self) {
+    /// Makes room for one more probe, if need be: the ended one that has been silent longest goes. While all of them
+    /// live a new one is refused, as probes that took turns would never be watched long enough to be judged.
+    fn has_room(&mut self) -> bool {
         if self.processes.len() < PROBES {
-            return;
+            return true;
         }
-        let oldest =
-            (0..self.processes.len()).min_by_key(|it| self.processes.get(*it).map(|it| (it.is_alive(), it.heard)));
-        if let Some(oldest) = oldest {
-            self.processes.remove(oldest);
-        }
+        let ended = self.processes.iter().enumerate().filter(|(_, it)| !it.is_alive());
+        let Some((oldest, _)) = ended.min_by_key(|(_, it)| it.heard) else { return false };
+        self.processes.remove(oldest);
+        self.losses.ended += 1;
+        true
     }
 
     /// The living first, by rank, then as they were found: the order of every table.
@@ -306,8 +318,10 @@ impl Session {
             Line::Hello(hello) => self.hello(probe, hello),
             Line::Sample(sample) => {
                 let unnamed = || unnamed(probe, sample.device);
-                if process.sample(sample, others, unnamed) {
-                    self.with_device(&unnamed(), |_| {});
+                match process.sample(sample, others, unnamed) {
+                    Placed::Known => {}
+                    Placed::New => self.with_device(&unnamed(), |_| {}),
+                    Placed::Nowhere => self.losses.samples += 1,
                 }
             }
             Line::Mark(mark) => process.mark(mark),

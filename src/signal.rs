@@ -1,4 +1,4 @@
-//! A signal to exactly the process that was meant: it is held by a descriptor from the moment it was asked about, so that
+//! Signals that end a program; and one sent to exactly the process that was meant: it is held by a descriptor from the moment it was asked about, so that
 //! its number cannot come to mean another one between the question and the answer.
 
 use crate::{
@@ -6,11 +6,25 @@ use crate::{
     source::system,
     ui::signal::{Signal, Subject},
 };
+use libc::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGRTMAX, SIGRTMIN, SIGSTKFLT, SIGSYS, SIGTERM,
+    SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+};
 use rustix::{
     fd::OwnedFd,
     io::Errno,
     process::{self, Pid, PidfdFlags, pidfd_open, pidfd_send_signal},
 };
+
+/// The signals that would end this program with the terminal taken or a recording open: all whose default action is to end
+/// it, but for SIGKILL and those of faults in the program itself.
+pub fn ending() -> impl Iterator<Item = c_int> {
+    let named = [
+        SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGXCPU, SIGVTALRM,
+        SIGPROF, SIGIO, SIGPWR, SIGSYS,
+    ];
+    named.into_iter().chain(SIGRTMIN()..=SIGRTMAX())
+}
 
 /// A process that a signal may be sent to.
 #[derive(Debug)]

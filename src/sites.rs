@@ -4,20 +4,18 @@ mod json;
 mod text;
 
 use crate::{
+    alerts::{longer, question_of, words},
     event::{Ask, Event, Fact, Line, ProbeId, wire::Sites},
+    output,
     session::{
         Session,
         process::{Life, Process},
-        sites::bounded,
     },
     source::Sources,
     text::Foreign,
 };
 use anyhow::{Result, bail};
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a probe is looked for.
@@ -28,8 +26,8 @@ const LOOK: Duration = Duration::from_secs(3);
 pub struct Question {
     /// The process, by this host's number for it or its own.
     pub pid: u32,
-    /// Over how many steps its blocks are compared.
-    pub steps: u64,
+    /// Over how many steps its blocks are compared; `None`: over as many as its growth asks for.
+    pub steps: Option<u64>,
     /// Whether the collector is to run once.
     pub collect: bool,
     /// How long the answer is waited for.
@@ -47,19 +45,31 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut
     let pid = question.pid;
     let found = timeout(LOOK, find(sources, &mut session, pid)).await;
     let Ok(Some(probe)) = found else { bail!("{}", missing(&session, pid)) };
-    let Question { steps, collect, limit, .. } = *question;
-    if sources.asks.send(Ask { probe, steps, growth: false, collect }).await.is_err() {
-        bail!("nobody reads probes any more");
-    }
-    say(format!("asked process {pid}: its next {steps} steps are compared"));
-    let Ok(sites) = timeout(limit, answer(sources, probe, pid)).await else {
+    let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
+    let (asks, grows) = question_of(process);
+    let chosen = question.steps.map(|steps| Ask { steps, rises: None, ..asks });
+    let mut ask = Ask { collect: question.collect, ..chosen.unwrap_or(asks) };
+    let sites = async {
+        loop {
+            if sources.asks.send(ask).await.is_err() {
+                bail!("nobody reads probes any more");
+            }
+            say(format!("asked process {pid}: {}", words(&ask)));
+            let sites = answer(sources, probe, pid).await?;
+            // What was seen to grow does so more rarely than that.
+            let more = longer(&ask).filter(|_| grows && chosen.is_none() && sites.sites.is_empty());
+            match more.filter(|_| sites.steps > 0) {
+                Some(more) => ask = more,
+                None => return Ok(sites),
+            }
+        }
+    };
+    let Ok(sites) = timeout(question.limit, sites).await else {
         bail!("process {pid} has not ended so many steps in time: is it still training? --timeout waits for longer");
     };
     let sites = sites?;
     let text = if question.json { json::answer(&sites, pid)? } else { text::answer(&sites) };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    output::print(&text)?;
     Ok(())
 }
 
@@ -89,7 +99,7 @@ async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites
     loop {
         match sources.events.recv().await {
             Some(Event { fact: Fact::Probe { probe: it, line }, .. }) if it == probe => match *line {
-                Line::Sites(sites) if sites.why != "oom" => return Ok(bounded(&sites)),
+                Line::Sites(sites) if sites.why != "oom" => return Ok(sites),
                 Line::Refused(it) => bail!("process {pid} was not asked: {}", Foreign::new(it.reason)),
                 Line::Bye(_) => bail!("process {pid} ended before it could answer"),
                 _ => {}

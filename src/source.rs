@@ -6,17 +6,21 @@ pub mod nvml;
 /// Probes: finding their sockets, reading their lines.
 pub mod probe;
 
+/// Whether a command starts a Python that leaves the probe out.
+pub mod python;
+
 /// This host: who a process is, and the passing of seconds.
 pub mod system;
 
 use crate::{
     event::{Ask, DriverState, Event, Fact},
+    recording::redact::{leave_arguments_out, redact},
     units::Stamp,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::{sync::Arc, time::Duration};
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -34,6 +38,8 @@ pub struct Options {
     pub nvml: Option<nvml::Options>,
     /// Probes; `None` looks for none.
     pub probes: Option<probe::Options>,
+    /// Of command lines, only the program is told.
+    pub no_arguments: bool,
 }
 
 /// What a view is fed with.
@@ -54,6 +60,7 @@ pub struct Sources {
     pub pace: Option<watch::Sender<Duration>>,
     /// The way to probes: what is sent here is asked of the one that is meant, if it is connected.
     pub asks: mpsc::Sender<Ask>,
+    looks: mpsc::Sender<oneshot::Sender<()>>,
     begun: Instant,
     hurry: Arc<Notify>,
     tasks: Vec<JoinHandle<()>>,
@@ -63,10 +70,11 @@ impl Sources {
     /// Starts them; needs a tokio runtime around it.
     pub fn start(options: Options) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
-        let teller = Teller(sender);
+        let teller = Teller { queue: sender, no_arguments: options.no_arguments };
         let (pids_out, pids) = watch::channel(Vec::new());
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
+        let (looks, looked) = mpsc::channel(1);
         // All that recurs does so at the same moments, so that there are few to wake up at.
         let begun = Instant::now();
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, teller.clone()))];
@@ -83,9 +91,21 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, teller)));
+            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, looked, teller)));
         }
-        Self { events, pace, asks, begun, hurry, tasks }
+        Self { events, pace, asks, looks, begun, hurry, tasks }
+    }
+
+    /// Looks for probes once more, and is over when everything that they left is among the events or on its way there.
+    pub fn last_look(&self) -> impl Future<Output = ()> + use<> {
+        let looks = self.looks.clone();
+        async move {
+            let (reply, replied) = oneshot::channel();
+            // Where no probes are looked for, there is nothing to wait for.
+            if looks.send(reply).await.is_ok() {
+                let _ = replied.await;
+            }
+        }
     }
 
     /// What a view of them is fed with.
@@ -127,9 +147,13 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The way into the queue. When nobody listens any more, words go nowhere and nothing fails.
+/// The way into the queue, on which secrets are left behind. When nobody listens any more, words go nowhere and nothing
+/// fails.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller(mpsc::Sender<Event>);
+pub(crate) struct Teller {
+    queue: mpsc::Sender<Event>,
+    no_arguments: bool,
+}
 
 impl Teller {
     /// Says it now; waits while the queue is full. False when nobody listens any more.
@@ -138,12 +162,25 @@ impl Teller {
     }
 
     async fn tell_at(&self, at: Stamp, fact: Fact) -> bool {
-        self.0.send(Event { at, fact }).await.is_ok()
+        self.queue.send(Event { at, fact: self.clean(fact) }).await.is_ok()
+    }
+
+    /// Whether nobody listens any more.
+    fn is_unheard(&self) -> bool {
+        self.queue.is_closed()
     }
 
     /// The same from a thread of its own.
     fn tell_blocking(&self, fact: Fact) -> bool {
-        self.0.blocking_send(Event { at: now(), fact }).is_ok()
+        self.queue.blocking_send(Event { at: now(), fact: self.clean(fact) }).is_ok()
+    }
+
+    fn clean(&self, mut fact: Fact) -> Fact {
+        if self.no_arguments {
+            leave_arguments_out(&mut fact);
+        }
+        redact(&mut fact);
+        fact
     }
 }
 

@@ -1,13 +1,22 @@
 //! Text from outside (names, arguments, marks, messages, paths): it reaches an output only as [`Foreign`].
 
+use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
 /// Text that somebody else wrote. Printing it escapes control and bidirectional characters, so that it
-/// can move no cursor, forge no line and hide no word.
+/// can move no cursor, forge no line and hide no word. Read from a file, it is cut to what the wire allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Foreign(String);
+pub struct Foreign(#[serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>")] String);
+
+/// Bytes of what a parser says, which may quote all that it was given.
+const FAULT_MAX: usize = 240;
+
+/// What a parser says of text from outside, cut.
+pub fn fault(words: &impl fmt::Display) -> String {
+    limits::shortened(&words.to_string(), FAULT_MAX).into_owned()
+}
 
 impl Foreign {
     /// Takes the text as it is; escaping happens when it is written.
@@ -53,11 +62,11 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// JSON for any output: what [`Foreign`] would not print stands as `\uXXXX`, which any JSON reader undoes: outside ASCII such
-/// characters can only be inside strings.
+/// characters, and DEL, can only be inside strings.
 pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if c.is_ascii() || !Foreign::new(c).to_string().starts_with('\\') {
+        if (c.is_ascii() && c != '\u{7f}') || !Foreign::new(c).to_string().starts_with('\\') {
             out.push(c);
         } else {
             let mut units = [0; 2];
@@ -131,6 +140,14 @@ mod tests {
         assert!(shown.chars().all(|c| !is_unsafe(c)), "{shown:?}");
         assert!(shown.starts_with("a\\u{1b}]0;x"));
         assert_eq!(Foreign::from("träin µ 训练").to_string(), "träin µ 训练");
+    }
+
+    #[test]
+    fn json_has_no_character_that_is_not_printed_as_itself() {
+        let nasty: String = (0..0x300).filter_map(char::from_u32).chain("\u{202e}\u{e0001}训".chars()).collect();
+        let json = escape_json(&serde_json::to_string(&nasty).unwrap());
+        assert!(!json.contains(is_unsafe) && json.contains("\\u007f") && json.contains('训'), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), nasty);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod sites;
 /// What part of a run the timeline shows.
 pub mod timeline;
 
-use crate::{event::DeviceId, session::Session};
+use crate::{event::DeviceId, session::Session, text::Foreign};
 pub use command::{Command, Request};
 use filter::Filter;
 use mouse::Grab;
@@ -108,6 +108,8 @@ pub struct Ui {
     pub interval: Option<Duration>,
     /// What is to be said of the last key; the next one takes it away.
     pub word: Option<String>,
+    /// What the program that is told of alerts had to complain of.
+    pub complaint: Option<Foreign>,
     /// The run, while the mouse holds it.
     pub grabbed: Option<Grab>,
     /// What the last command asked of the loop, which takes it.

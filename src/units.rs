@@ -63,6 +63,16 @@ pub fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
+/// A count and what it is of: `1 step`, `12 steps`, `2 processes`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{ending}")
+}
+
 /// A duration in µs, in words: `7 s`, `3 min`, `5 h`, `9 d`.
 pub fn duration(us: u64) -> String {
     match us / 1_000_000 {
@@ -141,6 +151,13 @@ mod tests {
         for (s, text) in cases {
             assert_eq!(duration(s * 1_000_000), text);
         }
+    }
+
+    #[test]
+    fn one_is_counted_in_the_singular() {
+        let told =
+            [counted(0, "step"), counted(1, "step"), counted(2, "step"), counted(1, "process"), counted(3, "process")];
+        assert_eq!(told, ["0 steps", "1 step", "2 steps", "1 process", "3 processes"]);
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod verdict;
 
 use crate::{
     findings::{DeviceFindings, Findings, ProcessFindings},
+    keys,
     replay::Progress,
     session::{
         Session,
@@ -55,7 +56,7 @@ use crate::{
     },
     theme::{Graph, Role, Theme},
     ui::{
-        Screen, Ui,
+        Command, Focus, Screen, Ui,
         mouse::{Regions, Target},
     },
 };
@@ -195,7 +196,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         (false, true) => 3,
         (false, false) => 1,
     };
-    let said = messages::lines(&messages::messages(look), usize::from(area.width), room);
+    let said = messages::lines(&messages::messages(look), usize::from(area.width), room, key_to_more(look));
     messages::draw(buffer, take(&mut rest, said.len()), &said, look);
     if look.session.devices.is_empty() && look.ui.screen != Screen::Alerts {
         devices::draw_none(buffer, rest, look);
@@ -220,6 +221,15 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         }
     }
     0
+}
+
+/// The key that opens the device, where all messages have room; `None` where it does something else.
+fn key_to_more(look: &Look) -> Option<&'static str> {
+    let ui = look.ui;
+    let is_free = !ui.help && !ui.filter.typing && ui.dialog.is_none();
+    let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && look.found().is_some();
+    let open = keys::BINDINGS.iter().find(|it| it.command == Command::Open && keys::reaches(it, ui));
+    open.filter(|_| is_free && opens_device).map(|it| it.keys)
 }
 
 /// Cuts rows off the top of what is left.

@@ -88,12 +88,20 @@ int32_t gpuwatch_start(void);
 /* Hands over the counters of one device; the stamp is taken here. Allocates nothing, waits for nothing. */
 int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 
-/* For Python jobs, with the interpreter's lock held: a new reference to the builtin function
- * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]), which picks a row out of the
- * dictionary torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask,
- * are unknown. It returns one of the codes above, or 1: taken, and sites are asked for. It never raises. NULL
- * where the process has no Python. */
-void *gpuwatch_python(void);
+/* For Python jobs, with the interpreter's lock held: a new reference to a builtin function, by its name.
+ *
+ * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]) picks a row out of the dictionary that
+ * torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
+ * returns one of the codes above, or 1: taken, and sites are asked for. It never raises.
+ *
+ * end_step(optimizer) counts a step and pushes a row for each device, if it is armed for that optimizer and its first
+ * parameter; it returns what push_row returns, or 2: not armed for it, nothing was done. It raises what reading the
+ * counters raises. arm(optimizer_id, parameter_id, step, mask, stats, (device,), ...) arms it, where step is the number
+ * of the latest step and stats the function that reads the counters; disarm() takes that back and returns the number
+ * of the latest step that was counted here.
+ *
+ * NULL where the process has no Python, or there is no function of that name. */
+void *gpuwatch_python(const char *name);
 
 /* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
 int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
@@ -119,6 +127,11 @@ int32_t gpuwatch_oom_message(uint32_t device, const char *message);
  * of the garbage collector is wanted, bit 33: no person asked, but a viewer that saw growth. 0: nothing is asked. It
  * stays until it is answered. */
 uint64_t gpuwatch_sites_asked(void);
+
+/* When memory is expected to rise again, for growth that comes in rare rises: bits 40 to 63 every so many steps, bits 16
+ * to 39 the remainder of a rise's step when divided by them, bits 0 to 15 by how many steps one may come early or late.
+ * 0: nobody said. */
+uint64_t gpuwatch_sites_rises(void);
 
 /* Tells of sites, as the answer to what is asked (is_answer) or by itself: one JSON object with the fields of the
  * wire's line `sites`, save type, seq and at_us, which are added; no line breaks, less than 1 MiB. It is checked no

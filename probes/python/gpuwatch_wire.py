@@ -22,6 +22,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -55,10 +56,11 @@ class Probe:
 
     def start(self):
         """Starts it, once; `GPUWATCH=off` forbids it. A forked child may start its own."""
-        if self._listener or os.environ.get("GPUWATCH") == "off":
+        if self._listener or "off" in os.environ.get("GPUWATCH", "").split(","):
             return
         try:
             self._listener, self._path = _listen()
+            self._inode = os.lstat(self._path).st_ino
             threading.Thread(target=self._serve, args=(self._listener,), name="gpuwatch", daemon=True).start()
             atexit.register(self.stop)
         except Exception as trouble:
@@ -79,7 +81,9 @@ class Probe:
             if self._listener:
                 self._say([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
                 try:
-                    os.unlink(self._path)
+                    # Somebody may have put something else there.
+                    if os.lstat(self._path).st_ino == self._inode and stat.S_ISSOCK(os.lstat(self._path).st_mode):
+                        os.unlink(self._path)
                 except OSError as trouble:
                     self.trouble = trouble
                 self._begin()
@@ -91,6 +95,8 @@ class Probe:
                 it.close()
         self._listener, self._viewers, self._lock = None, [], threading.RLock()
         self._steps, self._rows, self._devices, self._spoke = 0, {}, {}, 0.0
+        # The same at whatever socket it is found.
+        self._instance = uuid.uuid4().hex
 
     def _tell(self, edge):
         if not self._listener:
@@ -144,6 +150,7 @@ class Probe:
             "type": "hello",
             "protocol": 1,
             "probe": "gpuwatch_wire/1",
+            "instance": self._instance,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "argv": getattr(sys, "orig_argv", sys.argv),
@@ -197,6 +204,11 @@ def _listen_in(folder):
 
 
 def _is_free(path):
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return False
+    except FileNotFoundError:
+        return True
     # Asked by a socket of the wrong type, which one that is alive is not disturbed by.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
         return asking.connect_ex(path) in (errno.ENOENT, errno.ECONNREFUSED)
@@ -229,7 +241,8 @@ def _takes(viewer, text):
 
 
 def _text(lines):
-    return "".join(json.dumps(it) + "\n" for it in lines).encode()
+    # Arguments may be bytes that are no text, which Python holds as what cannot be written in UTF-8.
+    return "".join(json.dumps(it, ensure_ascii=False) + "\n" for it in lines).encode("utf-8", "replace")
 
 
 def _variable(name):

@@ -33,6 +33,8 @@ pub enum Cause {
     ReferenceCycle,
     /// A rise that ended by itself: a cache, a buffer or a warm-up that is full.
     CacheFilling,
+    /// Steps that need more and more, as under a curriculum, with an output that is alive between them.
+    LargerInputs,
     /// High and flat: the batch or the model fills the device.
     Pressure,
     /// The allocator flushes its cache to satisfy requests.

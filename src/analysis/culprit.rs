@@ -4,10 +4,12 @@
 //! known. Blocks that no Python object owns and that come at the pace of a held tensor with a graph are that graph's.
 
 mod advice;
+mod cause;
 mod held;
 mod json;
 mod words;
 
+use super::cause::Cause;
 use crate::{
     event::wire::{Frame, Place, Site, Sites},
     text::Foreign,
@@ -30,12 +32,18 @@ pub struct Account {
 }
 
 /// Blocks that grow: where they come from, who keeps them, what to do.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Culprit {
     /// The line that allocates them.
     pub allocated: Spot,
+    /// The innermost frame of a library that this line called, where there is one.
+    pub library: Option<Spot>,
     /// The line that keeps them, where it could be found.
     pub kept: Option<Spot>,
+    /// Other lines of which one may keep them instead: which of them ran is not known.
+    pub kept_or: Vec<Spot>,
+    /// Whether a library's line keeps them, and not the user's own.
+    pub is_kept_by_library: bool,
     /// Bytes a step, those of its graph among them.
     pub bytes_per_step: f64,
     /// Blocks a step, likewise; 0 for one that is made anew and larger.
@@ -44,6 +52,10 @@ pub struct Culprit {
     pub graph: Option<(f64, f64)>,
     /// The path by which they are held, from the tensor outwards, in words.
     pub holders: Vec<String>,
+    /// Why it grows.
+    pub cause: Cause,
+    /// Whether a graph hangs on what is kept: its nodes are in host memory.
+    pub grad: bool,
     /// What happens, in words.
     pub sentence: String,
     /// What to do, in words.
@@ -178,6 +190,7 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
         }
     };
     let source: Vec<Spot> = site.source.iter().map(spot_of).collect();
+    let kept = site.kept.as_ref().filter(|_| is_found);
     let text = source.iter().find(|it| it.line == site.line && it.file.raw() == short(&site.file).raw());
     let mut it = Culprit {
         allocated: Spot {
@@ -186,14 +199,20 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
             function: short(&site.function),
             text: text.map(|it| it.text.clone()).unwrap_or_default(),
         },
-        kept: site.kept.as_ref().filter(|_| is_found).map(spot_of),
+        library: site.library.as_ref().map(frame),
+        kept: kept.map(spot_of),
+        kept_or: site.kept_or.iter().filter(|_| is_found).map(spot_of).collect(),
+        is_kept_by_library: kept.is_some_and(|it| it.library || spot_of(it).is_library()),
         bytes_per_step: per_step(bytes.saturating_add(more_bytes)),
         blocks_per_step: per_step(blocks.saturating_add(more_blocks)),
         graph: graph.map(|(bytes, blocks)| (per_step(bytes), per_step(blocks))),
         holders: if is_found { held::path(&site.holders) } else { Vec::new() },
+        cause: cause::cause(group),
+        grad: graph.is_some() || site.owners.iter().any(|it| it.grad),
+        sentence: String::new(),
+        advice: String::new(),
         source,
         frames: site.frames.iter().map(frame).collect(),
-        ..Culprit::default()
     };
     it.sentence = words::sentence(&it, group, steps);
     it.advice = advice::advice(&it, group);
@@ -215,9 +234,10 @@ fn short(text: &str) -> Foreign {
 }
 
 impl Culprit {
-    /// The line that leads: the one that keeps, else the one that allocates.
+    /// The line that leads: the one that keeps, else the one that allocates; the user's own before a library's.
     pub fn leading(&self) -> &Spot {
-        self.kept.as_ref().unwrap_or(&self.allocated)
+        let is_own = !self.allocated.file.raw().is_empty() && !self.allocated.is_library();
+        self.kept.as_ref().filter(|_| !(self.is_kept_by_library && is_own)).unwrap_or(&self.allocated)
     }
 
     /// What happens and what to do, in one line.
@@ -229,7 +249,7 @@ impl Culprit {
 impl Spot {
     /// `train.py:41`, the file by its name alone.
     pub fn place(&self) -> String {
-        format!("{}:{}", held::file_name(self.file.raw()), self.line)
+        held::place(self.file.raw(), self.line)
     }
 
     /// `train.py:41 in main()`, or as much of it as is known.

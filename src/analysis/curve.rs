@@ -37,15 +37,16 @@ impl Curve {
         Self { buckets: Vec::new(), stride: stride.max(1) }
     }
 
-    /// Adds a value. One for the newest place replaces it; one for a place further back is ignored, since
-    /// a curve that was merged cannot be rewritten.
+    /// Adds a value. One for the newest place replaces it, as long as each bucket has one place; one for a place further
+    /// back is ignored, since a curve that was merged cannot be rewritten.
     pub fn push(&mut self, x: u64, value: u64) {
         let fresh = Bucket { x, low: value, high: value, last: value };
         if let Some(newest) = self.buckets.last_mut() {
             if x < newest.x {
                 return;
             }
-            if x == newest.x && newest.low == newest.high {
+            // A bucket of more than one place keeps what its others said.
+            if x == newest.x && self.stride == 1 {
                 *newest = fresh;
                 return;
             }
@@ -154,6 +155,17 @@ mod tests {
         curve.push(2, 6);
         curve.push(1, 99);
         assert_eq!(curve.highs(2), [Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn a_flat_bucket_keeps_its_low_when_its_last_place_is_said_again() {
+        let mut curve = Curve::with_stride(10);
+        for x in [20, 21, 22] {
+            curve.push(x, 5);
+        }
+        curve.push(22, 9);
+        let bucket = curve.buckets()[0];
+        assert_eq!((bucket.low, bucket.high, bucket.last), (5, 9, 9));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! From a span of growth and the signature over it to a named cause, with the figures that a person can check.
 //!
 //! The rules follow what was measured on PyTorch's own allocator: what is kept shows in the count of live blocks, one
-//! tensor that grows shows in bytes alone, a graph leaves several blocks of one forward pass at a time. What the figures
-//! do not tell is [`Cause::Unknown`], not the likeliest.
+//! tensor that grows shows in bytes alone. Counters do not tell a graph from tensors that are kept together: a look at the blocks does
+//! ([`Culprit::cause`](super::culprit::Culprit)). What the figures do not tell is [`Cause::Unknown`], not the likeliest.
 
 use super::{
     cause::Cause,
@@ -17,15 +17,23 @@ const A_BLOCK_OR_SO: f64 = 1.5;
 /// Up to so many bytes a block, most blocks have the smallest size there is.
 const SMALL: f64 = 1.5 * SMALLEST_BLOCK as f64;
 
-/// The largest scalar, a complex number of double precision, in bytes.
-const SCALAR: f64 = 16.0;
+/// The largest scalar, a number of double precision, in bytes.
+const SCALAR: f64 = 8.0;
+
+/// So many times as fast as what stays, the peak rises where inputs do.
+const ACTIVATIONS: f64 = 4.0;
+
+/// One tensor that grows is there twice, old and new; the rest is rounding.
+const WITH_A_COPY: f64 = 2.25;
 
 /// A share above which one counter's growth explains another's.
 const MOST: f64 = 0.5;
 
 /// The cause of an episode, and what it rests on.
 pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
+    let grows_with_inputs = episode.resource == Resource::Allocated && follows_inputs(episode, signature);
     let cause = match (episode.resolved.map(|it| it.end), episode.resource) {
+        (_, Resource::Allocated) if grows_with_inputs => Cause::LargerInputs,
         (Some(End::Plateau), _) => Cause::CacheFilling,
         (Some(End::Released), Resource::Allocated) => Cause::ReferenceCycle,
         (_, Resource::Allocated) => live(episode.bytes_per_step, episode, signature),
@@ -41,6 +49,14 @@ pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
 /// Blocks a step, as the detector measured them, else as the signature says.
 fn blocks(episode: &Episode, signature: &Signature) -> Option<f64> {
     episode.blocks_per_step.or(signature.blocks)
+}
+
+/// Whether steps need more and more, and what stays after each only follows: a tensor that is made anew and larger lifts
+/// the peak by itself and its copy, larger inputs by every activation.
+fn follows_inputs(episode: &Episode, signature: &Signature) -> bool {
+    let gained = blocks(episode, signature).map(|it| it * episode.last_step.saturating_sub(episode.since_step) as f64);
+    gained.is_some_and(|it| it.abs() <= A_BLOCK_OR_SO)
+        && signature.peak.is_some_and(|it| it > ACTIVATIONS * episode.bytes_per_step)
 }
 
 /// Live bytes grow.
@@ -62,14 +78,9 @@ fn live(bytes_per_step: f64, episode: &Episode, signature: &Signature) -> Cause 
         let is_scalar = rises.and_then(|it| it.requested_per_block()).is_none_or(|it| it <= SCALAR);
         return if is_scalar { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     }
-    match rises {
-        // Between two seconds a job without steps makes any number of passes: what one of them left is not told.
-        Some(_) if episode.axis == Axis::Seconds => Cause::TensorsRetained,
-        // One pass leaves several blocks: its graph. Where there were several passes (an evaluation), each may have left
-        // its one output, which has the size of the others.
-        Some(it) if it.blocks >= 2 && (it.are_of_one_pass() || it.are_unequal() == Some(true)) => Cause::GraphRetained,
-        _ => Cause::TensorsRetained,
-    }
+    // Several blocks of one step may be a graph, a pair of tensors, or all outputs of a model: counters are the same for
+    // each of them, so that only a look at the blocks tells a graph.
+    Cause::TensorsRetained
 }
 
 /// What the allocator holds grows.
@@ -79,9 +90,11 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
         Cause::GraphPools
     } else if explains(signature.pending) {
         Cause::CrossStreamPending
+    } else if explains(signature.peak) && steps_grow(signature) {
+        Cause::LargerInputs
     } else if explains(signature.allocated) {
         live(signature.allocated.unwrap_or(episode.bytes_per_step), episode, signature)
-    } else if signature.private_pools.is_none() && !explains(signature.inactive_split) {
+    } else if signature.private_pools.is_none() && !explains(signature.inactive_split) && !requests_grow(signature) {
         // Pools of graphs that nobody counts grow just as whole segments do that are too small to be used again.
         Cause::Unknown
     } else if signature.allocated.is_some() && signature.cached.is_some() {
@@ -89,6 +102,19 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
     } else {
         Cause::Unknown
     }
+}
+
+/// Whether steps need more and more, whatever stays after them: more than a tensor that grows and its copy.
+fn steps_grow(signature: &Signature) -> bool {
+    let gained = signature.blocks.map(|it| it * signature.steps as f64);
+    let left = signature.allocated.map_or(0.0, |it| it.max(0.0));
+    gained.is_none_or(|it| it.abs() <= A_BLOCK_OR_SO) && signature.peak.is_some_and(|it| it > WITH_A_COPY * left)
+}
+
+/// Whether requests are larger than any before: the highest live bytes rise with what is held. A graph that is captured
+/// once more needs no more than the one before it.
+fn requests_grow(signature: &Signature) -> bool {
+    signature.peak.is_some_and(|it| it > 0.0)
 }
 
 fn evidence(episode: &Episode, signature: &Signature) -> Evidence {

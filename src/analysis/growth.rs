@@ -4,13 +4,17 @@
 //! (`horizons`), runs of new highs among them that are more than chance (`climb`), and, once such a run is
 //! found, a line through the samples (`line`) and through the count of blocks (`per_block`).
 
+mod alert;
 mod climb;
 mod episodes;
 mod horizons;
 mod line;
 mod moves;
 mod per_block;
+mod teeth;
+mod trend;
 mod watch;
+mod working_set;
 
 pub use self::episodes::EPISODES;
 
@@ -24,7 +28,7 @@ use crate::{
 use episodes::Episodes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use watch::{Verdict, Watch};
+use watch::{Seen, Verdict, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,8 @@ pub struct Observation {
     pub allocated: Option<u64>,
     /// Live allocations, a count.
     pub blocks: Option<u64>,
+    /// The highest that live allocations ever were, within steps too.
+    pub peak: Option<u64>,
     /// What the allocator holds from the driver.
     pub reserved: Option<u64>,
     /// What the driver charges to the process beyond `reserved`.
@@ -84,7 +90,9 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
         };
         if let Some(value) = value {
             state.curves.entry(resource).or_default().push(place, value);
-            state.watch(resource, seen.at, value, seen.blocks.filter(|_| resource == Resource::Allocated));
+            let of_live = Seen { bytes: value, blocks: seen.blocks, peak: seen.peak };
+            let is_live = resource == Resource::Allocated;
+            state.watch(resource, seen.at, if is_live { of_live } else { Seen { bytes: value, ..Seen::default() } });
         }
     }
     state
@@ -114,6 +122,12 @@ impl Growth {
     /// How much of the axis live allocations were watched over, since the latest restart; 0 where they are unknown.
     pub fn watched(&self) -> u64 {
         self.watches.iter().find(|it| it.resource() == Resource::Allocated).map_or(0, Watch::span)
+    }
+
+    /// How much of that it is: `12 of 32 steps`, `7 of 300 s`.
+    pub fn progress(&self) -> String {
+        let unit = if self.axis == Some(Axis::Seconds) { "s" } else { "steps" };
+        format!("{} of {} {unit}", self.watched(), self.enough())
     }
 
     /// How much of the axis has to be watched before it means something that no growth was found.
@@ -157,7 +171,7 @@ impl Growth {
         self.episodes.restart(place, at);
     }
 
-    fn watch(&mut self, resource: Resource, at: Stamp, value: u64, blocks: Option<u64>) {
+    fn watch(&mut self, resource: Resource, at: Stamp, seen: Seen) {
         let (place, axis) = (self.place, self.axis.unwrap_or_default());
         // What is kept alive is held from the driver too: one cause, one alarm.
         let explained = resource == Resource::Reserved
@@ -167,7 +181,7 @@ impl Growth {
             self.watches.len() - 1
         });
         let Some(it) = self.watches.get_mut(index) else { return };
-        match it.push(place, value, blocks, !explained) {
+        match it.push(place, seen, !explained) {
             None => {}
             Some(Verdict::Raised(it)) => self.episodes.raise(it.episode(resource, axis, place, at)),
             Some(Verdict::Lasts(it)) => self.episodes.go_on(resource, place, &it),

@@ -30,11 +30,26 @@ pub struct OomFigures {
     pub reserved: Option<u64>,
     /// In private pools (CUDA graphs): live, where a message says it, else held.
     pub private_pools: Option<u64>,
+    /// Live in private pools, as messages say.
+    pub pools_live: Option<u64>,
+    /// Held by private pools, as probes say.
+    pub pools_held: Option<u64>,
     /// The largest block that the allocator holds and does not use; messages do not say it, probes do.
     pub largest_free: Option<u64>,
     /// Free parts of split segments; `None` under expandable segments, where it cannot be measured.
     pub stuck: Option<u64>,
+    /// Whether expandable segments were on.
+    pub expandable: bool,
 }
+
+const MIB: u64 = 1 << 20;
+
+/// A message rounds each of its figures to a hundredth of a GiB: what is left when two are taken from a third is not exact.
+const ROUNDING: u64 = 32 * MIB;
+
+/// Free memory inside the allocator matters from this share of what it held on: less is the usual loss to rounding, and
+/// the next request would have failed for the lack of it.
+const MATTERS: f64 = 0.04;
 
 /// The figures in a message. Words that are not known are passed over; no message at all gives no figures.
 pub fn parse(message: &str) -> OomFigures {
@@ -67,8 +82,8 @@ pub fn parse(message: &str) -> OomFigures {
         allocated,
         reserved,
         private_pools: before(" allocated in private pools"),
-        largest_free: None,
-        stuck: None,
+        pools_live: before(" allocated in private pools"),
+        ..OomFigures::default()
     };
     // Where there is no limit, some wordings give the largest number there is.
     figures.allowed = figures.allowed.filter(|it| figures.total.is_none_or(|total| *it < total));
@@ -83,6 +98,7 @@ fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
     let sum = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, it| sum.saturating_add(*it));
     if let Some(own) = known.process {
         let others = known.total.zip(known.free).map(|(total, free)| total.saturating_sub(free).saturating_sub(own));
+        let others = others.filter(|it| *it > ROUNDING);
         return (Some(own), if listed.is_empty() { others } else { Some(sum(&listed)) });
     }
     let own = known.reserved.and_then(|reserved| listed.iter().copied().filter(|it| *it >= reserved).min());
@@ -124,18 +140,39 @@ impl OomFigures {
 
     /// Why it did not fit: what would have made room for it, the largest first; else the request itself.
     pub fn cause(&self) -> Cause {
-        let tried = self.tried.unwrap_or(u64::MAX);
-        let room = |bytes: Option<u64>| bytes.filter(|it| *it >= tried);
-        // Where the device had room, nobody else was in the way; what they have adds to what is free, of which an allocator
-        // has taken what it can.
-        let others = self.others.filter(|it| *it > 0 && !self.is_limited());
-        let others = others.filter(|it| it.saturating_add(self.free.unwrap_or(0)) >= tried);
-        match (room(self.unallocated()), others) {
-            (Some(cached), Some(others)) if others > cached => Cause::OtherProcess,
+        // Where the device had room, nobody else was in the way.
+        let others = self.others.filter(|it| *it > 0 && !self.is_limited() && self.would_fit_with(*it));
+        match (self.fragmented(), others) {
+            (Some(free), Some(others)) if others > free => Cause::OtherProcess,
             (Some(_), _) => Cause::Fragmentation,
             (None, Some(_)) => Cause::OtherProcess,
             (None, None) => Cause::Oom,
         }
+    }
+
+    /// Whether the request did not fit the device, and would have had so many bytes more been free.
+    pub fn would_fit_with(&self, bytes: u64) -> bool {
+        let free = self.free.unwrap_or(0);
+        self.tried.map(segment).is_some_and(|size| free < size && bytes.saturating_add(free) >= size)
+    }
+
+    /// Free memory inside the allocator that could have served the request, had it been in one piece.
+    ///
+    /// Before it fails, the allocator gives whole free segments back to the driver, and under expandable segments every
+    /// free page: what it still holds then is in split segments, or belongs to private pools, which serve nothing else.
+    fn fragmented(&self) -> Option<u64> {
+        if self.expandable {
+            return None;
+        }
+        let free = self.unallocated()?.saturating_sub(self.unused_in_pools());
+        let free = self.stuck.map_or(free, |stuck| free.min(stuck));
+        let matters = free as f64 >= MATTERS * self.reserved? as f64;
+        (free >= self.tried? && matters).then_some(free)
+    }
+
+    /// What private pools held and did not use; at most, where nobody says what was live in them.
+    fn unused_in_pools(&self) -> u64 {
+        self.pools_held.unwrap_or(0).saturating_sub(self.pools_live.unwrap_or(0))
     }
 
     /// The figures that are known.
@@ -160,6 +197,15 @@ impl OomFigures {
             }
         }
         out
+    }
+}
+
+/// What PyTorch's allocator asks of the driver for a request that none of its free blocks serves.
+fn segment(tried: u64) -> u64 {
+    match tried {
+        it if it <= MIB => 2 * MIB,
+        it if it < 10 * MIB => 20 * MIB,
+        _ => tried.checked_next_multiple_of(2 * MIB).unwrap_or(tried),
     }
 }
 

@@ -1,5 +1,6 @@
 //! How all counters moved together over a span of steps: what a cause is told by.
 
+mod cadence;
 mod rises;
 
 pub use rises::Rises;
@@ -58,6 +59,8 @@ pub struct Signature {
     pub steps: u64,
     /// Live bytes.
     pub allocated: Option<f64>,
+    /// The highest that live bytes were.
+    pub peak: Option<f64>,
     /// Live blocks.
     pub blocks: Option<f64>,
     /// Bytes freed that another stream still uses.
@@ -141,6 +144,7 @@ impl Trail {
         Signature {
             steps: end.step - first.step,
             allocated: slope(|it| it.allocated),
+            peak: slope(|it| it.allocated_peak),
             blocks: slope(|it| it.blocks),
             pending: slope(|it| it.active?.checked_sub(it.allocated?)),
             reserved: slope(|it| it.reserved),

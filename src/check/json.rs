@@ -5,6 +5,9 @@
 //!
 //! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (in words)
 //! - `steps`: the highest step done
+//! - `end_recorded`: whether the end of the run is recorded; where it is not, the verdict is of what came up to
+//!   `seen_to_step`, the last step that every process was seen to do
+//! - `losses`: what was not seen or is not kept, counted, as in `gpuwatch once --json`
 //! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`
 //! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
 //!   0 to 1, that a tenth of the steps reach)
@@ -28,6 +31,9 @@ pub(super) fn report(verdict: &Verdict) -> String {
         "doubts": verdict.doubts,
         "notes": verdict.notes,
         "steps": verdict.steps(),
+        "end_recorded": verdict.is_whole,
+        "seen_to_step": verdict.seen_to_step(),
+        "losses": verdict.session.losses.json(),
         "processes": verdict.session.processes.iter().map(process).collect::<Vec<_>>(),
         "devices": devices,
         "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),

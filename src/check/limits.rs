@@ -23,6 +23,9 @@ pub struct Limits {
     /// Fail when the probed processes reserve more on a device, as in 70GiB or 90%.
     #[arg(long, value_name = "BYTES|PERCENT", value_parser = peak)]
     pub max_peak: Option<Peak>,
+    /// Pass no run whose end is not recorded (exit code 2): its recording was cut, or is still being written.
+    #[arg(long)]
+    pub require_end: bool,
 }
 
 /// Findings that a run fails on.

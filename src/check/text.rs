@@ -1,7 +1,13 @@
 //! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
 
 use super::{DevicePeaks, Outcome, Verdict};
-use crate::{event::DeviceId, findings::Finding, session::Session, text::Foreign, units::Bytes};
+use crate::{
+    event::DeviceId,
+    findings::Finding,
+    session::{Session, process::Process},
+    text::Foreign,
+    units::{Bytes, counted, duration},
+};
 use std::fmt::Write;
 
 /// The whole report.
@@ -19,7 +25,10 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         Outcome::Unjudged => "NOT JUDGED",
     };
     let steps = verdict.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
-    writeln!(out, "{word}  {steps}, {}", counted(verdict.session.processes.len() as u64, "probed process"))?;
+    // A verdict on a part of a run says so in its first words.
+    let seen =
+        if verdict.is_whole || verdict.span_us.is_none() { String::new() } else { format!("; {}", seen(verdict)) };
+    writeln!(out, "{word}  {steps}, {}{seen}", counted(verdict.session.processes.len() as u64, "probed process"))?;
     let lists = [("hit", &verdict.hits), ("not judged", &verdict.doubts)];
     for (name, lines) in lists {
         for line in lines {
@@ -44,12 +53,13 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
     Ok(())
 }
 
-fn counted(count: u64, of: &str) -> String {
-    match count {
-        1 => format!("1 {of}"),
-        _ if of.ends_with('s') => format!("{count} {of}es"),
-        _ => format!("{count} {of}s"),
-    }
+/// How far a run was seen whose end is not recorded.
+pub(super) fn seen(verdict: &Verdict) -> String {
+    let far = match verdict.seen_to_step() {
+        Some(step) => format!("up to step {step}"),
+        None => format!("for {}", duration(verdict.span_us.unwrap_or(0))),
+    };
+    format!("seen {far} of a run whose end is not recorded")
 }
 
 /// What is found, where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
@@ -71,10 +81,10 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
     writeln!(out, "  since {since}, told at {told}, {end}{forecast}")?;
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
-    match &it.culprit {
-        Some(culprit) => writeln!(out, "  culprit: {}\n  {}", culprit.sentence, culprit.advice)?,
-        None => writeln!(out, "  {}", it.advice)?,
+    if let Some(culprit) = &it.culprit {
+        writeln!(out, "  culprit: {}", culprit.sentence)?;
     }
+    writeln!(out, "  {}", it.remedy())?;
     for line in &it.account {
         writeln!(out, "  {line}")?;
     }
@@ -86,6 +96,12 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
         writeln!(out, "  approximate: samples are missing")?;
     }
     Ok(())
+}
+
+/// `rank 3 (pid 4242)`, or as much of it as is known.
+pub(super) fn process(it: &Process) -> String {
+    let pid = it.any_pid().map_or_else(|| format!("probe {}", it.probe.0), |pid| format!("pid {pid}"));
+    it.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
 }
 
 /// `device 0 (NVIDIA H200)`.

@@ -4,8 +4,8 @@ use super::look::Look;
 use crate::{
     analysis::cause::Cause,
     check,
-    config::{self, Asking, Keep, OnAlert, Watching},
-    demo, explain, export, launch, sites,
+    config::{self, Asking, Driver, Keep, OnAlert, Watching},
+    demo, explain, export, launch, output, sites,
 };
 use clap::{Parser, Subcommand};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -57,6 +57,8 @@ pub(super) enum Command {
         #[command(flatten)]
         asking: Asking,
         #[command(flatten)]
+        driver: Driver,
+        #[command(flatten)]
         keep: Keep,
         /// The job and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
@@ -81,11 +83,13 @@ pub(super) enum Command {
     /// Record what is already running, until Ctrl-C.
     #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
     Record {
-        /// The file to make; by default a new one among the recordings that `run` makes.
+        /// The file to make (- is standard output); by default a new one among the recordings that `run` makes.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
         #[command(flatten)]
         watching: Watching,
+        #[command(flatten)]
+        asking: Asking,
         #[command(flatten)]
         keep: Keep,
     },
@@ -101,6 +105,9 @@ pub(super) enum Command {
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
+                            A run whose end is not recorded is judged up to the step that was seen, and the verdict \
+                            says so; with --require-end it does not pass. What was found to be too much to watch \
+                            leaves the run unjudged.\n\n\
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
     Check {
@@ -159,9 +166,12 @@ pub(super) enum Command {
         /// Recordings of one run, or one directory of recordings; without any, the newest run's.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
-        /// The file to make: JSON where it ends in .json, else a page; it must not be there yet.
+        /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        /// As JSON (schema 1), whatever the file's name.
+        #[arg(long)]
+        json: bool,
     },
     /// Compare two runs; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
@@ -227,9 +237,10 @@ pub(super) struct Question {
     /// The process.
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Over how many of its steps live blocks are compared; where it counts none, seconds.
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    steps: u64,
+    /// Over how many of its steps live blocks are compared; where it counts none, seconds [default: 8, or as many as
+    /// growth that was seen asks for].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    steps: Option<u64>,
     /// Let Python's collector run once, to tell what only it can free.
     #[arg(long)]
     collect: bool,
@@ -275,6 +286,22 @@ pub(super) enum Generated {
 }
 
 impl Cli {
+    /// The exit code of a failure: where 1 is an answer, another one.
+    pub(super) fn failure(&self) -> u8 {
+        if matches!(self.command, Some(Command::Check { .. } | Command::Diff { .. })) { 2 } else { 1 }
+    }
+
+    /// Whether the command's answer goes to standard output.
+    pub(super) fn answers(&self) -> bool {
+        match &self.command {
+            Some(Command::Run { .. } | Command::Replay { .. } | Command::DemoJob { .. }) => false,
+            Some(Command::Record { output, .. }) => output.as_deref().is_some_and(output::is_stdout),
+            Some(Command::Report { output, .. }) => output::is_stdout(output),
+            Some(_) => true,
+            None => self.live.look.shot.screenshot.is_none(),
+        }
+    }
+
     /// Whether the user's file has anything to say to the command.
     pub(super) fn heeds_config(&self) -> bool {
         !matches!(

@@ -1,15 +1,15 @@
 //! What is done beside a job of `gpuwatch run`: it is recorded, and alerts are told. Whatever fails, the job goes on.
 
-use super::record::{header, keep};
+use super::record::{keep, start};
 use crate::{
     alerts::{Edges, Looks, News, Policy},
-    config::{self, Asking, Keep, OnAlert, When},
+    config::{self, Asking, Driver, Keep, OnAlert, When},
     event::{Ask, Event, Fact},
     launch::{self, job::Ended},
     recording::encode_alert,
     session::Session,
     sink::{follow::follow, hook::Hook, record::Recorder},
-    source::Sources,
+    source::{self, Sources},
     text::Foreign,
 };
 use anyhow::Result;
@@ -25,6 +25,7 @@ pub(super) fn beside(
     bounds: &Keep,
     policy: Result<Policy, config::Fault>,
     asking: Asking,
+    driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
     // What fails is said when the job is over: until then standard output and error are its own.
@@ -41,14 +42,15 @@ pub(super) fn beside(
         let (session, edges, news) = Default::default();
         let looks = (asking.sites == When::Auto).then(Looks::default);
         let asks = Vec::new();
+        let no_arguments = bounds.no_arguments;
         let watch = Watch { recorder, unrecorded, hook, policy, fault, session, edges, news, looks, asks };
-        let _ = watch.follow_job(&run, over);
+        let _ = watch.follow_job(config::job_sources(&run, driver, no_arguments), over);
     }
 }
 
 fn start_recording(run: &str, bounds: &Keep) -> Result<Recorder> {
-    let (_, file) = keep(run, bounds)?;
-    Ok(Recorder::start(file, &header())?)
+    let (path, file) = keep(run, bounds)?;
+    Ok(start(&path, file)?)
 }
 
 fn ended(how: Ended) -> Fact {
@@ -77,11 +79,12 @@ struct Watch {
 }
 
 impl Watch {
-    fn follow_job(mut self, run: &str, over: Receiver<Ended>) -> Result<()> {
+    fn follow_job(mut self, sources: source::Options, over: Receiver<Ended>) -> Result<()> {
         let (tell, told) = tokio::sync::oneshot::channel();
         thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
+        gpuwatch_probe::socket::prepare();
         super::runtime()?.block_on(async {
-            let mut sources = Sources::start(config::job_sources(run));
+            let mut sources = Sources::start(sources);
             let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
             let asks = sources.asks.clone();
             let hear = |event: &Event| {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     config::keys::{KEYS, Kind, LISTS, SECTIONS},
-    keys,
+    keys, output,
 };
 use anyhow::{Context, Result};
 use clap::{Command, builder::StyledStr};
@@ -21,18 +21,20 @@ const WIDTH: usize = 100;
 
 pub(super) fn generate(what: &Generated) -> Result<()> {
     let mut command = settings::command();
-    let mut out = io::stdout().lock();
     match what {
-        Generated::Config => out.write_all(config(&command).as_bytes())?,
+        Generated::Config => output::print(&config(&command))?,
         Generated::Completions { shell } => {
             let mut text = Vec::new();
             // What is hidden from the help is completed nowhere.
             let shown = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
             let mut shown = Command::new("gpuwatch").args(command.get_arguments().cloned()).subcommands(shown);
             clap_complete::generate(*shell, &mut shown, "gpuwatch", &mut text);
-            out.write_all(&text)?;
+            output::write(|out| out.write_all(&text))?;
         }
-        Generated::Man { directory: None } => out.write_all(&page(command)?)?,
+        Generated::Man { directory: None } => {
+            let page = page(command)?;
+            output::write(|out| out.write_all(&page))?;
+        }
         Generated::Man { directory: Some(directory) } => {
             let within = || format!("cannot write the manual into {}", directory.display());
             fs::create_dir_all(directory).with_context(within)?;
@@ -46,7 +48,7 @@ pub(super) fn generate(what: &Generated) -> Result<()> {
             fs::write(directory.join("gpuwatch.1"), page(settings::command())?).with_context(within)?;
         }
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 /// Every key at its default, commented out.

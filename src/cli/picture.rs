@@ -3,10 +3,9 @@
 use super::look::Look;
 use crate::{
     alerts::Policy,
-    demo, once, picture,
+    demo, once, output, picture,
     replay::{Progress, Replay, tape::Tape},
     session::Session,
-    sink::store::open_new,
     source::{self, Sources},
     text::Foreign,
     ui::{Focus, Scope, Screen, Ui, rows::RowId},
@@ -16,7 +15,6 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use ratatui::{buffer::Buffer, layout::Rect};
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -30,7 +28,7 @@ const HEADING: &str = "Pictures";
 /// A picture instead of a view.
 #[derive(Debug, clap::Args)]
 pub(super) struct Shot {
-    /// Write the screen into FILE as SVG, and end; it must not be there yet.
+    /// Write the screen into FILE as SVG, and end; it must not be there yet (- is standard output).
     #[arg(long, value_name = "FILE.svg", help_heading = HEADING)]
     pub(super) screenshot: Option<PathBuf>,
     /// How many columns and rows it has.
@@ -93,7 +91,8 @@ pub(super) async fn of_now(sources: source::Options, policy: &Policy, look: &Loo
 
 fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: &Look, file: &Path) -> Result<u8> {
     let name = Foreign::new(file.to_string_lossy());
-    if !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
+    let is_stdout = output::is_stdout(file);
+    if !is_stdout && !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
         bail!("{name}: a picture is written as SVG; name the file so, as in screen.svg");
     }
     let theme = look.theme_of_pictures()?;
@@ -116,8 +115,12 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
     let mut buffer = Buffer::empty(Rect::new(0, 0, look.shot.size.width, look.shot.size.height));
     view::paint(&mut buffer, session, &findings, &ui, &theme, progress);
     let about = "gpuwatch: where a GPU's memory goes";
-    let mut out = open_new(file).with_context(|| format!("cannot make {name}"))?;
-    out.write_all(picture::svg(&buffer, &theme, about).as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    let svg = picture::svg(&buffer, &theme, about);
+    if is_stdout {
+        output::print(&svg)?;
+        return Ok(0);
+    }
+    output::save(file, &svg).with_context(|| format!("cannot make {name}"))?;
     super::say(format_args!("wrote {name}"));
     Ok(0)
 }

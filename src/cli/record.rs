@@ -1,46 +1,55 @@
 //! `gpuwatch record`, and what every recording needs: a new file and its header.
 
 use crate::{
-    config::{Keep, Watching},
+    alerts::{Looks, Policy},
+    config::{Asking, Keep, Watching, When},
     event::{Event, Fact},
+    launch::sys,
+    output::{self, create},
     recording::{FORMAT, Header},
-    sink::{
-        follow::follow,
-        record::Recorder,
-        store::{Writer, open_new},
-    },
+    session::Session,
+    signal,
+    sink::{follow::follow, record::Recorder, store::Writer},
     source::{self, Sources},
     text::Foreign,
 };
-use anyhow::{Context, Result};
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use anyhow::{Context, Result, bail};
+use signal_hook::iterator::Signals;
 use std::{
     fs::{self, File},
-    io,
-    path::PathBuf,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
     thread,
 };
 
-pub(super) fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep) -> Result<u8> {
+pub(super) fn record(
+    output: Option<PathBuf>,
+    watching: &Watching,
+    bounds: &Keep,
+    policy: &Policy,
+    asking: Asking,
+) -> Result<u8> {
     let (path, file) = match output {
         Some(path) => {
-            let file = open_new(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            if output::is_stdout(&path) && io::stdout().is_terminal() {
+                bail!("a recording is compressed: redirect standard output, or name a file");
+            }
+            let file = create(&path).with_context(|| format!("cannot make {}", path.display()))?;
             (path, file)
         }
         None => keep("record", bounds)?,
     };
     // Before anything is written: from its first line on, a recording can be ended in good order.
-    let wanted = [SIGHUP, SIGINT, SIGTERM];
-    let mut signals = Signals::new(wanted.iter().filter(|it| !is_ignored(**it)))?;
-    let recorder = Recorder::start(file, &header()).context("cannot write the recording")?;
-    super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(path.to_string_lossy())));
+    // Whoever started us may want a signal ignored, as nohup does: then it stays so.
+    let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
+    let recorder = start(&path, file).context("cannot write the recording")?;
+    let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
+    super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let (tell, told) = tokio::sync::oneshot::channel();
     thread::spawn(move || tell.send(signals.forever().next()));
+    gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
-        let mut sources = Sources::start(watching.sources());
+        let mut sources = Sources::start(source::Options { no_arguments: bounds.no_arguments, ..watching.sources() });
         let stop = async {
             // Without a signal's thread there is no end but a harder one.
             if told.await.is_err() {
@@ -49,8 +58,18 @@ pub(super) fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep
             Vec::new()
         };
         let mut noted = false;
+        let asks = sources.asks.clone();
+        let mut asker = (asking.sites == When::Auto).then(|| (Session::default(), Looks::default()));
         let hear = |event: &Event| {
             recorder.offer(event);
+            if let Some((session, looks)) = &mut asker {
+                session.apply(event);
+                let is_due = event.fact == Fact::Second;
+                for ask in is_due.then(|| looks.at(session, &policy.findings(session))).into_iter().flatten() {
+                    // A queue that is full holds the same question.
+                    let _ = asks.try_send(ask);
+                }
+            }
             if event.fact == Fact::Second
                 && !noted
                 && let Some(trouble) = recorder.outcome().trouble
@@ -69,12 +88,13 @@ pub(super) fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep
     Ok(u8::from(outcome.trouble.is_some()))
 }
 
-/// Whether whoever started us wants a signal ignored, as nohup does: then it stays so.
-fn is_ignored(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
-    mask >> (signal - 1) & 1 == 1
+/// Starts the recorder; where not even the header can be written, no file is left.
+pub(super) fn start(path: &Path, file: File) -> io::Result<Recorder> {
+    Recorder::start(file, &header()).inspect_err(|_| {
+        if !output::is_stdout(path) {
+            let _ = fs::remove_file(path);
+        }
+    })
 }
 
 /// A new file in the user's store.
@@ -89,12 +109,13 @@ pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
     store.create(&writer).with_context(|| format!("cannot record in {}", store.directory.display()))
 }
 
-pub(super) fn header() -> Header {
+fn header() -> Header {
     Header {
         format: FORMAT,
         gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
         host: Foreign::new(source::host()),
         started_unix_us: source::unix_us(),
         monotonic_us: source::now().0,
+        writer: source::system::writer(),
     }
 }

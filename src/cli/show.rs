@@ -10,6 +10,7 @@ use crate::{
     once, player,
     source::Sources,
     term,
+    text::Foreign,
     theme::Theme,
 };
 use anyhow::{Context, Result, bail};
@@ -43,8 +44,8 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let asks = Some(sources.asks.clone());
         let options = Options { no_signals, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
         let end = live::watch(sources.feed(), options, policy, &telling).await?;
-        if let Some(hook) = telling.hook {
-            hook.finish(HOOK_PATIENCE);
+        if let Some(complaint) = telling.hook.and_then(|it| it.finish(HOOK_PATIENCE).complaint()) {
+            super::say(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(code(end))
     })

@@ -3,13 +3,13 @@
 use super::keys::{KEYS, Key, Kind, SECTIONS, names};
 use crate::{
     alerts::{Name, Policy},
+    input,
     text::{Foreign, nearest},
 };
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     borrow::Cow,
     ffi::OsString,
-    fs,
     io::{self, Read},
     ops::Range,
     path::{Path, PathBuf},
@@ -108,7 +108,7 @@ fn is_out_of_reach(error: &io::Error) -> bool {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    input::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -224,6 +224,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn read(text: &str) -> Result<Policy, String> {
         settings(text).map(|it| it.policy)

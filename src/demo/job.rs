@@ -4,12 +4,13 @@ use super::{driver::TOTAL, outputs};
 use gpuwatch_probe::{
     Description, Probe,
     reading::Reading,
+    spill,
     wire::{Counters, Device, Edge, Hello, Oom},
 };
 use std::{
     env, fs,
     io::{self, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
@@ -120,9 +121,22 @@ pub fn run(job: &Job) -> io::Result<()> {
         }
     }
     probe.stop("exit");
+    remove_spills(&job.directory);
     // The last one out; while there are others, or logs, it stays.
     let _ = fs::remove_dir(&job.directory);
     Ok(())
+}
+
+/// Removes what this job's probe left for readers: the directory ends with the demo, and nobody will come for it.
+fn remove_spills(directory: &Path) {
+    let own = format!("{}.", std::process::id());
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|it| it.starts_with(&own) && spill::is_name(it)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 pub(super) fn describe(job: &Job) -> Description {

@@ -14,7 +14,7 @@ const LIBRARY: &str = "/home/ada/venv/lib/python3.12/site-packages/torch/nn/func
 /// The answer at a step: one tensor of 4 MiB more after each of them.
 pub(super) fn sites(step: u64) -> Sites {
     let frame = |file: &str, line, function: &str| Frame { file: file.into(), line, function: function.into() };
-    let place = |line, text: &str| Place { file: String::new(), line, text: text.into() };
+    let place = |line, text: &str| Place { line, text: text.into(), ..Place::default() };
     let list = Holder { by: "item".into(), kind: Some("list".into()), items: Some(step), ..Holder::default() };
     let local = Holder {
         by: "local".into(),

@@ -1,7 +1,11 @@
 //! Where sockets, the probe's files and recordings are, and the user's file.
 
 use super::Check;
-use crate::{config, launch::assets::Assets, sink::store::Store};
+use crate::{
+    config,
+    launch::{assets::Assets, sockets::unusable},
+    sink::store::Store,
+};
 use etcetera::{BaseStrategy, choose_base_strategy};
 use gpuwatch_probe::socket::{Reason, check, directories};
 use rustix::fs::{Access, access, statvfs};
@@ -35,10 +39,14 @@ fn sockets(all: &[PathBuf]) -> Check {
         }
     }
     match (used.is_empty(), all.first()) {
-        (true, Some(first)) => Check::ok(NAME, format!("the first job will make {}", first.display())),
-        (true, None) => {
-            Check::fail(NAME, "there is no place for them", "set GPUWATCH_SOCKET_DIR to a directory of mode 0700")
-        }
+        (true, first) => match (all.iter().find(|it| unusable(it).is_ok()), first) {
+            (Some(made), _) => Check::ok(NAME, format!("the first job will make {}", made.display())),
+            (None, first) => {
+                let why = first.and_then(|it| unusable(it).err()).unwrap_or_else(|| "no directory is known".to_owned());
+                let what = format!("no job can make a socket ({why})");
+                Check::fail(NAME, what, "set GPUWATCH_SOCKET_DIR to a directory of mode 0700")
+            }
+        },
         _ => Check::ok(NAME, used.join(", ")),
     }
 }
@@ -123,7 +131,9 @@ fn user_file(config: &config::File) -> Check {
     const NAME: &str = "config";
     match config.read() {
         Ok(settings) if settings == config::Settings::default() => Check::ok(NAME, "nothing is set: the defaults hold"),
-        Ok(settings) => Check::ok(NAME, format!("valid; it sets {} flags", settings.flags.len())),
+        Ok(settings) => {
+            Check::ok(NAME, format!("valid; it sets {}", crate::units::counted(settings.flags.len() as u64, "flag")))
+        }
         Err(fault) => {
             Check::fail(NAME, fault.to_string(), "`gpuwatch generate config` prints one that holds, with every key")
         }

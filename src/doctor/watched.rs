@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    config::Watching,
+    config::{Driver, Watching},
     event::{DriverState, Trouble, wire::PROTOCOL},
     once::collect,
     session::{Session, process::Life},
@@ -10,14 +10,14 @@ use crate::{
 };
 use std::{env, io, time::Duration};
 
-pub(super) fn checks() -> io::Result<Vec<Check>> {
+pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let watching = Watching { no_nvml: false, interval: Duration::from_millis(100) };
+    let watching = Watching { driver, interval: Duration::from_millis(100) };
     let session = runtime.block_on(async { collect(&mut Sources::start(watching.sources()).events, 0).await });
-    Ok(vec![driver(&session), devices(&session), figures(&session), probes(&session)])
+    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session)])
 }
 
-fn driver(session: &Session) -> Check {
+fn driver_state(session: &Session) -> Check {
     const NAME: &str = "driver";
     match &session.driver {
         Some(DriverState::Up { version }) => {
@@ -34,7 +34,9 @@ fn driver(session: &Session) -> Check {
             "the NVIDIA driver does not answer",
             "a call of it hangs: see `nvidia-smi` and `dmesg`; gpuwatch shows probes all the same",
         ),
-        Some(DriverState::Off) => Check::warn(NAME, "the driver is switched off", "unset GPUWATCH_NO_NVML"),
+        Some(DriverState::Off) => {
+            Check::warn(NAME, "GPUWATCH_NO_NVML switches the driver off", "unset GPUWATCH_NO_NVML")
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::finding::{Finding, Kind, Standing};
 use crate::{
     analysis::{
         cause::Cause,
-        culprit::Account,
+        culprit::{Account, Culprit},
         diagnosis,
         episode::{Axis, End, Episode, Resolved, Resource},
         evidence::{Evidence, Unit},
@@ -18,8 +18,15 @@ use crate::{
         oom::OutOfMemory,
         process::{OnDevice, Process},
     },
-    units::Stamp,
+    units::{self, Bytes, Stamp},
 };
+
+/// The least share of growth that a look has to see before it names the cause: where rises are rare, a look of a few steps
+/// sees more or less of them than there are on average.
+const LEAST_SHARE: f64 = 0.25;
+
+/// Bytes a step that the nodes of one step's graph take of host memory at most: thousands of them, of a few hundred bytes.
+const MOST_NODES: f64 = 4.0 * 1_048_576.0;
 
 /// Every finding of a session: worst first, those that last before those that ended, then as they were raised.
 pub(super) fn all(session: &Session) -> Vec<Finding> {
@@ -114,7 +121,7 @@ impl Place<'_> {
     /// With the line that allocates what grows and who keeps it, as the latest look since its beginning that found one
     /// tells it; else with what that look said.
     fn blamed(&self, it: Finding) -> Finding {
-        if it.resource != Some(Resource::Allocated) {
+        if !matches!(it.resource, Some(Resource::Allocated | Resource::Host)) {
             return it;
         }
         let within = |sites: &Sites| match (it.axis, sites.step) {
@@ -122,10 +129,15 @@ impl Place<'_> {
             _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
         };
         let Some((_, Account { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
+        if it.resource == Some(Resource::Host) {
+            return with_nodes_of(culprits, it);
+        }
         let mut culprits = culprits.into_iter();
         let first = culprits.next().map(Box::new);
         let others = culprits.map(|it| format!("also: {}", it.told()));
-        Finding { culprit: first, account: others.chain(notes).collect(), ..it }
+        let account = others.chain(notes).collect();
+        let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(it.cause, |culprit| culprit.cause);
+        Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
     /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
@@ -157,7 +169,8 @@ impl Place<'_> {
             .filter(|it| it.resource == resource)
             .filter_map(|it| Some((it, it.resolved.filter(is_release)?)))
             .collect();
-        let [(first, _), (latest, second), ..] = releases.as_slice() else { return None };
+        let [(first, _), (_, second), ..] = releases.as_slice() else { return None };
+        let (latest, _) = releases.last()?;
         let mut evidence = Evidence::default();
         evidence.add("releases", releases.len() as f64, Unit::Count);
         evidence.add("gained", releases.iter().map(|(it, _)| it.gained).max().unwrap_or(0) as f64, Unit::Bytes);
@@ -229,13 +242,60 @@ impl Place<'_> {
         }
     }
 
-    /// One that steps went on after was caught, and is no longer what ends the run.
+    /// One that steps went on after was caught, and is no longer what ends the run. Growth without which the request would
+    /// have fitted is its cause, before anything else.
     fn oom(&self, it: &OutOfMemory) -> Finding {
         let step = it.said.step.unwrap_or(0);
         let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
         let caught = self.on.step.is_some_and(|it| it > step + 1);
         let severity = if caught { Severity::Warning } else { Severity::Critical };
-        Finding { severity, account: it.account(self.process.lines_at(it)), ..found }
+        let found = Finding { severity, account: it.account(self.process.lines_at(it)), ..found };
+        match self.growth_into(it) {
+            Some(growth) => led_by(growth, found),
+            None => found,
+        }
+    }
+
+    /// The growth that was open when memory ran out, and that kept more than the request lacked: the largest.
+    fn growth_into(&self, oom: &OutOfMemory) -> Option<Finding> {
+        let at = Stamp(oom.said.at_us);
+        let is_open = |it: &&Episode| it.first_alert_at <= at && it.resolved.is_none_or(|end| at <= end.at);
+        let is_own = |it: &&Episode| {
+            matches!(it.resource, Resource::Allocated | Resource::Reserved | Resource::Driver)
+                && (oom.figures.tried.is_none() || oom.figures.would_fit_with(it.gained))
+        };
+        let episodes = self.on.growth.episodes().filter(is_open).filter(is_own);
+        episodes.max_by_key(|it| (it.resource == Resource::Allocated, it.gained)).map(|it| self.growth(it))
+    }
+}
+
+/// An error that growth led to: its line, its cause and its remedy come first.
+fn led_by(growth: Finding, mut oom: Finding) -> Finding {
+    let gained = Bytes(units::whole(growth.evidence.get("gained").unwrap_or(0.0)));
+    let resource = growth.resource.map_or("", Resource::name);
+    let since = growth.place(growth.since_step);
+    let line = growth.culprit.as_ref().map_or_else(String::new, |it| format!("{}: ", it.leading().place()));
+    oom.account.insert(0, format!("{line}{resource} memory had grown by {gained} since {since}"));
+    Finding { cause: growth.cause, advice: growth.advice, culprit: growth.culprit, ..oom }
+}
+
+/// Whether a culprit tells why something grows: it is most of it, as far as one look can tell, and the course of the growth
+/// does not say more: that it ended by itself, or followed the inputs.
+fn explains(culprit: &Culprit, growth: &Finding) -> bool {
+    let is_most = growth.bytes_per_step.is_none_or(|rate| culprit.bytes_per_step >= LEAST_SHARE * rate);
+    is_most && !matches!(growth.cause, Cause::CacheFilling | Cause::LargerInputs)
+}
+
+/// Growth of host memory beside tensors that are kept with their graphs: these have their nodes there.
+fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
+    let may_be_nodes = it.cause == Cause::HostGrowth && it.bytes_per_step.is_some_and(|rate| rate <= MOST_NODES);
+    match culprits.into_iter().find(|it| it.grad).filter(|_| may_be_nodes) {
+        Some(culprit) => {
+            let (cause, culprit) = (Cause::GraphRetained, Some(Box::new(culprit)));
+            let account = vec!["the nodes of its graph are in host memory".to_owned()];
+            Finding { cause, advice: cause.advice(), culprit, account, ..it }
+        }
+        None => it,
     }
 }
 

@@ -97,7 +97,7 @@ pub struct Finding {
     pub standing: Standing,
     /// Why, as well as can be told now.
     pub cause: Cause,
-    /// What to do, in one line.
+    /// What to do about its cause, in one line.
     pub advice: &'static str,
     /// What grows; `None` for kinds that are not about one resource.
     pub resource: Option<Resource>,
@@ -145,6 +145,18 @@ impl Finding {
     /// Whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()
+    }
+
+    /// Whether memory of the process itself grows: not a neighbour's on the same device.
+    pub fn is_own_growth(&self) -> bool {
+        self.kind == Kind::Growth && self.resource != Some(Resource::Device)
+    }
+
+    /// What to do, in one line: about the culprit's own line, where it is of the same cause or keeps the graph that is.
+    pub fn remedy(&self) -> &str {
+        let of_graph = |it: &Culprit| self.cause == Cause::GraphRetained && it.grad;
+        let culprit = self.culprit.as_ref().filter(|it| it.cause == self.cause || of_graph(it));
+        culprit.map_or(self.advice, |it| &it.advice)
     }
 
     /// Whether the user expects it, so that nothing follows from it.

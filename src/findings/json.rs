@@ -26,7 +26,7 @@ impl Finding {
             ("standing", json!(self.standing.name())),
             ("state", json!(if self.is_active() { "active" } else { "resolved" })),
             ("cause", json!(self.cause.id())),
-            ("advice", json!(self.advice)),
+            ("advice", json!(self.remedy())),
             ("resource", json!(self.resource.map(Resource::name))),
             ("device", json!(self.ordinal)),
             ("device_id", json!(self.device)),

@@ -41,7 +41,7 @@ impl Finding {
 
     /// `full in 16270 steps, 27 min`, or as much of it as is known.
     pub fn forecast(&self) -> Option<String> {
-        let steps = self.full_in_steps.map(|it| format!("{} steps", count(it)));
+        let steps = self.full_in_steps.map(steps);
         let both: Vec<String> = steps.into_iter().chain(self.full_in_us.map(units::duration)).collect();
         (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
     }
@@ -55,11 +55,11 @@ impl Finding {
     }
 }
 
-/// A count that may be very large: `16270`, `4.2 M`.
-fn count(steps: u64) -> String {
-    match steps {
-        0..1_000_000 => steps.to_string(),
-        1_000_000..1_000_000_000 => format!("{:.1} M", steps as f64 / 1e6),
-        _ => "over 1000 M".to_owned(),
+/// A count that may be very large: `16270 steps`, `4.2 M steps`.
+fn steps(count: u64) -> String {
+    match count {
+        0..1_000_000 => units::counted(count, "step"),
+        1_000_000..1_000_000_000 => format!("{:.1} M steps", count as f64 / 1e6),
+        _ => "over 1000 M steps".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use std::{
     io::{self, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -107,8 +107,12 @@ fn candidates() -> Vec<PathBuf> {
 
 /// Makes sure that the files lie under `base`, ours and unaltered.
 fn place(base: &Path) -> io::Result<PathBuf> {
+    if base.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
+    }
     if let Some(above) = base.parent() {
-        fs::create_dir_all(above)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        check_above(above)?;
     }
     make_own(base)?;
     let folder = base.join(NAME);
@@ -165,6 +169,19 @@ fn check_own(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether nobody else may put another directory in the place of ours: for that, one above it is enough.
+fn check_above(above: &Path) -> io::Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    for folder in above.canonicalize()?.ancestors() {
+        let found = fs::metadata(folder)?;
+        let is_open = found.mode() & 0o002 != 0 && found.mode() & 0o1000 == 0;
+        if is_open || ![0, own].contains(&found.uid()) {
+            return Err(io::Error::other(format!("others may replace what lies in {}", folder.display())));
+        }
+    }
+    Ok(())
+}
+
 fn is_intact(path: &Path, content: &[u8]) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     found.is_file()
@@ -193,6 +210,8 @@ fn in_memory() -> io::Result<(PathBuf, OwnedFd)> {
     let content = FILES.iter().find(|(name, _)| *name == LIBRARY).map(|(_, content)| *content).unwrap_or_default();
     let mut file = File::from(memfd_create("gpuwatch_probe", MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
+    // The job loads only what nobody else may write.
+    file.set_permissions(fs::Permissions::from_mode(0o500))?;
     let memory = OwnedFd::from(file);
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
     Ok((PathBuf::from(path), memory))
@@ -217,6 +236,31 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), told);
         assert!(is_intact(again.library(), &fs::read(again.library()).unwrap()));
         assert!(fs::read_dir(assets.python()).unwrap().count() == 2, "nothing half-written stays");
+    }
+
+    #[test]
+    fn a_path_with_a_colon_is_passed_over_and_named() {
+        let home = tempfile::tempdir().unwrap();
+        let places = ["with:colon/gpuwatch", "good/gpuwatch"].map(|it| home.path().join(it));
+        let assets = Assets::unpack_in(&places, true, |_| true).unwrap();
+        assert!(assets.python().starts_with(&places[1]));
+        let error = Assets::unpack_in(&places[..1], true, |_| true).unwrap_err().to_string();
+        assert!(error.contains("colon") && error.contains("XDG_CACHE_HOME"), "{error}");
+    }
+
+    #[test]
+    fn what_others_may_replace_is_not_used() {
+        let home = tempfile::tempdir().unwrap();
+        let open = home.path().join("open");
+        fs::create_dir(&open).unwrap();
+        let base = open.join("cache/gpuwatch");
+        let unpack = |mode| {
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+            Assets::unpack_in(std::slice::from_ref(&base), true, |_| true).map_err(|it| it.to_string())
+        };
+        assert!(unpack(0o777).unwrap_err().contains("others may replace"));
+        assert!(unpack(0o1777).is_ok() && unpack(0o755).is_ok());
+        assert_eq!(fs::metadata(open.join("cache")).unwrap().mode() & 0o777, 0o700, "made for its owner alone");
     }
 
     #[test]

@@ -6,22 +6,10 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, kill_process, setrlimit, waitpid,
-};
-use signal_hook::{
-    consts::{
-        SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
-    },
-    iterator::{SignalsInfo, exfiltrator::WithOrigin},
-    low_level::{
-        emulate_default_handler,
-        siginfo::{Cause, Origin},
-    },
-};
+use libc::{__WNOTHREAD, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGPROF, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGVTALRM};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, kill_process, setrlimit, wait};
 
-/// What would end or stop us while the job goes on. Each gets a handler, never `SIG_IGN`: that the job would inherit.
-const TAKEN: [c_int; 8] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT];
+use super::sys::{self, Signals, Taken};
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +23,16 @@ pub enum Ended {
 /// A started job.
 pub struct Job {
     pid: Pid,
-    signals: SignalsInfo<WithOrigin>,
+    signals: Signals,
     /// Somebody asked for a stop, and the job has not stopped yet.
     stopping: bool,
 }
 
 impl Job {
-    /// Starts the job; every signal that we take is taken before, so that none is lost.
+    /// Starts the job; every signal is taken before, so that none is lost.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
-        let ignored = ignored();
-        let kept = TAKEN.into_iter().filter(|it| ignored >> (it - 1) & 1 == 0);
-        let signals = SignalsInfo::<WithOrigin>::new(kept.chain([SIGCHLD]))?;
+        let signals = Signals::take()?;
+        signals.give_back_to(command);
         let child = match command.spawn() {
             // A script without a `#!` line: what `execvp` and every shell do with one.
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
@@ -54,6 +41,7 @@ impl Job {
                 for (name, value) in command.get_envs() {
                     value.map(|it| shell.env(name, it));
                 }
+                signals.give_back_to(&mut shell);
                 shell.spawn()?
             }
             other => other?,
@@ -74,22 +62,27 @@ impl Job {
             if let Some(ended) = self.look() {
                 return ended;
             }
-            let came: Vec<Origin> = self.signals.wait().collect();
-            for origin in came {
-                self.pass_on(&origin);
-            }
+            let taken = self.signals.wait();
+            self.pass_on(&taken);
         }
     }
 
+    /// Reaps what has ended: the job, and orphans, which the kernel gives to process 1 of a container and to a subreaper.
+    ///
+    /// The children of other threads are theirs to wait for.
     fn look(&mut self) -> Option<Ended> {
+        let here = WaitOptions::from_bits_retain(__WNOTHREAD.cast_unsigned());
         loop {
-            let status = match waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-                Ok(Some((_, status))) => status,
+            let (pid, status) = match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED | here) {
+                Ok(Some(found)) => found,
                 Ok(None) => return None,
                 Err(rustix::io::Errno::INTR) => continue,
-                // Somebody else has taken our child's end: there is nothing more to learn.
-                Err(_) => return Some(Ended::Code(0)),
+                // There is no child any more, and nobody but us waits for one.
+                Err(_) => return Some(Ended::Code(1)),
             };
+            if pid != self.pid {
+                continue;
+            }
             match ended(status) {
                 Some(ended) => return Some(ended),
                 None => self.stop_with_it(status.stopping_signal().unwrap_or(SIGSTOP)),
@@ -108,45 +101,44 @@ impl Job {
         }
     }
 
-    fn pass_on(&mut self, origin: &Origin) {
-        match origin.signal {
+    fn pass_on(&mut self, taken: &Taken) {
+        match taken.signal {
             SIGCHLD => {}
             SIGCONT => {
                 self.stopping = false;
                 // A shell continues the whole group; somebody who knows only us means the job as well.
                 if is_stopped(self.pid) {
-                    self.send(SIGCONT);
+                    sys::send(self.pid, taken);
                 }
             }
             signal => {
                 self.stopping |= signal == SIGTSTP;
-                if self.is_for_us_alone(origin) {
-                    self.send(signal);
+                if is_for_us_alone(taken, self.pid, sys::leads_session()) {
+                    sys::send(self.pid, taken);
                 }
             }
         }
     }
+}
 
-    /// The terminal and the kernel signal whole groups: the job has had it. A process named us.
-    fn is_for_us_alone(&self, origin: &Origin) -> bool {
-        let sent = matches!(origin.cause, Cause::Sent(_));
+/// Whether a signal was not for the job as well: the terminal signals whole groups, a process names one.
+fn is_for_us_alone(taken: &Taken, job: Pid, leads_session: bool) -> bool {
+    match (taken.sender, taken.signal) {
         // The job itself can only have meant its group (or a test of its parent, which forwarding would turn on itself).
-        let by_job = origin.process.is_some_and(|it| it.pid == self.pid.as_raw_nonzero().get());
-        sent && !by_job
-    }
-
-    fn send(&self, signal: c_int) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = kill_process(self.pid, signal);
-        }
+        (Some(sender), _) => sender != job.as_raw_nonzero().get(),
+        // A timer that was set before gpuwatch took the job's place, as in `perl -e 'alarm 60; exec @ARGV'`.
+        (None, SIGALRM | SIGVTALRM | SIGPROF) => true,
+        // A terminal that hangs up signals the leader of its session, and nobody else as long as that lives.
+        (None, SIGHUP) => leads_session,
+        (None, _) => false,
     }
 }
 
-/// Ends this process as the job ended, without a core file of ours beside the job's.
+/// Ends this process as the job ended, without a core file of ours beside the job's; where nothing ends it, gives the
+/// exit code that shells have for the signal.
 pub fn die_by(signal: c_int) -> u8 {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-    let _ = emulate_default_handler(signal);
-    // A signal that we do not know how to die by: say it as shells do.
+    sys::die_by(signal);
     u8::try_from(signal).unwrap_or(0).saturating_add(128)
 }
 
@@ -162,15 +154,25 @@ fn ended(status: WaitStatus) -> Option<Ended> {
     }
 }
 
-/// Bit n-1 is set where signal n is ignored: by `nohup`, or by whoever started us.
-fn ignored() -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = text.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    mask.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0)
-}
-
 fn is_stopped(pid: Pid) -> bool {
     let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     // The name, in parentheses, may hold anything; what follows its end may not.
     text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_job_has_not_had_is_passed_on() {
+        let job = Pid::from_raw(42).unwrap();
+        let passed = |signal, sender, leads| is_for_us_alone(&Taken::new(signal, sender), job, leads);
+        assert!(passed(libc::SIGTERM, Some(7), false), "a process named us");
+        assert!(passed(libc::SIGTERM, Some(0), false), "from outside of the container");
+        assert!(!passed(libc::SIGTERM, Some(42), false), "the job meant its group");
+        assert!(!passed(libc::SIGINT, None, false), "the terminal told the whole group");
+        assert!(passed(SIGALRM, None, false), "a timer is inherited through exec only");
+        assert!(passed(SIGHUP, None, true) && !passed(SIGHUP, None, false));
+    }
 }

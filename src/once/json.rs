@@ -14,6 +14,8 @@
 //!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
 //!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
 //!   `full_in_steps`, `severity` and `cause`), `approximate`
+//! - `losses`: what was not seen or is not kept, counted: `processes`, `ended_processes`, `devices`, `sockets`, `names`,
+//!   `samples`
 //! - `notices[]`: what a user should know, in words
 
 use super::is_suspended;
@@ -46,6 +48,7 @@ pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serd
         "driver": session.driver,
         "devices": devices,
         "probes": probes,
+        "losses": session.losses.json(),
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
     });
     let mut text = escape_json(&serde_json::to_string_pretty(&whole)?);

@@ -48,6 +48,9 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
             writeln!(out, "\n{}: {}", who(process), life(process))?;
         }
     }
+    for it in session.losses.words() {
+        writeln!(out, "\nnot seen: {it}")?;
+    }
     for notice in session.notices.iter() {
         writeln!(out, "\nnote: {}", notice.value)?;
     }
@@ -119,7 +122,9 @@ fn probed_process(
             let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.place(it.since_step));
             format!("{severity}: {} since {place}: {cause}", it.growth().unwrap_or_default())
         }
-        None if watched < on.growth.enough() => format!("too few {unit} to say whether it grows"),
+        None if watched < on.growth.enough() => {
+            format!("not enough data to judge growth yet ({})", on.growth.progress())
+        }
         None => format!("no growth over {watched} {unit}"),
     };
     let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| format!("{:.0} %", it * 100.0));

@@ -2,14 +2,18 @@
 //! program's types may change and old files stay readable.
 
 use crate::{
-    event::{DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Load, ProbeId, ProcessInfo, ProcessUse, Trouble},
+    event::{
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Load, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
+        Trouble, Unread,
+    },
     text::Foreign,
     units::Stamp,
 };
-use serde::{Deserialize, Serialize};
+use gpuwatch_probe::wire::limits;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 12] = [
+pub(super) const OWN_TYPES: [&str; 13] = [
     "driver",
     "device",
     "device_gone",
@@ -21,6 +25,7 @@ pub(super) const OWN_TYPES: [&str; 12] = [
     "probe_found",
     "probe_gone",
     "notice",
+    "unread",
     "job_ended",
 ];
 
@@ -53,7 +58,7 @@ pub(super) enum Own {
     },
     Processes {
         device: DeviceId,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, deserialize_with = "list", skip_serializing_if = "Option::is_none")]
         processes: Option<Vec<ProcessUse>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<Trouble>,
@@ -74,10 +79,19 @@ pub(super) enum Own {
     Notice {
         text: Foreign,
     },
+    Unread {
+        what: Unread,
+        count: u64,
+    },
     JobEnded {
         code: Option<i32>,
         signal: Option<i32>,
     },
+}
+
+/// A device's list of processes, where there is one.
+fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<ProcessUse>>, D::Error> {
+    limits::list::<_, _, PROCESSES_MAX>(from).map(Some)
 }
 
 impl Own {
@@ -102,6 +116,7 @@ impl Own {
             Fact::ProbeFound { probe, pid, socket } => Self::ProbeFound { from: probe, pid, socket },
             Fact::ProbeGone { probe, why } => Self::ProbeGone { from: probe, why },
             Fact::Notice(text) => Self::Notice { text },
+            Fact::Unread { what, count } => Self::Unread { what, count },
             Fact::JobEnded { code, signal } => Self::JobEnded { code, signal },
         })
     }
@@ -122,6 +137,7 @@ impl Own {
             Self::ProbeFound { from, pid, socket } => Fact::ProbeFound { probe: from, pid, socket },
             Self::ProbeGone { from, why } => Fact::ProbeGone { probe: from, why },
             Self::Notice { text } => Fact::Notice(text),
+            Self::Unread { what, count } => Fact::Unread { what, count },
             Self::JobEnded { code, signal } => Fact::JobEnded { code, signal },
         })
     }

@@ -4,10 +4,14 @@ use super::{
     Entry, FORMAT, Header, decode,
     frames::{Place, Text},
 };
+use crate::text;
 use gpuwatch_probe::wire::LINE_MAX;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 use thiserror::Error;
+
+/// Bytes of room that is kept for the next line.
+const KEPT: usize = 16 << 10;
 
 /// Why reading ended before the end.
 #[derive(Debug, Error, Serialize, Deserialize)]
@@ -85,8 +89,11 @@ impl<R: Read> Reader<R> {
         if !self.read_line()? {
             return Ok(None);
         }
-        let text = std::str::from_utf8(&self.line).map_err(|e| Fault::NotALine { line, why: e.to_string() })?;
-        let entry = decode(text).map_err(|e| Fault::NotALine { line, why: e.to_string() })?;
+        let text = std::str::from_utf8(&self.line).map_err(|e| Fault::NotALine { line, why: text::fault(&e) })?;
+        let entry = decode(text).map_err(|e| Fault::NotALine { line, why: text::fault(&e) })?;
+        // The room of a long line is given back: there may be a reader for each of many files.
+        self.line.truncate(0);
+        self.line.shrink_to(KEPT);
         if let Entry::Header(Header { format, .. }) = entry
             && format > FORMAT
         {

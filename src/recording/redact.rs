@@ -1,89 +1,83 @@
-//! Secrets in command lines: a recording is sent to colleagues, so arguments that look like secrets stay home.
+//! Secrets in what arrives, from a probe, from /proc or from a file: they reach no screen, recording or report.
+//!
+//! What is a secret is `gpuwatch_probe::secrets`' to say, for probes and viewers alike.
 
-use crate::event::{Event, Fact, Line};
-use crate::text::Foreign;
+use crate::{
+    event::{
+        DriverState, Fact, Line, Trouble,
+        wire::{Hello, Sites},
+    },
+    text::Foreign,
+};
+use gpuwatch_probe::secrets;
 use std::borrow::Cow;
 
-const HIDDEN: &str = "<redacted>";
-const WORDS: [&str; 6] = ["token", "key", "password", "passwd", "secret", "credential"];
-
-/// The event with secrets in its command line hidden; borrowed where there is none.
-pub fn redact(event: &Event) -> Cow<'_, Event> {
-    let argv: Vec<&str> = match &event.fact {
-        Fact::Process(it) => it.argv.iter().map(Foreign::raw).collect(),
-        Fact::Probe { line, .. } => match &**line {
-            Line::Hello(it) => it.argv.iter().map(String::as_str).collect(),
-            _ => return Cow::Borrowed(event),
-        },
-        _ => return Cow::Borrowed(event),
-    };
-    let clean = arguments(&argv);
-    if clean == argv {
-        return Cow::Borrowed(event);
-    }
-    let mut event = event.clone();
-    match &mut event.fact {
-        Fact::Process(it) => it.argv = clean.into_iter().map(Foreign::new).collect(),
-        Fact::Probe { line, .. } => {
-            if let Line::Hello(it) = &mut **line {
-                it.argv = clean;
+/// Hides the secrets in a fact.
+pub fn redact(fact: &mut Fact) {
+    match fact {
+        Fact::Probe { line, .. } => said(line),
+        Fact::Process(it) => {
+            let argv: Vec<&str> = it.argv.iter().map(Foreign::raw).collect();
+            it.argv = secrets::arguments(&argv).into_iter().map(Foreign::new).collect();
+        }
+        Fact::ProbeGone { why: text, .. }
+        | Fact::Notice(text)
+        | Fact::Driver(DriverState::Absent { why: text })
+        | Fact::Memory { reading: Err(Trouble::Other(text)), .. }
+        | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => {
+            if let Cow::Owned(clean) = secrets::text(text.raw()) {
+                *text = Foreign::new(clean);
             }
         }
         _ => {}
     }
-    Cow::Owned(event)
 }
 
-/// The arguments with the values of `--*token X`, `--*token=X`, `PASSWORD=X` and their like hidden.
-pub fn arguments(argv: &[&str]) -> Vec<String> {
-    let mut hide_next = false;
-    argv.iter()
-        .map(|arg| {
-            let hide = std::mem::take(&mut hide_next) && !arg.starts_with('-');
-            if hide {
-                return HIDDEN.to_owned();
+/// Leaves no arguments in a fact, but the programs' names.
+pub fn leave_arguments_out(fact: &mut Fact) {
+    match fact {
+        Fact::Process(it) => it.argv.truncate(1),
+        Fact::Probe { line, .. } => {
+            if let Line::Hello(it) = &mut **line {
+                it.argv.truncate(1);
             }
-            match arg.split_once('=') {
-                Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN}"),
-                None if arg.starts_with('-') && is_secret(arg) => {
-                    hide_next = true;
-                    (*arg).to_owned()
-                }
-                _ => (*arg).to_owned(),
+        }
+        _ => {}
+    }
+}
+
+fn said(line: &mut Line) {
+    match line {
+        Line::Hello(it) => hello(it),
+        Line::Mark(it) => hide(&mut it.name),
+        Line::Oom(it) => it.message.iter_mut().for_each(hide),
+        Line::OomMessage(it) => hide(&mut it.message),
+        Line::Sites(it) => sites(it),
+        Line::Bye(it) => hide(&mut it.reason),
+        Line::Refused(it) => hide(&mut it.reason),
+        Line::Sample(_) | Line::Lost(_) | Line::History(_) | Line::Live(_) | Line::Unknown => {}
+    }
+}
+
+fn hello(it: &mut Hello) {
+    it.argv = secrets::arguments(&it.argv);
+    [&mut it.cwd, &mut it.allocator_conf, &mut it.sites].into_iter().flatten().for_each(hide);
+}
+
+fn sites(it: &mut Sites) {
+    it.trouble.iter_mut().for_each(hide);
+    for site in &mut it.sites {
+        site.holders.iter_mut().filter_map(|it| it.name.as_mut()).for_each(hide);
+        for place in site.source.iter_mut().chain(&mut site.kept).chain(&mut site.kept_or) {
+            if let Cow::Owned(clean) = secrets::source(&place.text) {
+                place.text = clean;
             }
-        })
-        .collect()
+        }
+    }
 }
 
-/// Whether the last word of the name is one of [`WORDS`]: `--hf-token` is, `--keyframes` is not.
-fn is_secret(name: &str) -> bool {
-    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default().to_ascii_lowercase();
-    WORDS.iter().any(|it| last == *it || last.strip_suffix('s') == Some(it) || last.ends_with(it) && *it != "key")
-        || last.ends_with("apikey")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_hidden_and_nothing_else() {
-        let argv = ["train.py", "--hf-token", "abc", "--lr", "3", "--api_key=k", "--keyframes", "9", "DB_PASSWORD=x"];
-        let clean = arguments(&argv);
-        assert_eq!(
-            clean,
-            [
-                "train.py",
-                "--hf-token",
-                HIDDEN,
-                "--lr",
-                "3",
-                "--api_key=<redacted>",
-                "--keyframes",
-                "9",
-                "DB_PASSWORD=<redacted>"
-            ]
-        );
-        assert_eq!(arguments(&["--token", "--next"]), ["--token", "--next"]);
+fn hide(text: &mut String) {
+    if let Cow::Owned(clean) = secrets::text(text) {
+        *text = clean;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::event::{
-    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Trouble,
+    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Trouble, Unread,
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
 use crate::units::Bytes;
@@ -60,12 +60,20 @@ fn every_fact() -> Vec<Fact> {
         line(Line::Refused(Refused { reason: "unknown verb".into() })),
         Fact::ProbeGone { probe: ProbeId(3), why: "its connection ended".into() },
         Fact::Notice("a directory is squatted".into()),
+        Fact::Unread { what: Unread::Sockets, count: 3 },
         Fact::JobEnded { code: None, signal: Some(9) },
     ]
 }
 
 fn header() -> Header {
-    Header { format: FORMAT, gpuwatch: "0.1.0".into(), host: "node7".into(), started_unix_us: 1, monotonic_us: 2 }
+    Header {
+        format: FORMAT,
+        gpuwatch: "0.1.0".into(),
+        host: "node7".into(),
+        started_unix_us: 1,
+        monotonic_us: 2,
+        writer: None,
+    }
 }
 
 fn events() -> Vec<Event> {

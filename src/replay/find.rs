@@ -3,6 +3,7 @@
 use super::tape::{Tape, Track};
 use crate::{
     event::{Event, Fact, Line},
+    input::{self, Input},
     recording::{Entry, Fault, Header, Reader},
     sink::store::ENDING,
     text::Foreign,
@@ -11,9 +12,10 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     cmp::Reverse,
+    collections::HashSet,
     fs::{self, File},
     io::{self, Read, Seek},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -23,8 +25,8 @@ const LINES: usize = 4096;
 /// The name that stands for standard input.
 const STDIN: &str = "-";
 
-/// Bytes of it that are kept in memory.
-const STDIN_MAX: u64 = 1 << 30;
+/// Bytes of a stream that are kept in memory.
+const STREAM_MAX: u64 = 1 << 30;
 
 /// What is said where there is no recording.
 const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
@@ -48,7 +50,8 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     {
         return newest(directory);
     }
-    let openings = paths.iter().map(|it| open(it)).collect::<Result<Vec<_>>>()?;
+    let mut openings = paths.iter().map(|it| open(it)).collect::<Result<Vec<_>>>()?;
+    let notes = once_each(&mut openings);
     let mut runs = openings.iter().filter_map(|it| Some((it.run.as_ref()?, &it.track.name)));
     if let Some((run, first)) = runs.next()
         && let Some((_, other)) = runs.find(|(it, _)| *it != run)
@@ -56,7 +59,20 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
         bail!("{first} and {other} are of different runs: name the files of one run");
     }
     let tape = Tape::new(openings.into_iter().map(|it| it.track).collect());
-    Ok(Found { tape, notes: Vec::new() })
+    Ok(Found { tape, notes })
+}
+
+/// Leaves out files that were named before, and says so.
+fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
+    let (mut seen, mut notes) = (HashSet::new(), Vec::new());
+    openings.retain(|it| {
+        let is_new = seen.insert(it.inode);
+        if !is_new {
+            notes.push(format!("{} was named before: it is read once", it.track.name));
+        }
+        is_new
+    });
+    notes
 }
 
 /// The files of the run that began last.
@@ -103,24 +119,37 @@ pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 struct Opening {
     track: Track,
     run: Option<String>,
+    /// What tells the file apart, whatever path leads to it.
+    inode: (u64, u64),
 }
 
 fn open(path: &Path) -> Result<Opening> {
     let is_stdin = path.as_os_str() == STDIN;
     let name = Foreign::new(if is_stdin { "standard input".into() } else { path.to_string_lossy() });
-    let mut file = if is_stdin { stdin() } else { File::open(path) }.with_context(|| format!("cannot open {name}"))?;
-    if file.metadata()?.is_dir() {
+    let opened = if is_stdin { spooled(io::stdin().lock()) } else { file(path) };
+    let mut file = opened.with_context(|| format!("cannot open {name}"))?;
+    let about = file.metadata()?;
+    if about.is_dir() {
         bail!("{name} is a directory: name it alone, or name files");
     }
+    let inode = (about.dev(), about.ino());
     let (header, run) = beginning(&file).with_context(|| format!("cannot read {name}"))?;
     file.rewind()?;
-    Ok(Opening { track: Track::new(file, name, header)?, run })
+    Ok(Opening { track: Track::new(file, name, header)?, run, inode })
 }
 
-/// Standard input as a file, which unlike a pipe is read more than once.
-fn stdin() -> io::Result<File> {
+/// A file, or what a FIFO brings.
+fn file(path: &Path) -> io::Result<File> {
+    match input::open(path)? {
+        Input::File(file) => Ok(file),
+        Input::Stream(stream) => spooled(stream),
+    }
+}
+
+/// A stream as a file, which unlike a pipe is read more than once.
+fn spooled(stream: impl Read) -> io::Result<File> {
     let mut file = File::from(memfd_create("recording", MemfdFlags::CLOEXEC)?);
-    if io::copy(&mut io::stdin().lock().take(STDIN_MAX), &mut file)? == STDIN_MAX {
+    if io::copy(&mut stream.take(STREAM_MAX), &mut file)? == STREAM_MAX {
         return Err(io::Error::other("it is longer than 1 GiB: name a file instead"));
     }
     file.rewind()?;
@@ -138,8 +167,7 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     if is_gzip(file) {
         bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`");
     }
-    let mut header = None;
-    let mut events = 0;
+    let (mut header, mut events, mut others) = (None, 0, 0);
     let mut entries = Reader::new(file)?;
     for entry in entries.by_ref().take(LINES) {
         match entry {
@@ -150,7 +178,8 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
                     return Ok((header, Some(run)));
                 }
             }
-            Ok(Entry::Closed(_) | Entry::Unknown) => {}
+            Ok(Entry::Closed(_)) => {}
+            Ok(Entry::Unknown) => others += 1,
             Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
             // What was read before the end of a cut file is there.
             Err(_) if events > 0 => break,
@@ -161,7 +190,12 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
         }
     }
     if events == 0 {
-        bail!("{}; {ADVICE}", if header.is_some() { "nothing happened while it was written" } else { "it is empty" });
+        let why = match (&header, others) {
+            (Some(_), _) => "nothing happened while it was written",
+            (None, 0) => "it is empty",
+            (None, _) => "it is no recording: its lines are another program's",
+        };
+        bail!("{why}; {ADVICE}");
     }
     Ok((header, None))
 }

@@ -3,7 +3,8 @@ document.title = "gpuwatch: " + { pass: "nothing of weight was found", fail: "so
 at("title").textContent = document.title;
 at("title").className = run.verdict;
 const began = known(data.started_unix_us) ? new Date(data.started_unix_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC, " : "";
-at("about").textContent = began + duration(data.to_us - data.from_us) + ", " + (known(run.steps) ? run.steps + " steps, " : "") + run.processes.length + (run.processes.length === 1 ? " probed process, gpuwatch " : " probed processes, gpuwatch ") + run.gpuwatch;
+at("about").textContent = began + duration(data.to_us - data.from_us) + ", " + (known(run.steps) ? run.steps + (run.steps === 1 ? " step, " : " steps, ") : "") + run.processes.length + (run.processes.length === 1 ? " probed process, gpuwatch " : " probed processes, gpuwatch ") + run.gpuwatch
+  + (run.end_recorded ? "" : "; seen " + (known(run.seen_to_step) ? "up to step " + run.seen_to_step + " " : "") + "of a run whose end is not recorded");
 const argv = run.processes.map(it => it.argv).find(known);
 at("command").textContent = argv ? plain(argv.join(" ")) : "";
 
@@ -21,7 +22,7 @@ function tellFindings() {
     for (const line of it.kind === "oom" ? [] : it.account) box.append(make("p", line));
     let when = "since " + unit(it) + " " + it.since_step + ", told at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;
-    else if (known(it.full_in_steps)) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + "s";
+    else if (known(it.full_in_steps)) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s");
     box.append(make("p", when + " (" + it.cause + ")", "faint"));
     const on = series.find(of => of.id === it.device_id) || (known(it.device_id) ? null : series[0]);
     if (on) { const button = make("button", "show on the timeline"); button.type = "button"; button.addEventListener("click", () => show(it, on)); box.append(button); }

@@ -59,8 +59,11 @@ impl OutOfMemory {
             allocated: known.allocated,
             reserved: known.reserved,
             private_pools: known.private_pools,
+            pools_live: None,
+            pools_held: known.private_pools,
             largest_free: oom.largest_free,
             stuck: known.inactive_split.filter(|_| !expandable),
+            expandable,
         };
         let mut said = oom.clone();
         said.blocks.truncate(GROUPS_MAX);
@@ -90,6 +93,7 @@ impl OutOfMemory {
             allocated: ours.allocated.or(words.allocated),
             reserved: ours.reserved.or(words.reserved),
             private_pools: words.private_pools.or(ours.private_pools),
+            pools_live: words.pools_live,
             ..ours
         };
         self.said.message = Some(message.chars().take(MESSAGE_CHARS).collect());

@@ -1,6 +1,6 @@
 //! What the other probed processes say, for one of them.
 
-use super::{Session, device::Device, process::Others};
+use super::{Session, device::Device};
 use crate::{
     analysis::strain,
     event::{
@@ -8,6 +8,15 @@ use crate::{
         wire::{self, Sample},
     },
 };
+
+/// What the other probed processes say, for one of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Others {
+    /// What they reserved on its device, where it is to speak for the device.
+    pub(super) beside: Option<u64>,
+    /// What the other ranks of its run want of their devices, the median.
+    pub(super) want: Option<u64>,
+}
 
 impl Session {
     /// What they say at a sample of one of them.

@@ -4,7 +4,7 @@ use super::{
     contexts::Contexts,
     history::Latest,
     oom::{OutOfMemory, Tenancy},
-    sites,
+    others::Others,
     timeline::Timeline,
 };
 use crate::{
@@ -100,13 +100,12 @@ pub enum Life {
     },
 }
 
-/// What the other probed processes say, for one of them.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Others {
-    /// What they reserved on its device, where it is to speak for the device.
-    pub(super) beside: Option<u64>,
-    /// What the other ranks of its run want of their devices, the median.
-    pub(super) want: Option<u64>,
+/// Where a sample went: to a known device, to one that nobody had named, or nowhere, as the process has too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    Known,
+    New,
+    Nowhere,
 }
 
 /// What a process says of itself that its samples do not repeat.
@@ -199,13 +198,12 @@ impl Process {
         }
     }
 
-    /// Takes a sample, and says whether its device was unheard of. Samples come in the order they were
-    /// made, save after a reconnection.
-    pub(super) fn sample(&mut self, sample: &Sample, others: Others, unnamed: impl FnOnce() -> DeviceId) -> bool {
+    /// Takes a sample. Samples come in the order they were made, save after a reconnection.
+    pub(super) fn sample(&mut self, sample: &Sample, others: Others, unnamed: impl FnOnce() -> DeviceId) -> Placed {
         let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
         let fresh = place.is_err();
         if fresh && self.devices.len() >= DEVICES {
-            return false;
+            return Placed::Nowhere;
         }
         let place = place.unwrap_or_else(|place| {
             self.devices.insert(place, OnDevice::new(sample.device, unnamed()));
@@ -215,7 +213,7 @@ impl Process {
         if let Some(entry) = self.devices.get_mut(place) {
             entry.sample(sample, others, settings);
         }
-        fresh
+        if fresh { Placed::New } else { Placed::Known }
     }
 
     fn settings(&self, ordinal: u32) -> Settings {
@@ -257,7 +255,7 @@ impl Process {
     pub(super) fn sites(&mut self, sites: &Sites) {
         if is_news(sites.seq, self.sites.last().and_then(|it| it.seq)) {
             self.refused = None;
-            self.sites.push(Box::new(sites::bounded(sites)));
+            self.sites.push(Box::new(sites.clone()));
         }
     }
 
@@ -390,6 +388,7 @@ fn seen(sample: &Sample, step: Option<u64>, beside: Option<u64>) -> Observation 
         at: Stamp(sample.at_us),
         allocated: it.allocated,
         blocks: it.blocks,
+        peak: it.allocated_peak,
         reserved: it.reserved,
         driver: None,
         device: outside(),

@@ -47,12 +47,19 @@ impl Level {
 pub struct Levels {
     bytes: [u64; LEVELS],
     known: u8,
+    /// Whether a part of what the allocator holds was in private pools.
+    pooled: bool,
 }
 
 impl Levels {
     /// A level's bytes; `None` where unknown.
     pub fn get(&self, level: Level) -> Option<u64> {
         (self.known & bit(level) != 0).then(|| self.bytes.get(level as usize).copied())?
+    }
+
+    /// Whether private pools held memory: of what was free then, graphs may have kept a part.
+    pub fn is_pooled(&self) -> bool {
+        self.pooled
     }
 
     fn set(&mut self, level: Level, bytes: Option<u64>) {
@@ -71,7 +78,7 @@ impl Levels {
     /// Level by level what is chosen of both. What one of them does not know stays unknown: of some samples alone, a
     /// level could cross another.
     fn with(&self, other: &Self, choose: impl Fn(u64, u64) -> u64) -> Self {
-        let mut both = Self::default();
+        let mut both = Self { pooled: self.pooled || other.pooled, ..Self::default() };
         for level in Level::ALL {
             both.set(level, self.get(level).zip(other.get(level)).map(|(one, other)| choose(one, other)));
         }
@@ -192,7 +199,7 @@ impl Timeline {
     }
 
     fn levels(&self, it: &Counters, expandable: bool) -> Levels {
-        let mut levels = Levels::default();
+        let mut levels = Levels { pooled: it.private_pools.is_some_and(|it| it > 0), ..Levels::default() };
         let Some(allocated) = it.allocated else { return levels };
         let rounding = it.active.zip(it.requested).and_then(|(active, requested)| active.checked_sub(requested));
         levels.set(Level::Wanted, rounding.and_then(|it| allocated.checked_sub(it)));
@@ -300,6 +307,17 @@ mod tests {
     }
 
     #[test]
+    fn each_column_knows_whether_there_were_private_pools_then() {
+        let mut run = Timeline::default();
+        for step in 1..=2000 {
+            let pools = Some(u64::from(step > 1990) * 4096);
+            run.push(Stamp(step * 100_000), Some(step), &Counters { private_pools: pools, ..counters(5) }, false);
+        }
+        let pooled: Vec<_> = run.columns().filter(|it| it.last.is_pooled()).map(|it| it.step.unwrap()).collect();
+        assert_eq!(pooled, (1991..=2000).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn what_is_unknown_stays_unknown() {
         let mut run = Timeline::default();
         run.push(Stamp(1), None, &Counters { allocated: Some(5), ..Counters::default() }, false);
@@ -316,7 +334,8 @@ mod tests {
     fn a_count_that_falls_back_begins_anew_and_the_past_is_not_rewritten() {
         let mut run = run(900, |step| step);
         run.push(Stamp(5), Some(5), &counters(1), false);
-        assert_eq!(run.columns().count(), 900.min(run.columns().count()));
+        let ends = |run: &Timeline| run.columns().last().map(|it| (it.at, it.step));
+        assert_eq!(ends(&run), Some((Stamp(900 * 100_000), Some(900))), "the past is not rewritten");
         run.push(Stamp(900 * 100_000 + 1), Some(1), &counters(1), false);
         assert_eq!(run.columns().map(|it| it.step).collect::<Vec<_>>(), [Some(1)]);
     }

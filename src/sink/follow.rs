@@ -8,11 +8,14 @@ use gpuwatch_probe::wire::Line;
 use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{
     pin, select,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until},
 };
 
-/// What a job's probes may still have to say after it ended.
+/// What a job's probes may still have to say after it ended, since they last said something.
 const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// How long it may take to look for what they left, and to hear it: less than `gpuwatch run` waits for us.
+const LAST_LOOK: Duration = Duration::from_millis(1500);
 
 /// Says every event to `hear` until `stop` is done and what was under way has been taken.
 pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>, mut hear: impl FnMut(&Event)) {
@@ -23,17 +26,7 @@ pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>
         select! {
             biased;
             last = &mut stop => {
-                let until = Instant::now() + LAST_WORDS;
-                while let Ok(event) = sources.events.try_recv() {
-                    note_speaker(&mut speaking, &event);
-                    hear(&event);
-                }
-                while !speaking.is_empty()
-                    && let Ok(Some(event)) = timeout_at(until, sources.events.recv()).await
-                {
-                    note_speaker(&mut speaking, &event);
-                    hear(&event);
-                }
+                hear_last_words(sources, &mut speaking, &mut hear).await;
                 for fact in last {
                     hear(&Event { at: crate::source::now(), fact });
                 }
@@ -44,6 +37,29 @@ pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>
                 note_speaker(&mut speaking, &event);
                 hear(&event);
             }
+        }
+    }
+}
+
+/// Hears what was under way, what probes still say, and what is found of those that nobody knew.
+async fn hear_last_words(sources: &mut Sources, speaking: &mut BTreeSet<ProbeId>, hear: &mut impl FnMut(&Event)) {
+    let look = sources.last_look();
+    pin!(look);
+    let end = Instant::now() + LAST_LOOK;
+    let (mut quiet, mut has_looked) = (Instant::now() + LAST_WORDS, false);
+    while !(has_looked && speaking.is_empty() && sources.events.is_empty()) {
+        select! {
+            biased;
+            event = sources.events.recv() => {
+                let Some(event) = event else { return };
+                if matches!(event.fact, Fact::Probe { .. } | Fact::ProbeFound { .. }) {
+                    quiet = Instant::now() + LAST_WORDS;
+                }
+                note_speaker(speaking, &event);
+                hear(&event);
+            }
+            () = &mut look, if !has_looked => has_looked = true,
+            () = sleep_until(if has_looked { quiet.min(end) } else { end }) => return,
         }
     }
 }

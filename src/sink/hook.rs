@@ -1,6 +1,6 @@
 //! A program that is told of alerts: one at a time, on a thread of its own, each with a deadline.
 
-use crate::{alerts::Message, text::Foreign};
+use crate::{alerts::Message, text::Foreign, units::counted};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     ffi::OsString,
@@ -55,7 +55,9 @@ pub struct Outcome {
 impl Outcome {
     /// What a user should know of it, if anything.
     pub fn complaint(&self) -> Option<String> {
-        let lost = (self.lost > 0).then(|| format!("{} alerts were told to nobody: it is too slow", self.lost));
+        let were = if self.lost == 1 { "was" } else { "were" };
+        let lost =
+            (self.lost > 0).then(|| format!("{} {were} told to nobody: it is too slow", counted(self.lost, "alert")));
         let said: Vec<String> = self.trouble.clone().into_iter().chain(lost).collect();
         (!said.is_empty()).then(|| format!("--on-alert: {}", said.join("; ")))
     }
@@ -115,7 +117,7 @@ impl Hook {
 
 impl State {
     fn run(&self, program: &Program, message: &Message, limit: Duration) {
-        if locked(&self.end).is_some_and(|it| Instant::now() >= it) {
+        if is_over(&self.end) {
             self.lost.fetch_add(1, Relaxed);
             return;
         }
@@ -126,6 +128,7 @@ impl State {
                 return;
             }
             Ok(Some(status)) => format!("{name} has failed: {status}"),
+            Ok(None) if is_over(&self.end) => format!("{name} was killed: it was still running when gpuwatch ended"),
             Ok(None) => format!("{name} was killed: it took longer than {} ms", limit.as_millis()),
             Err(error) => format!("{name} cannot be started: {error}"),
         };
@@ -163,6 +166,10 @@ impl State {
             thread::sleep(LOOK);
         }
     }
+}
+
+fn is_over(end: &Mutex<Option<Instant>>) -> bool {
+    locked(end).is_some_and(|it| Instant::now() >= it)
 }
 
 fn kill(child: &mut Child) {

@@ -5,6 +5,7 @@ use crate::{
     recording::{Closed, Header, encode_closed, encode_header},
     sink::writing::Writing,
     text::Foreign,
+    units::counted,
 };
 use std::{
     fs::File,
@@ -21,6 +22,9 @@ use std::{
 const QUEUE: usize = 8192;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(10);
+
+/// How long the last sync is waited for: what was written is there without it, unless the machine itself goes down.
+const LAST_SYNC: Duration = Duration::from_secs(1);
 
 /// What waits to be written.
 enum Item {
@@ -48,7 +52,7 @@ pub struct Outcome {
 impl Outcome {
     /// How much found the queue full, in words; `None` where nothing did.
     pub fn loss(&self) -> Option<String> {
-        (self.lost > 0).then(|| format!("{} events were lost: the disk is too slow", self.lost))
+        (self.lost > 0).then(|| format!("{} lost: the disk is too slow", counted(self.lost, "event")))
     }
 
     /// Why the recording is not whole, in words; `None` where it is.
@@ -149,7 +153,7 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
         }
         let lost_now = state.lost.load(Relaxed);
         if lost_now > lost {
-            let text = format!("the recording lost {} events here: the disk is too slow", lost_now - lost);
+            let text = format!("the recording lost {} here: the disk is too slow", counted(lost_now - lost, "event"));
             writing.event(&Event { at: writing.last(), fact: Fact::Notice(Foreign::new(text)) })?;
             lost = lost_now;
         }
@@ -161,25 +165,45 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
         }
     }
     writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: state.lost.load(Relaxed) }))?;
-    let file = writing.finish()?;
-    file.sync_data()
+    writing.finish()?;
+    syncer.finish()
 }
 
 /// `fdatasync` on a thread of its own: it may take seconds, and the queue would fill meanwhile.
-struct Syncer(SyncSender<()>);
+struct Syncer {
+    ask: SyncSender<()>,
+    last: Receiver<io::Result<()>>,
+}
 
 impl Syncer {
     fn start(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
         let (ask, asked) = sync_channel::<()>(1);
-        // The promise of one second is for killed processes, so a failed sync changes nothing here.
-        thread::Builder::new().name("sync".into()).spawn(move || asked.iter().for_each(|()| drop(file.sync_data())))?;
-        Ok(Self(ask))
+        let (tell, last) = sync_channel(1);
+        thread::Builder::new().name("sync".into()).spawn(move || {
+            // The promise of one second is for killed processes, so a failed sync changes nothing here.
+            for () in asked {
+                drop(file.sync_data());
+            }
+            let _ = tell.send(file.sync_data());
+        })?;
+        Ok(Self { ask, last })
     }
 
     fn ask(&self) {
         // Full means that the last one still runs.
-        let _ = self.0.try_send(());
+        let _ = self.ask.try_send(());
+    }
+
+    /// Syncs a last time; a slow disk is not waited for, as a job's end waits for the recording's.
+    fn finish(self) -> io::Result<()> {
+        drop(self.ask);
+        match self.last.recv_timeout(LAST_SYNC) {
+            // A pipe keeps nothing that could be synced.
+            Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            Ok(synced) => synced,
+            Err(_late) => Ok(()),
+        }
     }
 }
 

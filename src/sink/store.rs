@@ -3,10 +3,15 @@
 //! No locks, as home directories are on NFS: a name says who writes, and a file that somebody may still
 //! be writing is never removed.
 
+use crate::{
+    output::open_new,
+    recording::{Entry, Header, Reader},
+    source::system,
+};
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -77,25 +82,8 @@ impl Store {
     }
 }
 
-/// Opens a file that must not exist yet, readable by its owner only.
-///
-/// # Errors
-/// When it exists or cannot be made.
-pub fn open_new(path: &Path) -> io::Result<fs::File> {
-    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    made.map_err(|e| match e.kind() {
-        io::ErrorKind::AlreadyExists => {
-            io::Error::new(e.kind(), "it exists already and is not written over: name another file")
-        }
-        _ => e,
-    })
-}
-
 /// `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`: sorting by name is sorting by time.
 fn name(writer: &Writer) -> String {
-    let word = |text: &str| -> String {
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
-    };
     let time = utc(writer.started_unix_us / 1_000_000);
     format!("{time}_{}_{}_{}{ENDING}", word(&writer.host), writer.pid, word(&writer.run))
 }
@@ -119,17 +107,49 @@ fn recordings(directory: &Path) -> Vec<Recording> {
         .collect()
 }
 
-/// Whether somebody may still write a recording. Of this host: its process still lives. Of another (a shared home
-/// directory): it was touched within a day.
+/// Whether somebody may still write a recording. Its first line says who; where it does not (recordings of earlier
+/// releases), its name. A writer that cannot be seen from here, on another host or in another container, is taken to
+/// live where the file was touched within a day.
 pub fn may_be_written(path: &Path, about: &fs::Metadata, host: &str) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut parts = name.split('_').skip(1);
-    let of = parts.next().unwrap_or_default();
-    let pid: Option<u32> = parts.next().and_then(|it| it.parse().ok());
-    if of == host {
-        return pid.is_some_and(|it| Path::new("/proc").join(it.to_string()).exists());
+    let Ok(modified) = about.modified() else { return false };
+    let is_recent = modified.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600);
+    let (of, pid) = match header(path) {
+        Some(Header { host: of, writer: Some(writer), .. }) if of.raw() == host => match system::runs(&writer) {
+            Some(runs) => return runs,
+            // The host was started again since, or the writer is in another container.
+            None => return is_recent && system::booted().is_none_or(|it| modified >= it),
+        },
+        Some(Header { writer: Some(_), .. }) => return is_recent,
+        _ => named(path),
+    };
+    if of != word(host) {
+        return is_recent;
     }
-    about.modified().is_ok_and(|it| it.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600))
+    // A process that started after the last word was written has only got the writer's number.
+    pid.and_then(system::started).is_some_and(|it| it <= modified + Duration::from_secs(2))
+}
+
+/// A recording's first line.
+fn header(path: &Path) -> Option<Header> {
+    match Reader::new(fs::File::open(path).ok()?).ok()?.next()? {
+        Ok(Entry::Header(header)) => Some(header),
+        _ => None,
+    }
+}
+
+/// The host and the process that a recording's name says.
+fn named(path: &Path) -> (String, Option<u32>) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A host's name may hold the character that parts are divided by; what follows it does not.
+    let mut parts = name.rsplitn(3, '_').skip(1);
+    let pid = parts.next().and_then(|it| it.parse().ok());
+    let host = parts.next().and_then(|it| it.split_once('_')).map_or("", |(_, host)| host);
+    (word(host), pid)
+}
+
+/// A part of a name.
+fn word(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
 }
 
 /// Unix seconds as `20261120T224053Z`. The calendar is Howard Hinnant's: years begin in March, so that
@@ -150,6 +170,7 @@ pub fn utc(unix_s: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::{WritingProcess, encode_header};
 
     fn writer(pid: u32, run: &str) -> Writer {
         Writer { started_unix_us: 1_795_214_453_000_000, host: "no/de 7".into(), pid, run: run.into() }
@@ -171,22 +192,70 @@ mod tests {
         let host = "no-de-7";
         let writer = Writer { host: host.into(), ..writer(own_pid, "run") };
         fs::create_dir_all(&store.directory).unwrap();
-        let put = |name: &str, age_s: u64| {
+        let put = |name: &str, age_s: u64, text: &str| {
             let path = store.directory.join(name);
-            let file = fs::File::create(&path).unwrap();
+            fs::write(&path, text).unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
             path
         };
-        let written = put(&format!("a_{host}_{own_pid}_x{ENDING}"), 900);
-        let elsewhere = put(&format!("b_other_1_x{ENDING}"), 800);
-        let oldest = put(&format!("c_{host}_4194305_x{ENDING}"), 700);
-        let older = put(&format!("d_{host}_4194305_x{ENDING}"), 600);
-        let newer = put(&format!("e_{host}_4194305_x{ENDING}"), 500);
-        let foreign = put("notes.txt", 99_999);
+        let written = put(&format!("a_{host}_{own_pid}_x{ENDING}"), 900, &by(host, system::writer()));
+        let elsewhere = put(&format!("b_other_1_x{ENDING}"), 800, "");
+        let oldest = put(&format!("c_{host}_4194305_x{ENDING}"), 700, "");
+        let older = put(&format!("d_{host}_4194305_x{ENDING}"), 600, "");
+        let newer = put(&format!("e_{host}_4194305_x{ENDING}"), 500, "");
+        let foreign = put("notes.txt", 99_999, "");
         let (path, _) = store.create(&writer).unwrap();
         let there: Vec<bool> =
             [&written, &elsewhere, &oldest, &older, &newer, &foreign, &path].iter().map(|it| it.exists()).collect();
         assert_eq!(there, [true, true, false, false, false, true, true]);
+    }
+
+    /// The first line of a recording that this process of a host writes.
+    fn by(host: &str, writer: Option<WritingProcess>) -> String {
+        let host = host.into();
+        encode_header(&Header { format: 1, gpuwatch: "0".into(), host, started_unix_us: 1, monotonic_us: 0, writer })
+    }
+
+    #[test]
+    fn a_writer_is_a_process_of_one_boot_and_not_whoever_got_its_number() {
+        let home = tempfile::tempdir().unwrap();
+        let own = || system::writer().unwrap();
+        let pid = std::process::id();
+        let long_ago = 3 * 24 * 3600;
+        let before_boot = SystemTime::now().duration_since(system::booted().unwrap()).unwrap().as_secs() + 60;
+        let is_written = |name: &str, age_s: u64, text: &str| {
+            let path = home.path().join(name);
+            fs::write(&path, text).unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+            may_be_written(&path, &fs::metadata(&path).unwrap(), "my_host")
+        };
+        let boot_id = || "11111111-2222-3333-4444-555555555555".to_owned();
+        let cases = [
+            ("its process lives, and says little", long_ago, by("my_host", Some(own())), true),
+            ("its number was reused", 0, by("my_host", Some(WritingProcess { start_ticks: 1, ..own() })), false),
+            ("its process ended", 0, by("my_host", Some(WritingProcess { pid: 4_194_305, ..own() })), false),
+            (
+                "before a reboot",
+                before_boot,
+                by("my_host", Some(WritingProcess { boot_id: boot_id(), ..own() })),
+                false,
+            ),
+            ("a host of the same name", 0, by("my_host", Some(WritingProcess { boot_id: boot_id(), ..own() })), true),
+            ("another container", 0, by("my_host", Some(WritingProcess { pid_namespace: 1, ..own() })), true),
+            ("another host", 60, by("other", Some(WritingProcess { start_ticks: 1, ..own() })), true),
+            ("another host, long ago", long_ago, by("other", Some(own())), false),
+        ];
+        for (name, age_s, text, expected) in cases {
+            assert_eq!(is_written("t_x_1_r.jsonl.zst", age_s, &text), expected, "{name}");
+        }
+        // Recordings of earlier releases have only their names, in which `_` stands as `-`.
+        assert!(is_written(&format!("t_my-host_{pid}_r.jsonl.zst"), 0, &by("my_host", None)));
+        assert!(is_written(&format!("t_my_host_{pid}_r.jsonl.zst"), 0, ""));
+        assert!(!is_written("t_my-host_4194305_r.jsonl.zst", 0, &by("my_host", None)), "it ended");
+        assert!(!is_written(&format!("t_my-host_{pid}_r.jsonl.zst"), long_ago, ""), "its number was reused");
+        assert!(is_written("t_other_4194305_r.jsonl.zst", 60, ""));
     }
 
     #[test]

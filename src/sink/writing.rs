@@ -1,10 +1,6 @@
 //! A recording's file: lines in zstd frames with checksums, flushed when told. Knows no clock.
 
-use crate::{
-    event::Event,
-    recording::{encode, redact::redact},
-    units::Stamp,
-};
+use crate::{event::Event, recording::encode, text::escape_json, units::Stamp};
 use std::{
     fs::File,
     io::{self, Write},
@@ -69,7 +65,7 @@ impl Writing {
         self.last
     }
 
-    /// Writes an event, its secrets hidden.
+    /// Writes an event; sources have hidden its secrets.
     ///
     /// # Errors
     /// As [`Self::line`].
@@ -77,7 +73,7 @@ impl Writing {
         self.last = event.at;
         let mut text = std::mem::take(&mut self.text);
         text.clear();
-        encode(&redact(event), &mut text);
+        encode(event, &mut text);
         let written = if text.is_empty() { Ok(()) } else { self.line(&text) };
         self.text = text;
         written
@@ -89,6 +85,9 @@ impl Writing {
     /// When the file cannot be written.
     pub fn line(&mut self, line: &str) -> io::Result<()> {
         self.lines += 1;
+        // A recording may be read on a terminal, as by `zstdcat`.
+        let escaped = line.bytes().any(|it| it >= 0x7f).then(|| escape_json(line));
+        let line = escaped.as_deref().unwrap_or(line);
         if self.lines > SLOW_LINES_MAX
             && let Some(slow) = self.frame.take_if(|it| it.slow)
         {

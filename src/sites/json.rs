@@ -26,6 +26,7 @@ pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
             "held_us": it.held_us,
             "longest_us": it.longest_us,
             "holders_us": it.holders_us,
+            "holders_longest_us": it.holders_longest_us,
             "history_bytes": it.history_bytes,
         },
         "collected_bytes": it.collected_bytes,

@@ -2,23 +2,32 @@
 
 mod connection;
 mod directory;
+mod known;
+mod news;
+mod spill;
+mod wire;
 
 use super::{Teller, system};
 use crate::{
-    event::{Ask, Fact, ProbeId},
+    event::{Ask, Fact, Unread},
+    session::PROBES,
     text::Foreign,
 };
-use connection::{Ended, connect};
-use directory::{Socket, sockets};
+use connection::{Job, Next, Report, Unreachable, connect};
+use directory::{Contents, Socket, SocketId, contents};
+use known::Probes;
+use news::News;
+use spill::Spilled;
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     env,
     path::PathBuf,
-    time::{Duration, Instant},
+    time::{Duration, SystemTime},
 };
 use tokio::{
-    sync::{mpsc, watch},
-    time::{MissedTickBehavior, interval_at},
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
 };
 
 /// Between two looks into the directories; shorter at first, as a job is often started just before its viewer.
@@ -26,14 +35,13 @@ const SCAN_EVERY: Duration = Duration::from_secs(1);
 const FIRST_SCANS_EVERY: Duration = Duration::from_millis(200);
 const FIRST_SCANS: u32 = 10;
 
-/// After a fault that will hardly heal (another protocol, garbage), a socket is left alone for this long.
-const LEAVE_ALONE: Duration = Duration::from_secs(3600);
+/// Between two looks that news of the directories brings about.
+const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 
-/// More probes than this at once are not read.
-const PROBES_MAX: usize = 512;
-
-/// Probes remembered; past it, those that are not connected are forgotten and would get a new number.
-const KNOWN_MAX: usize = 4096;
+/// After a fault that may last (another protocol, garbage), a socket is left alone: at first for twice as long as this, and
+/// each time for twice as long as before.
+const LATER: Duration = Duration::from_secs(1);
+const LATER_TIMES: u32 = 6;
 
 /// Where probes are looked for.
 #[derive(Clone, Debug)]
@@ -54,77 +62,32 @@ impl Options {
     }
 }
 
-/// Who a probe is: a process, or where processes cannot be told apart (another pid namespace), its socket.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Identity {
-    Process { pid: u32, start_ticks: u64 },
-    Socket { device: u64, inode: u64 },
-}
-
-/// What is known of a probe across its connections.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    probe: ProbeId,
-    /// The last line it sent: where a reconnect goes on.
-    seq: u64,
-    connected: bool,
-}
-
-/// Every probe met, and the number of the next one.
-#[derive(Default)]
-struct Probes {
-    known: HashMap<Identity, Known>,
-    next: u32,
-}
-
-impl Probes {
-    /// The processes whose probes are read, as this host numbers them.
-    fn processes(&self) -> Vec<u32> {
-        let read = self.known.iter().filter(|(_, it)| it.connected);
-        let mut processes: Vec<u32> = read
-            .filter_map(|(identity, _)| if let Identity::Process { pid, .. } = identity { Some(*pid) } else { None })
-            .collect();
-        processes.sort_unstable();
-        processes
-    }
-}
-
-/// Looks for probes each second and reads those found, until nobody listens.
+/// Looks for probes each second, and when there is news of the directories, and reads those found, until nobody listens.
 pub(super) async fn run(
     options: Options,
-    begun: tokio::time::Instant,
+    begun: Instant,
     pids: watch::Receiver<Vec<u32>>,
     read_pids: watch::Sender<Vec<u32>>,
     mut asked: mpsc::Receiver<Ask>,
+    mut looks: mpsc::Receiver<oneshot::Sender<()>>,
     teller: Teller,
 ) {
-    let (done, mut ended) = mpsc::channel(64);
-    let mut probes = Probes::default();
-    let mut read: HashSet<(u64, u64)> = HashSet::new();
-    let mut left_alone: HashMap<(u64, u64), Instant> = HashMap::new();
-    let mut told: HashSet<String> = HashSet::new();
-    let mut connections = tokio::task::JoinSet::new();
-    let mut ears: HashMap<ProbeId, mpsc::Sender<Ask>> = HashMap::new();
+    let (reports, mut reported) = mpsc::channel(64);
+    let mut scanner = Scanner::new(options, reports, teller);
     let mut scan = interval_at(begun, FIRST_SCANS_EVERY);
-    let mut scans = 0;
+    let (mut scans, mut awake) = (0, begun);
     loop {
         tokio::select! {
-            Some(end) = ended.recv() => {
-                let Ended { inode, identity, seq, leave_alone }: Ended = end;
-                read.remove(&inode);
-                if leave_alone {
-                    left_alone.insert(inode, Instant::now() + LEAVE_ALONE);
-                }
-                if let Some(known) = probes.known.get_mut(&identity) {
-                    ears.remove(&known.probe);
-                    known.connected = false;
-                    known.seq = seq;
-                }
-                while connections.try_join_next().is_some() {}
+            biased;
+            Some(report) = reported.recv() => scanner.hear(&report),
+            Some(ask) = asked.recv() => scanner.probes.ask(ask),
+            Some(reply) = looks.recv() => {
+                scanner.last.push(reply);
+                scanner.look(&pids).await;
             }
-            Some(ask) = asked.recv() => {
-                // One that has just gone is not asked; that it has gone is told.
-                let _ = ears.get(&ask.probe).map(|it| it.try_send(ask));
+            () = async { sleep_until(awake).await; scanner.news.come().await } => {
+                awake = Instant::now() + BETWEEN_NEWS;
+                scanner.look(&pids).await;
             }
             _ = scan.tick() => {
                 scans += 1;
@@ -132,58 +95,192 @@ pub(super) async fn run(
                     scan = interval_at(begun + FIRST_SCANS_EVERY * FIRST_SCANS + SCAN_EVERY, SCAN_EVERY);
                     scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
                 }
-                left_alone.retain(|_, until| *until > Instant::now());
-                let (found, troubles) = sockets(&directories(&options, &pids));
-                for trouble in troubles {
-                    if told.insert(trouble.clone()) && !teller.tell(Fact::Notice(Foreign::new(trouble))).await {
-                        return;
-                    }
-                }
-                for socket in found {
-                    let inode = socket.inode;
-                    if read.len() >= PROBES_MAX || left_alone.contains_key(&inode) || !read.insert(inode) {
-                        continue;
-                    }
-                    let Some(stream) = connect(&socket.path) else {
-                        // Refused: nobody listens there any more. It is asked again each second, as a
-                        // name may be taken anew.
-                        read.remove(&inode);
-                        continue;
-                    };
-                    let (identity, known) = introduce(&mut probes, &socket, stream.pid);
-                    let run = options.run.clone();
-                    let (ear, asks) = mpsc::channel(4);
-                    ears.insert(known.probe, ear);
-                    let job = connection::Job { socket, stream, identity, known, run, asks };
-                    connections.spawn(job.read(teller.clone(), done.clone()));
-                }
-                read_pids.send_if_modified(|it| {
-                    let now = probes.processes();
-                    let changed = *it != now;
-                    *it = now;
-                    changed
-                });
+                scanner.look(&pids).await;
             }
         }
+        if scanner.teller.is_unheard() {
+            return;
+        }
+        scanner.reply();
+        read_pids.send_if_modified(|it| {
+            let now = scanner.probes.processes();
+            let changed = *it != now;
+            *it = now;
+            changed
+        });
     }
 }
 
-/// Its number: the one it had, or the next. A second socket of a process that is already read is a probe of
-/// its own.
-fn introduce(probes: &mut Probes, socket: &Socket, pid: Option<u32>) -> (Identity, Known) {
-    let by_socket = Identity::Socket { device: socket.inode.0, inode: socket.inode.1 };
-    let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
-    let known = &mut probes.known;
-    let identity = by_process.filter(|it| !known.get(it).is_some_and(|it| it.connected)).unwrap_or(by_socket);
-    if known.len() > KNOWN_MAX {
-        known.retain(|_, it| it.connected);
+/// Looks into the directories, and keeps account of what is read.
+struct Scanner {
+    options: Options,
+    began: SystemTime,
+    probes: Probes,
+    news: News,
+    /// Sockets and spills that are being read.
+    read: HashSet<SocketId>,
+    /// Those of them of which nobody knows yet who speaks.
+    unknown: HashSet<SocketId>,
+    /// Sockets that are not read now.
+    left: HashMap<SocketId, Left>,
+    /// Spills that were read, by how long they were.
+    spilled: HashMap<SocketId, u64>,
+    told: HashSet<String>,
+    /// Sockets of this look that there was no room for.
+    no_room: u64,
+    /// What was told of what is not read.
+    unread: BTreeMap<Unread, u64>,
+    connections: JoinSet<()>,
+    reports: mpsc::Sender<Report>,
+    teller: Teller,
+    /// Who waits until everything that is there now is known.
+    last: Vec<oneshot::Sender<()>>,
+}
+
+/// Why a socket is not read, and how often it went wrong.
+struct Left {
+    next: Next,
+    until: Instant,
+    times: u32,
+}
+
+impl Scanner {
+    fn new(options: Options, reports: mpsc::Sender<Report>, teller: Teller) -> Self {
+        Self {
+            options,
+            began: SystemTime::now(),
+            probes: Probes::default(),
+            news: News::new(),
+            read: HashSet::new(),
+            unknown: HashSet::new(),
+            left: HashMap::new(),
+            spilled: HashMap::new(),
+            told: HashSet::new(),
+            no_room: 0,
+            unread: BTreeMap::new(),
+            connections: JoinSet::new(),
+            reports,
+            teller,
+            last: Vec::new(),
+        }
     }
-    let probe = known.entry(identity.clone()).or_insert_with(|| {
-        probes.next += 1;
-        Known { probe: ProbeId(probes.next - 1), seq: 0, connected: false }
-    });
-    probe.connected = true;
-    (identity, *probe)
+
+    fn hear(&mut self, report: &Report) {
+        match *report {
+            Report::Greeted(id) => {
+                self.unknown.remove(&id);
+                self.left.remove(&id);
+            }
+            Report::Ended(id, next) => {
+                self.unknown.remove(&id);
+                self.read.remove(&id);
+                if next != Next::Again {
+                    let times = self.left.get(&id).map_or(0, |it| it.times) + 1;
+                    let until = Instant::now() + LATER.saturating_mul(1 << times.min(LATER_TIMES));
+                    self.left.insert(id, Left { next, until, times });
+                }
+                while self.connections.try_join_next().is_some() {}
+            }
+        }
+    }
+
+    /// Tells those who wait that everything is known.
+    fn reply(&mut self) {
+        if self.unknown.is_empty() {
+            for reply in self.last.drain(..) {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    async fn look(&mut self, pids: &watch::Receiver<Vec<u32>>) {
+        let Contents { trusted, sockets, spills, troubles, names_left } = {
+            let directories = directories(&self.options, pids);
+            // Watched first: what comes while they are read is not missed.
+            self.news.of(directories.iter());
+            contents(&directories)
+        };
+        for trouble in troubles {
+            if self.told.insert(trouble.clone()) {
+                self.teller.tell(Fact::Notice(Foreign::new(trouble))).await;
+            }
+        }
+        let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
+        self.left.retain(|id, _| there.contains(id));
+        self.spilled.retain(|id, _| there.contains(id));
+        self.no_room = 0;
+        for socket in sockets {
+            self.connect(socket);
+        }
+        for spill in spills {
+            self.take_up(spill);
+        }
+        for (what, count) in [(Unread::Sockets, self.no_room), (Unread::Names, names_left)] {
+            if self.unread.insert(what, count).unwrap_or(0) != count {
+                self.teller.tell(Fact::Unread { what, count }).await;
+            }
+        }
+        for directory in &trusted {
+            gpuwatch_probe::spill::sweep(directory);
+        }
+    }
+
+    fn connect(&mut self, socket: Socket) {
+        let is_left = |it: &Left| match it.next {
+            Next::Never => true,
+            Next::After(probe) => self.probes.is_read(probe),
+            Next::Later | Next::Again => it.until > Instant::now(),
+        };
+        let id = socket.id;
+        if self.read.contains(&id) || self.left.get(&id).is_some_and(is_left) {
+            return;
+        }
+        let connected = if self.read.len() < PROBES { connect(&socket.path) } else { Err(Unreachable::NoRoom) };
+        let stream = match connected {
+            Ok(stream) => stream,
+            // Where nobody listens any more, it is asked again each second, as a name may be taken anew.
+            Err(why) => {
+                self.no_room += u64::from(why == Unreachable::NoRoom);
+                return;
+            }
+        };
+        self.begin(id);
+        let job = Job { socket, stream, probes: self.probes.clone(), run: self.options.run.clone() };
+        self.connections.spawn(job.read(self.teller.clone(), self.reports.clone()));
+    }
+
+    /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
+    fn take_up(&mut self, found: spill::Found) {
+        let id = found.id;
+        if self.read.contains(&id) || self.spilled.get(&id) == Some(&found.bytes) {
+            return;
+        }
+        let Some(spilled) = Spilled::read(&found.path) else { return };
+        let is_ours = match &self.options.run {
+            Some(run) => spilled.hello.run.as_ref() == Some(run),
+            // What went before this reader began is none of its business.
+            None => found.modified >= self.began,
+        };
+        let known = spilled.hello.instance.as_deref().and_then(|it| self.probes.named(it));
+        if is_ours && (known.is_some_and(|it| self.probes.is_read(it.probe)) || spilled.is_written()) {
+            // Its socket tells the same.
+            return;
+        }
+        // What was read before its process was seen to be gone may have lacked the last words.
+        let Some(spilled) = Spilled::read(&found.path) else { return };
+        self.spilled.insert(id, found.bytes);
+        if is_ours && self.read.len() < PROBES {
+            self.begin(id);
+            let (probes, is_run) = (self.probes.clone(), self.options.run.is_some());
+            let read = spill::read(found, spilled, probes, is_run, self.teller.clone(), self.reports.clone());
+            self.connections.spawn(read);
+        }
+    }
+
+    fn begin(&mut self, id: SocketId) {
+        self.read.insert(id);
+        self.unknown.insert(id);
+    }
 }
 
 /// The directories asked for, and the private /tmp of the user's own processes on devices.

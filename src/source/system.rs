@@ -1,17 +1,18 @@
 //! This host's /proc: who a process on a device is. And the passing of seconds.
 
-use super::Teller;
+use super::{Teller, python};
 use crate::{
-    event::{Fact, ProcessInfo},
+    event::{Fact, ProcessInfo, command_line},
+    recording::WritingProcess,
     text::Foreign,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io,
+    io::{self, Read},
     os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 use tokio::{
     sync::watch,
@@ -23,6 +24,9 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Processes whose file is kept open; those beyond are opened at each look, so that they take no descriptors.
 const OPEN_MAX: usize = 64;
+
+/// Bytes that are read of a command line.
+const CMDLINE_MAX: u64 = 64 << 10;
 
 /// A process that is looked at each second.
 struct Seen {
@@ -98,8 +102,14 @@ async fn look(
     if (seen.suspended != suspended || (by_name && !seen.told))
         && let Some(info) = process(pid)
     {
+        let was_told = seen.told;
         (seen.start_ticks, seen.suspended, seen.told) = (info.start_ticks, info.suspended, true);
+        let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
+        let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_told);
         teller.tell(Fact::Process(info)).await;
+        if let Some(option) = kept_out {
+            teller.tell(Fact::Notice(Foreign::new(format!("process {pid}: {}", python::words(&option))))).await;
+        }
     }
 }
 
@@ -117,10 +127,12 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
     let (state, start_ticks) = state_and_start(pid)?;
     let suspended = is_suspended(state);
     let uid = fs::metadata(&dir).ok()?.uid();
-    let cmdline = fs::read(dir.join("cmdline")).unwrap_or_default();
-    let mut argv: Vec<Foreign> =
-        cmdline.split(|it| *it == 0).take(256).map(|it| Foreign::new(String::from_utf8_lossy(it))).collect();
-    // The list ends with a zero byte, which makes one empty word too many.
+    let mut cmdline = Vec::new();
+    // A command line may be megabytes long.
+    let read = File::open(dir.join("cmdline")).and_then(|it| it.take(CMDLINE_MAX).read_to_end(&mut cmdline));
+    // The list ends with a zero byte, which would make one empty word too many.
+    let words = read.map_or(&[][..], |_| cmdline.strip_suffix(b"\0").unwrap_or(&cmdline)).split(|it| *it == 0);
+    let mut argv = command_line(words.map(|it| String::from_utf8_lossy(it).into_owned()));
     argv.pop_if(|it| it.is_empty());
     if argv.is_empty() {
         let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
@@ -142,6 +154,48 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 /// When a process started, unless it has ended: nobody may have asked a zombie how.
 pub(super) fn runs_since(pid: u32) -> Option<u64> {
     state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
+}
+
+/// The same in µs of Unix time, to the second.
+pub(super) fn runs_since_us(pid: u32) -> Option<u64> {
+    since_epoch_us(runs_since(pid)?)
+}
+
+fn since_epoch_us(ticks: u64) -> Option<u64> {
+    let since_boot = ticks.checked_mul(1_000_000)?.checked_div(rustix::param::clock_ticks_per_second())?;
+    boot_s()?.checked_mul(1_000_000)?.checked_add(since_boot)
+}
+
+fn boot_s() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// Who this process is, to those that come later.
+pub fn writer() -> Option<WritingProcess> {
+    let pid = std::process::id();
+    let (boot_id, pid_namespace) = (boot_id()?, namespace("self").ok()?.1);
+    Some(WritingProcess { boot_id, pid_namespace, pid, start_ticks: start_ticks(pid)? })
+}
+
+/// Whether a process of this host still runs; `None` where that cannot be seen from here.
+pub fn runs(writer: &WritingProcess) -> Option<bool> {
+    let is_here = boot_id()? == writer.boot_id && namespace("self").ok()?.1 == writer.pid_namespace;
+    is_here.then(|| runs_since(writer.pid) == Some(writer.start_ticks))
+}
+
+/// When the process that has this number now started.
+pub fn started(pid: u32) -> Option<SystemTime> {
+    Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_epoch_us(start_ticks(pid)?)?))
+}
+
+/// When this host was started, to the second.
+pub fn booted() -> Option<SystemTime> {
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(boot_s()?))
+}
+
+fn boot_id() -> Option<String> {
+    Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
 fn state_and_start(pid: u32) -> Option<(char, u64)> {

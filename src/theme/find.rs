@@ -5,7 +5,10 @@ use super::{
     file::{Source, read},
     names,
 };
-use crate::text::{Foreign, nearest};
+use crate::{
+    input,
+    text::{Foreign, nearest},
+};
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     cell::RefCell,
@@ -73,7 +76,7 @@ pub(super) fn builtin(name: &str) -> Result<Source, String> {
 fn source(name: &str) -> Result<Source, String> {
     let Some(path) = own(name).filter(|it| is_path(name) || it.is_file()) else { return builtin(name) };
     let mut bytes = Vec::new();
-    let read = fs::File::open(&path).and_then(|it| it.take(BYTES_MAX + 1).read_to_end(&mut bytes));
+    let read = input::open(&path).and_then(|it| it.take(BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(|e| format!("cannot be read: {e}"))?;
     if bytes.len() as u64 > BYTES_MAX {
         return Err(format!("is larger than {} KiB", BYTES_MAX >> 10));

@@ -2,8 +2,8 @@
 
 use super::{Request, Ui};
 use crate::{
-    alerts::steps,
-    event::{Ask, wire::Hello},
+    alerts::{question, words},
+    event::wire::Hello,
     session::{Session, process::Process},
 };
 
@@ -26,10 +26,9 @@ impl Ui {
         match asked.and_then(|()| meant.flatten().ok_or_else(String::new)) {
             Err(why) => self.say(why),
             Ok((process, on)) => {
-                let slow = on.growth.episodes().filter(|it| it.resolved.is_none()).find_map(|it| it.blocks_per_step);
-                let steps = steps(slow);
-                self.say(format!("asked: its next {steps} steps are compared"));
-                self.request = Some(Request::Ask(Ask { probe: process.probe, steps, growth: false, collect: false }));
+                let ask = question(process.probe, on);
+                self.say(format!("asked: {}", words(&ask)));
+                self.request = Some(Request::Ask(ask));
             }
         }
     }

@@ -110,8 +110,7 @@ impl List<'_> {
         if let Some(culprit) = &it.culprit {
             self.below(&mut lines, &culprit.sentence, rest);
         }
-        let advice = it.culprit.as_ref().map_or(it.advice, |it| &it.advice);
-        self.below(&mut lines, &format!("→ {advice}"), Role::Good);
+        self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
         lines.extend(self.look_at(it));
         let figures = figures(it);
         if !figures.is_empty() {
@@ -190,7 +189,7 @@ impl List<'_> {
         let words = if session.processes.is_empty() {
             "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one"
         } else if devices().all(|it| it.growth.watched() < it.growth.enough()) {
-            "none so far: too few steps were seen to say whether memory grows"
+            "none so far: too few steps were seen to judge growth"
         } else {
             "none: nothing was found that grows or wastes memory"
         };

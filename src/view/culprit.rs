@@ -12,6 +12,7 @@ use crate::{
     session::process::{OnDevice, Process},
     theme::Role,
     ui::Command,
+    units,
 };
 use ratatui::text::{Line, Span};
 
@@ -115,7 +116,7 @@ pub(super) fn hint(process: &Process, on: &OnDevice, look: &Look) -> Option<Stri
 /// `culprit · at step 690, over 8 steps`
 fn name(sites: &Sites) -> String {
     let step = sites.step.map_or_else(String::new, |it| format!("at step {it}, "));
-    format!("culprit · {step}over {} step{}", sites.steps, if sites.steps == 1 { "" } else { "s" })
+    format!("culprit · {step}over {}", units::counted(sites.steps, "step"))
 }
 
 /// A frame a line, those of a package that follow each other as one: `train.py:40 in main() · /home/ada`.
@@ -123,7 +124,9 @@ fn stack(frames: &[Spot]) -> Vec<String> {
     let mut out = Vec::new();
     for run in frames.chunk_by(|one, other| package(one).is_some() && package(one) == package(other)) {
         match run.first().map(|it| (it, package(it))) {
-            Some((_, Some(package))) if run.len() > 1 => out.push(format!("{} frames of {package}", run.len())),
+            Some((_, Some(package))) if run.len() > 1 => {
+                out.push(format!("{} of {package}", units::counted(run.len() as u64, "frame")));
+            }
             Some((it, Some(package))) => out.push(format!("{} of {package}", it.call())),
             Some((it, None)) => out.push(format!("{}{}", it.call(), directory(it))),
             None => {}

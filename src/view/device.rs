@@ -82,7 +82,7 @@ fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
 /// Every message in full, and every gap.
 fn explained(width: usize, look: &Look) -> Vec<Line<'static>> {
     let Some(found) = look.found() else { return Vec::new() };
-    let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX)
+    let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX, None)
         .into_iter()
         .map(|(role, text)| Line::styled(format!(" {text}"), look.style(role)))
         .collect();

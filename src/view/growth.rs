@@ -143,7 +143,7 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
     let (watched, enough) = (it.growth.watched(), it.growth.enough());
     let unit = if it.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
     if watched < enough {
-        (format!("growth: {watched} of {enough} {unit} seen"), Role::Dim)
+        (format!("growth: {} seen", it.growth.progress()), Role::Dim)
     } else {
         (format!("{}flat over {watched} {unit}", if is_approximate { "≈ " } else { "" }), Role::Good)
     }

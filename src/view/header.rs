@@ -24,13 +24,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
             pieces.push((format!("{open} {}", severity.name()), verdict::role(severity)));
         }
     }
-    pieces.push((count(session.devices.len(), "device"), Role::Dim));
-    pieces.push((count(alive, "probe"), Role::Dim));
+    pieces.push((units::counted(session.devices.len() as u64, "device"), Role::Dim));
+    pieces.push((units::counted(alive as u64, "probe"), Role::Dim));
     if let Some(pace) = look.ui.interval {
         pieces.push((format!("every {}", units::pause(pace)), Role::Dim));
     }
     if lost > 0 {
-        pieces.push((format!("{lost} samples lost"), Role::Warning));
+        pieces.push((format!("{} lost", units::counted(lost, "sample")), Role::Warning));
+    }
+    if !session.losses.words().is_empty() {
+        pieces.push(("not everything is seen".to_owned(), Role::Warning));
     }
     let (driver, role) = if footed { driver(look) } else { ("q quit".to_owned(), Role::Dim) };
     let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
@@ -63,8 +66,4 @@ fn driver(look: &Look) -> (String, Role) {
         Some(DriverState::Off) => ("driver off".to_owned(), Role::Dim),
         None => (String::new(), Role::Dim),
     }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

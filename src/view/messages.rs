@@ -54,23 +54,29 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
                 .to_owned(),
         ));
     }
+    out.extend(session.losses.words().into_iter().map(|it| (Role::Warning, it)));
     out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, look)));
     out.extend(session.processes.iter().filter_map(|it| life(it, look)));
     out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
+    out.extend(look.ui.complaint.iter().map(|it| (Role::Dim, cells::foreign(it))));
     out
 }
 
 /// The messages in lines of a width, at most so many: the next step stands at the end of a message, and
-/// must not be what is cut.
-pub(super) fn lines(messages: &[Message], width: usize, most: usize) -> Vec<Message> {
+/// must not be what is cut. `key` shows those that have no room.
+pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option<&str>) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::new();
     for (at, (role, text)) in messages.iter().enumerate() {
         let wrapped = cells::wrapped(text, width);
         let left = most - out.len();
-        if wrapped.len() > left || (left == 1 && at + 1 < messages.len()) {
+        let more = messages.len() - at - 1;
+        if wrapped.len() > left || (wrapped.len() == left && more > 0) {
             // As much of it as fits, and how many are not told.
-            let more = messages.len() - at - 1;
-            let tail = if more > 0 { format!(" (+{more}: Enter)") } else { String::new() };
+            let tail = match key {
+                _ if more == 0 => String::new(),
+                Some(key) => format!(" (+{more}: {key})"),
+                None => format!(" (+{more} more)"),
+            };
             let rest = wrapped.get(left.saturating_sub(1)..).unwrap_or_default().join(" ");
             out.extend(wrapped.iter().take(left.saturating_sub(1)).map(|it| (*role, it.clone())));
             if left > 0 {
@@ -79,9 +85,6 @@ pub(super) fn lines(messages: &[Message], width: usize, most: usize) -> Vec<Mess
             break;
         }
         out.extend(wrapped.into_iter().map(|it| (*role, it)));
-        if out.len() == most {
-            break;
-        }
     }
     out
 }

@@ -135,8 +135,8 @@ fn found(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Lin
                 }));
             };
         say(&words, 1, verdict::role(it.severity));
-        // What the culprit's advice is stands above.
-        if it.culprit.is_none() {
+        // The culprit's advice stands above.
+        if it.culprit.as_ref().is_none_or(|culprit| culprit.cause != it.cause) {
             say(&format!("→ {}", it.advice), 3, Role::Good);
         }
     }

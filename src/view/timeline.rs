@@ -56,7 +56,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     title(buffer, area, &name, shown, look);
     let mut rest = area;
     super::take(&mut rest, 1);
-    let values = values(&under.last, on, look);
+    let values = values(&under.last, look);
     let beside = area.width >= WIDE;
     if beside {
         let mut right = Rect { x: rest.right() - BESIDE, width: BESIDE, ..rest };
@@ -94,8 +94,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
 type Values = Vec<(Gap, Option<u64>)>;
 
 /// Every rung between the levels, up to what was free then; the ones that are not known apart are one.
-fn values(levels: &Levels, on: &OnDevice, look: &Look) -> Values {
-    let stack = stack(levels, on);
+fn values(levels: &Levels, look: &Look) -> Values {
+    let stack = stack(levels);
     let mut values: Values = stack.iter().map(|(gap, from, to)| (*gap, to.checked_sub(*from))).collect();
     // The driver's own reserve does not change.
     let driver = look.device().and_then(|it| it.figures()?.reserved);
@@ -107,7 +107,7 @@ fn values(levels: &Levels, on: &OnDevice, look: &Look) -> Values {
 }
 
 /// The rungs of one instant from the inside out: what each is, where it begins and where it ends.
-fn stack(levels: &Levels, on: &OnDevice) -> Vec<(Gap, u64, u64)> {
+fn stack(levels: &Levels) -> Vec<(Gap, u64, u64)> {
     let Some(allocated) = levels.get(Level::Allocated) else { return Vec::new() };
     let mut out = match levels.get(Level::Wanted) {
         Some(wanted) => vec![(Gap::Wanted, 0, wanted), (Gap::Rounding, wanted, allocated)],
@@ -124,7 +124,7 @@ fn stack(levels: &Levels, on: &OnDevice) -> Vec<(Gap, u64, u64)> {
     let split = levels.get(Level::Split);
     pile(Gap::Stuck, split);
     // Of what is free, graphs may keep a part that the allocator does not tell.
-    let apart = split.is_some() && on.counters.private_pools.is_none_or(|it| it == 0);
+    let apart = split.is_some() && !levels.is_pooled();
     pile(if apart { Gap::Releasable } else { Gap::Cached }, levels.get(Level::Reserved));
     let process = levels.get(Level::Process);
     pile(Gap::NonTorch, process);

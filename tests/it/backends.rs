@@ -53,7 +53,9 @@ impl Picture {
 
     /// That each device's rungs sum to its total and contradict nothing, with a context outside of torch.
     fn check(&self) {
-        for device in self.said["devices"].as_array().unwrap() {
+        let devices = self.said["devices"].as_array().unwrap();
+        assert!(!devices.is_empty() && !self.told.is_empty(), "{:#}", self.said);
+        for device in devices {
             let ladder = &device["ladder"];
             assert_eq!(ladder["sum"], ladder["total"]);
             assert!(ladder["rungs"].as_array().unwrap().iter().all(|it| it["inconsistent"].is_null()), "{ladder:#}");

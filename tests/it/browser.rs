@@ -1,11 +1,11 @@
 //! A real browser without a screen, spoken to in its own protocol: it clicks, drags, types, and tells what it fetched.
 
-use crate::pty::PATIENCE;
+use crate::{packages, pty::PATIENCE};
 use serde_json::{Value, json};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::OnceLock,
 };
@@ -15,22 +15,10 @@ use tempfile::TempDir;
 const QUIET: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
                      --disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe";
 
-/// Whether there is a browser; where there is none and it may, it is installed. Without one it is said.
-#[expect(clippy::print_stdout, reason = "what was not tested is said")]
-pub(crate) fn is_there() -> bool {
-    static THERE: OnceLock<bool> = OnceLock::new();
-    *THERE.get_or_init(|| {
-        let is_there = || Command::new("chromium").arg("--version").output().is_ok_and(|it| it.status.success());
-        if !is_there() && rustix::process::geteuid().is_root() {
-            let install = "apt-get update -qq && apt-get install -qq -y chromium";
-            let _ = Command::new("sh").args(["-c", install]).env("DEBIAN_FRONTEND", "noninteractive").output();
-        }
-        let is_there = is_there();
-        if !is_there {
-            println!("there is no chromium here, and this user cannot install it: no page was drawn");
-        }
-        is_there
-    })
+/// The browser, or why there is none.
+pub(crate) fn found() -> Result<&'static Path, String> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOUND.get_or_init(|| packages::program("chromium", "usr/lib/chromium/chromium")).as_deref().map_err(Clone::clone)
 }
 
 /// A browser with one page.
@@ -47,12 +35,12 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts one on a window of so many pixels, and opens a file in it.
-    pub(crate) fn open(page: &Path, width: u32, dark: bool) -> Self {
+    pub(crate) fn open(program: &Path, page: &Path, width: u32, dark: bool) -> Self {
         let home = tempfile::tempdir().unwrap();
         // It reads requests from the third descriptor, and answers on the fourth.
-        let start = format!("exec chromium {QUIET} --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null");
+        let start = format!("exec \"$1\" {QUIET} --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null");
         let mut command = Command::new("sh");
-        command.args(["-c", &start]).arg(home.path());
+        command.args(["-c", &start]).arg(home.path()).arg(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));

@@ -25,6 +25,7 @@ pub(crate) fn header() -> String {
         host: "h".into(),
         started_unix_us: 1_795_214_453_000_000,
         monotonic_us: 0,
+        writer: None,
     })
 }
 
@@ -187,7 +188,8 @@ fn the_ranks_of_one_run_are_judged_together_and_other_runs_are_not() {
     let two = two.to_str().unwrap();
     let (code, json) = judged(&one, &[two]);
     assert_eq!((code, json["processes"].as_array().unwrap().len()), (1, 2), "{json:#}");
-    assert!(json["findings"].as_array().unwrap().iter().all(|it| it["rank"] == 1), "{json:#}");
+    let found = json["findings"].as_array().unwrap();
+    assert!(!found.is_empty() && found.iter().all(|it| it["rank"] == 1), "{json:#}");
     let (code, json) = judged(&other, &[two]);
     assert_eq!(code, 2);
     assert!(json["doubts"][0].as_str().unwrap().contains("different runs"), "{json:#}");
@@ -197,7 +199,11 @@ fn the_ranks_of_one_run_are_judged_together_and_other_runs_are_not() {
 fn what_is_no_recording_cannot_be_judged() {
     let dir = tempfile::tempdir().unwrap();
     let closed = encode_closed(&Closed::default());
-    let contents: [(&str, Vec<u8>); 6] = [
+    let contents: [(&str, Vec<u8>); 10] = [
+        ("another program's lines", b"{\"type\":\"loss\",\"value\":1}\n".repeat(3)),
+        ("no object", b"[1,2]\n".to_vec()),
+        ("gzip", vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0]),
+        ("a word of megabytes", format!("{{\"type\":\"hello\",\"pid\":\"{}\"}}\n", "x".repeat(1_000_000)).into_bytes()),
         ("empty", Vec::new()),
         ("words", b"loss 0.1\nloss 0.2\n".to_vec()),
         ("noise", (0..4096_u32).map(|it| u8::try_from(it.wrapping_mul(2_654_435_761) >> 24).unwrap()).collect()),
@@ -211,6 +217,7 @@ fn what_is_no_recording_cannot_be_judged() {
         let (code, json) = judged(&path, &[]);
         assert_eq!((code, &json["verdict"]), (2, &"unjudged".into()), "{name}: {json:#}");
         assert_eq!(json["doubts"].as_array().unwrap().len(), 1, "{name}");
+        assert!(json["doubts"][0].as_str().unwrap().len() < 1000, "{name}");
     }
     assert_eq!(judged(&dir.path().join("missing"), &[]).0, 2);
     assert_eq!(judged(dir.path(), &[]).0, 2, "a directory without a recording");
@@ -253,6 +260,62 @@ fn a_recording_whose_writer_was_killed_is_judged_and_a_damaged_one_is_not() {
     let leak: String = lines.iter().take(1200).map(String::as_str).collect();
     fs::write(&path, leak + "}\n").unwrap();
     assert_eq!(judged(&path, &[]).0, 1);
+}
+
+/// Each verdict on a part of a run says in its first line what it saw.
+#[test]
+fn a_run_whose_end_is_not_recorded_is_judged_up_to_the_step_that_was_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("full-disk.jsonl.zst");
+    let lines = lines_of(HEALTHY, |_| {});
+    let seen = |json: &Value| (json["end_recorded"].clone(), json["seen_to_step"].clone());
+    write(&path, &lines);
+    assert_eq!(seen(&judged(&path, &["--require-end"]).1), (true.into(), 986.into()));
+    let first = |path: &Path, arguments: &[&str]| {
+        let text = String::from_utf8(check(path, arguments).stdout).unwrap();
+        text.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(first(&path, &[]), "PASS  986 steps, 1 probed process");
+    // Cut in a line, cut between two frames, and cut between two lines.
+    write(&path, &lines[..400]);
+    let bytes = fs::read(&path).unwrap();
+    let cut = dir.path().join("cut.jsonl.zst");
+    fs::write(&cut, &bytes[..bytes.len() - 9]).unwrap();
+    let plain = dir.path().join("plain.jsonl");
+    fs::write(&plain, lines[..400].concat()).unwrap();
+    for path in [&path, &cut, &plain] {
+        let (code, json) = judged(path, &[]);
+        assert_eq!((code, &json["end_recorded"], &json["verdict"]), (0, &false.into(), &"pass".into()), "{path:?}");
+        let step = json["seen_to_step"].as_u64().unwrap();
+        let words =
+            format!("PASS  {step} steps, 1 probed process; seen up to step {step} of a run whose end is not recorded");
+        assert!((300..400).contains(&step) && first(path, &[]) == words, "{path:?}: {}", first(path, &[]));
+        let (code, json) = judged(path, &["--require-end"]);
+        assert_eq!((code, &json["verdict"]), (2, &"unjudged".into()), "{json:#}");
+        let page = path.with_extension("html");
+        assert!(Command::new(PROGRAM).arg("report").arg(path).arg("-o").arg(&page).status().unwrap().success());
+        assert!(fs::read_to_string(page).unwrap().contains(&words));
+    }
+    // A captured stream ends with its probe's goodbye.
+    let path = dir.path().join("stream.jsonl");
+    let goodbye = "{\"type\":\"bye\",\"at_us\":9999999999,\"reason\":\"exit\"}\n";
+    fs::write(&path, lines[1..400].concat()).unwrap();
+    assert_eq!(judged(&path, &[]).1["end_recorded"], false);
+    fs::write(&path, lines[1..400].concat() + goodbye).unwrap();
+    assert_eq!(judged(&path, &[]).1["end_recorded"], true);
+}
+
+#[test]
+fn a_file_named_twice_is_read_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), HEALTHY);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let output = check(&path, &["--json", link.to_str().unwrap()]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), json["processes"].as_array().unwrap().len()), (Some(0), 1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("link was named before: it is read once"), "{said}");
 }
 
 #[test]

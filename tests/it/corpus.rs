@@ -2,9 +2,12 @@
 //!
 //! `cargo test --test it corpus:: -- --nocapture` prints the score beside what others reach on the same traces.
 
+mod allocator;
 mod causes;
+mod generated;
 mod heldout;
 mod judge;
+mod loops;
 mod properties;
 mod shapes;
 

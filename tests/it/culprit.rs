@@ -29,7 +29,7 @@ const LIBRARY: &str = "/home/ada/venv/lib/python3.11/site-packages/torch/nn/func
 /// What `losses` of a train.py keeps: a scalar a step, and two blocks of its graph.
 pub(crate) fn sites(at_us: u64, step: u64) -> Sites {
     let frame = |file: &str, line, function: &str| Frame { file: file.into(), line, function: function.into() };
-    let place = |line, text: &str| Place { file: String::new(), line, text: text.into() };
+    let place = |line, text: &str| Place { line, text: text.into(), ..Place::default() };
     let list = Holder { by: "item".into(), kind: Some("list".into()), items: Some(1204), ..Holder::default() };
     let name = Some("losses".to_owned());
     let global = Holder { by: "global".into(), name, file: Some(FILE.into()), ..Holder::default() };
@@ -92,7 +92,7 @@ pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
         (it.file, it.function) = (nasty(), nasty());
         it.frames.iter_mut().for_each(|it| (it.file, it.function) = (nasty(), nasty()));
         it.source.iter_mut().for_each(|it| it.text = nasty());
-        it.kept = Some(Place { file: nasty(), line: 41, text: nasty() });
+        it.kept = Some(Place { file: nasty(), line: 41, text: nasty(), library: false });
         for it in &mut it.holders {
             (it.name, it.kind, it.file) = (Some(nasty()), Some(nasty()), Some(nasty()));
         }
@@ -131,13 +131,49 @@ fn check_names_the_line_and_who_keeps_it() {
     assert_eq!((&it["kept"]["file"], &it["kept"]["line"]), (&FILE.into(), &41.into()));
     assert_eq!((&it["blocks_per_step"], &it["bytes_per_step"]), (&3.0.into(), &(4_194_304.0 + 512.0).into()));
     assert_eq!((&it["sentence"], &it["advice"]), (&SENTENCE.into(), &ADVICE.into()));
+    assert_eq!((&found["cause"], &found["advice"]), (&"graph-retained".into(), &ADVICE.into()), "{found:#}");
     assert_eq!(it["holders"][0], "list `losses` (1,204 items), global of train.py");
     assert_eq!((it["frames"].as_array().map(Vec::len), it["source"].as_array().map(Vec::len)), (Some(3), Some(5)));
-    let cost = "the job was held 8.4 ms in all, 3.0 ms at most at once, 120 ms once for the holders; the stacks took about 68.36 KiB";
+    let cost = "paused the job for 128 ms in total (longest pause 120 ms), 120 ms of it for the holders; the stacks took about 68.36 KiB";
     assert_eq!(found["account"][1], cost);
     let text = String::from_utf8(check(&path, &[]).stdout).unwrap();
     assert!(text.contains(&format!("\n  culprit: {SENTENCE}\n  {ADVICE}\n")) && text.contains(cost), "{text}");
     assert!(text.contains("96 blocks (192.0 MiB) are from before the look"), "{text}");
+}
+
+/// `buffer.append((obs, act))`: two blocks a step of one line, and nobody's graph.
+fn pairs(at: u64, step: u64) -> Sites {
+    let mut sites = sites(at, step);
+    let losses = sites.sites.pop().unwrap();
+    let owner = |shape: &[u64]| vec![Owner { shape: shape.to_vec(), dtype: "float32".into(), count: 8, grad: false }];
+    let obs = Site { bytes: 32 * MIB, line: 39, owners: owner(&[64, 4096]), ..losses.clone() };
+    let act = Site { bytes: 8 * 4096, owners: owner(&[64, 8]), ..losses };
+    Sites { sites: vec![obs, act], ..sites }
+}
+
+#[test]
+fn a_look_that_saw_no_graph_makes_tensors_the_cause_and_what_holds_them_the_advice() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, json) = judged(&recorded(dir.path(), pairs), &[]);
+    let found = grown(&json);
+    let advice = "clear `losses` each epoch, bound it, or copy what is needed to the host (`.cpu()`)";
+    assert_eq!((&found["cause"], &found["advice"]), (&"tensors-retained".into(), &advice.into()), "{found:#}");
+}
+
+/// The look names a small part of what grows: what the rest is, it does not say.
+#[test]
+fn a_look_that_saw_a_small_part_of_the_growth_leaves_the_cause_to_the_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    let scalars = |at, step| {
+        let mut sites = sites(at, step);
+        sites.sites.retain(|it| !it.autograd);
+        sites
+    };
+    let (_, json) = judged(&recorded(dir.path(), scalars), &[]);
+    let found = grown(&json);
+    assert_eq!(found["culprit"]["line"], 40);
+    assert_eq!(found["cause"], "tensors-retained", "{found:#}");
+    assert!(found["advice"].as_str().unwrap().starts_with("find the list"), "{found:#}");
 }
 
 #[test]
@@ -176,16 +212,15 @@ fn nothing_of_a_hostile_job_reaches_a_terminal_or_a_page() {
 
 #[test]
 fn the_page_tells_the_culprit_with_its_lines_and_folds_its_stack() {
+    test_tiers::full!("a browser draws the page");
+    let browser = test_tiers::needs!(browser::found());
     let dir = tempfile::tempdir().unwrap();
     for (sites, is_nasty) in [(sites as fn(u64, u64) -> Sites, false), (hostile_sites, true)] {
         let page = dir.path().join(format!("{is_nasty}.html"));
         let path = recorded(dir.path(), sites);
         let made = Command::new(PROGRAM).arg("report").arg(&path).arg("-o").arg(&page).output().unwrap();
         assert!(made.status.success(), "{made:?}");
-        if !browser::is_there() {
-            return;
-        }
-        let mut page = Browser::open(&page, 1200, false);
+        let mut page = Browser::open(browser, &page, 1200, false);
         assert_eq!(page.troubles(), [""; 0], "nothing is thrown or fetched");
         assert_eq!(page.value("document.querySelectorAll('img').length"), 0);
         let told = page.text("document.querySelector('#findings').innerText");
@@ -270,5 +305,14 @@ fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
         })
         .collect();
     assert_eq!(told, [true, false], "the other error has no account of its own: {found:?}");
+    assert!(found.iter().any(|it| it.kind == gpuwatch::findings::Kind::Growth), "{found:?}");
     assert!(found.iter().all(|it| it.culprit.is_none()), "what is live at one moment does not say what grows");
+}
+
+#[test]
+fn cells_of_notebooks_go_by_their_numbers() {
+    let mut python = Command::new("python3");
+    python.arg(crate::shim::script("cells.py"));
+    python.env("PYTHONPATH", format!("{}/probes/python", env!("CARGO_MANIFEST_DIR")));
+    assert_eq!(crate::torch::stdout(&python.output().unwrap()), "cells have their numbers\n");
 }

@@ -87,7 +87,7 @@ fn whoever_reads_a_damaged_recording_says_so_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, _) = long(dir.path());
     let mut numbers = Numbers(3);
-    let nothing = Limits { fail_on: Vec::new(), max_growth: None, max_fragmentation: None, max_peak: None };
+    let nothing = Limits { fail_on: Vec::new(), ..Limits::default() };
     let files = 40;
     for turn in 0..files {
         let path = dir.path().join(format!("{turn:02}_h_1_r.jsonl.zst"));
@@ -117,8 +117,12 @@ fn whoever_reads_a_damaged_recording_says_so_and_goes_on() {
 }
 
 fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
-    // A program that is given this much and no more ends with an error that nobody could read as ours.
-    let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", 512 << 10);
+    limited(512, arguments, path)
+}
+
+/// What the program says where it has so many MiB of memory and no more: past that it ends by a signal.
+pub(crate) fn limited(mib: u64, arguments: &[&str], path: &Path) -> Output {
+    let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib << 10);
     Command::new("/bin/sh").args(["-c", &limited, PROGRAM]).args(arguments).arg(path).output().unwrap()
 }
 

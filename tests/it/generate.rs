@@ -14,8 +14,8 @@ fn generated(arguments: &[&str]) -> String {
 }
 
 /// Some programs are not everywhere.
-fn run(command: &mut Command) -> Option<Output> {
-    command.stdin(Stdio::null()).output().ok()
+fn run(command: &mut Command) -> Result<Output, String> {
+    command.stdin(Stdio::null()).output().map_err(|why| format!("{}: {why}", command.get_program().display()))
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn bash_completes_a_command_and_a_flag() {
         );
         let output = run(Command::new("bash").args(["--norc", "--noprofile", "-c", &script]))?;
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+        Ok::<_, String>(String::from_utf8(output.stdout).unwrap().trim().to_owned())
     };
-    let Some(said) = complete("gpuwatch recor", 1) else { return };
+    let said = test_tiers::needs!(complete("gpuwatch recor", 1));
     assert_eq!(said, "record recordings");
     assert_eq!(complete("gpuwatch replay --them", 2).unwrap(), "--theme");
     assert!(!complete("gpuwatch ''", 1).unwrap().contains("demo-job"));
@@ -90,10 +90,10 @@ fn the_manual_is_set_without_a_warning_and_has_every_key() {
         let output = run(Command::new("groff").args(["-man", "-Tutf8", "-ww", "-P-bcou"]).arg(page))?;
         let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
-        Some(String::from_utf8(output.stdout).unwrap().replace(['\u{2212}', '\u{2010}'], "-"))
+        Ok::<_, String>(String::from_utf8(output.stdout).unwrap().replace(['\u{2212}', '\u{2010}'], "-"))
     };
     for page in &all {
-        let Some(text) = set(page) else { return };
+        let text = test_tiers::needs!(set(page));
         assert!(text.len() > 500, "{}: {text}", page.display());
     }
     let text = set(&pages.join("gpuwatch.1")).unwrap();

@@ -121,8 +121,7 @@ fn train(job: &mut Job, witness: &mut BufReader<UnixStream>, from: u64, to: u64)
         let more = (to - last).min(1000);
         last += more;
         job.tell(&more.to_string());
-        let took = job.next();
-        assert!(took["longest_us"].as_f64().unwrap() < 1e6, "the job waited: {took}");
+        job.next();
         while seen.last() != Some(&last) {
             let mut line = String::new();
             witness.read_line(&mut line).unwrap();
@@ -191,7 +190,7 @@ fn the_boot_survives_odd_surroundings() {
     // The two modules share a loader, and only one of them is awaited.
     let shared = "import importlib.util; importlib.util.find_spec('torch'); import other, torch, gpuwatch_probe\n\
                   print(gpuwatch_probe._probe.torch is torch)";
-    let [_, (with, _)] = both_ways(&home, &["-c", shared], |it| {
+    let [_, with] = both_ways(&home, &["-c", shared], |it| {
         it.env("PYTHONPATH", &zip);
     });
     assert_eq!((String::from_utf8_lossy(&with.stdout).as_ref(), with.stderr.len()), ("True\n", 0), "{with:?}");

@@ -1,5 +1,7 @@
 //! `gpuwatch run` as a job and its shell see it: as if it were not there.
 
+mod signals;
+
 use std::{
     ffi::OsStr,
     fs,
@@ -97,6 +99,24 @@ fn what_cannot_be_started_is_said_as_shells_say_it() {
 }
 
 #[test]
+fn a_python_that_leaves_the_probe_out_is_named() {
+    let home = Home::new();
+    for option in ["-I", "-E", "-S"] {
+        let output = done(home.run(&["python3", option, "-c", "pass"]));
+        let said = format!("gpuwatch: `python3 {option}` keeps the probe out: start Python without {option}\n");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), said));
+    }
+    let script = home.0.path().join("train");
+    fs::write(&script, "#!/usr/bin/env -S python3 -I\nprint('trained')").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    let output = done(home.run(&[script.to_str().unwrap()]));
+    assert_eq!(text(&output.stdout), "trained\n");
+    assert!(text(&output.stderr).contains("keeps the probe out"), "{output:?}");
+    let output = done(home.run(&["python3", "-c", "import sys; print(sys.argv)", "-I"]));
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
 fn arguments_of_every_kind_reach_the_job() {
     let home = Home::new();
     let mut command = home.run(&["printf", "%s\\n", "--help", "-V", "", "a b", "--"]);
@@ -149,7 +169,8 @@ fn signals_to_us_alone_reach_the_job_once() {
                    signal.signal(it, lambda number, frame: came.append(number))\n\
                print('ready', flush=True)\n\
                while not came: time.sleep(0.01)\n\
-               time.sleep(0.2)\n\
+               print('came', flush=True)\n\
+               while len(came) < 2: time.sleep(0.01)\n\
                print(came, flush=True)\n\
                sys.exit(7)\n";
     // What is ignored stays ignored, and the suite may itself run under nohup.
@@ -158,8 +179,12 @@ fn signals_to_us_alone_reach_the_job_once() {
         let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
         send(&child, signal);
         let mut said = String::new();
+        out.read_line(&mut said).unwrap();
+        // Had the first come twice, it would be the second too.
+        let next = if signal == Signal::USR2 { Signal::USR1 } else { Signal::USR2 };
+        send(&child, next);
         out.read_to_string(&mut said).unwrap();
-        assert_eq!(said, format!("[{}]\n", signal.as_raw()));
+        assert_eq!(said, format!("came\n[{}, {}]\n", signal.as_raw(), next.as_raw()));
         assert_eq!(child.wait().unwrap().code(), Some(7));
     }
 }

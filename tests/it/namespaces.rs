@@ -1,7 +1,6 @@
 //! Containers and mounts as a job meets them, made with `unshare`; where the kernel makes none, there is nothing to see.
 
 use crate::{
-    peers::say_absent,
     pty::{PATIENCE, PROGRAM, until},
     torch::stdout,
 };
@@ -23,15 +22,20 @@ use tempfile::TempDir;
 
 const GIB: u64 = 1 << 30;
 
-/// Whether namespaces of this kind can be made here; where they cannot, that is said.
-fn can(unshare: &str) -> bool {
+/// Skips the test where the kernel makes no namespaces of this kind.
+macro_rules! needs_unshare {
+    ($kind:expr) => {
+        test_tiers::full!("namespaces");
+        if !$crate::namespaces::can(&$kind) {
+            test_tiers::skip!("`unshare {}` is refused", $kind.join(" "));
+        }
+    };
+}
+
+pub(crate) fn can(unshare: &[&str]) -> bool {
     let mut command = Command::new("unshare");
-    command.args([unshare, "true"]).stderr(Stdio::null());
-    let can = command.status().is_ok_and(|it| it.success());
-    if !can {
-        say_absent("a container", &format!("`unshare {unshare}` is refused"));
-    }
-    can
+    command.args(unshare).arg("true").stderr(Stdio::null());
+    command.status().is_ok_and(|it| it.success())
 }
 
 /// A machine with one device, and a place for sockets.
@@ -65,7 +69,7 @@ impl Bench {
     /// A probed process in a pid namespace of its own: this test's own program, as [`a_probe_for_others`].
     fn probed(&self) -> Contained {
         let mut command = self.within("-rpf", &env::current_exe().unwrap());
-        command.args(["--exact", "namespaces::a_probe_for_others", "--test-threads", "1"]);
+        command.args(["--exact", "namespaces::a_probe_for_others", "--include-ignored", "--test-threads", "1"]);
         command.env("GPUWATCH_TEST_PROBE", &self.machine.cards().unwrap()[0].uuid);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let is_there = || fs::read_dir(self.sockets()).unwrap().flatten().any(|it| it.path().ends_with("1.sock"));
@@ -94,10 +98,11 @@ impl Drop for Contained {
     }
 }
 
-/// No test by itself: started again by others, it speaks as a probe until its standard input ends.
+/// Speaks as a probe until its standard input ends.
 #[test]
+#[ignore = "no test but a program that the tests below start"]
 fn a_probe_for_others() {
-    let Some(uuid) = env::var_os("GPUWATCH_TEST_PROBE") else { return };
+    let uuid = env::var_os("GPUWATCH_TEST_PROBE").expect("the UUID of a device");
     let mut description = Description::default();
     description.device(Device { uuid: Some(uuid.into_string().unwrap()), ..Device::default() });
     let probe = Probe::start(description).unwrap();
@@ -116,9 +121,7 @@ fn a_probe_for_others() {
 
 #[test]
 fn a_container_is_matched_from_the_host_and_nothing_is_guessed_inside() {
-    if !can("-rpf") {
-        return;
-    }
+    needs_unshare!(["-rpf"]);
     let bench = Bench::new();
     let job = bench.probed();
     bench.machine.occupy(0, job.pid, 3 * GIB).unwrap();
@@ -145,9 +148,7 @@ fn a_container_is_matched_from_the_host_and_nothing_is_guessed_inside() {
 
 #[test]
 fn a_cache_that_forbids_execution_does_not_get_the_library() {
-    if !can("-rm") {
-        return;
-    }
+    needs_unshare!(["-rm"]);
     let home = tempfile::tempdir().unwrap();
     let cache = home.path().join("cache");
     fs::create_dir(&cache).unwrap();
@@ -177,9 +178,7 @@ const LOAD: &str = "import ctypes, os; path = os.environ['GPUWATCH_PROBE_SO']; p
 
 #[test]
 fn where_no_place_allows_execution_a_job_loads_the_library_out_of_memory() {
-    if !can("-rm") {
-        return;
-    }
+    needs_unshare!(["-rm"]);
     let home = tempfile::tempdir().unwrap();
     let places = ["cache", "sockets"].map(|it| home.path().join(it));
     for place in &places {

@@ -1,10 +1,10 @@
 //! An older PyTorch, for CUDA 12: tests that the suite passes with its usual one are run with that one as well.
 //!
 //! ```text
-//! cargo test --test it older_torch:: -- --nocapture
+//! GPUWATCH_TESTS=full cargo test --test it older_torch::
 //! ```
 //!
-//! Where it cannot be had, that is said and nothing is checked. `GPUWATCH_TEST_VENV29` names a Python that has it.
+//! `GPUWATCH_TEST_VENV29` names a Python that has it.
 
 use crate::{
     torch::{BESIDE, stdout},
@@ -12,7 +12,6 @@ use crate::{
 };
 use std::{
     env,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -24,37 +23,35 @@ static OLDER: Venv = Venv {
     name: "venv-torch-2.9.1",
     holds: "PyTorch 2.9.1 (a download of about 900 MB)",
     packages: &[&["torch==2.9.1"], BESIDE],
+    above: None,
     python: OnceLock::new(),
 };
 
-/// Its environment; none where it cannot be had, which is said.
-fn older() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = || match OLDER.found() {
-        Ok(python) => python.parent().and_then(Path::parent).map(Path::to_owned),
-        Err(why) => {
-            let last = why.trim().lines().next_back().unwrap_or_default();
-            // Not through print macros, whose output a passing test keeps to itself.
-            let _ = writeln!(io::stderr(), "gpuwatch's tests: not run with PyTorch 2.9.1, which cannot be had: {last}");
-            None
-        }
-    };
-    FOUND.get_or_init(found).as_deref()
+/// Its environment, or why there is none.
+fn older() -> Result<PathBuf, String> {
+    OLDER.found().map(|python| python.ancestors().nth(2).unwrap().to_owned())
 }
 
 /// Runs these tests of this very program again, with the older PyTorch; what fails there fails here.
-fn again(tests: &[&str]) {
-    let Some(venv) = older() else { return };
+macro_rules! again {
+    ($($test:literal,)+) => {
+        test_tiers::full!("another PyTorch");
+        run_again(&test_tiers::needs!(older()), &[$($test),+]);
+    };
+}
+
+fn run_again(venv: &Path, tests: &[&str]) {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", "--test-threads", "1"]).args(tests).env("GPUWATCH_TEST_VENV", venv);
-    let said = stdout(&program.output().unwrap());
+    let said = stdout(&program.env(test_tiers::RUN, test_tiers::run()).output().unwrap());
     // A test that nobody has any more passes by being left out.
     assert!(said.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{said}");
 }
 
 #[test]
 fn it_is_the_older_one() {
-    let Some(venv) = older() else { return };
+    test_tiers::full!("another PyTorch");
+    let venv = test_tiers::needs!(older());
     let version =
         venv.join("lib").read_dir().unwrap().map(|it| it.unwrap().path().join("site-packages/torch/version.py"));
     let said: String = version.map(|it| std::fs::read_to_string(it).unwrap()).collect();
@@ -63,7 +60,7 @@ fn it_is_the_older_one() {
 
 #[test]
 fn its_memory_is_as_on_a_device() {
-    again(&[
+    again! {
         "simgpu::a_block_that_another_stream_uses_is_pending_until_that_stream_is_done",
         "simgpu::a_chosen_device_is_the_same_to_the_driver_to_torch_and_to_nvml",
         "simgpu::a_program_that_never_asks_for_a_device_gets_none",
@@ -79,12 +76,12 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::training_loops_take_the_same_memory_every_step",
         "simgpu::what_does_not_go_with_a_capture_answers_with_its_documented_number",
         "simgpu::what_is_not_simulated_answers_with_its_documented_error",
-    ]);
+    }
 }
 
 #[test]
 fn every_figure_is_its_own() {
-    again(&[
+    again! {
         "graphs::each_step_that_captures_and_replays_says_what_torch_says",
         "truth::every_step_says_what_torch_says_to_the_byte",
         "backends::a_job_that_makes_no_steps_is_watched_by_the_second",
@@ -95,23 +92,23 @@ fn every_figure_is_its_own() {
         "backends::the_native_allocator_says_every_rung",
         "backends::what_is_stuck_cannot_be_measured_with_expandable_segments",
         "steps::golden_cases_hold_for_real_optimizers",
-    ]);
+    }
 }
 
 #[test]
 fn its_job_cannot_tell() {
-    again(&[
+    again! {
         "shim::a_backend_that_counts_less_leaves_the_rest_unknown",
         "shim::code_may_start_and_stop_the_probe_and_faults_turn_it_off",
         "shim::only_processes_that_use_cuda_have_a_probe",
         "shim::two_ranks_of_torchrun_are_two_ranks_of_one_run",
         "harmless::a_training_job_ends_and_is_interrupted_as_without_us",
-    ]);
+    }
 }
 
 #[test]
 fn its_errors_and_growth_are_told() {
-    again(&[
+    again! {
         "graphs::graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools",
         "oom::an_error_of_the_stream_ordered_backend_is_told_from_its_words",
         "oom::an_error_that_nobody_catches_is_recorded_with_its_words",
@@ -119,12 +116,12 @@ fn its_errors_and_growth_are_told() {
         "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",
         "oom::who_else_was_on_the_device_is_told_everywhere",
         "check::a_smoke_test_fails_the_build_when_it_leaks",
-    ]);
+    }
 }
 
 #[test]
 fn its_leaks_are_told_with_their_lines() {
-    again(&[
+    again! {
         "graphs::a_look_amid_captures_breaks_none_of_them",
         "leaks::every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops",
         "sites::a_history_of_the_jobs_own_is_looked_into_and_left_alone",
@@ -134,5 +131,5 @@ fn its_leaks_are_told_with_their_lines() {
         "sites::compiled_code_pools_backward_and_threads_are_told_as_the_rest_is",
         "sites::growth_that_matters_is_asked_about_once_and_the_answer_is_recorded",
         "sites::in_a_healthy_job_no_site_is_named",
-    ]);
+    }
 }

@@ -1,17 +1,16 @@
 //! Other programs that read NVML, as their authors made them: each sees on the simulated driver what is there.
 //!
-//! Where they cannot be had, the tests say so and check nothing. `GPUWATCH_PEERS_VENV` names a Python that has them.
+//! `GPUWATCH_PEERS_VENV` names an environment that has those in Python.
 
 use crate::{
     nvml::Bench,
+    packages,
     pty::{PATIENCE, Terminal, until},
-    torch::{stdout, target},
+    torch::stdout,
     venv::Venv,
 };
 use serde_json::Value;
 use std::{
-    env, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
@@ -30,69 +29,20 @@ static PEERS: Venv = Venv {
         "jinxed==2.1.0",
         "wcwidth==0.9.4",
     ]],
+    above: None,
     python: OnceLock::new(),
 };
 
-/// The Python that has nvitop, gpustat and nvidia-ml-py; none where they cannot be had, which is said.
-pub(crate) fn python() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND
-        .get_or_init(|| PEERS.found().map_err(|why| say_absent("nvitop, gpustat and nvidia-ml-py", &why)).ok())
-        .as_deref()
+/// The Python that has nvitop, gpustat and nvidia-ml-py; or why there is none.
+pub(crate) fn python() -> Result<&'static Path, String> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOUND.get_or_init(|| PEERS.found()).as_deref().map_err(Clone::clone)
 }
 
-/// nvtop: the system's, or that of the distribution's package, which is unpacked and not installed; none where it
-/// cannot be had, which is said.
-pub(crate) fn nvtop() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| installed("nvtop").or_else(unpacked_nvtop)).as_deref()
-}
-
-fn installed(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|it| it.join(name)).find(|it| it.is_file())
-}
-
-/// It lies in Debian's section `contrib`, which most machines leave out: apt is asked with lists of its own, made of
-/// the sources that the machine has.
-const UNPACK_NVTOP: &str = r#"
-set -e
-mkdir -p lists/partial cache/archives/partial
-apt-get indextargets --format '$(ORIGIN) deb $(REPO_URI) $(RELEASE) main contrib' 'Created-By: Packages' |
-    sed -n 's/^Debian //p' | sort -u > sources.list
-apt() {
-    apt-get -q -o Dir::Etc::SourceList="$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$PWD/lists" -o Dir::Cache="$PWD/cache" "$@"
-}
-apt update
-apt download nvtop
-dpkg -x nvtop_*.deb .
-ldd usr/bin/nvtop
-rm -r lists cache
-"#;
-
-fn unpacked_nvtop() -> Option<PathBuf> {
-    let folder = target().join("package-nvtop");
-    let program = folder.join("usr/bin/nvtop");
-    if program.is_file() {
-        return Some(program);
-    }
-    fs::create_dir_all(&folder).unwrap();
-    let output = Command::new("/bin/sh").args(["-c", UNPACK_NVTOP]).current_dir(&folder).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() || said.contains("not found") {
-        // What lacks a library would not start the next time either.
-        let _ = fs::remove_dir_all(&folder);
-        say_absent("nvtop", &said);
-        return None;
-    }
-    Some(program)
-}
-
-/// Not through print macros, whose output a passing test keeps to itself.
-pub(crate) fn say_absent(what: &str, why: &str) {
-    let last = why.trim().lines().next_back().unwrap_or_default();
-    let _ =
-        writeln!(io::stderr(), "gpuwatch's tests: {what} cannot be had here, and nothing is checked with it: {last}");
+/// nvtop, or why there is none.
+pub(crate) fn nvtop() -> Result<&'static Path, String> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOUND.get_or_init(|| packages::program("nvtop", "usr/bin/nvtop")).as_deref().map_err(Clone::clone)
 }
 
 /// What a program that finds the bench's NVML writes.
@@ -109,7 +59,8 @@ const HELD: u64 = 5 << 10;
 
 #[test]
 fn gpustat_reads_what_is_there() {
-    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    test_tiers::full!("other programs read NVML");
+    let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
     let said: Value = serde_json::from_str(&said(&bench, python, &["-m", "gpustat", "--json"])).unwrap();
     let cards = bench.machine.cards().unwrap();
     let gpus = said["gpus"].as_array().unwrap();
@@ -125,7 +76,8 @@ fn gpustat_reads_what_is_there() {
 
 #[test]
 fn nvitop_reads_what_is_there() {
-    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    test_tiers::full!("other programs read NVML");
+    let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
     let text = said(&bench, python, &["-m", "nvitop", "-1", "--no-unicode"]);
     for words in ["H200", "A10", "5120MiB / 140.4GiB", "595.00.sim"] {
         assert!(text.contains(words), "{words} in\n{text}");
@@ -136,7 +88,8 @@ fn nvitop_reads_what_is_there() {
 
 #[test]
 fn nvidias_own_binding_reads_what_is_there() {
-    let (bench, Some(python)) = (Bench::new(), python()) else { return };
+    test_tiers::full!("other programs read NVML");
+    let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
     let script = "
 import json, pynvml as n
 n.nvmlInit()
@@ -165,7 +118,8 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
 
 #[test]
 fn nvtop_shows_what_is_there() {
-    let (bench, Some(nvtop)) = (Bench::new(), nvtop()) else { return };
+    test_tiers::full!("other programs read NVML");
+    let (bench, nvtop) = (Bench::new(), test_tiers::needs!(nvtop()));
     let environment = bench.environment();
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, it)| (*name, it.to_str().unwrap())).collect();
     let terminal = Terminal::start_program(nvtop.to_str().unwrap(), &["-d", "5"], &environment);

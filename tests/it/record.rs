@@ -9,17 +9,18 @@ use gpuwatch::{
 };
 use gpuwatch_probe::{Description, Probe, reading::Reading, wire::Edge};
 use std::{
+    fmt::Write as _,
     fs::{self, File, OpenOptions},
-    io::{BufRead, BufReader, Read},
-    os::unix::fs::PermissionsExt,
+    io::{BufRead, BufReader, Read, Write},
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::Path,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 fn header() -> Header {
-    Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: 2 }
+    Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: 2, writer: None }
 }
 
 pub(crate) fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {
@@ -70,6 +71,34 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     dir
+}
+
+/// As after `gpuwatch env`, where nobody else would ask.
+#[test]
+fn a_recorder_asks_for_the_lines_of_growth() {
+    let dir = own_directory();
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("7.sock")).unwrap();
+    let file = dir.path().join("night.jsonl.zst");
+    let mut child = recorder(dir.path(), &["-o", file.to_str().unwrap()], dir.path());
+    let (mut stream, _) = listener.accept().unwrap();
+    let hello = r#"{"type":"hello","protocol":1,"probe":"fake/1","pid":7,"seq":0,"monotonic_us":1,"sites":"ready",
+        "devices":[{"ordinal":0,"uuid":"GPU-1","total":4294967296}]}"#;
+    let mut said = hello.replace('\n', "") + "\n{\"type\":\"live\",\"seq\":0}\n";
+    for step in 1..=200_u64 {
+        let (at, bytes) = (step * 100_000, step << 22);
+        let _ = writeln!(
+            said,
+            "{{\"type\":\"sample\",\"seq\":{step},\"at_us\":{at},\"device\":0,\"edge\":\"step\",\"step\":{step},\
+             \"allocated\":{bytes},\"reserved\":{bytes},\"blocks\":{step}}}"
+        );
+    }
+    stream.write_all(said.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut asked = String::new();
+    BufReader::new(&stream).read_line(&mut asked).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(asked.starts_with("sites steps=") && asked.contains("why=growth"), "{asked:?}");
 }
 
 #[test]
@@ -139,14 +168,43 @@ fn a_directory_that_vanishes_is_said_and_offers_still_return_at_once() {
     let mut at = 0;
     let said = until(PATIENCE, || {
         at += 1;
-        let offered = Instant::now();
         recorder.offer(&event(at));
-        assert!(offered.elapsed() < Duration::from_secs(1), "an offer never waits for the disk");
         recorder.outcome().trouble.is_some()
     });
     assert!(said);
     let trouble = recorder.finish().trouble.unwrap();
     assert!(trouble.contains("is gone") && trouble.contains("the job goes on"), "{trouble}");
+}
+
+#[test]
+fn offers_do_not_wait_for_a_disk_that_takes_nothing() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let recorder = Recorder::start(File::from(OwnedFd::from(writer)), &header()).unwrap();
+    // Nobody reads: an offer that waited for the writer would wait for ever.
+    (0..400_000).for_each(|it| recorder.offer(&event(it)));
+    assert!(recorder.outcome().lost > 0);
+    drop(reader);
+    assert!(recorder.finish().trouble.is_some());
+}
+
+#[test]
+fn a_recording_moves_no_cursor_where_it_is_read_on_a_terminal() {
+    let dir = own_directory();
+    let path = dir.path().join("r.jsonl.zst");
+    let nasty = "\u{7f}\u{9b}2J\u{202e}x\u{1b}训";
+    let recorder = Recorder::start(File::create(&path).unwrap(), &header()).unwrap();
+    recorder.offer(&Event { at: Stamp(3), fact: Fact::Notice(nasty.into()) });
+    assert_eq!(recorder.finish().trouble, None);
+    let text = String::from_utf8(zstd::decode_all(File::open(&path).unwrap()).unwrap()).unwrap();
+    assert!(
+        text.contains('训') && !text.chars().any(|it| (it.is_control() && it != '\n') || it == '\u{202e}'),
+        "{text}"
+    );
+    let came = read(&path).0.into_iter().any(|it| match it {
+        Entry::Event(Event { fact: Fact::Notice(text), .. }) => text.raw() == nasty,
+        _ => false,
+    });
+    assert!(came, "{text}");
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn a_page_says_what_was_found_and_nothing_of_a_job_is_markup() {
     assert_eq!(whole["run"]["findings"][0]["cause"], "scalars-retained");
     assert_eq!(whole["moments"][0]["kind"], "mark");
     let environment = whole["environment"][0].as_object().unwrap();
+    assert!(environment.contains_key("framework"), "{environment:?}");
     assert!(environment.keys().all(|it| !["argv", "cwd", "host"].contains(&it.as_str())), "an allow-list");
 }
 
@@ -108,10 +109,10 @@ fn the_timeline_has_the_run_in_few_points_and_its_peak() {
 }
 
 /// A page of a recording, in a browser.
-fn open(recording: &Path, home: &Path, width: u32, dark: bool) -> Option<Browser> {
+fn open(recording: &Path, home: &Path, width: u32, dark: bool) -> Result<Browser, String> {
     let page = home.join("a.html");
     assert!(report(recording, &page).status.success());
-    browser::is_there().then(|| Browser::open(&page, width, dark))
+    browser::found().map(|it| Browser::open(it, &page, width, dark))
 }
 
 /// One with a driver, marks, three out-of-memory errors and growth.
@@ -121,8 +122,9 @@ fn eventful() -> PathBuf {
 
 #[test]
 fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
+    test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
-    let Some(mut page) = open(&hostile(home.path()), home.path(), 1400, false) else { return };
+    let mut page = test_tiers::needs!(open(&hostile(home.path()), home.path(), 1400, false));
     assert_eq!(page.troubles(), [""; 0], "nothing is fetched, said, asked or thrown");
     assert_eq!(
         page.value("document.querySelectorAll('img, iframe, object, embed, link, a, form, audio, video').length"),
@@ -146,8 +148,9 @@ fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
 
 #[test]
 fn a_page_tells_the_whole_run() {
+    test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
-    let Some(mut page) = open(&eventful(), home.path(), 1400, true) else { return };
+    let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1400, true));
     page.picture("eventful-dark-wide");
     let gaps = page.text("[...document.querySelectorAll('#chart [data-gap]')].map(it => it.dataset.gap).join()");
     assert_eq!(gaps, "wanted,rounding,stuck,non-torch,others,driver,unattributed");
@@ -170,7 +173,7 @@ fn a_page_tells_the_whole_run() {
     for told in [
         "something was found",
         "+1.00 MiB/step",
-        "autograd graphs are kept",
+        "tensors are kept alive",
         "16.00 TiB was asked for",
         "driver 595.00.sim",
         "epoch 1",
@@ -198,8 +201,9 @@ fn cursor_at(step: &str) -> String {
 
 #[test]
 fn the_timeline_is_zoomed_by_pointer_wheel_and_keys() {
+    test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
-    let Some(mut page) = open(&eventful(), home.path(), 1000, false) else { return };
+    let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1000, false));
     let view = |page: &mut Browser| {
         let text = page.text("document.getElementById('chart').dataset.view");
         let (from, to) = text.split_once(' ').unwrap();
@@ -280,8 +284,9 @@ const FAINT: &str = r"(() => {
 
 #[test]
 fn the_page_can_be_read_on_any_window_in_any_light_and_by_any_means() {
+    test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
-    let Some(mut page) = open(&eventful(), home.path(), 1400, false) else { return };
+    let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1400, false));
     let mut papers = Vec::new();
     for (width, dark) in [(1400, false), (1400, true), (380, false), (380, true)] {
         page.look(width, dark);

@@ -19,14 +19,20 @@ use crate::{
 
 /// Watches and records at once, until the job says bye.
 fn watched(job: &mut Job, file: File) -> Session {
-    let header =
-        Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: now().0 };
+    let header = Header {
+        format: FORMAT,
+        gpuwatch: "0".into(),
+        host: "h".into(),
+        started_unix_us: 1,
+        monotonic_us: now().0,
+        writer: None,
+    };
     let recorder = Recorder::start(file, &header).unwrap();
     let mut live = Session::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let probes = probe::Options { directories: vec![job.sockets.clone()], private_tmp: false, run: None };
-        let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
+        let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         job.go_on();
         let end = Instant::now() + PATIENCE * 3;
         let mut over = false;

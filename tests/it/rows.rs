@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
 
 #[test]
-fn a_row_has_what_the_dictionary_has_and_leaves_the_rest_unknown() {
+fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device() {
     let home = Home::new();
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--", "python3", &script("rows.py")]).envs(home.variables()).stdin(Stdio::null());
@@ -46,7 +46,16 @@ fn a_row_has_what_the_dictionary_has_and_leaves_the_rest_unknown() {
     assert_eq!(row(3), with(4, unknown.map(|it| (it.to_owned(), Value::Null)).into_iter().collect()));
     assert_eq!(row(4), with(5, json!({"ooms": u64::MAX, "private_pools": null})));
     assert_eq!(row(5), with(6, json!({})));
-    assert_eq!(said["told"].as_array().unwrap().len(), 6);
+    let ended = json!({
+        "unarmed": 2, "step": 0, "armed": 0, "two steps": [0, 0, 102], "after that": [2, 102], "others": vec![2; 12],
+        "with other parameters": 2, "still": [0, 103], "raises": [0], "no counters": -2, "bad": vec![-2; 5],
+    });
+    assert_eq!(said["ended"], ended);
+    for (at, step, device) in [(6, 101, 0), (7, 101, 1), (8, 102, 0), (9, 102, 1), (10, 103, 0), (11, 103, 1)] {
+        assert_eq!(row(at), with(step, json!({"ooms": device})));
+        assert_eq!(said["told"][at]["device"], device);
+    }
+    assert_eq!(said["told"].as_array().unwrap().len(), 12);
 }
 
 #[test]

@@ -139,6 +139,41 @@ fn every_trouble_is_a_state_of_its_own() {
     assert!(nothing.contains("waiting for the driver"), "{nothing}");
 }
 
+/// Enter opens the device, where all of them have room, from the list of devices alone.
+#[test]
+fn messages_without_room_are_counted_with_a_key_only_where_it_shows_them() {
+    let mut story = usual();
+    story.say(Fact::DeviceGone { device: device(0) });
+    for it in [oom(), Fact::JobEnded { code: Some(3), signal: None }, Fact::Notice("a directory is squatted".into())] {
+        story.say(it);
+    }
+    let session = story.session();
+    let shown = |ui: &Ui| text(&picture(&session, ui, &theme("dusk"), 80, 24));
+    let overview = shown(&Ui::default());
+    assert!(overview.contains(": Enter)"), "{overview}");
+    let mut opened = Ui::default();
+    opened.update(Command::Open, &session);
+    let device = text(&picture(&session, &opened, &theme("dusk"), 80, 60));
+    assert!(device.contains("a directory is squatted") && device.contains("exit code 3"), "{device}");
+    for ui in [
+        Ui { focus: Focus::Processes, ..Ui::default() },
+        Ui { screen: Screen::Alerts, ..Ui::default() },
+        Ui { screen: Screen::Timeline, ..Ui::default() },
+        Ui { help: true, ..Ui::default() },
+    ] {
+        let all = shown(&ui);
+        assert!(!all.contains(": Enter)") && (ui.help || all.contains(" more)")), "{ui:?}\n{all}");
+    }
+}
+
+/// What its program for alerts complains of is the viewer's own: the session is the same as a replay's.
+#[test]
+fn what_the_viewer_complains_of_is_told_beside_the_session() {
+    let ui = Ui { complaint: Some("--on-alert: notify.sh has failed".into()), ..Ui::default() };
+    let shown = text(&picture(&usual().session(), &ui, &theme("dusk"), 80, 24));
+    assert!(shown.contains("--on-alert: notify.sh has failed"), "{shown}");
+}
+
 /// It lives on without a line that is understood: there is no row of a table that could say why.
 #[test]
 fn another_version_of_the_wire_is_told_for_as_long_as_it_lasts() {

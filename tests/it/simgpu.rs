@@ -2,14 +2,17 @@
 //!
 //! The scripts are beside this file; each asserts what it promises and prints what was looked at.
 
-use crate::torch::{self, Gpu};
+use crate::{
+    pty::{PATIENCE, until},
+    torch::{self, Gpu},
+};
 use ::simgpu::Fault;
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Write},
     os::unix::process::ExitStatusExt,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const NVML: &str = include_str!("simgpu/nvml.py");
@@ -109,6 +112,33 @@ fn a_block_that_another_stream_uses_is_pending_until_that_stream_is_done() {
 }
 
 #[test]
+fn what_is_on_a_device_is_not_resident_in_the_process() {
+    assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/resident.py"), &[]), "ok\n");
+}
+
+#[test]
+fn processes_meet_over_nccl_and_train_on_its_collectives() {
+    let devices = "NVIDIA A10:8GiB:256MiB;NVIDIA A10:8GiB:256MiB";
+    assert_eq!(run(devices, include_str!("simgpu/distributed.py"), &[]), "ok\n");
+}
+
+#[test]
+fn the_devices_of_a_process_share_a_batch_and_ranks_exchange_objects() {
+    let devices = "NVIDIA A10:8GiB:256MiB;NVIDIA A10:8GiB:256MiB";
+    assert_eq!(run(devices, include_str!("simgpu/parallel.py"), &[]), "ok\n");
+}
+
+#[test]
+fn processes_share_tensors_and_the_owner_alone_is_charged() {
+    assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/shared.py"), &[]), "ok\n");
+}
+
+#[test]
+fn what_calls_the_libraries_beside_cublas_runs() {
+    assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/families.py"), &[]), "ok\n");
+}
+
+#[test]
 fn what_is_not_simulated_answers_with_its_documented_error() {
     assert_eq!(run(torch::H200, include_str!("simgpu/refusals.py"), &[("SIMGPU_STRICT", "0")]), "ok\n");
 }
@@ -120,7 +150,7 @@ fn a_strict_program_ends_where_it_calls_what_nobody_reviewed() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.signal(), Some(Signal::ABORT.as_raw()), "{said}");
     let line = said.lines().find(|it| it.starts_with("simgpu: ")).unwrap_or_default();
-    assert!(line.starts_with("simgpu: cufftCreate of libcufft.so."), "{said}");
+    assert!(line.starts_with("simgpu: cusparseSpGEMM_createDescr of libcusparse.so."), "{said}");
     assert!(line.contains("simgpu/tables/libraries.txt") && line.contains("SIMGPU_STRICT"), "{said}");
 }
 
@@ -155,11 +185,7 @@ for line in sys.stdin:
 
     // Killed, and not even waited for: its memory is free.
     first.child.kill().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while used(first.pid()).is_some() {
-        assert!(Instant::now() < deadline, "a dead process still has memory");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(until(PATIENCE, || used(first.pid()).is_none()), "a dead process still has memory");
     assert_eq!(second.ask("10"), format!("held {}", 12 * GIB + (GIB - CONTEXT)));
 }
 

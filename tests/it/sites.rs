@@ -331,28 +331,32 @@ fn an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded() {
     if job.next()["apart"] == false {
         job.finish();
         assert!(to_the_end(viewer).iter().all(|it| !matches!(it, Line::Sites(_))), "it is not looked into");
-        return;
+    } else {
+        let sites = told(&mut viewer);
+        assert_eq!((sites.why.as_str(), sites.steps), ("oom", 0));
+        let found = sites.sites.iter().find(|it| it.line == line_of("output = net("));
+        let of_net = found.unwrap_or_else(|| panic!("{sites:#?}"));
+        // The last one's output is live as well, until its variable goes.
+        assert!(of_net.bytes >= 10 * 512 * 8 * 4, "{of_net:#?}");
+        assert!(sites.older_blocks.is_some_and(|it| it > 0));
+        job.finish();
     }
-    let sites = told(&mut viewer);
-    assert_eq!((sites.why.as_str(), sites.steps), ("oom", 0));
-    let found = sites.sites.iter().find(|it| it.line == line_of("output = net("));
-    let of_net = found.unwrap_or_else(|| panic!("{sites:#?}"));
-    // The last one's output is live as well, until its variable goes.
-    assert!(of_net.bytes >= 10 * 512 * 8 * 4, "{of_net:#?}");
-    assert!(sites.older_blocks.is_some_and(|it| it > 0));
-    job.finish();
 }
 
-/// How long a job of 20,000 live blocks and a million Python objects may be held: at a look, and once for the holders.
+/// How long a job of 20,000 live blocks and a million Python objects may be held: at a look, at once by the search for
+/// the holders, and by all of that.
 const LOOK_US: u64 = 50_000;
-const HOLDERS_US: u64 = 500_000;
+const HOLDERS_LONGEST_US: u64 = 50_000;
+const HOLDERS_US: u64 = 200_000;
 
-/// What a loaded machine may measure in the short form; in full, on one that does nothing else:
+/// The limits hold in full, on a machine that does nothing else:
 ///
 /// ```text
 /// GPUWATCH_BENCHMARK=full cargo test --release --test it sites::what_it_costs -- --nocapture
 /// ```
-const LOOSE: u64 = 4;
+fn is_benchmark() -> bool {
+    env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
+}
 
 /// What steps take where nothing else takes the processor: the best of some rounds, each of which lasts 25 ms.
 fn undisturbed(job: &mut Job) -> Value {
@@ -361,41 +365,55 @@ fn undisturbed(job: &mut Job) -> Value {
     rounds.min_by(|one, other| median(one).total_cmp(&median(other))).unwrap()
 }
 
+/// Live blocks and Python objects of a small job, a large one, and one that is larger than most.
+const JOBS: [[&str; 2]; 3] = [["100", "1000"], ["20000", "1300000"], ["20000", "5000000"]];
+
 #[test]
-fn what_it_costs_a_large_job_is_bounded_and_over_afterwards() {
-    let mut job = Job::start(&[&script("budget.py"), "20000", "1000000"]);
-    assert!(job.next()["ready"].as_u64().unwrap() > 1_000_000);
+fn what_it_costs_a_job_of_any_size_is_bounded_and_over_afterwards() {
+    for size in if is_benchmark() { &JOBS[..] } else { &JOBS[1..2] } {
+        costs(size);
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "figures of a benchmark")]
+fn costs(load: &[&str; 2]) {
+    let mut job = Job::start(&[&script("budget.py"), load[0], load[1]]);
+    job.next();
     let mut viewer = job.connect();
     crate::shim::backlog(&mut viewer);
     let before = undisturbed(&mut job);
     ask(&mut viewer, "steps=8");
-    let during = train(&mut job, 12);
+    let during = train(&mut job, 30);
     let sites = told(&mut viewer);
     let after = undisturbed(&mut job);
-    let times = if env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full") { 1 } else { LOOSE };
+    let [longest, in_all, holders_longest, holders] =
+        [sites.longest_us, sites.held_us, sites.holders_longest_us, sites.holders_us].map(Option::unwrap);
     println!(
-        "a look {} us at most, {} us all of them, holders {} us, stacks {} B; a step {} us before, {} us after; \
+        "{} blocks, {} objects: a look {longest} us at most, {in_all} us all of them; holders {holders_longest} us at most, \
+         {holders} us all of it; stacks {} B; the longest step {} us; a step {} us before, {} us after; \
          resident {} MiB before, {} after",
-        sites.longest_us.unwrap(),
-        sites.held_us.unwrap(),
-        sites.holders_us.unwrap(),
+        load[0],
+        load[1],
         sites.history_bytes.unwrap(),
+        during["longest_us"],
         before["median_us"],
         after["median_us"],
         before["rss"].as_u64().unwrap() >> 20,
         after["rss"].as_u64().unwrap() >> 20,
     );
-    assert_eq!(sites.sites.len(), 1, "{sites:#?}");
-    assert!(sites.older_blocks.is_some_and(|it| it >= 20_000));
-    assert!(sites.longest_us.is_some_and(|it| it < times * LOOK_US), "{sites:#?}");
-    assert!(sites.holders_us.is_some_and(|it| it < times * HOLDERS_US), "{sites:#?}");
-    // What is told of the cost is what a step of the job felt.
-    let felt = during["longest_us"].as_f64().unwrap();
-    let told = (sites.longest_us.unwrap() + sites.holders_us.unwrap()) as f64;
-    assert!(felt < told * 1.3 + 30_000.0, "felt {felt} us, told {told} us");
-    let (bare, again) = (before["median_us"].as_f64().unwrap(), after["median_us"].as_f64().unwrap());
-    assert!(again < bare * 1.5, "a step takes {again} us afterwards, {bare} us before");
+    let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
+    let blocks: u64 = load[0].parse().unwrap();
+    assert!(sites.older_blocks.is_some_and(|it| it >= blocks));
+    assert_eq!(site.holders.last().and_then(|it| it.name.as_deref()), Some("outputs"), "{sites:#?}");
     assert!(after["rss"].as_u64().unwrap() < before["rss"].as_u64().unwrap() + (48 << 20), "{before} {after}");
     assert_eq!(after["enabled"], false);
+    if is_benchmark() {
+        assert!(longest < LOOK_US && holders_longest < HOLDERS_LONGEST_US && holders < HOLDERS_US, "{sites:#?}");
+        // What is told of the cost is what a step of the job felt.
+        let (felt, told) = (during["longest_us"].as_f64().unwrap(), longest.max(holders_longest) as f64);
+        assert!(felt < told * 1.3 + 5_000.0, "felt {felt} us, told {told} us");
+        let (bare, again) = (before["median_us"].as_f64().unwrap(), after["median_us"].as_f64().unwrap());
+        assert!(again < bare * 1.5, "a step takes {again} us afterwards, {bare} us before");
+    }
     job.finish();
 }

@@ -155,8 +155,12 @@ fn without_colour_the_same_is_said() {
     let shown = |theme: &Theme| text(&picture(&session, &Ui::default(), theme, 120, 40));
     let (dusk, mono) = (Theme::builtin("dusk").unwrap(), Theme::builtin("mono").unwrap());
     let (with, without) = (shown(&dusk), shown(&mono));
-    let mut differ = with.chars().zip(without.chars()).filter(|(with, without)| with != without);
-    assert!(differ.all(|it| it.0 == '█'), "only the full blocks of other owners have signs of their own");
+    assert_eq!(with.chars().count(), without.chars().count());
+    let differ: Vec<_> = with.chars().zip(without.chars()).filter(|(with, without)| with != without).collect();
+    assert!(
+        !differ.is_empty() && differ.iter().all(|it| it.0 == '█'),
+        "only the full blocks of other owners have signs of their own"
+    );
     assert_eq!(without, shown(&dusk.at(ColorDepth::None)));
     let bar = without.lines().find(|it| it.starts_with('█')).unwrap();
     let signs: std::collections::BTreeSet<char> = bar.chars().collect();

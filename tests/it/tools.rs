@@ -23,6 +23,7 @@ static TOOLS: Venv = Venv {
     name: "venv-tools",
     holds: "pandas, DuckDB and zstandard (a download of about 60 MB)",
     packages: &[&["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"]],
+    above: None,
     python: OnceLock::new(),
 };
 
@@ -81,17 +82,19 @@ fn recordings(dir: &Path) -> Vec<(PathBuf, Figures)> {
     vec![(long, figures), (real.clone(), Figures::of(&real))]
 }
 
-fn read_by_wheels(path: &Path) -> Value {
+fn read_by_wheels(python: &Path, path: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/python/tools.py");
-    let said = torch::stdout(&Command::new(TOOLS.python()).arg(script).arg(path).output().unwrap());
+    let said = torch::stdout(&Command::new(python).arg(script).arg(path).output().unwrap());
     serde_json::from_str(&said).unwrap()
 }
 
 #[test]
 fn pandas_duckdb_and_zstandard_read_what_we_read() {
+    test_tiers::full!("pandas, DuckDB and zstandard are downloaded");
+    let python = test_tiers::needs!(TOOLS.found());
     let dir = tempfile::tempdir().unwrap();
     for (path, ours) in recordings(dir.path()) {
-        let said = read_by_wheels(&path);
+        let said = read_by_wheels(&python, &path);
         for tool in ["pandas", "duckdb", "zstandard"] {
             assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
         }
@@ -101,6 +104,8 @@ fn pandas_duckdb_and_zstandard_read_what_we_read() {
 /// What its writer had flushed when it was killed: the last frame is open.
 #[test]
 fn pandas_and_duckdb_read_a_recording_whose_writer_was_killed() {
+    test_tiers::full!("pandas, DuckDB and zstandard are downloaded");
+    let python = test_tiers::needs!(TOOLS.found());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl.zst");
     let flushed = record(&path, &told(&corpus::traces()[0], 0, 10, 900));
@@ -108,20 +113,22 @@ fn pandas_and_duckdb_read_a_recording_whose_writer_was_killed() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes as u64).unwrap();
     let ours = Figures::of(&path);
     assert!(ours.samples > 400 && ours.samples < lines as u64, "{ours:?}");
-    let said = read_by_wheels(&path);
+    let said = read_by_wheels(&python, &path);
     for tool in ["pandas", "duckdb"] {
         assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
     }
 }
 
+fn has(program: &str) -> Result<(), String> {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).status();
+    status.map(|_| ()).map_err(|why| format!("{program}: {why}"))
+}
+
 /// What README promises, on machines that have both programs.
 #[test]
 fn zstdcat_and_jq_read_what_we_read() {
-    let has = |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !has("zstdcat") || !has("jq") {
-        println!("zstdcat or jq is not installed: the wheels read the same bytes");
-        return;
-    }
+    test_tiers::needs!(has("zstdcat"));
+    test_tiers::needs!(has("jq"));
     let dir = tempfile::tempdir().unwrap();
     for (path, ours) in recordings(dir.path()) {
         let mut zstdcat = Command::new("zstdcat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();

@@ -12,11 +12,12 @@ use std::{
 use tempfile::TempDir;
 
 /// PyTorch's CUDA wheel.
-static TORCH: Venv = Venv {
+pub(crate) static TORCH: Venv = Venv {
     variable: "GPUWATCH_TEST_VENV",
     name: "venv-torch-2.15.0",
     holds: "PyTorch 2.15.0 (a download of about 600 MB)",
     packages: &[&["torch==2.15.0"], BESIDE],
+    above: None,
     python: OnceLock::new(),
 };
 

@@ -19,8 +19,11 @@ pub(crate) struct Venv {
     pub(crate) name: &'static str,
     /// What is told while it is made: what it holds, and how much that is to download.
     pub(crate) holds: &'static str,
-    /// Every package of it with its version, in lists that others may share: nothing else is installed.
+    /// Every package of it with its version, in lists that others may share: nothing else is installed. An entry may have
+    /// several lines.
     pub(crate) packages: &'static [&'static [&'static str]],
+    /// Another one whose packages it has too, so that nothing is downloaded twice.
+    pub(crate) above: Option<&'static Self>,
     /// Where it is, once somebody asked.
     pub(crate) python: OnceLock<PathBuf>,
 }
@@ -44,7 +47,7 @@ impl Venv {
     fn made_once(&self, venv: &Path) -> Result<PathBuf, String> {
         let python = venv.join("bin/python");
         let complete = venv.join("complete");
-        let packages = self.packages.concat();
+        let packages: Vec<&str> = self.packages.concat().into_iter().flat_map(str::lines).collect();
         // Names hold dots, so the ending is added and not replaced.
         let lock = File::create(venv.with_file_name(format!("{}.lock", self.name))).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -59,7 +62,13 @@ impl Venv {
         if venv.exists() {
             fs::remove_dir_all(venv).unwrap();
         }
-        done(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
+        let above = self.above.map(Self::found).transpose()?;
+        done(Command::new(above.as_deref().unwrap_or(Path::new("python3"))).args(["-m", "venv"]).arg(venv))?;
+        if let Some(above) = above {
+            let folder = "import sysconfig; print(sysconfig.get_path('purelib'))";
+            let of = |python: &Path| done(Command::new(python).args(["-c", folder])).map(|it| it.trim().to_owned());
+            fs::write(Path::new(&of(&python)?).join("above.pth"), of(&above)?).unwrap();
+        }
         let mut pip = Command::new(&python);
         // It is installed once: a copy in pip's cache would only take room.
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]);
@@ -70,8 +79,12 @@ impl Venv {
     }
 }
 
-fn done(command: &mut Command) -> Result<(), String> {
+/// What it wrote to standard output; or what it wrote to standard error, where it failed.
+fn done(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|it| format!("{command:?}: {it}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {errors}")) }
+    if !output.status.success() {
+        return Err(format!("{command:?}: {errors}"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -8,8 +8,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 const PROBES: usize = 8;
@@ -45,7 +44,7 @@ impl Drop for Jobs {
 
 #[test]
 fn eight_busy_probes_fit_the_budget() {
-    let is_full = std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full");
+    let is_benchmark = test_tiers::is_benchmark();
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let _jobs = Jobs::start(directory.path());
@@ -55,10 +54,14 @@ fn eight_busy_probes_fit_the_budget() {
     let mut terminal = Terminal::start_sized((50, 200), &["--no-nvml"], &environment);
     terminal.shows("8 probes");
     // The backlog is the start's cost, not the watching's.
-    thread::sleep(Duration::from_secs(1));
+    let more = |pictures: usize| {
+        let from = frames(&terminal);
+        assert!(until(PATIENCE, || frames(&terminal) >= from + pictures), "{} and no more pictures", frames(&terminal));
+    };
+    more(10);
     let pid = terminal.child.process_id().unwrap();
     let (ticks, frames, begun) = (cpu_ticks(pid), frames(&terminal), Instant::now());
-    thread::sleep(Duration::from_secs(if is_full { 10 } else { 2 }));
+    more(if is_benchmark { 100 } else { 10 });
     let wall = begun.elapsed().as_secs_f64();
     let cpu = (cpu_ticks(pid) - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64 / wall * 100.0;
     let pictures = (self::frames(&terminal) - frames) as f64 / wall;
@@ -66,9 +69,8 @@ fn eight_busy_probes_fit_the_budget() {
     println!("viewer: {cpu:.1} % of one core, {:.1} MiB peak, {pictures:.1} pictures a second", peak as f64 / 1024.0);
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
-    assert!(pictures > if is_full { 9.0 } else { 1.0 }, "{pictures:.1} pictures a second");
-    assert!(peak <= if is_full { 16 * KIB } else { 64 * KIB }, "{peak} KiB");
-    assert!(cpu <= if is_full { 5.0 } else { 90.0 }, "{cpu:.1} %");
+    assert!(peak <= if is_benchmark { 16 * KIB } else { 64 * KIB }, "{peak} KiB");
+    assert!(!is_benchmark || (pictures > 9.0 && cpu <= 5.0), "{pictures:.1} pictures a second, {cpu:.1} %");
 }
 
 fn frames(terminal: &Terminal) -> usize {

@@ -48,7 +48,7 @@ fn watch_run(directories: &[&Path], run: Option<&str>, enough: impl Fn(&[Event])
     let directories: Vec<PathBuf> = directories.iter().map(|it| it.to_path_buf()).collect();
     let probes = probe::Options { directories, private_tmp: false, run: run.map(str::to_owned) };
     runtime.block_on(async {
-        let mut sources = Sources::start(Options { nvml: None, probes: Some(probes) });
+        let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         let end = Instant::now() + PATIENCE;
         let mut said = Vec::new();
         while !enough(&said) {
@@ -224,6 +224,35 @@ fn a_reconnect_asks_for_what_it_missed_and_keeps_its_number() {
 }
 
 #[test]
+fn a_socket_that_is_made_again_is_no_second_probe() {
+    let dir = directory();
+    let description = Description { directories: vec![dir.path().into()], ..Description::default() };
+    let probe = Probe::start(description).unwrap();
+    let push = |steps: std::ops::RangeInclusive<u64>| {
+        for step in steps {
+            probe.push(&Reading { edge: Edge::Step, steps: step, ..Reading::default() }).unwrap();
+        }
+    };
+    push(1..=10);
+    let (removed, pushed) = (Cell::new(false), Cell::new(None));
+    let events = watch(&[dir.path()], |events| {
+        if samples(events).len() == 10 && !removed.replace(true) {
+            fs::remove_file(probe.socket()).unwrap();
+        }
+        if removed.get() && pushed.get().is_none() && probe.socket().exists() {
+            push(11..=20);
+            pushed.set(Some(events.len()));
+        }
+        // The new socket has been looked at more than once by then.
+        let later = pushed.get().map_or(&[][..], |at| &events[at..]);
+        later.iter().filter(|it| matches!(it.fact, Fact::Second)).count() >= 3 && samples(events).len() >= 20
+    });
+    let expected: Vec<_> = (1..=20).map(|seq| (ProbeId(0), seq)).collect();
+    assert_eq!(samples(&events), expected);
+    assert_eq!(events.iter().filter(|it| matches!(it.fact, Fact::ProbeFound { .. })).count(), 1);
+}
+
+#[test]
 fn a_stale_socket_is_passed_over_and_its_name_may_live_again() {
     let dir = directory();
     let path = dir.path().join("1.sock");
@@ -283,7 +312,7 @@ fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
 fn a_directory_and_a_socket_of_another_user_are_refused_by_name() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
-        return;
+        test_tiers::skip!("only root can become another user");
     }
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -200,7 +200,7 @@ pub extern "C" fn gpuwatch_start() -> i32 {
                 let _ = local.probe.set(probe);
                 OK
             }
-            Err(_) if std::env::var_os("GPUWATCH").is_some_and(|it| it == "off") => OFF,
+            Err(_) if crate::identity::asks_for("off") => OFF,
             Err(fault) => {
                 if !local.failed.swap(true, Ordering::Relaxed) {
                     early_log(&description).line(&fault.to_string());
@@ -276,6 +276,13 @@ pub unsafe extern "C" fn gpuwatch_oom(
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_asked() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
+}
+
+/// When the rises that are asked about are to be expected: every so many steps (24 bits), the remainder of a rise's step
+/// when divided by them (24), and by how many steps one may come early or late (16); 0 where nobody said.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_sites_rises() -> u64 {
+    catch_unwind(|| local().probe.get().map_or(0, Probe::sites_rises)).unwrap_or(0)
 }
 
 /// Tells of sites, to everybody who watches: as the answer to what was asked, or else by itself.

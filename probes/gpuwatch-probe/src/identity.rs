@@ -1,18 +1,15 @@
 //! Who this process is, as the kernel and the environment say it.
 
 use crate::{
-    sys,
+    secrets, sys,
     wire::{Hello, Job, PROTOCOL},
 };
 use std::{
-    env, fs, process,
+    env, fs,
+    io::Read,
+    process,
     time::{SystemTime, UNIX_EPOCH},
 };
-
-/// Words at the end of an option's name that mean that its value is nobody's business.
-const SECRETS: [&str; 6] = ["token", "key", "password", "passwd", "secret", "credentials"];
-
-const REDACTED: &str = "…";
 
 /// Adds what the process can say of itself to what it was described with.
 pub(crate) fn complete(hello: &mut Hello) {
@@ -20,14 +17,14 @@ pub(crate) fn complete(hello: &mut Hello) {
     if hello.probe.is_empty() {
         hello.probe = format!("gpuwatch-probe/{}", option_env!("CARGO_PKG_VERSION").unwrap_or("0"));
     }
+    hello.instance = hello.instance.take().or_else(|| Some(instance()));
     hello.pid = process::id();
     hello.start_us = hello.start_us.or_else(start_us);
     if hello.host.is_empty() {
         hello.host = host();
     }
-    if hello.argv.is_empty() {
-        hello.argv = redact(command_line());
-    }
+    let argv = std::mem::take(&mut hello.argv);
+    hello.argv = told(if argv.is_empty() { command_line() } else { argv });
     let cwd = || Some(env::current_dir().ok()?.to_string_lossy().into_owned());
     hello.cwd = hello.cwd.take().or_else(cwd);
     hello.run = hello.run.take().or_else(|| text("GPUWATCH_RUN"));
@@ -36,6 +33,15 @@ pub(crate) fn complete(hello: &mut Hello) {
     hello.local_rank = hello.local_rank.or_else(|| number(&["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]));
     hello.world_size = hello.world_size.or_else(|| number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"]));
     hello.job = hello.job.take().or_else(job);
+}
+
+/// A name that no other probe has: 128 bits in hexadecimal, random where the system has them.
+fn instance() -> String {
+    let mut bytes = [0; 16];
+    let random = fs::File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut bytes));
+    let number = u128::from_be_bytes(bytes);
+    let made_up = || u128::from(process::id()) << 64 | u128::from(sys::monotonic_us());
+    format!("{:032x}", if random.is_ok() { number } else { made_up() })
 }
 
 /// The wall clock, µs of Unix time.
@@ -55,31 +61,14 @@ pub(crate) fn resident() -> Option<u64> {
     statm.split(' ').nth(1)?.parse::<u64>().ok()?.checked_mul(sys::page_size())
 }
 
-/// A command line in which the values of `--*token`, `key`, `password`, `secret` are an ellipsis.
-pub(crate) fn redact(argv: Vec<String>) -> Vec<String> {
-    let mut next_is_secret = false;
-    argv.into_iter()
-        .map(|argument| {
-            let value_of_secret = next_is_secret && !argument.starts_with("--");
-            next_is_secret = false;
-            if value_of_secret {
-                return REDACTED.to_owned();
-            }
-            match argument.split_once('=') {
-                Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
-                None if argument.starts_with('-') && is_secret(&argument) => {
-                    next_is_secret = true;
-                    argument
-                }
-                _ => argument,
-            }
-        })
-        .collect()
+/// What is told of a command line: all but its secrets, or the program alone where `GPUWATCH` has the word `noargs`.
+pub(crate) fn told(argv: Vec<String>) -> Vec<String> {
+    if asks_for("noargs") { argv.into_iter().take(1).collect() } else { secrets::arguments(&argv) }
 }
 
-fn is_secret(name: &str) -> bool {
-    let name = name.to_lowercase();
-    SECRETS.iter().any(|it| name.ends_with(it))
+/// Whether `GPUWATCH`, words with commas in between, has this one.
+pub(crate) fn asks_for(word: &str) -> bool {
+    text("GPUWATCH").is_some_and(|it| it.split(',').any(|it| it.trim() == word))
 }
 
 fn command_line() -> Vec<String> {
@@ -116,22 +105,6 @@ fn number(names: &[&str]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(argv: &str, redacted: &str) {
-        let words = |it: &str| it.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(redact(words(argv)), words(redacted));
-    }
-
-    #[test]
-    fn values_of_secrets_are_left_out() {
-        check("python train.py --lr 3e-4 -x", "python train.py --lr 3e-4 -x");
-        check("t --hf-token=abc --wandb_api_key=x=y", "t --hf-token=… --wandb_api_key=…");
-        check("t --hub_token abc --Password hunter2 end", "t --hub_token … --Password … end");
-        check("t --use-key --secret", "t --use-key --secret");
-        check("t API_KEY=abc hydra.token=1 lr=2", "t API_KEY=… hydra.token=… lr=2");
-        check("t --max-tokens 5 --tokenizer gpt2 keyboard token", "t --max-tokens 5 --tokenizer gpt2 keyboard token");
-        check("t --client-secret -x --password", "t --client-secret … --password");
-    }
 
     #[test]
     fn the_process_says_who_it_is() {

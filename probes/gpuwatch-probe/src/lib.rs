@@ -11,12 +11,15 @@
 #[cfg(feature = "cudarc")]
 pub mod pool;
 pub mod reading;
+pub mod secrets;
 pub mod socket;
+pub mod spill;
 pub mod wire;
 
 pub mod abi;
 mod history;
 mod identity;
+mod ledger;
 mod log;
 mod probe;
 mod server;

@@ -3,9 +3,10 @@
 use crate::{
     history::Note,
     identity,
+    ledger::Ledger,
     log::Log,
     reading::Reading,
-    server::{Endpoint, Server, hello_line},
+    server::{self, Endpoint, Server, hello_line},
     sites::Asked,
     socket, sys,
     sys::{Cuda, Private},
@@ -14,14 +15,12 @@ use crate::{
 use std::{
     env, io, mem,
     os::unix::net::UnixStream,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
-    thread,
     time::Duration,
 };
 
@@ -93,9 +92,10 @@ pub(crate) struct Shared {
     pub(crate) reason: Mutex<Option<String>>,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) asked_sites: Asked,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) path: Mutex<PathBuf>,
     queue: SyncSender<Entry>,
     hello: Mutex<Hello>,
-    path: Mutex<PathBuf>,
     stopping: AtomicBool,
     off: AtomicBool,
     complained: AtomicBool,
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
 impl Probe {
     /// Binds the socket and starts the thread, with all signals blocked in it.
     pub fn start(description: Description) -> io::Result<Self> {
-        if env::var_os("GPUWATCH").is_some_and(|it| it == "off") {
+        if identity::asks_for("off") {
             return Err(io::Error::other("GPUWATCH=off"));
         }
         sys::remember_pid();
@@ -134,9 +134,10 @@ impl Probe {
             reason: Mutex::new(None),
             directories,
             asked_sites: Asked::default(),
+            ledger: Mutex::new(Ledger::new(entries)),
+            path: Mutex::new(endpoint.path().to_owned()),
             queue,
             hello: Mutex::new(hello),
-            path: Mutex::new(endpoint.path().to_owned()),
             stopping: AtomicBool::new(false),
             off: AtomicBool::new(false),
             complained: AtomicBool::new(false),
@@ -146,8 +147,7 @@ impl Probe {
             log: Log::new(log_path(description.log, &dir, pid)),
         });
         shared.look_for_cuda();
-        let server = Server::new(Arc::clone(&shared), entries, endpoint, Private::new(rung));
-        let ended = start_thread(server)?;
+        let ended = server::start(Server::new(Arc::clone(&shared), endpoint, Private::new(rung)))?;
         Ok(Self { shared, ended: Mutex::new(ended) })
     }
 
@@ -182,12 +182,13 @@ impl Probe {
         self.note(Line::Mark(wire::Mark { seq: None, at_us: sys::monotonic_us(), name, value }))
     }
 
-    /// Says that an allocation failed for good. Sequence number and stamp are the probe's.
+    /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when this
+    /// returns, for the process may be gone before a reader is told of it.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);
         oom.message = oom.message.map(|it| it.chars().take(MESSAGE_CHARS_MAX).collect());
-        self.note(Line::Oom(oom))
+        self.note(Line::Oom(oom)).inspect(|()| self.shared.spill())
     }
 
     /// Answers `sites`. Sequence number and stamp are the probe's.
@@ -208,11 +209,17 @@ impl Probe {
         self.shared.asked_sites.word()
     }
 
+    /// When rises are to be expected: see the header; 0 where nobody said.
+    pub(crate) fn sites_rises(&self) -> u64 {
+        self.shared.asked_sites.rises()
+    }
+
     /// Says how the framework words the latest failure on a device, where it finds its words only after that was told.
     pub fn oom_message(&self, device: u32, message: &str) -> Result<(), Refusal> {
         let mut message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
         message.shrink_to_fit();
-        self.note(Line::OomMessage(wire::OomMessage { seq: None, at_us: sys::monotonic_us(), device, message }))
+        let line = wire::OomMessage { seq: None, at_us: sys::monotonic_us(), device, message };
+        self.note(Line::OomMessage(line)).inspect(|()| self.shared.spill())
     }
 
     /// Adds a device, or what is known of one. What is not given is asked of a loaded libcuda.
@@ -378,21 +385,6 @@ pub(crate) fn log_path(described: Option<PathBuf>, dir: &Path, pid: u32) -> Opti
     described.or_else(set).or_else(|| Some(dir.join(format!("{pid}.log"))))
 }
 
-fn start_thread(mut server: Server) -> io::Result<Receiver<()>> {
-    let (end, ended) = channel();
-    let body = move || {
-        let shared = Arc::clone(&server.shared);
-        if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
-            shared.turn_off("a fault inside the probe turned it off");
-            server.endpoint.remove();
-        }
-        drop(server);
-        let _ = end.send(());
-    };
-    let builder = thread::Builder::new().name("gpuwatch".to_owned()).stack_size(256 * 1024);
-    sys::with_signals_blocked(|| builder.spawn(body)).map(|_| ended)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,20 +9,24 @@ mod viewer;
 pub(crate) use endpoint::Endpoint;
 
 use crate::{
-    history::{BUDGET, History},
     identity,
-    probe::{Entry, RSS, Shared},
+    probe::Shared,
     sites::Desk,
     sys,
     sys::Private,
     wire::{self, Line, encode},
 };
 use std::{
-    io::ErrorKind,
+    io::{self, ErrorKind},
     iter,
     os::{fd::AsRawFd, unix::net::UnixStream},
+    panic::{AssertUnwindSafe, catch_unwind},
     str::SplitAsciiWhitespace,
-    sync::{Arc, PoisonError, atomic::Ordering, mpsc::Receiver},
+    sync::{
+        Arc, PoisonError,
+        atomic::Ordering,
+        mpsc::{Receiver, channel},
+    },
     thread,
     time::Duration,
 };
@@ -45,19 +49,20 @@ const SECOND_US: u64 = 1_000_000;
 const FAREWELL_US: u64 = 1_000_000;
 const FAREWELL_STALLED_US: u64 = 200_000;
 
+/// A recorder finds a probe that lives longer than this, however busy the machine is.
+const SHORT_US: u64 = 10_000_000;
+
 /// A job that closes descriptors it does not know has done so by then, and has put others in their places.
 const JOB_AT_DESCRIPTORS: Duration = Duration::from_millis(200);
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) entries: Receiver<Entry>,
     pub(crate) endpoint: Endpoint,
     pub(crate) bell: Private<UnixStream>,
     pub(crate) user: u32,
-    history: History,
     desk: Desk,
     viewers: Vec<Viewer>,
-    rss: Option<u64>,
+    started_us: u64,
     second_us: u64,
     /// The queue was nearly full.
     busy: bool,
@@ -67,24 +72,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        entries: Receiver<Entry>,
-        endpoint: Endpoint,
-        bell: Private<UnixStream>,
-    ) -> Self {
-        let history = History::new(BUDGET);
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Endpoint, bell: Private<UnixStream>) -> Self {
         let user = sys::user();
         Self {
             shared,
-            entries,
             endpoint,
             bell,
             user,
-            history,
             desk: Desk::default(),
             viewers: Vec::new(),
-            rss: None,
+            started_us: sys::monotonic_us(),
             second_us: 0,
             busy: false,
             accepting: true,
@@ -142,7 +139,8 @@ impl Server {
 
     /// What need not be looked at more often than once a second.
     fn second(&mut self) {
-        self.rss = identity::resident();
+        let rss = identity::resident();
+        self.shared.ledger().rss = rss;
         self.shared.look_for_cuda();
         if !self.endpoint.is_there() {
             self.find_again();
@@ -161,27 +159,7 @@ impl Server {
     }
 
     fn take_entries(&mut self, now_us: u64) {
-        let mut taken = 0;
-        while taken < crate::probe::QUEUE
-            && let Ok(entry) = self.entries.try_recv()
-        {
-            taken += 1;
-            match entry {
-                Entry::Sample(mut reading) => {
-                    if let Some(rss) = self.rss
-                        && reading.value(RSS).is_none()
-                    {
-                        reading.put(RSS, rss);
-                    }
-                    self.history.sample(reading);
-                }
-                Entry::Note(note) => self.history.note(*note),
-            }
-        }
-        let samples = self.shared.dropped.swap(0, Ordering::Relaxed);
-        if samples > 0 {
-            self.history.note(Line::Lost(wire::Lost { seq: None, at_us: now_us, samples }));
-        }
+        let taken = self.shared.ledger().take_entries(&self.shared.dropped, now_us);
         self.busy = taken > crate::probe::QUEUE / 4;
     }
 
@@ -210,11 +188,12 @@ impl Server {
 
     fn serve(&mut self, now_us: u64) {
         let version = self.shared.version.load(Ordering::Acquire);
+        let ledger = self.shared.ledger();
         if self.viewers.iter().any(|it| it.awaits_hello(version)) {
-            let hello = self.shared.hello_line(self.history.seq());
+            let hello = self.shared.hello_line(ledger.history.seq());
             self.viewers.iter_mut().filter(|it| it.awaits_hello(version)).for_each(|it| it.greet(version, &hello));
         }
-        let (history, desk, shared) = (&self.history, &mut self.desk, &self.shared);
+        let (history, desk, shared) = (&ledger.history, &mut self.desk, &self.shared);
         let mut ask = |request: &mut SplitAsciiWhitespace<'_>| {
             shared.with_hello(|hello| desk.ask(request, hello, &shared.asked_sites))
         };
@@ -228,7 +207,7 @@ impl Server {
         self.accept(start_us);
         let reason = self.shared.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
         let reason = reason.unwrap_or_else(|| "exit".to_owned());
-        self.history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
+        self.shared.ledger().history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
         self.endpoint.remove();
         let (mut sent, mut progress_us) = (0, start_us);
         loop {
@@ -246,8 +225,37 @@ impl Server {
             }
             sys::wait(&[], iter::empty(), 1);
         }
+        self.leave(start_us);
         self.viewers.clear();
     }
+
+    /// Leaves on disk what readers may lack: those that came too late, and those that are only coming.
+    fn leave(&self, now_us: u64) {
+        let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
+        let is_heard = self.viewers.iter().any(Viewer::is_served);
+        let has_spilled = self.shared.ledger().has_spilled();
+        if is_heard && has_spilled && !is_short {
+            self.shared.ledger().drop_spill();
+        } else if has_spilled || (!is_heard && is_short && self.shared.is_of_a_run()) {
+            self.shared.spill();
+        }
+    }
+}
+
+/// Starts its thread; what comes back is told when it has ended.
+pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
+    let (end, ended) = channel();
+    let body = move || {
+        let shared = Arc::clone(&server.shared);
+        if catch_unwind(AssertUnwindSafe(|| server.run())).is_err() {
+            shared.turn_off("a fault inside the probe turned it off");
+            server.endpoint.remove();
+        }
+        drop(server);
+        let _ = end.send(());
+    };
+    let builder = thread::Builder::new().name("gpuwatch".to_owned()).stack_size(256 * 1024);
+    sys::with_signals_blocked(|| builder.spawn(body)).map(|_| ended)
 }
 
 /// The same user, and root; never the number that stands for users without one here.

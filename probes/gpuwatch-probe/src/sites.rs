@@ -18,14 +18,29 @@ pub(crate) const READY: &str = "ready";
 const COLLECT: u64 = 1 << 32;
 const GROWTH: u64 = 1 << 33;
 
-/// The request that waits or is being answered: steps, and the two flags above them; 0 where there is none. The job
-/// looks at it when it hands over a sample, and answers for everybody who watches.
+/// Steps between two rises, and how far from its step one may be, that have a place in the second word.
+const EVERY_MAX: u64 = (1 << 24) - 1;
+const SLACK_MAX: u64 = (1 << 16) - 1;
+
+/// The request that waits or is being answered. The job looks at it when it hands over a sample, and answers for
+/// everybody who watches.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(AtomicU64);
+pub(crate) struct Asked {
+    /// Steps, and the two flags above them; 0 where there is no request.
+    word: AtomicU64,
+    /// When the next rises are to be expected; 0 where nobody said.
+    rises: AtomicU64,
+}
 
 impl Asked {
     pub(crate) fn word(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Steps from rise to rise (24 bits), the remainder of a rise's step when divided by them (24), and by how many
+    /// steps one may come early or late (16).
+    pub(crate) fn rises(&self) -> u64 {
+        self.rises.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -33,7 +48,7 @@ impl Asked {
     }
 
     pub(crate) fn answered(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
     }
 }
 
@@ -45,20 +60,22 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// `sites [steps=N] [collect=1] [why=growth]`. One that is being answered serves who asks meanwhile as well.
+    /// `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. One that is being answered serves who asks
+    /// meanwhile as well; but a person does not wait for rises that a viewer waits for.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,
         hello: &Hello,
         asked: &Asked,
     ) -> Result<(), String> {
-        let word = word(arguments)?;
+        let (word, rises) = words(arguments)?;
         match hello.sites.as_deref() {
             Some(READY) => {}
             Some(why) => return Err(why.to_owned()),
             None => return Err("this probe keeps no sites".to_owned()),
         }
-        if asked.is_open() {
+        let waits = asked.word() & GROWTH != 0 && asked.rises() != 0;
+        if asked.is_open() && (word & GROWTH != 0 || !waits) {
             return Ok(());
         }
         if word & GROWTH != 0 {
@@ -71,25 +88,33 @@ impl Desk {
             }
             self.looked_us = Some(now_us);
         }
-        asked.0.store(word, Ordering::Relaxed);
+        asked.rises.store(rises, Ordering::Relaxed);
+        asked.word.store(word, Ordering::Release);
         Ok(())
     }
 }
 
-fn word<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<u64, String> {
+/// The two words of a request.
+fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, u64), String> {
     let mut word = STEPS;
+    let (mut every, mut rise, mut slack) = (0, None, 0);
+    let number = |name: &str, text: &str, from: u64, to: u64| match text.parse() {
+        Ok(number) if (from..=to).contains(&number) => Ok(number),
+        _ => Err(format!("{name} is a number from {from} to {to}")),
+    };
     for argument in arguments {
-        word = match argument.split_once('=') {
-            Some(("steps", steps)) => match steps.parse() {
-                Ok(steps @ 1..=STEPS_MAX) => word & !u64::from(u32::MAX) | steps,
-                _ => return Err(format!("steps is a number from 1 to {STEPS_MAX}")),
-            },
-            Some(("collect", "1")) => word | COLLECT,
-            Some(("why", "growth")) => word | GROWTH,
-            _ => return Err("sites takes steps=N, collect=1 and why=growth".to_owned()),
-        };
+        match argument.split_once('=') {
+            Some(("steps", it)) => word = word & !u64::from(u32::MAX) | number("steps", it, 1, STEPS_MAX)?,
+            Some(("every", it)) => every = number("every", it, 1, EVERY_MAX)?,
+            Some(("rise", it)) => rise = Some(number("rise", it, 0, u64::MAX)?),
+            Some(("slack", it)) => slack = number("slack", it, 0, SLACK_MAX)?,
+            Some(("collect", "1")) => word |= COLLECT,
+            Some(("why", "growth")) => word |= GROWTH,
+            _ => return Err("sites takes steps=N, every=N, rise=N, slack=N, collect=1 and why=growth".to_owned()),
+        }
     }
-    Ok(word)
+    let rises = rise.filter(|_| every > 0).map_or(0, |it| every << 40 | (it % every) << 16 | slack);
+    Ok((word, rises))
 }
 
 #[cfg(test)]
@@ -128,9 +153,22 @@ mod tests {
     }
 
     #[test]
+    fn a_person_does_not_wait_for_the_rises_that_a_viewer_waits_for() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        ask(&mut desk, "why=growth every=5000 rise=15003 slack=2", &asked).unwrap();
+        assert_eq!((asked.word(), asked.rises()), (STEPS + GROWTH, 5000 << 40 | 3 << 16 | 2));
+        ask(&mut desk, "steps=20", &asked).unwrap();
+        assert_eq!((asked.word(), asked.rises()), (20, 0));
+        ask(&mut desk, "steps=30", &asked).unwrap();
+        assert_eq!(asked.word(), 20, "what a person asked serves others as well");
+    }
+
+    #[test]
     fn what_cannot_be_asked_is_refused_with_the_reason() {
         let (mut desk, asked) = (Desk::default(), Asked::default());
-        for line in ["steps=0", "steps=10001", "steps=x", "steps", "collect=2", "why=fun", "more"] {
+        for line in
+            ["steps=0", "steps=10001", "steps=x", "steps", "collect=2", "why=fun", "every=0", "slack=65536", "more"]
+        {
             ask(&mut desk, line, &asked).unwrap_err();
         }
         assert_eq!(desk.ask([].into_iter(), &Hello::default(), &asked), Err("this probe keeps no sites".to_owned()));

@@ -10,7 +10,7 @@ use std::{
     os::{
         fd::AsRawFd,
         unix::{
-            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+            fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt},
             net::{UnixDatagram, UnixStream},
         },
     },
@@ -21,7 +21,7 @@ use std::{
 const ADDRESS_MAX: usize = 107;
 
 const O_DIRECTORY: i32 = if cfg!(target_arch = "aarch64") { 0o40_000 } else { 0o200_000 };
-const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 };
+pub(crate) const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 };
 
 /// Why a directory is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +114,11 @@ pub(crate) fn take<T>(candidates: &[PathBuf], mut act: impl FnMut(&Path) -> io::
     )))
 }
 
+/// Makes the directory that a probe of this user would use, so that it can be watched before there is one.
+pub fn prepare() {
+    let _ = take(&directories(), |_| Ok(()));
+}
+
 fn make(dir: &Path) -> io::Result<()> {
     if fs::symlink_metadata(dir).is_ok() {
         return Ok(());
@@ -141,24 +146,64 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     with_address(path, |it| UnixStream::connect(it))
 }
 
-/// Whether nobody listens at this socket any more.
+/// Whether this is a socket whose listener is gone. A file, a pipe or a link of that name is none.
 ///
-/// A datagram socket is refused by a dead one and meets the wrong type at a live one, so that asking
-/// neither waits nor disturbs the probe.
+/// A datagram socket is refused by a dead one and meets the wrong type at a live one, listening already or not yet, so
+/// that asking neither waits nor disturbs the probe.
 pub fn is_stale(path: &Path) -> bool {
+    if !fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket()) {
+        return false;
+    }
     let asked = UnixDatagram::unbound().and_then(|it| with_address(path, |address| it.connect(address)));
     asked.is_err_and(|fault| fault.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes this user's sockets that nobody listens at. The directory has been checked.
+/// Removes sockets that probes which have ended left behind. The directory has been checked.
+///
+/// Nothing else goes: a socket of another name is not ours, and one whose process runs may still be needed.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
-        let path = entry.path();
-        let ours = path.extension().is_some_and(|it| it == "sock" || it == "tmp");
-        if ours && is_stale(&path) {
+        let owner = entry.file_name().to_str().and_then(owner);
+        if owner.is_some_and(|it| !sys::is_running(it)) && is_stale(&entry.path()) {
             // Another may have removed it meanwhile.
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The process that names a socket so: `<pid>.sock`, `<pid>.<n>.sock`, or `.<pid>.<µs>.tmp` until it listens.
+fn owner(name: &str) -> Option<u32> {
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let words = match name.strip_prefix('.') {
+        Some(hidden) => hidden.strip_suffix(".tmp").filter(|it| it.contains('.')),
+        None => name.strip_suffix(".sock"),
+    }?;
+    let (pid, rest) = words.split_once('.').map_or((words, None), |(pid, rest)| (pid, Some(rest)));
+    let is_ours = is_number(pid) && rest.is_none_or(is_number);
+    pid.parse().ok().filter(|_| is_ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner;
+
+    #[test]
+    fn only_names_that_probes_make_have_an_owner() {
+        let cases = [("42.sock", Some(42)), ("42.1.sock", Some(42)), (".42.1700.tmp", Some(42))];
+        let others = [
+            "notes.sock",
+            "42.sock.bak",
+            "42..sock",
+            "42.a.sock",
+            ".42.tmp",
+            "42.1700.tmp",
+            "4_2.sock",
+            ".sock",
+            "+4.sock",
+        ];
+        for (name, pid) in cases.into_iter().chain(others.map(|it| (it, None))) {
+            assert_eq!(owner(name), pid, "{name}");
         }
     }
 }

@@ -19,6 +19,7 @@ use std::{
         fd::{AsRawFd, FromRawFd, RawFd},
         unix::fs::MetadataExt,
     },
+    path::Path,
     process, ptr,
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
@@ -134,6 +135,11 @@ pub(crate) fn remember_pid() {
         page
     };
     OWN_PID.store(page.cast::<AtomicU32>(), Ordering::Release);
+}
+
+/// Whether a process of this number runs here.
+pub(crate) fn is_running(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 /// Bytes of a page.

@@ -4,9 +4,12 @@
 //! field or type is ignored. Counters are current or cumulative, never deltas, so that a lost line
 //! costs resolution and not truth.
 
+mod counters;
 mod encode;
+pub mod limits;
 mod sites;
 
+pub use counters::Counters;
 pub use encode::encode;
 pub(crate) use encode::{encode_reading, encode_sites};
 #[cfg(feature = "serde")]
@@ -61,26 +64,39 @@ pub struct Hello {
     /// Major version of the wire.
     pub protocol: u32,
     /// Name and version of the probe, as in `gpuwatch-probe/0.1.0`.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub probe: String,
+    /// This probe, and no other: 128 bits in hexadecimal, made up at its start and the same at every socket it ever has.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
+    pub instance: Option<String>,
     /// The process, as it sees itself (a container's own number).
     pub pid: u32,
     /// Start of the process, µs of the wall clock (Unix time).
     pub start_us: Option<u64>,
     /// Host name.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub host: String,
     /// The command line.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::argv"))]
     pub argv: Vec<String>,
     /// Working directory.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub cwd: Option<String>,
     /// `torch`, `jax`, `cudarc`, …
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub framework: Option<String>,
     /// The framework's own version text.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub framework_version: Option<String>,
     /// `native`, `cudaMallocAsync`, …
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub backend: Option<String>,
     /// `PYTORCH_CUDA_ALLOC_CONF` or its like, as the framework read it.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub allocator_conf: Option<String>,
     /// The run: 128 bits in hexadecimal, inherited by environment.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub run: Option<String>,
     /// How often the launcher has restarted this run.
     pub restart: Option<u64>,
@@ -94,8 +110,10 @@ pub struct Hello {
     pub job: Option<Job>,
     /// `ready` where it can be asked for the lines that allocate what grows; else why not. Absent: it cannot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub sites: Option<String>,
     /// The devices this process can use, by its own ordinals.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, { limits::DEVICES_MAX }>"))]
     pub devices: Vec<Device>,
     /// `CLOCK_MONOTONIC` when this line was made, µs.
     pub monotonic_us: u64,
@@ -109,8 +127,10 @@ pub struct Hello {
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Job {
     /// `slurm`, `pbs`, `lsf`, `kubernetes`, …
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub scheduler: String,
     /// The job's id there.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub id: String,
 }
 
@@ -122,8 +142,10 @@ pub struct Device {
     /// The process's own number for it.
     pub ordinal: u32,
     /// The driver's UUID (`GPU-…`, `MIG-…`): the only name that devices are joined by.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::DEVICE_TEXT_MAX }>"))]
     pub uuid: Option<String>,
     /// Product name.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::DEVICE_TEXT_MAX }>"))]
     pub name: Option<String>,
     /// Total bytes as CUDA reports them.
     pub total: Option<u64>,
@@ -176,76 +198,6 @@ pub struct Sample {
     pub counters: Counters,
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident = $index:literal,)*) => {
-        /// What an allocator counts. Absent means that the backend does not have it.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
-        #[cfg_attr(feature = "serde", serde(default))]
-        pub struct Counters {
-            $($(#[$doc])*
-            #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-            pub $name: Option<u64>,)*
-        }
-
-        impl Counters {
-            /// Names on the wire; a counter's place here is its place in the C ABI's array.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            /// Values in the order of [`Self::NAMES`].
-            pub fn values(&self) -> [Option<u64>; Self::NAMES.len()] {
-                [$(self.$name),*]
-            }
-
-            /// The counters with these values, in the order of [`Self::NAMES`].
-            pub fn from_values(values: &[Option<u64>; Self::NAMES.len()]) -> Self {
-                Self { $($name: values[$index],)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Bytes the job asked for, before rounding; falls only when a block's last stream is done.
-    requested = 0,
-    /// Bytes of live allocations, rounded.
-    allocated = 1,
-    /// Allocated, and freed but still awaited by a stream.
-    active = 2,
-    /// Free parts of split segments: cannot be given back.
-    inactive_split = 3,
-    /// Bytes the allocator holds from the driver.
-    reserved = 4,
-    /// Highest `allocated` since the job last reset it.
-    allocated_peak = 5,
-    /// Highest `reserved` since the job last reset it.
-    reserved_peak = 6,
-    /// Live allocations, a count.
-    blocks = 7,
-    /// Segments from the driver, a count.
-    segments = 8,
-    /// Times that the cache was flushed to satisfy a request.
-    retries = 9,
-    /// Out-of-memory errors thrown.
-    ooms = 10,
-    /// Calls that took memory from the driver.
-    device_allocs = 11,
-    /// Calls that gave memory back to the driver.
-    device_frees = 12,
-    /// Bytes reserved by private pools (CUDA graphs).
-    private_pools = 13,
-    /// Pinned host memory in use.
-    pinned_active = 14,
-    /// Pinned host memory held, in use or cached.
-    pinned_reserved = 15,
-    /// Free bytes of the device, as CUDA says in this process.
-    device_free = 16,
-    /// Total bytes of the device, as CUDA says in this process.
-    device_total = 17,
-    /// Resident host memory of the process.
-    rss = 18,
-}
-
 /// Something the job named.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -257,6 +209,7 @@ pub struct Mark {
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
     /// What it is called.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub name: String,
     /// Its number, if it has one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -295,6 +248,7 @@ pub struct Oom {
     pub largest_free: Option<u64>,
     /// The live blocks as (size in bytes, count), what takes most first; at most [`GROUPS_MAX`].
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, GROUPS_MAX>"))]
     pub blocks: Vec<(u64, u64)>,
     /// Live blocks of other sizes, a count.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -304,6 +258,7 @@ pub struct Oom {
     pub other_bytes: Option<u64>,
     /// The framework's message, where there is one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::MESSAGE_MAX }>"))]
     pub message: Option<String>,
 }
 
@@ -320,6 +275,7 @@ pub struct OomMessage {
     /// Ordinal of the device.
     pub device: u32,
     /// The text.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::MESSAGE_MAX }>"))]
     pub message: String,
 }
 
@@ -370,6 +326,7 @@ pub struct Bye {
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
     /// `exit`, `stop`, …
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub reason: String,
 }
 
@@ -379,5 +336,6 @@ pub struct Bye {
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Refused {
     /// Why.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub reason: String,
 }

@@ -50,7 +50,7 @@ def stop():
 
 def _attach(torch):
     global _probe
-    if _probe is not None or _os.environ.get("GPUWATCH") == "off":
+    if _probe is not None or "off" in _os.environ.get("GPUWATCH", "").split(","):
         return
     try:
         from ._torch import Probe

@@ -25,7 +25,8 @@ def blocks(torch, device, is_ours=False):
         return None
     with Resting():
         held = segments(torch, is_ours)
-        return held and grouped(held, device)
+    # An allocator that holds nothing yet has an account too.
+    return None if held is None else grouped(held, device)
 
 
 def grouped(segments, device):

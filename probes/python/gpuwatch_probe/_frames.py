@@ -8,6 +8,7 @@ there; 3.12 through `PyFrame_GetVar`; older ones by looking at the frame's varia
 
 import sys
 from _thread import get_ident
+from functools import partial
 from operator import attrgetter
 from types import AsyncGeneratorType, CellType, CoroutineType, GeneratorType
 
@@ -64,6 +65,22 @@ def function_name(code):
     return getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
 
 
+def values(frame):
+    """`[(name, value)]` of a frame's variables, those of shared variables included; none where it cannot be read."""
+    code = frame.f_code
+    if not code.co_flags & _OPTIMIZED:
+        # The very dictionary in which its variables are, which may be another one than its module's.
+        mapping = frame.f_locals
+        return list(dict.items(mapping)) if type(mapping) is dict and mapping is not frame.f_globals else []
+    names = _names(code)
+    if len(names) > _MOST_VARIABLES or _read is None:
+        return []
+    try:
+        return _read.values(frame, names)
+    except (AttributeError, KeyError, NameError, RuntimeError, ValueError):
+        return []
+
+
 def variables(frame):
     """`[(name, id of its value)]` of a function's frame; `None` where this Python cannot be read without a trace.
 
@@ -76,7 +93,7 @@ def variables(frame):
     if len(names) > _MOST_VARIABLES or _read is None:
         return None
     try:
-        return _read(frame, names)
+        return _read.ids(frame, names)
     except (AttributeError, KeyError, NameError, RuntimeError, ValueError):
         return None
 
@@ -90,30 +107,23 @@ def _names(code):
     return own + code.co_cellvars + code.co_freevars
 
 
-def _by_view(frame, names):
-    """3.13 and newer: `f_locals` is a view of the frame."""
-    view, found = frame.f_locals, []
-    for name in names:
-        try:
-            found.append((name, id(view[name])))
-        except KeyError:
-            pass
-    return found
+class _ByName:
+    """3.13 and newer: `f_locals` is a view of the frame; 3.12: `PyFrame_GetVar`."""
 
+    def __init__(self, get):
+        self._get = get
 
-def _by_call(get):
-    """3.12: `PyFrame_GetVar`."""
-
-    def read(frame, names):
-        found = []
+    def values(self, frame, names):
+        get, found = self._get(frame), []
         for name in names:
             try:
-                found.append((name, id(get(frame, name))))
-            except NameError:
+                found.append((name, get(name)))
+            except (KeyError, NameError):
                 pass
         return found
 
-    return read
+    def ids(self, frame, names):
+        return [(name, id(it)) for name, it in self.values(frame, names)]
 
 
 class _Places:
@@ -141,7 +151,7 @@ class _Places:
         fields = [("head", ctypes.c_char * 24), ("f_frame", ctypes.POINTER(inner))]
         return type("Frame", (ctypes.Structure,), {"_fields_": fields}), "f_frame.contents."
 
-    def ids(self, frame, count):
+    def _addresses(self, frame, count):
         """The addresses in all places of a frame; 0 in those that hold nothing."""
         if count not in self._ids:
             kind, prefix = self._type(self._ctypes.c_size_t, count)
@@ -150,7 +160,7 @@ class _Places:
         kind, get = self._ids[count]
         return get(kind.from_address(id(frame)))[:count]
 
-    def value(self, frame, at):
+    def _value(self, frame, at):
         """What one place holds."""
         if at not in self._values:
             kind, prefix = self._type(self._ctypes.py_object, at + 1)
@@ -158,23 +168,24 @@ class _Places:
         kind, get = self._values[at]
         return get(kind.from_address(id(frame)))
 
-    def read(self, frame, names):
-        if not names:
-            return []
-        code, found = frame.f_code, []
-        shared = set(code.co_cellvars + code.co_freevars)
-        for at, (name, address) in enumerate(zip(names, self.ids(frame, len(names)))):
-            if not address:
-                continue
-            found.append((name, address))
-            if name in shared:
-                cell = self.value(frame, at)
-                try:
-                    if type(cell) is CellType:
-                        found.append((name, id(cell.cell_contents)))
-                except ValueError:
-                    pass  # An empty cell.
+    def ids(self, frame, names):
+        return [it for name, value in self._raw(frame, names) for it in _named(name, value)]
+
+    def values(self, frame, names):
+        found = []
+        for name, value in self._raw(frame, names):
+            try:
+                found.append((name, value.cell_contents if type(value) is CellType else value))
+            except ValueError:
+                pass  # An empty cell.
         return found
+
+    def _raw(self, frame, names):
+        """What the places hold: of a variable that is shared with an inner function, its cell."""
+        addresses = self._addresses(frame, len(names)) if names else ()
+        for at, (name, address) in enumerate(zip(names, addresses)):
+            if address:
+                yield name, self._value(frame, at)
 
     def is_right(self):
         """Whether the places are where they are thought to be, by a frame whose variables are known."""
@@ -187,11 +198,20 @@ class _Places:
 
         first, shared = object(), object()
         frame, names, first, inner = probe(first, shared)
-        told = dict(zip(names, self.ids(frame, len(names))))
+        told = dict(zip(names, self._addresses(frame, len(names))))
         cell = inner.__closure__[0]
         want = {"first": id(first), "frame": id(frame), "inner": id(inner), "unset": 0, "shared": id(cell)}
         # Before 3.11 `shared` has two places; the latter, which the dictionary kept, is the cell's there too.
         return all(told.get(name) == value for name, value in want.items())
+
+
+def _named(name, value):
+    yield name, id(value)
+    try:
+        if type(value) is CellType:
+            yield name, id(value.cell_contents)
+    except ValueError:
+        pass  # An empty cell.
 
 
 def _reader():
@@ -199,7 +219,7 @@ def _reader():
     if sys.implementation.name != "cpython":
         return None
     if sys.version_info >= (3, 13):
-        return _by_view
+        return _ByName(lambda frame: frame.f_locals.__getitem__)
     try:
         import ctypes
 
@@ -207,11 +227,11 @@ def _reader():
             get = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object)(
                 ("PyFrame_GetVar", ctypes.pythonapi)
             )
-            return _by_call(get)
+            return _ByName(lambda frame: partial(get, frame))
         if hasattr(sys, "gettotalrefcount") or ctypes.sizeof(ctypes.c_void_p) != 8:
             return None
         places = _Places(ctypes)
-        return places.read if places.is_right() else None
+        return places if places.is_right() else None
     except Exception:
         return None
 

@@ -1,5 +1,6 @@
 """Which tensor keeps a graph that grows: blocks that only autograd holds have no owner to begin a search from."""
 
+from time import thread_time
 from types import BuiltinFunctionType
 
 from ._edges import namespaces, type_name
@@ -7,8 +8,8 @@ from ._edges import namespaces, type_name
 # Tensors whose graphs are looked at, so many of each kind, and nodes of them: a node takes a microsecond.
 _OF_A_KIND = 2
 _MOST_TENSORS = 24
-_MOST_NODES = 10_000
-_MOST_IN_ALL = 40_000
+_MOST_NODES = 4_000
+_MOST_IN_ALL = 20_000
 
 # A graph that goes through every parameter so often is of more than one step, as far as one can tell.
 _PASSES = 16
@@ -17,11 +18,11 @@ _PASSES = 16
 _TIMES = 8
 
 
-def growing(tensors, base):
+def growing(tensors, base, until):
     """`(tensor, nodes of its graph)` of the one whose graph goes back over many steps; `None` without one.
 
     Where several do (a state that is carried on, and all that was made out of it), the smallest: the others have
-    their graph through it.
+    their graph through it. Ends when the thread has computed `until` then, with what is known.
     """
     function = base.__dict__["grad_fn"].__get__
     sized, left = [], _MOST_IN_ALL
@@ -29,7 +30,7 @@ def growing(tensors, base):
         size, passes = _size(asked(function, it), min(left, _MOST_NODES))
         left -= size
         sized.append((size, passes, it))
-        if left <= 0:
+        if left <= 0 or thread_time() > until:
             break
     if not sized:
         return None

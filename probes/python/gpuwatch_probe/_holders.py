@@ -1,67 +1,222 @@
-"""Who holds tensors: from a block of device memory to the variable that keeps it alive.
+"""Who holds tensors: from a block of device memory to the variable that keeps it alive, in slices between steps.
 
-One look over everything that the collector knows finds the tensors. From some of them the search climbs, level by
-level, to what refers to them. The collector answers that for a whole level at once, and slowly (some 70 ms with a
-million objects); what can be looked up from above without it is looked up first: variables of running functions and
-of modules, the places of `torch.nn.Module`s, frames of exceptions.
+A job is held for `SLICE_S` at a time and for `TOTAL_S` in all, however large it is. So nothing looks through the whole
+heap: the young generations tell whether anything in Python owns what was made lately (`_young`), and walks go down from
+variables, the most promising first (`_walk`). Where the time is over before a holder is found, none is told.
 
-None of the job's code runs here, objects are told apart by identity alone, and nothing is kept.
+Between two slices nothing is held but numbers and words. None of the job's code runs.
 """
 
 import gc
 import sys
 import time
-from itertools import repeat, zip_longest
-from types import FrameType, ModuleType
+from types import ModuleType
 
-from ._edges import is_a, key_of, module_dict, of_global, of_local, step
-from ._frames import is_library, is_own, running, variables
-from ._paths import elected, path
-from ._tensors import Tensors
+from ._edges import is_a, module_dict, step, text_in
+from ._frames import running
+from ._graphs import growing
+from ._paths import CYCLE, ROOTED, elected, path, rooted
+from ._stacks import LIBRARY, MACHINERY, OWN
+from ._tensors import Blocks
+from ._walk import ENOUGH, Walk
+from ._young import Young, collections, is_small
 
-# Objects of one level that are asked about at once: each of them costs, and so does each thing that refers to them.
-_WIDE = 48
-_MOST_HOLDERS = 200
-_LEVELS = 16
+# Seconds of computing: of one walk, of what is made of it, of a slice that has begun to walk no later, and of all slices.
+WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
 
-# Python 3.12 freezes some hundred objects of its own.
-_FROZEN_AT_START = 1000
+# Modules of libraries that are gone through by one walk.
+_MODULES = 80
+
+# What is looked through, the most promising first: what was made lately; what the variables of functions and of the
+# user's modules lead to; the same without going through networks, where those took all the time; what libraries' modules
+# lead to; what PyTorch's and Python's do.
+_YOUNG, _OWN, _APART, _LIBRARIES, _MACHINERY, _OVER = range(6)
 
 
-def find(torch, groups, limit_s=0.45):
-    """Who holds blocks of device memory.
+class Search:
+    """Who holds blocks of device memory, looked for in slices.
 
-    `groups` are lists of `(address, size)`, blocks that have something in common. No further level of the search
-    begins where, as long as the one before took, it would not end within `limit_s` seconds of computing; the first
-    one always does. The answer: `groups`, with for each of them
-
-    - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
-    - `autograd`: whether most of its blocks belong to no tensor that something in Python refers to: what a graph saved,
-      buckets of DDP; nothing is told of the others then
-    - `holders`: the path outwards, innermost first; empty where nothing is known to hold them. Of blocks without a
-      tensor it begins with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
-
-    and `objects` (how many were looked at), `cut` (whether time or width ended the search), `hidden` (whether
-    `gc.freeze` keeps objects from being seen), `us` (how long the job was held).
+    `groups` are lists of `(address, size)`, blocks that have something in common; `recent` those among them (by group)
+    of which the young generations know the owners if they have any, or `None` where these may have grown old meanwhile.
+    `rank(file)` says whose code it is (`_stacks.Stacks`).
     """
-    begun = time.perf_counter()
-    # What other programs take of the machine meanwhile does not count.
-    until = time.thread_time() + limit_s
-    collects = gc.isenabled()
-    # A collection in the middle of this would cost as much again, and free what is looked for.
-    gc.disable()
-    search = None
-    try:
-        search = _Search(Tensors(torch, groups), until)
-        search.climb()
-        answer = search.told()
-    finally:
-        if search is not None:
-            search.clear()
-        if collects:
-            gc.enable()
-    answer["us"] = int((time.perf_counter() - begun) * 1e6)
-    return answer
+
+    def __init__(self, torch, groups, rank, recent=None):
+        self._torch, self._rank = torch, rank
+        self._blocks = Blocks(torch, groups)
+        self._recent = recent
+        self._left = TOTAL_S
+        self._next = _YOUNG
+        # Of each group `(steps, how sure)`: paths through something, variables that have a tensor directly, and what
+        # young objects say alone; how many blocks were met by either of the first two.
+        self._paths, self._direct, self._partial = ([[] for _ in groups] for _ in range(3))
+        self._held = [0] * len(groups)
+        # Whether young generations said that nothing in Python owns them.
+        self._ownerless = [False] * len(groups)
+        self._graph = None
+        self._is_cut = False
+        # Whose each module is, and those that were gone through, by identity; whether there are more of that kind.
+        self._ranks, self._done, self._is_left = {}, set(), False
+        self.objects = 0
+
+    def slice(self):
+        """Goes on for a while; whether it is over."""
+        begun = time.thread_time()
+        collects = gc.isenabled()
+        # A collection in the middle of this would cost as much again, and free what is looked for.
+        gc.disable()
+        try:
+            self._go_on(begun)
+        finally:
+            if collects:
+                gc.enable()
+            self._left -= time.thread_time() - begun
+        if self._left < WALK_S + WORDS_S and self._next != _OVER:
+            self._is_cut, self._next = True, _OVER
+        return self._next == _OVER
+
+    def _go_on(self, begun):
+        if not self._blocks.groups:
+            self._next = _OVER
+        if self._next == _YOUNG:
+            self._next = _OWN
+            self._look_at_young()
+        while self._next != _OVER and time.thread_time() - begun < BEGIN_S:
+            place = self._next
+            is_whole = self._walk(place)
+            # A walk that ended early may have missed a holder that no other walk comes to.
+            self._is_cut |= not is_whole
+            self._next = self._following(place, is_whole)
+
+    def _following(self, place, is_whole):
+        if self._is_answered():
+            return _OVER
+        if place == _OWN and is_whole:
+            return _LIBRARIES
+        # Of libraries, what this walk had no time for, others will not have either.
+        return place if place >= _LIBRARIES and self._is_left else place + 1
+
+    def _is_answered(self):
+        """Whether every group has a path, or is known to have none: then the graph is looked for in the user's walk."""
+        groups = range(self._blocks.groups)
+        return all(self._known(it) or self._ownerless[it] or not self._blocks.sizes[it] for it in groups)
+
+    def _known(self, group):
+        """Paths of a group that say who holds its blocks, and not only who has the latest of them for now."""
+        held, size = self._held[group], self._blocks.sizes[group]
+        if self._paths[group] and not (self._ownerless[group] and held < min(2, size)):
+            return self._paths[group]
+        return self._direct[group] if 2 * held >= size else []
+
+    def _look_at_young(self):
+        if not is_small():
+            return
+        young = Young(self._torch, self._blocks)
+        try:
+            young.climb()
+            for group, samples in enumerate(young.samples):
+                held = [path(young, it) for it in samples[:ENOUGH]]
+                for steps, sure in held:
+                    # A loop has its generator in no variable.
+                    is_whole = sure == CYCLE or bool(steps and steps[-1]["by"] == "generator")
+                    (self._paths if is_whole else self._partial)[group].append((steps, sure))
+                    self._held[group] += is_whole
+        finally:
+            young.clear()
+        if self._recent is not None:
+            before, recent = self._recent
+            if before == collections():
+                for group, blocks in enumerate(recent):
+                    owned = self._blocks.count(blocks)
+                    self._ownerless[group] = bool(blocks) and 2 * owned < len(blocks)
+
+    def _walk(self, place):
+        walk = Walk(self._torch, self._blocks, place != _APART)
+        with self._torch._C.DisableTorchFunction():
+            if place in (_OWN, _APART):
+                walk.begin(self._frames(), self._modules(), OWN)
+            else:
+                walk.begin([], self._part(self._modules(), LIBRARY if place == _LIBRARIES else MACHINERY), None)
+            until = time.thread_time() + WALK_S
+            end = until + WORDS_S
+            is_whole = walk.run(until)
+            self.objects += walk.objects
+            # All trails first: to name an attribute makes a dictionary of some instances, through which trails then go.
+            trails = [
+                (group, trail)
+                for group, tensors in enumerate(walk.found())
+                for at in _spread(tensors)
+                for trail in walk.trails(at)
+            ]
+            for group, (trail, named) in trails:
+                if time.thread_time() > end:
+                    return False
+                kept = self._paths if len(trail) > 1 else self._direct
+                kept[group].append((rooted(trail, named), ROOTED))
+                self._held[group] = max(self._held[group], walk.held(group))
+            if self._graph is None and not all(map(self._known, range(self._blocks.groups))):
+                found = growing(walk.attached, self._torch._C.TensorBase, end)
+                if found is not None:
+                    tensor, nodes = found
+                    self._graph = [step("graph", kind="Tensor", count=nodes)] + rooted(*walk.trail(tensor))
+        return is_whole
+
+    def _frames(self):
+        """Running functions, the user's own first: of several variables that have the same thing, theirs say more."""
+        found = [(it, min(self._rank(it.f_code.co_filename), MACHINERY)) for it in running()]
+        return sorted(found, key=lambda it: it[1])
+
+    def _modules(self):
+        """`(dictionary, rank)` of all modules, those that were imported last first."""
+        found = []
+        for module in reversed(list(sys.modules.values())):
+            if is_a(module, ModuleType):
+                mapping = module_dict(module)
+                rank = self._ranks.get(id(mapping))
+                if rank is None:
+                    file = text_in(mapping, "__file__")
+                    # Without a file: what a person types, or what is compiled into Python.
+                    typed = OWN if dict.get(mapping, "__name__") == "__main__" else MACHINERY
+                    rank = self._ranks[id(mapping)] = min(self._rank(file), MACHINERY) if file else typed
+                found.append((mapping, rank))
+        return found
+
+    def _part(self, modules, rank):
+        """The same, where the next modules of a rank have none, so that they are gone through."""
+        left = [id(it) for it, whose in modules if whose == rank and id(it) not in self._done]
+        self._is_left = len(left) > _MODULES
+        self._done.update(left[:_MODULES])
+        part = set(left[:_MODULES])
+        return [(it, None if id(it) in part else whose) for it, whose in modules]
+
+    @property
+    def is_cut(self):
+        """Whether the time was over before some holder was found."""
+        return self._is_cut and not all(it["holders"] or it["autograd"] for it in self.told())
+
+    def told(self):
+        """The answer for each group:
+
+        - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
+        - `autograd`: whether nothing in Python owns its blocks: they are what a graph saved, or buckets of DDP
+        - `holders`: the path outwards, innermost first; empty where none was found. Of blocks without a tensor it begins
+          with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
+        """
+        return [self._group(it) for it in range(self._blocks.groups)]
+
+    def _group(self, group):
+        paths = self._known(group)
+        # What little of a graph has an owner is the current step's.
+        is_graphs = self._graph is not None and not self._blocks.owned(group)
+        if not paths and (self._ownerless[group] or is_graphs):
+            return {"owners": [], "autograd": True, "holders": self._graph or []}
+        holders = elected(paths or self._partial[group])
+        return {"owners": self._blocks.owners(group), "autograd": False, "holders": holders}
+
+
+def _spread(tensors):
+    """Some of them: the first, the middle one and the last."""
+    return [tensors[at] for at in sorted({0, len(tensors) // 2, len(tensors) - 1})] if tensors else []
 
 
 def collect():
@@ -69,173 +224,3 @@ def collect():
     begun = time.perf_counter()
     freed = gc.collect()
     return freed, int((time.perf_counter() - begun) * 1e6)
-
-
-class _Search:
-    """What was met on the way up, and how it hangs together; all by identity."""
-
-    def __init__(self, tensors, until):
-        self.until = until
-        self.cut = False
-        self.hidden = gc.get_freeze_count() > _FROZEN_AT_START
-        self.tensors = tensors
-        # Everything met, held while identities are compared. Of what refers to objects of the job, this dictionary,
-        # those two of `tensors` and `globals` are ours, and are passed over.
-        self.nodes = {}
-        # Who holds whom, from the inside out.
-        self.up = {}
-        # Where a path ends: the step that names it; `None` for what needs no name (a class, a module).
-        self.ends = {}
-        # What was asked about.
-        self.asked = set()
-        self.samples = []
-        for group in tensors.groups:
-            samples = group.pop("samples")
-            self.nodes.update((id(it), it) for block in samples for it in block)
-            self.samples.append([[id(it) for it in block] for block in samples])
-        self.graph = None
-        if tensors.graph is not None:
-            tensor, nodes = tensors.graph
-            tensors.graph = None
-            self.nodes[id(tensor)] = tensor
-            self.graph = id(tensor), step("graph", kind="Tensor", count=nodes)
-        # The first block of every group before the second of any.
-        rows = zip_longest(*self.samples, fillvalue=())
-        self.targets = [it for row in rows for block in row for it in block]
-        self.targets += self.graph[:1] if self.graph else ()
-        self.globals = {id(module_dict(it)): it for it in list(sys.modules.values()) if is_a(it, ModuleType)}
-        # What modules have as variables, each with the first module that has it; made once, for it takes as long as
-        # one look through all of them.
-        self.variables = {}
-        for module in reversed(list(self.globals.values())):
-            mapping = module_dict(module)
-            self.variables.update(zip(map(id, dict.values(mapping)), repeat(mapping)))
-        self.ours = {id(it) for it in (self.nodes, self.globals, self.variables, tensors.known, tensors.places)}
-
-    def clear(self):
-        """Lets go of everything."""
-        self.tensors.clear()
-        self.nodes.clear()
-        self.globals.clear()
-        self.variables.clear()
-
-    def told(self):
-        """The answer."""
-        groups = self.tensors.groups
-        for group, samples in zip(groups, self.samples):
-            alone = sum(not any(map(self._is_held, block)) for block in samples)
-            # Tensors that Python knows, and that only C++ has any more, are as good as none.
-            group["autograd"] = group["autograd"] or (2 * alone > len(samples) and not self.hidden)
-            if not group["autograd"]:
-                group["holders"] = elected([path(self, it) for block in samples for it in block])
-                continue
-            # What little has an owner is the current step's.
-            group.update(owners=[], holders=[])
-            if self.graph and self._is_rooted(self.graph[0]):
-                group["holders"] = [self.graph[1]] + path(self, self.graph[0])[0]
-        return {"groups": groups, "objects": self.tensors.objects, "cut": self.cut, "hidden": self.hidden}
-
-    def _is_held(self, tensor):
-        """Whether something in Python refers to it, as far as anybody has looked."""
-        return tensor not in self.asked or tensor in self.up or tensor in self.ends
-
-    def references(self, at):
-        """How many references to an object are ours: `nodes`, and what was known beforehand."""
-        it, known = self.nodes[at], self.tensors.known
-        return 1 + sum(other is it for other in known.values()) + sum(other is it for other in self.tensors.places)
-
-    def climb(self):
-        """Goes up until every path has an end, nothing is left to ask about, or the time is over."""
-        fresh, took = list(self.targets), 0
-        for level in range(_LEVELS):
-            self._look_from_above(fresh)
-            # What a variable holds directly is asked about once nevertheless: the current step's variables hold
-            # what a list keeps.
-            goals = [it for it in self.targets if not level or not self._is_rooted(it)]
-            fresh = [it for it in self._above(goals) if it not in self.asked and (not level or it not in self.ends)]
-            if not fresh:
-                return
-            begun = time.thread_time()
-            if level and begun + took > self.until:
-                break
-            if len(fresh) > _WIDE:
-                self.cut = True
-            fresh = self._ask(fresh[:_WIDE])
-            took = time.thread_time() - begun
-        self.cut = True
-
-    def _ask(self, level):
-        """What refers to these objects; those of it that are new."""
-        self.asked.update(level)
-        ids, fresh = set(level), []
-        objects = tuple(map(self.nodes.__getitem__, level))
-        holders = gc.get_referrers(*objects)
-        if len(holders) > _MOST_HOLDERS:
-            self.cut = True
-            del holders[_MOST_HOLDERS:]
-        for holder in holders:
-            if holder is objects or id(holder) in self.ours or (type(holder) is FrameType and is_own(holder)):
-                continue
-            for child in ids.intersection(map(id, gc.get_referents(holder))):
-                fresh += self._link(child, holder)
-        return fresh
-
-    def _link(self, child, holder):
-        """Notes that one holds the other, and whatever is known of the holder without asking; what of it is new."""
-        at, fresh = id(holder), []
-        while at not in self.up.setdefault(child, []):
-            self.up[child].append(at)
-            if at in self.nodes:
-                break
-            self.nodes[at] = holder
-            fresh.append(at)
-            if at in self.globals:
-                self.ends.setdefault(child, of_global(holder, key_of(holder, {child})[1]))
-            if at in self.globals or is_a(holder, (type, ModuleType)):
-                self.ends[at] = None
-                break
-            if at not in self.tensors.known:
-                break
-            self.asked.add(at)
-            child, holder = at, self.tensors.known[at]
-            at = id(holder)
-        return fresh
-
-    def _look_from_above(self, fresh):
-        """Finds what networks have of these, and names what variables of running functions and of modules hold."""
-        ids = set(fresh)
-        for at in fresh:
-            if at in self.tensors.known and at not in self.asked:
-                ids.update(self._link(at, self.tensors.known[at]))
-        for mapping in self.tensors.places:
-            for at in ids.intersection(map(id, dict.values(mapping))):
-                ids.update(self._link(at, mapping))
-        self._name_locals(ids)
-        for at in ids.intersection(self.variables):
-            mapping = self.variables[at]
-            found, key = key_of(mapping, {at})
-            if found:
-                self.ends.setdefault(at, of_global(mapping, key))
-
-    def _name_locals(self, ids):
-        frames = running()
-        # Of several variables that hold the same thing, one of the job's own program says more.
-        frames.sort(key=lambda it: is_library(it.f_code.co_filename))
-        for frame in frames:
-            for name, at in variables(frame) or ():
-                if at in ids:
-                    self.ends.setdefault(at, of_local(frame, name))
-
-    def _above(self, ids):
-        """These and everything that holds them, directly or not; the nearest first."""
-        met, order = set(ids), list(ids)
-        for at in order:
-            for holder in self.up.get(at, ()):
-                if holder not in met:
-                    met.add(holder)
-                    order.append(holder)
-        return order
-
-    def _is_rooted(self, target):
-        """Whether some path from it ends in a variable."""
-        return any(it in self.ends for it in self._above([target]))

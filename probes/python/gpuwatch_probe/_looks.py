@@ -69,10 +69,10 @@ def is_recorded(torch):
 class Look:
     """The live blocks of one instant: how many of which size come from which stack."""
 
-    def __init__(self, segments, is_first=False):
+    def __init__(self, segments):
         # Of (device, stack): counts by size.
         self.groups, self.history = {}, 0
-        # Those without a stack, in a first look; no two devices share one.
+        # No two devices share one.
         self.addresses = set()
         names, places = {}, {}
         for segment in segments:
@@ -80,9 +80,8 @@ class Look:
             live = [it for it in segment["blocks"] if it["state"] != "inactive"]
             # Nearly all are older than the history, and are counted without a step of the interpreter for each.
             bare = [it for it in live if not it["frames"]]
+            self.addresses.update([it["address"] for it in live])
             if bare:
-                if is_first:
-                    self.addresses.update([it["address"] for it in bare])
                 self.groups.setdefault((device, NOWHERE), Counter()).update([it["size"] for it in bare])
             for block in [it for it in live if it["frames"]]:
                 size, frames = block["size"], block["frames"]

@@ -12,8 +12,9 @@ FIELDS = (
 
 STEP, TICK, CALL = 0, 1, 2
 
-# The answers to what cannot be, and to a row while sites are asked for.
-INVALID, ASKED = -2, 1
+# The answers to what cannot be, to a row while sites are asked for, and to the step of an optimizer that Python has to
+# look at.
+INVALID, ASKED, NOT_ARMED = -2, 1, 2
 
 
 def bits(*names):
@@ -25,6 +26,7 @@ class Native:
     """The loaded library. Its functions keep the GIL: releasing it would cost milliseconds to get it back."""
 
     def __init__(self):
+        _check(os.environ.get("GPUWATCH_PROBE_SO"))
         self.lib = lib = ctypes.PyDLL(path())
         text, number = ctypes.c_char_p, ctypes.c_uint64
         for name, arguments in (
@@ -38,23 +40,34 @@ class Native:
             ("log", (text,)),
             ("sites", (text, ctypes.c_int32)),
             ("sites_asked", ()),
+            ("sites_rises", ()),
         ):
             function = getattr(lib, "gpuwatch_" + name)
             function.argtypes = arguments
-            function.restype = number if name == "sites_asked" else ctypes.c_int32
+            function.restype = number if name in ("sites_asked", "sites_rises") else ctypes.c_int32
             setattr(self, name, function)
 
-    def pusher(self):
-        """`push_row`, a builtin function: a call through ctypes would cost the step microseconds."""
+    def builtin(self, name):
+        """A function made for the interpreter (gpuwatch_probe.h): a call through ctypes would cost a step microseconds."""
         make = self.lib.gpuwatch_python
+        make.argtypes = (ctypes.c_char_p,)
         make.restype = ctypes.py_object
-        return make()
+        return make(utf8(name))
 
 
 def path():
     """Where the library lies: where the environment says, or beside this file."""
     named = os.environ.get("GPUWATCH_PROBE_SO")
     return named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgpuwatch_probe.so")
+
+
+def _check(named):
+    """Refuses a library that the environment names and somebody else may have written."""
+    if not named:
+        return
+    found = os.stat(named)
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise OSError("others may have written it")
 
 
 def utf8(text):
@@ -89,6 +102,8 @@ def log(line):
 def cure(error):
     """What to do about a library that does not load."""
     text = str(error)
+    if "others may have" in text:
+        return "let it belong to this user or root, mode 0600 or less"
     if "GLIBC_" in text:
         return "this system's C library is older than it needs: use a newer image, or a gpuwatch that was built on one as old"
     if "wrong ELF class" in text or "invalid ELF header" in text:

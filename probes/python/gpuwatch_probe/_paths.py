@@ -12,21 +12,21 @@ _PARTS = frozenset(map(id, (dict, tuple, CellType, FrameType, TracebackType)))
 _LONGEST = 64
 _MOST_TOLD = 12
 _PLACES = ("_parameters", "_buffers", "_modules")
-_ROOTED, _CYCLE, _PARTIAL = 2, 1, 0
+ROOTED, CYCLE, PARTIAL = 2, 1, 0
 
 
-def path(search, target):
-    """`(steps, how sure)` of one tensor."""
-    order, below = _upwards(search, target)
-    end = _best_end(search, target, order, below)
-    if end is not None:
-        steps = _steps(search, _trail(below, end))
-        if search.ends[end]:
-            steps.append(search.ends[end])
-        return _folded(steps), _ROOTED
-    if all(it in search.asked for it in order) and len(order) > 1 and _is_closed(search, order):
-        return _cycle(search, order), _CYCLE
-    return _folded(_steps(search, _trail(below, order[-1]))), _PARTIAL
+def rooted(trail, end):
+    """The steps of a trail that ends in a variable, or in a class."""
+    return _folded(_steps(trail) + ([end] if end else []))
+
+
+def path(young, target):
+    """`(steps, how sure)` of a tensor to which no variable was seen to lead: a cycle, or as far as the young go."""
+    order, below = _upwards(young, target)
+    if len(order) > 1 and _is_closed(young, order):
+        return _cycle(young, order), CYCLE
+    trail = _trail(below, order[-1])
+    return _folded(_steps([young.nodes[it] for it in trail])), PARTIAL
 
 
 def elected(paths):
@@ -70,23 +70,8 @@ def _trail(below, end):
     return trail[::-1]
 
 
-def _best_end(search, target, order, below):
-    """The end that says most: through a container rather than a plain variable, near, and in the job's own code."""
-    ends = [it for it in order if it in search.ends]
-    if not ends:
-        return None
-
-    def merit(end):
-        trail = _trail(below, end)
-        first = search.nodes[trail[1]] if len(trail) > 1 else None
-        return first is not None, -len(trail), first is None or not is_a(first, tuple)
-
-    return max(ends, key=merit)
-
-
-def _steps(search, trail):
+def _steps(objects):
     """A way, hop by hop."""
-    objects = [search.nodes[it] for it in trail]
     steps, at = [], 0
     while at + 1 < len(objects):
         told, places = hop(objects, at)
@@ -105,7 +90,7 @@ def _is_closed(search, order):
                 held[it] += 1
     known = _references({0: object()}, 0)
     return all(
-        # References of others than these and us: C code has it, or a variable that could not be looked at.
+        # References of others than these and us: older objects, variables, C code.
         _references(search.nodes, at) - known + 1 - search.references(at) <= held[at]
         for at in order[1:]
     )
@@ -128,11 +113,11 @@ def _cycle(search, order):
         if following in seen and id(type(search.nodes[following])) not in _PARTS:
             break
         seen.add(following)
-    loop = _steps(search, trail[trail.index(trail[-1]) :])
+    loop = _steps([search.nodes[it] for it in trail[trail.index(trail[-1]) :]])
     names = ["%s.%s" % (it["type"], it["name"]) for it in loop if it["by"] in ("attribute", "slot") and it["name"]]
     size = sum(id(type(search.nodes[it])) not in _PARTS for it in order[1:])
     closes = type_name(search.nodes[trail[-1]])
-    return _folded(_steps(search, trail)) + [step("cycle", short(", ".join(names)), closes, size)]
+    return _folded(_steps([search.nodes[it] for it in trail])) + [step("cycle", short(", ".join(names)), closes, size)]
 
 
 def _folded(steps):

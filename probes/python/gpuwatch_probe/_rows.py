@@ -10,24 +10,33 @@ _EVERYTHING = bits(*FIELDS)
 def taker(push, stats, host, backend):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
-    This is the hot path: everything it touches is a variable of this call, and every lookup more would be felt in
-    each step of the job. Counters that this PyTorch does not have are left out by `push`. What it returns is true
-    where a viewer asks for sites.
+    Counters that this PyTorch does not have are left out by `push`. What it returns is true where a viewer asks for
+    sites.
     """
-    believed = _EVERYTHING if backend == "native" else _ASYNC
+    mask = believed(backend)
 
     def take(devices, step, edge, with_pinned=False):
         code = 0
         for device in devices:
             if with_pinned:
-                code = push(stats(device), device, step, edge, believed, *pinned(host))
+                code = push(stats(device), device, step, edge, mask, *pinned(host))
             else:
-                code = push(stats(device), device, step, edge, believed)
+                code = push(stats(device), device, step, edge, mask)
             if code == INVALID:
-                raise ValueError("this PyTorch's counters are of a shape that this probe does not know")
+                raise unknown_shape()
         return code == ASKED
 
     return take
+
+
+def believed(backend):
+    """The counters that may be believed, as a mask."""
+    return _EVERYTHING if backend == "native" else _ASYNC
+
+
+def unknown_shape():
+    """What is raised where a row could not be read."""
+    return ValueError("this PyTorch's counters are of a shape that this probe does not know")
 
 
 def pinned(host):

@@ -10,11 +10,21 @@ import re
 import stat
 import sys
 
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 1 << 20
 _LONG = 200
 
 # Characters of a line that a person may have written; what it takes to look through one grows faster than they do.
 _WIDE = 300
+
+# Statements that are told where it is not known which of them keeps a tensor.
+_CANDIDATES = 3
+
+# The only value that a call puts somewhere, or that is assigned; one that is no tensor on a device, and one without a graph.
+_VALUE = re.compile(
+    r"\.\s*(?:append|appendleft|add|put|push)\s*\((?P<put>.*)\)\s*;?\s*$|^[^=]*[^=!<>+\-*/%&|^]=(?!=)(?P<assigned>.*)$"
+)
+_NO_TENSOR = re.compile(r"""^\s*(?:-?[\d.]+|None|True|False|""|\[\]|\{\})\s*$|\.(?:item|tolist|numpy|cpu)\(\)\s*$""")
+_DETACHED = re.compile(r"\.detach\(\)\s*$")
 
 # Lines of one statement.
 _MOST_LINES = 20
@@ -42,51 +52,51 @@ def is_newer(file, since):
         return False
 
 
-def lines(file, line, around=2, since=math.inf):
+def lines(file, line, around=2, sources=None):
     """`[(number, text)]` of the lines around this one; empty where the file cannot be had, or is newer."""
-    source = _lines_of(file, since)
+    source = (Sources() if sources is None else sources)[file].text
     first = max(line - around, 1)
     return [(at, source[at - 1][:_LONG]) for at in range(first, min(line + around, len(source)) + 1)]
 
 
-def kept_at(holders, frames, since=math.inf):
-    """The statement that keeps a tensor: `{"file", "line", "text"}`, or `None` where that is not certain.
+def kept_at(holders, frames, sources=None, has_graph=False):
+    """The statements that may keep a tensor, as `[{"file", "line", "text"}]`: one where that is certain, none unknown.
 
-    `holders` is the path to it (`_holders.find`), `frames` the stack that allocated it, innermost first. Looked at
+    `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. Looked at
     are the functions of the stack, the nearest statement at or after the allocation first; then the function or class
-    that has the holder; then the files of both, if there is one such statement in them.
+    that has the holder; then the files of both. `has_graph`: the tensor was not detached.
     """
-    sources, contained = _Sources(since), False
+    sources, contained = Sources() if sources is None else sources, False
     for holder in holders:
         contained = contained or holder["by"] in ("item", "key")
         name = (holder["name"] or "").rpartition(".")[2]
         if holder["by"] in _NAMED and name.isidentifier():
-            found = _kept_by(holder, name, contained, frames, sources)
+            found = _kept_by(holder, name, contained, frames, sources, has_graph)
             if found:
                 return found
             # Of what is further out no other value can keep it: only what is put into it.
             contained = True
-    return None
+    return []
 
 
-def _kept_by(holder, name, contained, frames, sources):
-    """The statement that puts something into what has this name, or under it."""
+def _kept_by(holder, name, contained, frames, sources, has_graph):
+    """The statements that put something into what has this name, or under it."""
     for frame in frames:
         source = sources[frame["file"]]
         found = source.keeping(name, contained, source.function(frame["function"], frame["line"]))
+        found = source.likely(found, has_graph)
         if found:
-            return source.told(min(found, key=lambda it: (it < frame["line"], abs(it - frame["line"]))))
+            found.sort(key=lambda it: (it < frame["line"], abs(it - frame["line"])))
+            return [source.told(it) for it in found[: 1 if source.follows(frame["line"], found[0]) else _CANDIDATES]]
     own = sources[holder["file"]]
-    found = own.keeping(name, contained, own.holder(holder))
+    found = own.likely(own.keeping(name, contained, own.holder(holder)), has_graph)
     if found or holder["by"] in _WITHIN:
-        return own.told(found[0]) if len(found) == 1 else None
+        return [own.told(it) for it in found] if len(found) <= _CANDIDATES else []
     everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
-    if len(everywhere) != 1:
-        return None
-    source, line = everywhere[0]
     # What methods say of themselves outside of the holder's class is another class's.
-    is_foreign = holder["by"] != "global" and re.search(r"\bself\.%s\b" % name, source.code[line - 1])
-    return None if is_foreign else source.told(line)
+    is_foreign = re.compile(r"\bself\.%s\b" % name).search if holder["by"] != "global" else lambda code: None
+    told = [it.told(at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
+    return told if len(told) == 1 else []
 
 
 # Variables of a function, which nothing but that function gives another value.
@@ -94,10 +104,10 @@ _WITHIN = ("local", "cell", "generator", "default")
 _NAMED = ("attribute", "slot", "class", "global") + _WITHIN
 
 
-class _Sources(dict):
-    """The files that were read already."""
+class Sources(dict):
+    """The files that were read already; of those that are newer than `since` (Unix seconds) nothing."""
 
-    def __init__(self, since):
+    def __init__(self, since=math.inf):
         super().__init__()
         self._since = since
 
@@ -135,6 +145,22 @@ class _Source:
                 if not contained or re.search(r"\b%s\b" % name, value):
                     replaced.append(line)
         return found or replaced if contained else sorted(found + replaced)
+
+    def likely(self, found, has_graph):
+        """Those of some lines that may put a tensor there, and one with a graph if it has one."""
+        return [it for it in found if not self._puts_no_tensor(it, has_graph)]
+
+    def _puts_no_tensor(self, line, has_graph):
+        value = _VALUE.search(self._statement(line))
+        value = value.group(value.lastgroup) if value else ""
+        is_other = _NO_TENSOR.search(value) or (has_graph and _DETACHED.search(value))
+        return bool(is_other)
+
+    def follows(self, made, line):
+        """Whether a line is run whenever one before it was: no block begins or ends in another way between them."""
+        between = [_indent(it) for it in self.code[made : line - 1] if it.strip()]
+        indent = _indent(self.code[line - 1])
+        return made == line or (made < line and indent <= min([_indent(self.code[made - 1]), *between]))
 
     def _statement(self, line):
         """The statement that begins there, up to where its brackets are closed."""

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import sysconfig
+from types import FunctionType, ModuleType
 
 # Frames of one stack that are told.
 _MOST = 24
@@ -16,6 +17,11 @@ _NATIVE = re.compile(r"\.so(\.|$)|\.(c|cc|cpp|cxx|cu|cuh|h|hpp)$")
 # What torch.compile writes for itself.
 _GENERATED = "/torchinductor_"
 
+# What a person types.
+_TYPED = ("<stdin>", "<ipython-input-")
+
+OWN, LIBRARY, MACHINERY, NATIVE = range(4)
+
 
 class Stacks:
     """Tells PyTorch's and Python's own frames from libraries', and those from the user's."""
@@ -24,11 +30,14 @@ class Stacks:
         paths = sysconfig.get_paths()
         own = [os.path.dirname(torch.__file__), os.path.dirname(os.path.abspath(__file__))]
         self.machinery = tuple(it.rstrip("/") + "/" for it in own)
-        self._standard = tuple(paths[it].rstrip("/") + "/" for it in ("stdlib", "platstdlib"))
-        self._ranks = {it: 3 for it in (sys.executable, os.path.realpath(sys.executable or ""))}
+        standard = [paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)]
+        self._standard = tuple(it.rstrip("/") + "/" for name in standard for it in (name, os.path.realpath(name)))
+        self._scripts = paths["scripts"]
+        self._ranks = {it: NATIVE for it in (sys.executable, os.path.realpath(sys.executable or ""))}
+        self._program = None
 
     def rank(self, file):
-        """0: the user's own, 1: a library's, 2: PyTorch's, Python's, or made by them, 3: not Python's."""
+        """`OWN`: the user's, `LIBRARY`, `MACHINERY`: PyTorch's, Python's, or made by them, `NATIVE`: not Python's."""
         found = self._ranks.get(file)
         if found is None:
             found = self._ranks[file] = self._ranked(file)
@@ -36,35 +45,74 @@ class Stacks:
 
     def _ranked(self, file):
         if file[:2] == "??":
-            return 3
-        if file.startswith(self.machinery) or file[:1] == "<" or _GENERATED in file:
-            return 2
+            return NATIVE
+        if file.startswith(self.machinery) or _GENERATED in file:
+            return MACHINERY
+        if file[:1] == "<":
+            is_typed = file.startswith(_TYPED) or (file == "<string>" and sys.argv[:1] == ["-c"])
+            return OWN if is_typed else MACHINERY
         if _NATIVE.search(file):
-            return 3
+            return NATIVE
+        if self._program is None:
+            self._program = _program(self._scripts)
+        script, package = self._program
+        if file == script:
+            return MACHINERY
         if any(it in file for it in _LIBRARIES):
-            return 1
-        return 2 if file.startswith(self._standard) else 0
+            return OWN if package and file.startswith(package) else LIBRARY
+        return MACHINERY if file.startswith(self._standard) else OWN
 
-    def site(self, stack, holders=()):
-        """The frame that a stack is named after: the innermost of the user's, else of a library's, else of all.
+    def site(self, stack):
+        """The frame that a stack is named after: the innermost of the user's, else of a library's, else of all."""
+        return next((it for rank in range(4) for it in stack if self.rank(it[0]) == rank), None)
 
-        Where a library itself holds what grows, it is the library's innermost frame in the file that does.
-        """
-        files = {it["file"] for it in holders if it.get("file") and self.rank(it["file"]) == 1}
-        for frame in stack:
-            if frame[0] in files:
-                return frame
-        for rank in (0, 1, 2, 3):
-            for frame in stack:
-                if self.rank(frame[0]) == rank:
-                    return frame
-        return None
+    def library(self, stack):
+        """The innermost frame of a library that the user's own code called there; `None` without one."""
+        frame = next((it for it in stack if self.rank(it[0]) < MACHINERY), None)
+        return frame if frame and self.rank(frame[0]) == LIBRARY and self.site(stack) != frame else None
+
+    def near(self, stack):
+        """Frames that may keep what they allocate: the user's own first, each kind innermost first."""
+        return [it for rank in (OWN, LIBRARY) for it in stack if self.rank(it[0]) == rank]
 
     def told(self, stack):
         """The frames of a stack as they are told, innermost first; PyTorch's and Python's go first where room is short."""
         # Where there are frames of Python, the interpreter's own say nothing more.
-        stack = [it for it in stack if self.rank(it[0]) < 3] or list(stack)
+        stack = [it for it in stack if self.rank(it[0]) < NATIVE] or list(stack)
         if len(stack) > _MOST:
-            near = [it for it in stack if self.rank(it[0]) < 2] or stack
+            near = [it for it in stack if self.rank(it[0]) < MACHINERY] or stack
             stack = near[: _MOST - 4] + near[-4:] if len(near) > _MOST else near
-        return [{"file": file, "line": line, "function": function} for file, line, function in stack]
+        return [told(it) for it in stack]
+
+
+def told(frame):
+    """A frame as it is told."""
+    return {"file": frame[0], "line": frame[1], "function": frame[2]}
+
+
+def _program(scripts):
+    """The script that an installer made for an installed program, and the folder of that program's package.
+
+    Such a program is the user's own, though it lies among the libraries: `python -m package` and `bin/program`.
+    """
+    main = sys.modules.get("__main__")
+    if type(main) is not ModuleType:
+        return None, None
+    space = vars(main)
+    spec, file = space.get("__spec__"), space.get("__file__")
+    script = None
+    if spec is not None:
+        name = getattr(spec, "name", None)
+    elif type(file) is str and os.path.dirname(os.path.abspath(file)) == scripts:
+        # All that such a script does is to call what it imports.
+        homes = [it.__module__ for it in list(space.values()) if type(it) is FunctionType]
+        name = homes[0] if homes and "__main__" not in homes else None
+        script = file if name else None
+    else:
+        name = None
+    top = sys.modules.get(name.partition(".")[0]) if type(name) is str else None
+    home = vars(top).get("__file__") if type(top) is ModuleType else None
+    if type(home) is not str:
+        return script, None
+    is_package = os.path.basename(home).startswith("__init__.")
+    return script, os.path.dirname(home) + "/" if is_package else home

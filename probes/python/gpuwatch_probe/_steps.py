@@ -1,50 +1,59 @@
-"""Finds training steps among the calls of optimizers; pure, and without torch."""
+"""Finds training steps among the calls of optimizers; pure, and without torch.
+
+What a training step is: one pass of the main loop, in which every optimizer that belongs to it is called.
+
+1. Optimizers called in one pass of one loop share a step, however rarely some of them are called: the next step begins
+   when one is called again. So it is for ZeRO's groups and optimizer-in-backward's parameters.
+2. Optimizers called in a loop inside of that pass (five times the discriminator, once the generator) belong to it, if
+   they are called at most `_CYCLE` times. One that is called more often has the main loop, and each call is a step.
+3. Optimizers called in loops that no pass has in common are trained one after the other: each call is a step.
+
+What is learnt late is counted late: the number of steps then rises by more than one, and is right again.
+"""
+
+from ._loops import AHEAD, APART, BESIDE, INNER, UNKNOWN
 
 # Optimizers remembered at once. Optimizer-in-backward has one per parameter; far more than that is not a cycle.
 _MOST = 16384
 
+# Calls of one optimizer within a step.
+_CYCLE = 10
+
 # A new optimizer may pause this many events before it counts as gone, until its own rhythm is known.
 _PATIENCE = 64
 
+# With more optimizers than this, each is taken to be called where it was called first: to look each time costs too much.
+_LOOKED_FOR = 32
+
 
 class Steps:
-    """Counts one step for each cycle of optimizer calls.
+    """Counts steps by the calls of optimizers and by where they lie to each other (`places`, as in `_loops`).
 
-    A key is one optimizer working on one group of parameters. A step begins when a key comes again after every
-    active key has come: so D D D D D G is one step, and so are ZeRO's groups and optimizer-in-backward's parameters.
+    A key is one optimizer working on one group of parameters. Where nothing is known of places, there is only the order
+    of calls: a step begins when the key that began the last one comes again after every active key has come.
 
         events   D D G   D D G   D D G
         steps    1 2 .   3 . .   4 . .      (that G exists is known only after the first cycle)
 
-    A key that has not come for more than twice its longest pause is no longer active.
+    There a key that has not come for more than twice its longest pause is no longer active.
     """
 
-    __slots__ = ("depth", "number", "_events", "_fired", "_active", "_only")
+    __slots__ = ("number", "places", "_events", "_cycle", "_before", "_active", "_rare", "_only", "_from")
 
-    def __init__(self):
-        self.depth = 0
+    def __init__(self, places=None):
         self.number = 0
+        self.places = places
         self._events = 0
-        self._fired = set()
-        # Key to (event of its last call, longest pause in events), the one that came last standing last.
+        # How often each key came in this step, the one that began it standing first; and in the step before.
+        self._cycle = {}
+        self._before = {}
+        # Key to (event of its last call, longest pause in events, place), the one that came last standing last.
         self._active = {}
-        # The one key there is, in the plain case; it saves the bookkeeping.
+        # Keys that no step waits for, and the number of the last step in which they came.
+        self._rare = {}
+        # The one key there is, in the plain case; it saves the bookkeeping. And the first step that it was alone in.
         self._only = None
-
-    def enter(self, true_depth):
-        """An optimizer's step begins. `true_depth()` counts the open ones, where the kept depth may be wrong.
-
-        It is wrong after an exception inside a step, which is never told of.
-        """
-        self.depth = 1 if self.depth == 0 else true_depth()
-
-    def leave(self, true_depth):
-        """An optimizer's step is over; true if it was the outermost one."""
-        depth = self.depth - 1
-        if depth > 0:
-            depth = true_depth() - 1
-        self.depth = depth if depth > 0 else 0
-        return depth <= 0
+        self._from = 0
 
     def event(self, key):
         """An outermost optimizer step of `key`; true if it is the first one of a training step."""
@@ -53,40 +62,126 @@ class Steps:
             return True
         return self._event(key)
 
+    def is_alone(self, key):
+        """Whether each further event of this key is a step, until another key comes."""
+        return key == self._only
+
     def _event(self, key):
         if self._only is not None:
-            # Events of a key that was alone were not counted one by one: it came just now.
-            self._active = {self._only: (self._events, 1)}
-            self._only = None
+            self._end_of_solitude()
         self._events += 1
-        events = self._events
-        active = self._active
+        events, active, cycle = self._events, self._active, self._cycle
         if len(active) >= _MOST:
             active.clear()
-            self._fired.clear()
-        last, pause = active.pop(key, (events, 0))
+            cycle.clear()
+            self._rare.clear()
+        last, pause, place = active.pop(key, (events, 0, None))
+        before = place
+        if self.places is not None and (place is None or len(active) < _LOOKED_FOR):
+            place = self.places.here(place)
         # A pause that is a guess is kept negative until the key comes again.
-        active[key] = (events, max(pause, events - last) or -min(events, _PATIENCE))
-        fired = self._fired
-        if fired and not (key in fired and self._is_complete(events)):
-            fired.add(key)
+        active[key] = (events, max(pause, events - last) or -min(max(events, _CYCLE // 2), _PATIENCE), place)
+        if key in self._rare:
+            if self.number - self._rare.pop(key) > _CYCLE:
+                self._rare[key] = self.number
+        if not cycle:
+            return self._begin(key, 0)
+        if key not in cycle:
+            leader = next(iter(cycle))
+            if leader in active and self._lies(place, active[leader][2]) == APART:
+                active.clear()
+                active[key] = (events, -1, place)
+                return self._begin(key, 0)
+            cycle[key] = 1
             return False
-        fired.clear()
-        fired.add(key)
-        self.number += 1
-        self._only = key if len(active) == 1 else None
+        missed = None if self._lies(place, before) == AHEAD else self._missed(key, place)
+        if missed is None:
+            cycle[key] += 1
+            return False
+        return self._begin(key, missed)
+
+    def _end_of_solitude(self):
+        """Events of a key that was alone were not counted one by one: it came just now, in a step of its own."""
+        only, self._only = self._only, None
+        if self.number > self._from:
+            self._active[only] = (self._events, 1, self._active[only][2])
+            self._before = dict(self._cycle)
+
+    def _begin(self, key, missed):
+        """Begins a step; `missed` were begun before it and are counted only now."""
+        active = self._active
+        self._before, self._cycle = self._cycle, {key: 1}
+        # What has not come for very long is forgotten, so that a key that remains alone is cheap again.
+        oldest = next(iter(active))
+        last, pause, _ = active[oldest]
+        if oldest != key and self._events - last > 2 * abs(pause) + _PATIENCE:
+            del active[oldest]
+            self._rare.pop(oldest, None)
+        self.number += 1 + missed
+        if len(active) == 1:
+            self._only, self._from = key, self.number
         return True
 
-    def _is_complete(self, events):
-        """Whether every active key has come in this cycle; forgets those that have gone.
+    def _missed(self, key, place):
+        """How many steps this call shows that were not counted; `None` where it begins no step."""
+        cycle, active = self._cycle, self._active
+        leader = next(iter(cycle))
+        awaited = []
+        gone = []
+        for other, (last, pause, its) in active.items():
+            if other == key or other in self._rare:
+                continue
+            how = self._lies(place, its)
+            if how == UNKNOWN and (other not in cycle or other == leader):
+                (awaited if self._events - last <= 2 * abs(pause) + 2 else gone).append(other)
+            elif how == INNER or how == BESIDE and (other not in cycle or key != leader):
+                awaited.append(other)
+        if awaited and cycle[key] <= _CYCLE:
+            return None
+        for other in gone:
+            del active[other]
+        for other in awaited:
+            self._rare[other] = self.number
+        missed = 0
+        if gone or awaited:
+            # What was held back for them were steps of those that are left.
+            self._rare.pop(key, None)
+            missed = min(times for it, times in cycle.items() if it in active and it not in self._rare) - 1
+        # A key that is called again before the one that it seemed to share a step with had a step of its own.
+        if key != leader and cycle[leader] == 1 and leader in self._before and key not in self._before:
+            missed += 1
+            del cycle[leader]
+        return missed
 
-        The keys stand in the order of their last calls, so those that are missing stand first.
-        """
-        while True:
-            oldest = next(iter(self._active))
-            if oldest in self._fired:
-                return True
-            last, pause = self._active[oldest]
-            if events - last <= 2 * abs(pause) + 2:
-                return False
-            del self._active[oldest]
+    def _lies(self, one, other):
+        return UNKNOWN if self.places is None else self.places.relation(one, other)
+
+
+def hooks(true_depth, end_step, other_step, fault):
+    """Makes the hooks before and after an optimizer's step, which may have others inside it.
+
+    `end_step(optimizer)` ends a plain training step, in one call and without Python, during which no signal handler of
+    the job can raise; what it does not answer with 0 is `other_step`'s. `fault(error)` says whether an error is dealt
+    with. `true_depth()` counts the steps that are open: the kept number is wrong after an exception inside a step, of
+    which no hook hears, so it is believed only as far as it costs nothing to be wrong.
+    """
+    depth = 0
+
+    def pre(optimizer, args, kwargs):
+        nonlocal depth
+        depth = true_depth() if depth else 1
+
+    def post(optimizer, args, kwargs):
+        nonlocal depth
+        depth = true_depth() - 1 if depth > 1 else 0
+        if depth > 0:
+            return
+        try:
+            answer = end_step(optimizer)
+            if answer:
+                other_step(optimizer, answer)
+        except Exception as error:
+            if not fault(error):
+                raise
+
+    return pre, post

@@ -14,11 +14,13 @@ import sys
 import time
 
 from ._blocks import blocks
+from ._history import refusal
 from ._looks import Resting
-from ._native import CALL, STEP, TICK, Native, cure, log, path, utf8
-from ._rows import taker
-from ._sites import Sites, refusal
-from ._steps import Steps
+from ._loops import Places
+from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, Native, cure, log, path, utf8
+from ._rows import believed, taker, unknown_shape
+from ._sites import Sites
+from ._steps import Steps, hooks
 from ._words import Words
 
 # Steps at which devices are looked for before the timer does it once a second.
@@ -46,6 +48,11 @@ class Probe:
         self._due = True
         self._accounted = None
         self._words = None
+        # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
+        # mask of counters, and the function that reads them.
+        self._arm = None
+        self._disarm = int
+        self._counters = ()
 
     def wait_for_cuda(self):
         """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
@@ -63,6 +70,7 @@ class Probe:
         """Ends a step on the job's own word."""
         if not self.explicit:
             self.explicit = True
+            self._take_over()
             if self.steps.number:
                 # An optimizer ended this very step just before.
                 return
@@ -70,8 +78,7 @@ class Probe:
             return
         self.steps.number += 1
         try:
-            if self._due_row(CALL) if self._due else self._row(self.devices, self.steps.number, CALL):
-                self._sites.turn(self.steps.number)
+            self._end_step(CALL)
         except Exception as error:
             if not self._fault(error):
                 raise
@@ -177,8 +184,10 @@ class Probe:
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
-        self._row = taker(native.pusher(), stats, host, backend)
-        self._hook()
+        self._row = taker(native.builtin("push_row"), stats, host, backend)
+        self._arm, self._disarm = native.builtin("arm"), native.builtin("disarm")
+        self._counters = believed(backend), stats
+        self._hook(native.builtin("end_step"))
         if backend == "native":
             torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
         elif backend == "cudaMallocAsync":
@@ -186,16 +195,15 @@ class Probe:
         self._start_timer()
         _at_end_of_multiprocessing_child(self.stop)
 
-    def _hook(self):
+    def _hook(self, end_step):
         from torch.optim.optimizer import (
             Optimizer,
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,
         )
 
-        probe, steps, row, fault = self, self.steps, self._row, self._fault
-        enter, leave, event = steps.enter, steps.leave, steps.event
         wrapper = Optimizer.profile_hook_step(lambda: None).__code__
+        self.steps.places = Places(os.path.dirname(wrapper.co_filename))
 
         def true_depth():
             depth, frame = 0, sys._getframe(2)
@@ -204,34 +212,37 @@ class Probe:
                 frame = frame.f_back
             return depth
 
-        def pre(optimizer, args, kwargs):
-            if steps.depth:
-                enter(true_depth)
-            else:
-                steps.depth = 1
-
-        def post(optimizer, args, kwargs):
-            if steps.depth == 1:
-                steps.depth = 0
-            elif not leave(true_depth):
-                return
-            try:
-                # Without a call of our own, at which a signal handler of the job could raise.
-                first = optimizer.param_groups[0]["params"][0]
-            except Exception:
-                first = _first_parameter(optimizer)
-            try:
-                if probe.explicit or not event((id(optimizer), id(first))):
-                    return
-                if probe._due_row(STEP) if probe._due else row(probe.devices, steps.number, STEP):
-                    probe._sites.turn(steps.number)
-            except Exception as error:
-                if not fault(error):
-                    raise
-
+        pre, post = hooks(true_depth, end_step, self._other_step, self._fault)
         # Dynamo must call these, not look into them: it would compile what must not be compiled.
         pre._torchdynamo_disable = post._torchdynamo_disable = True
         self._handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
+
+    def _other_step(self, optimizer, answer):
+        """An optimizer's step that `end_step` did not end, or not without a question."""
+        if answer == ASKED:
+            self._sites.turn(self.number())
+        elif answer == INVALID:
+            raise unknown_shape()
+        elif answer == NOT_ARMED and not self.explicit:
+            self._take_over()
+            key = (id(optimizer), id(_first_parameter(optimizer)))
+            if self.steps.event(key):
+                self._end_step(STEP)
+            if self.steps.is_alone(key) and not self._due:
+                self._arm(*key, self.steps.number, *self._counters, *((it,) for it in self.devices))
+
+    def _end_step(self, edge):
+        number = self.steps.number
+        if self._due_row(edge) if self._due else self._row(self.devices, number, edge):
+            self._sites.turn(number)
+
+    def number(self):
+        """The number of the latest step, for any thread; the next one comes to `_other_step`."""
+        return max(self.steps.number, self._disarm())
+
+    def _take_over(self):
+        """Counts on from where `end_step` has counted; for the thread that trains alone."""
+        self.steps.number = self.number()
 
     def _due_row(self, edge):
         """About once a second: the same row, with what costs more."""
@@ -255,11 +266,11 @@ class Probe:
         try:
             if self.native is None or self.off:
                 return
-            self._row((device,), self.steps.number, TICK)
+            self._row((device,), self.number(), TICK)
             account = self._blocks(device)
-            self.native.oom(device, self.steps.number, tried, free, limit, None, account)
+            self.native.oom(device, self.number(), tried, free, limit, None, account)
             if account is not None:
-                self._sites.at_oom(device, self.steps.number)
+                self._sites.at_oom(device, self.number())
             self._words.listen(device)
         except Exception as error:
             if not self._fault(error):
@@ -287,8 +298,8 @@ class Probe:
                     return
                 (device,) = self.devices
             if device in self._visible:
-                self._row((device,), self.steps.number, TICK)
-            self.native.oom(device, self.steps.number, 0, 0, 0, utf8(message), None)
+                self._row((device,), self.number(), TICK)
+            self.native.oom(device, self.number(), 0, 0, 0, utf8(message), None)
         except Exception as error:
             if not self._fault(error):
                 raise
@@ -307,7 +318,7 @@ class Probe:
             # The error itself is told nevertheless.
             self._note("live blocks could not be counted: %r" % (error,))
             return None
-        return account and ctypes.byref(account)
+        return None if account is None else ctypes.byref(account)
 
     def _start_timer(self):
         """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
@@ -326,14 +337,15 @@ class Probe:
             if self.off:
                 return
             try:
-                number = self.steps.number
+                # The next step is one that costs more.
+                self._due = True
+                number = self.number()
                 if number == seen:
                     self._look_for_devices()
                     if self._row(self.devices, number, TICK, True):
                         self._sites.tick(number)
                 seen = number
                 self._words.second()
-                self._due = True
             except Exception as error:
                 self._fail(error)
                 return

@@ -4,11 +4,11 @@
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 20] = [
+pub(super) static ENTRIES: [Entry; 21] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
-        title: "zero-dimensional tensors are kept",
+        title: "tensors of a single number are kept",
         advice: "append loss.item() (or loss.detach().cpu()) to the list, not the tensor itself",
         text: "\
 Each step leaves one or a few live blocks of 512 bytes, the allocator's smallest: a loss, a norm or a
@@ -44,6 +44,10 @@ What is not the cause: a missing zero_grad(). Dense gradients are accumulated in
 zero_grad() makes wrong updates and no growth. empty_cache() cures nothing here: what is referred to
 cannot be given back.
 
+Several tensors kept in one step and the graph of a single one have the same counters. If one of them has a
+grad_fn, its graph may keep the others (see graph-retained). gpuwatch names a graph once the probe has found
+one among the blocks.
+
 Where the backend counts no blocks (cudaMallocAsync), one tensor that grows looks the same.",
     },
     Entry {
@@ -52,8 +56,8 @@ Where the backend counts no blocks (cudaMallocAsync), one tensor that grows look
         title: "autograd graphs are kept",
         advice: "detach() or .item() whatever outlives the step; run evaluation under torch.no_grad(); drop retain_graph=True",
         text: "\
-Several live blocks of one pass through the model stay at a time: a tensor that needs gradients is kept, and
-with it every activation that its graph saved for backward().
+A tensor that needs gradients is kept, and with it every activation that its graph saved for backward(). The
+probe looked at the blocks that stay: autograd holds them, not Python.
 
 Where to look: total += loss in a loop without backward() and without torch.no_grad() (evaluation, metrics);
 outputs kept with their graph; hidden states carried from step to step without detach(); retain_graph=True
@@ -63,9 +67,9 @@ carry a graph.
 Remedy: .detach() or .item() before anything is kept; torch.no_grad() around evaluation; no retain_graph
 unless a second backward() follows.
 
-Several tensors kept in one step (a hook on many layers, locals() of a whole step) look the same.
-
-What is not the cause: retain_graph=True alone, with the loss bound anew in each step, only lifts the peak.
+What is not the cause: a tensor that is kept after backward(). Its grad_fn stays, but backward() has released
+what the graph held on the device: that is tensors-retained, and detach() does not shrink it.
+retain_graph=True alone, with the loss bound anew in each step, only lifts the peak.
 `total_loss += loss` after backward() grows no device memory.",
     },
     Entry {
@@ -180,7 +184,7 @@ copy to the device is done.",
         cause: Cause::HostGrowth,
         id: "host-growth",
         title: "host memory grows",
-        advice: "look for CPU copies and Python objects that are kept; in datasets keep numpy arrays, not lists of objects",
+        advice: "look for CPU copies, Python objects and tensors with a grad_fn that are kept; in datasets keep arrays, not lists of objects",
         text: "\
 The process's resident memory rises while device memory does not: it will end at the kernel's OOM killer or
 at the container's limit, without a CUDA error.
@@ -220,6 +224,22 @@ optimizer state made at first use, and workspaces behave so.
 
 It is shown so that the level is explained, and does not ring. If the level is too high, bound the cache
 lower.",
+    },
+    Entry {
+        cause: Cause::LargerInputs,
+        id: "larger-inputs",
+        title: "each step needs more memory than the one before",
+        advice: "nothing to do if sequences or batches get larger by plan and the largest fits: run the largest one first to see",
+        text: "\
+The peak of each step rises several times as fast as what stays after it, and the number of live blocks does
+not change: batches, sequences or images get larger, and with them an output that is alive between steps.
+
+Where to look: a curriculum of lengths or resolutions; batches sorted by length; a buffer or memory bank that
+each step computes with, and that has no limit (then it is a leak: bound it).
+
+Remedy: run the largest batch first, to see whether it fits. Pad or bucket lengths so that sizes repeat.
+
+It does not start a capture: no tensor is kept longer than before.",
     },
     Entry {
         cause: Cause::Pressure,

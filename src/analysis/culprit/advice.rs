@@ -51,7 +51,7 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if says("retain_graph") || says("create_graph") {
         return GRAPH.to_owned();
     }
-    let keeps = grad.then(|| detached(it, group));
+    let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
     let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
     let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
     let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
@@ -70,17 +70,27 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if held("default") {
         return format!("a default argument is made once for all calls: default {name} to None and make it anew");
     }
+    let copy = if grad { "`.detach().cpu()`" } else { "`.cpu()`" };
     if held("class") || held("global") {
-        return format!("clear {name} each epoch, bound it, or copy what is needed to the host (`.cpu()`)");
+        return format!("clear {name} each epoch, bound it, or copy what is needed to the host ({copy})");
     }
-    format!("copy what is needed to the host (`.cpu()`), and bound or clear {name}")
+    format!("copy what is needed to the host ({copy}), and bound or clear {name}")
+}
+
+/// Whether less stays of a tensor with a graph when it is detached: its graph's blocks, or all of a single number. Otherwise
+/// backward has freed what the graph held, and the detached tensor has the same memory.
+fn detaching_helps(group: &Group) -> bool {
+    !group.graph.is_empty() || is_scalar(group)
+}
+
+fn is_scalar(group: &Group) -> bool {
+    group.first.owners.iter().filter(|it| it.grad).all(|it| it.shape.iter().all(|size| *size == 1))
 }
 
 /// What to keep instead of a tensor with its graph.
 fn detached(it: &Culprit, group: &Group) -> String {
-    let is_scalar = group.first.owners.iter().filter(|it| it.grad).all(|it| it.shape.iter().all(|size| *size == 1));
     let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim()));
-    match (is_scalar, kept) {
+    match (is_scalar(group), kept) {
         (true, Some(name)) => format!("append `{name}.item()` or `{name}.detach()`", name = word(name)),
         (true, None) => "keep its `.item()` or `.detach()`".to_owned(),
         (false, Some(name)) => format!("append `{}.detach()`, or the numbers of it that are needed", word(name)),

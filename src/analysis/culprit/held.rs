@@ -1,6 +1,7 @@
 //! The path by which a tensor is held, in words: each container by the name that the next one has it under.
 
 use crate::{event::wire::Holder, text::Foreign};
+use std::fmt::Display;
 
 /// Steps of a path that are told.
 const STEPS: usize = 8;
@@ -131,6 +132,12 @@ pub(super) fn word(name: &str) -> String {
 /// `main()`; a module's own code and lambdas have a name that is no call: `<module>`.
 pub(super) fn call(function: &str) -> String {
     format!("{}{}", word(function), if function.starts_with('<') { "" } else { "()" })
+}
+
+/// `train.py:41`, the file by its name alone; a notebook's cell by its number: `In [2], line 9`.
+pub(super) fn place(file: &str, line: impl Display) -> String {
+    let separator = if file.starts_with("In [") && file.ends_with(']') { ", line " } else { ":" };
+    format!("{}{separator}{line}", file_name(file))
 }
 
 /// The last part of a path.

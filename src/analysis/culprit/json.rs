@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 impl Culprit {
     /// `file`, `line`, `function`, `text` (of the line that allocates), `kept` (the same of the line that keeps, without
-    /// the function; `null` where it was not found), `bytes_per_step`, `blocks_per_step`, `graph` (the part of both that
+    /// the function; `null` where it was not found), `kept_or[]` (other lines of which one may keep it instead), `library`
+    /// (the innermost frame of a library that the line calls), `bytes_per_step`, `blocks_per_step`, `graph` (the part of both that
     /// autograd holds; `null` for none), `holders[]` (in words, from the tensor outwards), `sentence`, `advice`,
     /// `source[]` (`file`, `line`, `text`), `frames[]` (`file`, `line`, `function`, innermost first).
     pub fn json(&self) -> Value {
@@ -17,7 +18,9 @@ impl Culprit {
             "line": self.allocated.line,
             "function": self.allocated.function,
             "text": text(&self.allocated),
+            "library": self.library.as_ref().map(frame),
             "kept": self.kept.as_ref().map(kept),
+            "kept_or": self.kept_or.iter().map(kept).collect::<Vec<_>>(),
             "bytes_per_step": self.bytes_per_step,
             "blocks_per_step": self.blocks_per_step,
             "graph": graph,

@@ -1,5 +1,7 @@
 //! Every sentence and every advice, from what a probe would tell.
 
+/// The cause of each.
+mod causes;
 /// Every way to hold a tensor.
 mod ways;
 
@@ -35,7 +37,7 @@ fn owner(shape: &[u64], grad: bool) -> Owner {
 }
 
 fn kept(line: u64, text: &str) -> Place {
-    Place { file: String::new(), line, text: text.into() }
+    Place { line, text: text.into(), ..Place::default() }
 }
 
 /// Two blocks of 4 MiB a step over eight steps, from line 40.
@@ -59,6 +61,12 @@ fn told(site: Site) -> (String, String) {
     let found = account(&looked(vec![site]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     (it.sentence.clone(), it.advice.clone())
+}
+
+#[test]
+fn a_line_is_named_by_its_file_or_its_cell() {
+    let place = |file: &str| Spot { file: file.into(), line: 9, ..Spot::default() }.place();
+    assert_eq!([place("/home/ada/train.py"), place("In [2]")], ["train.py:9", "In [2], line 9"]);
 }
 
 #[test]
@@ -99,8 +107,12 @@ fn the_example_is_told_whole() {
 #[test]
 fn what_is_kept_decides_what_to_keep_instead() {
     let held = |owner: Owner, text: &str| {
-        told(Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() })
-            .1
+        let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
+        let kept =
+            Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
+        // What takes most leads.
+        let kept = Site { bytes: 2 * kept.bytes, ..kept };
+        account(&looked(vec![kept, saved]), 0).culprits[0].advice.clone()
     };
     let cases = [
         (owner(&[], true), "kept.append(loss)", "append `loss.item()` or `loss.detach()`"),
@@ -116,6 +128,14 @@ fn what_is_kept_decides_what_to_keep_instead() {
     for (owner, text, advice) in cases {
         assert_eq!(held(owner, text), advice);
     }
+    let after_backward = Site {
+        owners: vec![owner(&[8, 10], true)],
+        holders: vec![list(9), global("kept")],
+        kept: Some(kept(41, "kept.append(out.detach())")),
+        ..site()
+    };
+    let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
+    assert_eq!(told(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
     let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
     let advice = told(dict).1;
     assert_eq!(
@@ -242,7 +262,7 @@ fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
         "in 8 steps 16 blocks (64.00 MiB) came that no Python line allocated: backward's own threads, or a library",
         "a run of the collector freed nothing: it is held, and no cycle",
         "not all could be told: the search\\u{202e} ended early",
-        "the job was held 9.0 ms in all, 3.0 ms at most at once, 120 ms once for the holders; the stacks took about 68.36 KiB",
+        "paused the job for 129 ms in total (longest pause 120 ms), 120 ms of it for the holders; the stacks took about 68.36 KiB",
     ];
     assert_eq!(found.notes, lines);
     assert_eq!(account(&sites, 1).culprits.len(), 1, "each device has its own");
@@ -278,7 +298,7 @@ fn text_from_outside_is_escaped_and_bounded() {
     };
     let holders =
         ["item", "key", "attribute", "local", "cell", "class", "generator", "traceback", "cycle", &nasty].map(holder);
-    let place = || Place { file: nasty.clone(), line: u64::MAX, text: nasty.clone() };
+    let place = || Place { file: nasty.clone(), line: u64::MAX, text: nasty.clone(), library: false };
     let site = Site {
         file: nasty.clone(),
         function: nasty.clone(),

@@ -19,7 +19,11 @@ const ALSO: usize = 3;
 
 /// ``train.py:41 `losses.append(loss)` keeps 3 blocks a step (12.60 MiB) through list `losses` (1,204 items)``
 pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
-    let lead = lead(it.leading());
+    let leads = it.kept.as_ref().filter(|kept| *kept == it.leading());
+    let lead = leads.map_or_else(
+        || lead(&it.allocated),
+        |kept| std::iter::once(kept).chain(&it.kept_or).map(self::lead).collect::<Vec<_>>().join(" or "),
+    );
     let bytes = Bytes(units::whole(it.bytes_per_step));
     let (_, blocks) = group.own();
     let graph = group.graph();
@@ -29,10 +33,15 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
         let path = if path.is_empty() { path } else { format!(", in {path}") };
         return format!("{lead} makes a tensor anew that is {bytes} larger each step{path}");
     }
-    let out = match &it.kept {
-        Some(_) => format!("{lead} keeps {}", amount(all, steps, bytes)),
-        None => format!("{lead} allocates {} that stay", amount(all, steps, bytes)),
+    let out = match (leads, &it.kept) {
+        (Some(_), _) => format!("{lead} keeps {}", amount(all, steps, bytes)),
+        (None, Some(kept)) => {
+            format!("{lead} allocates {} that stay, kept by {}", amount(all, steps, bytes), self::lead(kept))
+        }
+        (None, None) => format!("{lead} allocates {} that stay", amount(all, steps, bytes)),
     };
+    let inside = it.library.as_ref().filter(|_| leads.is_none()).filter(|it| kept_place(group) != Some(it.place()));
+    let out = out + &inside.map_or_else(String::new, |it| format!(", inside of {}", it.call()));
     let of_graph = graph.map(|(graph_bytes, graph_blocks)| {
         let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
         let is_even = graph_blocks.is_multiple_of(steps) && all.is_multiple_of(steps);
@@ -42,7 +51,7 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     let allocated = allocated_at(it, group);
     let out = out + &of_graph.unwrap_or_default() + &allocated;
     let apart = if allocated.is_empty() { "" } else { "," };
-    match (path.is_empty(), &it.kept, group.first.owners.is_empty(), group.first.autograd) {
+    match (path.is_empty(), &leads, group.first.owners.is_empty(), group.first.autograd) {
         (false, Some(_), _, _) => out + apart + " through " + &path,
         (false, None, _, _) => out + ", held by " + &path,
         (true, _, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
@@ -51,11 +60,17 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     }
 }
 
+/// The line that keeps them.
+fn kept_place(group: &Group) -> Option<String> {
+    let file = |it: &str| held::file_name(if it.is_empty() { &group.first.file } else { it });
+    group.first.kept.as_ref().map(|it| format!("{}:{}", file(&it.file), it.line))
+}
+
 /// Where they are allocated, as far as it is not the line that leads.
 fn allocated_at(it: &Culprit, group: &Group) -> String {
     let mut places: Vec<String> = Vec::new();
     for site in std::iter::once(&group.first).chain(&group.others) {
-        let place = format!("{}:{}", held::file_name(&site.file), site.line);
+        let place = held::place(&site.file, site.line);
         if place != it.leading().place() && !places.contains(&place) {
             places.push(place);
         }
@@ -66,7 +81,7 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
     let more = places.len().saturating_sub(ALSO);
     places.truncate(ALSO);
     let more = if more > 0 { format!(" and {more} other lines") } else { String::new() };
-    let how = if it.kept.is_some() { "allocated at" } else { "together with" };
+    let how = if it.kept.as_ref() == Some(it.leading()) { "allocated at" } else { "together with" };
     format!(", {how} {}{more}", places.join(", "))
 }
 
@@ -125,18 +140,19 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
     out
 }
 
-/// What a look cost the job: `the job was held 9.0 ms in all, 3.0 ms at once, 120 ms once for the holders; the stacks
-/// took about 68.36 KiB`; `None` where nobody measured.
+/// What it cost the job: `paused the job for 130 ms in total (longest pause 32 ms), 120 ms of it for the holders; the
+/// stacks took about 68.36 KiB`; `None` where nobody measured.
 pub fn cost(sites: &Sites) -> Option<String> {
-    let held = [
-        sites.held_us.map(|it| format!("{} in all", ms(it))),
-        sites.longest_us.map(|it| format!("{} at most at once", ms(it))),
-        sites.holders_us.map(|it| format!("{} once for the holders", ms(it))),
-    ];
-    let held: Vec<String> = held.into_iter().flatten().collect();
-    let held = (!held.is_empty()).then(|| format!("the job was held {}", held.join(", ")));
+    // A probe of before told of one pause for the holders.
+    let holders_longest = sites.holders_longest_us.or(sites.holders_us);
+    let total = sites.held_us.map(|it| it.saturating_add(sites.holders_us.unwrap_or_default()));
+    let longest = sites.longest_us.max(holders_longest).map(|it| format!(" (longest pause {})", ms(it)));
+    let holders = sites.holders_us.map(|it| format!(", {} of it for the holders", ms(it)));
+    let pause = |it| {
+        format!("paused the job for {} in total{}{}", ms(it), longest.unwrap_or_default(), holders.unwrap_or_default())
+    };
     let stacks = sites.history_bytes.map(|it| format!("the stacks took about {}", Bytes(it)));
-    let both: Vec<String> = held.into_iter().chain(stacks).collect();
+    let both: Vec<String> = total.map(pause).into_iter().chain(stacks).collect();
     (!both.is_empty()).then(|| both.join("; "))
 }
 
@@ -151,8 +167,8 @@ fn ms(us: u64) -> String {
 pub fn live(sites: &Sites, device: u32) -> Option<String> {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let one = |it: &&Site| {
-        let place = Some(&*it.file).filter(|it| !it.is_empty()).map(held::file_name);
-        let place = place.map_or_else(|| "no Python line".to_owned(), |name| format!("{name}:{}", it.line));
+        let file = Some(&*it.file).filter(|it| !it.is_empty());
+        let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
         format!(
             "{place} {} in {} block{}",
             Bytes(it.bytes),

@@ -42,43 +42,22 @@ fn of_rises(episode: &Episode, rises: Rises) -> &'static str {
 fn a_scalar_is_told_from_a_short_vector_by_what_was_asked_for() {
     assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 4)), "scalars-retained");
     assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 400)), "tensors-retained");
+    assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 16)), "tensors-retained", "four numbers");
     assert_eq!(of_rises(&allocated(1536.0, 3.0), rises(3, 1536, 12)), "scalars-retained");
     assert_eq!(cause(&allocated(512.0, 1.0), &Signature::default()), "scalars-retained");
 }
 
+/// `buffer.append((obs, act))`, clones of all weights, detached outputs of every layer: their counters are a graph's.
 #[test]
-fn one_block_at_a_time_is_a_tensor_and_several_of_one_pass_are_a_graph() {
-    assert_eq!(of_rises(&allocated(4.0 * MIB, 1.0), rises(1, 4 << 20, 4 << 20)), "tensors-retained");
-    assert_eq!(of_rises(&allocated(12.0 * MIB, 3.0), rises(3, (12 << 20) + 512, 12 << 20)), "graph-retained");
-    assert_eq!(of_rises(&allocated(8.0 * MIB, 2.0), rises(2, 8 << 20, 8 << 20)), "graph-retained", "equal layers");
-    let now_and_then = Rises { count: 10, ..rises(2, 8 << 20, 8 << 20) };
-    let episode = allocated(0.4 * MIB, 0.1);
-    assert_eq!(of_rises(&episode, Rises { time: Some(1.1), ..now_and_then }), "graph-retained");
-}
-
-#[test]
-fn several_blocks_a_second_are_no_graph_in_a_job_without_steps() {
-    let answers = rises(18, (18 << 13) + 512, 18 << 13);
-    let by_the_second = Episode { axis: Axis::Seconds, ..allocated(18.0 * 8192.0, 18.0) };
-    assert_eq!(of_rises(&by_the_second, answers), "tensors-retained");
-    let scalars = Episode { bytes_per_step: 18.0 * 512.0, ..by_the_second };
-    assert_eq!(of_rises(&scalars, rises(18, 18 * 512, 18 * 4)), "scalars-retained");
-}
-
-#[test]
-fn the_equal_outputs_of_an_evaluation_are_no_graph() {
-    let rare = Rises { count: 10, ..rises(6, 6 << 20, 6 << 20) };
-    let episode = allocated(0.3 * MIB, 0.3);
-    assert_eq!(of_rises(&episode, Rises { time: Some(2.3), ..rare }), "tensors-retained");
-    assert_eq!(of_rises(&episode, rare), "tensors-retained", "two rises tell no time");
-    let unequal = Rises { bytes: Some((6 << 20) + 512), ..rare };
-    assert_eq!(of_rises(&episode, Rises { time: Some(2.3), ..unequal }), "graph-retained");
-}
-
-#[test]
-fn where_the_count_breathes_a_rise_of_its_floor_is_no_graph() {
-    let breathing = Rises { kept: 0.3, bytes: None, ..rises(6, 0, 0) };
-    assert_eq!(of_rises(&allocated(MIB, 1.0), breathing), "tensors-retained");
+fn counters_alone_never_name_a_graph() {
+    for blocks in [1, 2, 3, 12, 140] {
+        for bytes in [blocks * (4 << 20), blocks * (4 << 20) + 512] {
+            let now_and_then = Rises { count: 10, time: Some(1.1), ..rises(blocks, bytes, bytes) };
+            for it in [rises(blocks, bytes, bytes), now_and_then, Rises { time: Some(2.3), ..now_and_then }] {
+                assert_eq!(of_rises(&allocated(bytes as f64, blocks as f64), it), "tensors-retained", "{it:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -86,6 +65,19 @@ fn bytes_without_blocks_are_one_tensor() {
     assert_eq!(cause(&allocated(MIB, 0.0), &Signature::default()), "growing-tensor");
     assert_eq!(cause(&allocated(MIB, 0.005), &Signature::default()), "growing-tensor", "one block in 200 steps");
     assert_eq!(cause(&allocated(MIB, -0.5), &Signature::default()), "unknown", "a hundred blocks fewer");
+}
+
+/// A curriculum of lengths, with an output that is alive between steps; and a tensor that grows by torch.cat.
+#[test]
+fn a_peak_that_rises_much_faster_than_what_stays_is_of_larger_inputs() {
+    let of = |blocks, peak| cause(&allocated(MIB, blocks), &Signature { peak: Some(peak), ..Signature::default() });
+    assert_eq!((of(0.0, 9.0 * MIB), of(0.0, 2.0 * MIB)), ("larger-inputs", "growing-tensor"));
+    assert_eq!(of(1.0, 9.0 * MIB), "tensors-retained", "a block more in each step is kept");
+    let resolved = Some(Resolved { step: 300, at: Stamp(0), end: End::Plateau });
+    let ended = Episode { resolved, ..allocated(MIB, 0.0) };
+    let signature = Signature { peak: Some(9.0 * MIB), ..Signature::default() };
+    assert_eq!(cause(&ended, &signature), "larger-inputs");
+    assert_eq!(cause(&ended, &Signature::default()), "cache-filling");
 }
 
 #[test]
@@ -114,6 +106,10 @@ fn reserved_memory_is_named_after_what_grows_in_it() {
     let uncounted = Signature { private_pools: None, ..signature };
     assert_eq!(of(&uncounted), "unknown", "pools that nobody counts grow so as well");
     assert_eq!(of(&Signature { inactive_split: grows, ..uncounted }), "fragmentation");
+    let peak = |bytes| Signature { peak: Some(bytes), ..uncounted };
+    assert_eq!(of(&peak(0.0)), "unknown", "each graph needs what the one before it needed");
+    assert_eq!(of(&peak(0.05 * MIB)), "fragmentation", "requests grow, and what was freed is too small for them");
+    assert_eq!(of(&peak(1.5 * MIB)), "larger-inputs", "the steps need more at a time");
     assert_eq!(of(&Signature { allocated: grows, blocks: Some(1.0), ..signature }), "tensors-retained");
     assert_eq!(of(&Signature { allocated: grows, ..signature }), "growing-tensor");
     assert_eq!(of(&Signature { allocated: None, ..signature }), "unknown");

@@ -24,6 +24,9 @@ const BIGGEST: f64 = 0.5;
 /// Eighths of a run's time that have a rise.
 const EIGHTHS: u32 = 5;
 
+/// How far the paces of a steady run lie apart.
+const STEADY: f64 = 1.5;
+
 /// What is asked of a run beyond its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bar {
@@ -78,6 +81,8 @@ pub(super) struct Run {
     pub(super) top_at: u64,
     /// The longest time between two of its rises.
     pub(super) gap: f64,
+    /// How many there are.
+    pub(super) rises: usize,
 }
 
 /// New highs of one series.
@@ -143,6 +148,22 @@ impl Climb {
         self.rises.iter().rev().take_while(|it| it.since > place).count()
     }
 
+    /// How many of the rises began at a place or after it, and what they gained, the largest one left out.
+    pub(super) fn gained_after(&self, place: u64) -> (usize, f64) {
+        let rises = || self.rises.iter().rev().take_while(|it| it.since >= place).map(|it| it.after - it.before);
+        (rises().count(), rises().sum::<f64>() - rises().fold(0.0, f64::max))
+    }
+
+    /// Where the oldest rise began that is remembered; 0 where none was forgotten.
+    pub(super) fn remembered(&self) -> u64 {
+        self.rises.front().filter(|_| self.rises.len() == RISES).map_or(0, |it| it.since)
+    }
+
+    /// The most that was lately given back.
+    pub(super) fn given(&self) -> f64 {
+        self.given.highest().unwrap_or(0.0)
+    }
+
     /// What the moves from block to block were like.
     pub(super) fn moves(&self) -> &Moves {
         &self.moves
@@ -161,7 +182,7 @@ impl Climb {
             return None;
         }
         let (last, number) = (self.rises.back()?, self.last?.number);
-        let given = self.given.highest().unwrap_or(0.0);
+        let given = self.given();
         let (mut biggest, mut gap, mut later) = (0.0_f64, 0, last.at);
         for (count, rise) in (1_usize..).zip(self.rises.iter().rev()).take_while(|(_, it)| it.since > origin) {
             biggest = biggest.max(rise.after - rise.before);
@@ -170,21 +191,44 @@ impl Climb {
             let (span, gain) = ((last.at - rise.at) as f64, last.after - rise.before);
             let is_growth = || {
                 gain >= bar.gain.max(bar.pace * span)
-                    && self.is_even(count, rise, bar.later)
+                    && self.is_even(count, rise, bar)
                     && chance(count, ((last.at - origin) as f64 / (rise.since - origin) as f64).ln()) <= bar.chance
                     && gain >= far((number - rise.number) as f64)
             };
             let has_shape = count >= bar.rises && span >= SPAN && biggest <= BIGGEST * gain;
             if has_shape && gain >= OVER_GIVEN * given && is_growth() {
                 let (top, top_at, gap) = (self.top, last.at, gap as f64);
-                return Some(Run { since: rise.since, base: rise.before, top, top_at, gap });
+                return Some(Run { since: rise.since, base: rise.before, top, top_at, gap, rises: count });
             }
         }
         None
     }
 
+    /// The latest three rises, if they followed each other without a pause and the last two at about the same pace, after
+    /// `origin`, above all that was lately reached, and gained several times what was lately given back: too regular for
+    /// chance.
+    pub(super) fn steady(&self, origin: u64) -> Option<Run> {
+        let mut rises = self.rises.iter().rev();
+        let (last, middle, first) = (rises.next()?, rises.next()?, rises.next()?);
+        let follow = middle.since == first.at.saturating_add(1) && last.since == middle.at.saturating_add(1);
+        let pace = |it: &Rise| (it.after - it.before) / (it.at - it.since + 1) as f64;
+        let (slow, fast) = (pace(middle).min(pace(last)), pace(middle).max(pace(last)));
+        let gain = last.after - first.before;
+        let is_new = self.last.is_some_and(|it| it.to == last.at) && first.since > origin;
+        let is_above = self.high.highest().is_none_or(|it| self.top > it) && gain >= OVER_GIVEN * self.given();
+        let gap = (last.at - middle.at).max(middle.at - first.at) as f64;
+        (is_new && follow && is_above && fast <= STEADY * slow && pace(first) <= STEADY * fast).then_some(Run {
+            since: first.since,
+            base: first.before,
+            top: self.top,
+            top_at: last.at,
+            gap,
+            rises: 3,
+        })
+    }
+
     /// Whether the run of the latest `count` rises goes on as it began.
-    fn is_even(&self, count: usize, first: &Rise, share: f64) -> bool {
+    fn is_even(&self, count: usize, first: &Rise, bar: &Bar) -> bool {
         let (from, to) = (first.at, self.rises.back().map_or(first.at, |it| it.at));
         let middle = from + (to - from) / 2;
         let (mut later, mut gain, mut eighths) = (0, 0.0, 0_u8);
@@ -196,7 +240,8 @@ impl Climb {
             let place = u128::from(it.at - from) * 8 / (u128::from(to - from) + 1);
             eighths |= 1_u8.checked_shl(u32::try_from(place).unwrap_or(0)).unwrap_or(0);
         }
-        4 * later >= count && gain >= share * (self.top - first.before) && eighths.count_ones() >= EIGHTHS
+        let is_spread = eighths.count_ones() >= EIGHTHS;
+        4 * later >= count && gain >= bar.later * (self.top - first.before) && is_spread
     }
 }
 
@@ -212,25 +257,25 @@ fn chance(count: usize, expected: f64) -> f64 {
 
 /// The highest of the later half of a series at least; older ones are forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Fading {
+pub(super) struct Fading {
     current: Option<f64>,
     previous: Option<f64>,
     ticks: u64,
 }
 
 impl Fading {
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.ticks += 1;
         if self.ticks.is_power_of_two() && self.ticks >= 64 {
             self.previous = self.current.take();
         }
     }
 
-    fn note(&mut self, value: f64) {
+    pub(super) fn note(&mut self, value: f64) {
         self.current = Some(self.current.map_or(value, |it| it.max(value)));
     }
 
-    fn highest(&self) -> Option<f64> {
+    pub(super) fn highest(&self) -> Option<f64> {
         self.current.into_iter().chain(self.previous).reduce(f64::max)
     }
 }

@@ -1,6 +1,6 @@
 //! The episodes of one process on one device: raised, kept up to date, resolved, and in the end forgotten.
 
-use super::watch::Figures;
+use super::alert::Figures;
 use crate::{
     analysis::episode::{Axis, End, Episode, Resolved, Resource},
     units::Stamp,

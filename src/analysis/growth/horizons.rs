@@ -12,9 +12,36 @@ const HORIZONS: usize = 21;
 /// How much further than chance typically gets a run has to get.
 const FURTHER: f64 = 4.0;
 
+/// The same of a line, which has to be straight as well; and how many times what was lately given back.
+const ROUGH: f64 = 1.3;
+const GIVEN: f64 = 1.0;
+
+/// Moves from stretch to stretch of a noise, against those of stretches half as long: at most so many times.
+const STILL: f64 = 0.8;
+
+/// What stands for a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Reduce {
+    /// Its lowest value.
+    #[default]
+    Lowest,
+    /// Its mean.
+    Mean,
+}
+
+impl Reduce {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Lowest => a.min(b),
+            Self::Mean => f64::midpoint(a, b),
+        }
+    }
+}
+
 /// A series at every horizon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Horizons {
+    reduce: Reduce,
     levels: Vec<Level>,
     samples: u64,
     fresh: usize,
@@ -27,6 +54,11 @@ struct Level {
 }
 
 impl Horizons {
+    /// No samples yet.
+    pub(super) fn new(reduce: Reduce) -> Self {
+        Self { reduce, ..Self::default() }
+    }
+
     /// Takes a sample.
     pub(super) fn push(&mut self, at: u64, value: f64) {
         self.samples += 1;
@@ -44,9 +76,26 @@ impl Horizons {
                     it.waiting = Some(block);
                     return;
                 }
-                Some(before) => block = Block { from: before.from, low: before.low.min(block.low), ..block },
+                Some(before) => {
+                    block = Block { from: before.from, low: self.reduce.of(before.low, block.low), ..block }
+                }
             }
         }
+    }
+
+    /// Every block that the latest sample completed, the shortest horizon first.
+    pub(super) fn fresh(&self) -> impl Iterator<Item = (usize, Block)> {
+        (0..self.fresh).filter_map(|level| Some((level, self.completed(level)?)))
+    }
+
+    /// Where the oldest rise began that is remembered at one horizon; 0 where none was forgotten.
+    pub(super) fn remembered(&self, level: usize) -> u64 {
+        self.levels.get(level).map_or(0, |it| it.climb.remembered())
+    }
+
+    /// How many rises at one horizon began at a place or after it, and what they gained, the largest left out.
+    pub(super) fn gained_after(&self, level: usize, place: u64) -> (usize, f64) {
+        self.levels.get(level).map_or((0, 0.0), |it| it.climb.gained_after(place))
     }
 
     /// The block that the latest sample completed at one horizon.
@@ -69,6 +118,17 @@ impl Horizons {
         self.levels.iter().take(self.fresh).enumerate().filter(|(_, it)| it.climb.rose()).find_map(|(level, it)| {
             Some((level, it.climb.run(origin, bar, |samples| FURTHER * self.stray(level, samples))?))
         })
+    }
+
+    /// How far the series is known to get in so many stretches without growing: as far as it came back at one horizon, and
+    /// as its moves carry it. `None` where it wanders: noise moves less from one stretch to the next the longer they are,
+    /// a walk moves more.
+    pub(super) fn breath(&self, level: usize, stretches: usize) -> Option<f64> {
+        let short = level.saturating_sub(1);
+        let at = |level: usize| self.levels.get(level).map(|it| &it.climb);
+        let (shorter, longer) = (at(short)?.moves().spread()?, at(short + 1)?.moves().spread()?);
+        let walked = ROUGH * self.stray(level, stretches as f64 * 2.0_f64.powi(i32::try_from(level).unwrap_or(0)));
+        (longer < STILL * shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
     }
 
     /// Forgets how the series moved: what came before was growth.

@@ -33,6 +33,11 @@ impl Line {
         }
     }
 
+    /// How many points.
+    pub(super) fn count(&self) -> f64 {
+        self.count
+    }
+
     /// Units of y per unit of x, and the half width of its 95 % interval.
     ///
     /// Neighbouring residuals are alike where the series is a staircase or wanders; their likeness is read

@@ -42,6 +42,12 @@ impl Moves {
         }
     }
 
+    /// The standard deviation of the moves; `None` as long as too little was seen.
+    pub(super) fn spread(&self) -> Option<f64> {
+        let mean = self.sum / self.blocks;
+        (self.blocks >= FEW).then(|| (self.square / self.blocks - mean * mean).max(0.0).sqrt())
+    }
+
     /// The standard deviation of where a random walk with these moves is after so many blocks; `None` as
     /// long as too little was seen, 0 where falls are so rare that it is no walk.
     pub(super) fn stray(&self, blocks: f64) -> Option<f64> {

@@ -1,10 +1,12 @@
 //! One resource of one process: raised once, kept up to date, resolved.
 
 use super::{
-    climb::{Bar, Block, Climb, Run},
-    horizons::Horizons,
-    line::Line,
-    per_block::{NEAR, PerBlock},
+    alert::{Alert, Figures, Found, Point},
+    climb::{Bar, Run},
+    horizons::{Horizons, Reduce},
+    teeth::Teeth,
+    trend::Trends,
+    working_set::WorkingSet,
 };
 use crate::analysis::episode::{Axis, End, Resource};
 use serde::{Deserialize, Serialize};
@@ -16,35 +18,14 @@ const FIRST: u64 = 2;
 /// Samples kept for the first fit.
 const RECENT: usize = 256;
 
-/// A plateau lasts so many times the longest gap between two rises.
-const PATIENCE: f64 = 3.0;
-
-/// No plateau is shorter than this, on the axis.
-const QUIET: f64 = 40.0;
-
-/// No plateau is shorter than so many stretches of the horizon.
-const STRETCHES: f64 = 6.0;
-
-/// Rises at a longer horizon, since the last one at the alert's, that show that growth goes on there.
-const STILL: usize = 3;
-
-/// Share of its former pace at which growth is taken to have ended.
-const SLOWER: f64 = 0.1;
-
-/// Half width of a slope's interval, relative to it, from which on the count of blocks is asked as well.
-const UNSURE: f64 = 0.01;
-
-/// Half widths that the two may lie apart.
-const DISAGREE: f64 = 4.0;
-
-/// Allocators round every block up to this at least.
-const LEAST_BLOCK: f64 = 512.0;
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Point {
-    at: u64,
-    bytes: f64,
-    blocks: Option<f64>,
+/// What is seen of a resource at one place of the axis: bytes, and, of live allocations, what else is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) bytes: u64,
+    /// Live blocks.
+    pub(super) blocks: Option<u64>,
+    /// The highest that `bytes` ever was, within steps too.
+    pub(super) peak: Option<u64>,
 }
 
 /// What a watch has to say after a sample.
@@ -53,16 +34,6 @@ pub(super) enum Verdict {
     Raised(Figures),
     Lasts(Figures),
     Ended(End),
-}
-
-/// The figures of growth that lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Figures {
-    pub(super) since: u64,
-    pub(super) per_step: f64,
-    pub(super) interval: (f64, f64),
-    pub(super) blocks_per_step: Option<f64>,
-    pub(super) gained: u64,
 }
 
 /// One resource.
@@ -79,6 +50,11 @@ pub(super) struct Watch {
     came_to_rest: bool,
     bytes: Horizons,
     blocks: Horizons,
+    means: Horizons,
+    mean_blocks: Horizons,
+    trends: Trends,
+    teeth: Teeth,
+    working_set: WorkingSet,
     recent: VecDeque<Point>,
     alert: Option<Alert>,
 }
@@ -95,6 +71,11 @@ impl Watch {
             came_to_rest: false,
             bytes: Horizons::default(),
             blocks: Horizons::default(),
+            means: Horizons::new(Reduce::Mean),
+            mean_blocks: Horizons::new(Reduce::Mean),
+            trends: Trends::default(),
+            teeth: Teeth::default(),
+            working_set: WorkingSet::default(),
             recent: VecDeque::new(),
             alert: None,
         }
@@ -121,7 +102,7 @@ impl Watch {
 
     /// Takes the next sample; one for a place that was there before is not looked at. The blocks of a job
     /// that has once told them are expected with every sample.
-    pub(super) fn push(&mut self, at: u64, bytes: u64, blocks: Option<u64>, may_raise: bool) -> Option<Verdict> {
+    pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Verdict> {
         if self.last.is_some_and(|it| at <= it) {
             return None;
         }
@@ -132,39 +113,81 @@ impl Watch {
             return None;
         }
         let origin = *self.origin.get_or_insert(at.saturating_add(self.warm_up()));
-        let point = Point { at, bytes: bytes as f64, blocks: blocks.map(|it| it as f64) };
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(point);
-        self.bytes.push(at, point.bytes);
-        if let Some(blocks) = point.blocks {
-            self.blocks.push(at, blocks);
-        }
+        let point = self.keep(at, seen);
         if self.alert.is_some() {
             return self.go_on(point);
         }
         if !may_raise || at <= origin {
             return None;
         }
+        let (found, level, run) = self.found(origin, point.blocks.is_some())?;
+        let alert = self.alert.insert(Alert::new(found, level, run, &self.recent));
+        Some(Verdict::Raised(alert.figures(point)))
+    }
+
+    /// Adds a sample to every series.
+    fn keep(&mut self, at: u64, seen: Seen) -> Point {
+        let (bytes, blocks) = (seen.bytes as f64, seen.blocks.map(|it| it as f64));
+        self.bytes.push(at, bytes);
+        if let Some(blocks) = blocks {
+            self.blocks.push(at, blocks);
+            self.teeth.push(at, blocks);
+        }
+        if self.resource == Resource::Allocated {
+            self.means.push(at, bytes);
+            self.mean_blocks.push(at, blocks.unwrap_or(0.0));
+            self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
+            self.working_set.push(at, seen.peak);
+        }
+        let point = Point { at, bytes, blocks, ends_tooth: self.teeth.completed().is_some() };
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(point);
+        point
+    }
+
+    /// The run that the latest sample made growth, and where it is.
+    fn found(&self, origin: u64, counted: bool) -> Option<(Found, usize, Run)> {
         let bar = self.bar();
         // The count of blocks does not breathe with the lengths of batches: it needs no test against chance.
-        let of_blocks = || self.blocks.run(origin, &Bar { chance: 1.0, ..bar }).filter(|_| point.blocks.is_some());
-        let of_bytes = || self.bytes.run(origin, &bar);
-        let (by_blocks, (level, run)) = match of_blocks() {
-            Some(found) => (true, found),
-            None => (false, of_bytes()?),
+        let of_blocks = || self.blocks.run(origin, &Bar { chance: 1.0, ..bar }).map(|it| (Found::Blocks, it.0, it.1));
+        let of_teeth = || {
+            self.teeth.completed()?;
+            Some((Found::Teeth, 0, self.teeth.climb().steady(origin)?))
         };
-        let alert = self.alert.insert(Alert::new(by_blocks, level, run, &self.recent));
-        Some(Verdict::Raised(alert.figures(point)))
+        let of_bytes = || self.bytes.run(origin, &bar).map(|it| (Found::Bytes, it.0, it.1));
+        // What came to rest may hold as much at a time as it likes: a window over batches of any length wanders.
+        let is_far = |level, run: &Run, stretches| {
+            let breath = self.means.breath(level, stretches).filter(|_| !self.came_to_rest);
+            breath.is_some_and(|it| run.top - run.base >= it)
+        };
+        let of_means = || {
+            self.means.fresh().find_map(|(level, _)| {
+                let (run, stretches) = self.trends.run(level, origin)?;
+                is_far(level, &run, stretches).then_some((Found::Means, level, run))
+            })
+        };
+        let by_count = || counted.then(|| of_blocks().or_else(of_teeth)).flatten();
+        let by_bytes = || {
+            let bytes = of_bytes().filter(|it| !self.working_set.explains(it.1, &it.2, &self.bytes));
+            bytes.or_else(|| of_means().filter(|it| !self.working_set.explains(it.1, &it.2, &self.means)))
+        };
+        by_count().or_else(by_bytes)
     }
 
     fn go_on(&mut self, point: Point) -> Option<Verdict> {
         let alert = self.alert.as_mut()?;
+        let series = match alert.found {
+            Found::Blocks | Found::Teeth => &self.blocks,
+            Found::Bytes => &self.bytes,
+            Found::Means => &self.means,
+        };
+        let is_tooth = alert.found == Found::Teeth;
+        let block = if is_tooth { self.teeth.completed() } else { series.completed(alert.level) };
+        let end = block.filter(|it| it.to == point.at).and_then(|it| alert.end(it));
         alert.take(point);
-        let series = if alert.by_blocks { &self.blocks } else { &self.bytes };
-        let end = series.completed(alert.level).filter(|it| it.to == point.at).and_then(|it| alert.end(it));
-        let Some(end) = end.filter(|it| !alert.goes_on(*it, series)) else {
+        let Some(end) = end.filter(|it| is_tooth || !alert.goes_on(*it, series)) else {
             return Some(Verdict::Lasts(alert.figures(point)));
         };
         if end == End::Plateau {
@@ -199,118 +222,5 @@ impl Watch {
             _ => usual,
         };
         if self.came_to_rest { Bar { rises: 16, later: bar.later.max(0.4), ..bar } } else { bar }
-    }
-}
-
-/// Growth that lasts, followed at the horizon at which it was found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Alert {
-    by_blocks: bool,
-    level: usize,
-    since: u64,
-    base: f64,
-    base_bytes: f64,
-    top: f64,
-    top_at: u64,
-    gap: f64,
-    bytes_line: Line,
-    blocks_line: Line,
-    per_block: PerBlock,
-    near: VecDeque<Point>,
-}
-
-impl Alert {
-    fn new(by_blocks: bool, level: usize, run: Run, recent: &VecDeque<Point>) -> Self {
-        let from = recent.partition_point(|it| it.at < run.since);
-        let before = recent.get(from.saturating_sub(1));
-        let mut alert = Self {
-            by_blocks,
-            level,
-            since: run.since,
-            base: run.base,
-            base_bytes: before.map_or(run.base, |it| it.bytes),
-            top: run.top,
-            top_at: run.top_at,
-            gap: run.gap,
-            bytes_line: Line::default(),
-            blocks_line: Line::default(),
-            per_block: PerBlock::default(),
-            near: VecDeque::new(),
-        };
-        recent.range(from..).for_each(|it| alert.take(*it));
-        alert
-    }
-
-    fn take(&mut self, point: Point) {
-        let x = point.at.saturating_sub(self.since) as f64;
-        self.bytes_line.push(x, point.bytes);
-        let Some(blocks) = point.blocks else { return };
-        self.blocks_line.push(x, blocks);
-        for it in &self.near {
-            self.per_block.push(point.bytes - it.bytes, blocks - it.blocks.unwrap_or(blocks));
-        }
-        if self.near.len() == NEAR {
-            self.near.pop_front();
-        }
-        self.near.push_back(point);
-    }
-
-    /// How growth ended, if it did. The wait for the next rise grows with the gaps seen, and a rise counts when
-    /// it is not far behind the pace so far, so that a trickle does not keep alive what came to rest.
-    fn end(&mut self, block: Block) -> Option<End> {
-        let waited = (block.to - self.top_at) as f64;
-        let pace = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
-        if block.low - self.top > SLOWER * pace * waited {
-            self.gap = self.gap.max(waited);
-            self.top = block.low;
-            self.top_at = block.to;
-            return None;
-        }
-        if block.low < f64::midpoint(self.top, self.base) {
-            return Some(End::Released);
-        }
-        let width = (block.to - block.from) as f64 + 1.0;
-        (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width)).then_some(End::Plateau)
-    }
-
-    /// Whether a longer horizon knows nothing of an end, which is followed from then on: an evaluation may lift a series
-    /// that grows for a while, and what is given back after it is no more than that.
-    fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
-        let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
-            let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
-            let rises = end == End::Released || climb.rises_after(self.top_at) >= STILL;
-            (top < self.top && low >= top && rises).then_some((level, top, top_at))
-        };
-        let Some((level, top, top_at)) = series.longer(self.level).find_map(knows_nothing) else { return false };
-        (self.level, self.top, self.top_at) = (level, top, top_at);
-        true
-    }
-
-    /// Bytes a step, above 0, and the half width of the interval around it.
-    fn slope(&self) -> (f64, f64) {
-        let (slope, half) = self.bytes_line.slope().unwrap_or((0.0, 0.0));
-        if !self.by_blocks {
-            let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
-            return if slope > 0.0 { (slope, half) } else { (mean, half) };
-        }
-        if half <= UNSURE * slope {
-            return (slope, half);
-        }
-        let (blocks, of_blocks) = self.blocks_line.slope().unwrap_or((0.0, 0.0));
-        let counted = self.per_block.typical(slope / blocks).map(|per| (per * blocks, per * of_blocks));
-        let (slope, half) = counted.filter(|it| (it.0 - slope).abs() <= DISAGREE * half).unwrap_or((slope, half));
-        (slope.max(LEAST_BLOCK * blocks), half)
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-    fn figures(&self, point: Point) -> Figures {
-        let (per_step, half) = self.slope();
-        Figures {
-            since: self.since,
-            per_step,
-            interval: (per_step - half, per_step + half),
-            blocks_per_step: self.blocks_line.slope().map(|it| it.0),
-            gained: (point.bytes - self.base_bytes).max(0.0) as u64,
-        }
     }
 }

@@ -103,11 +103,37 @@ impl Gap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// The gap after one, so that a new one does not compile until it is told of here.
+    fn next(gap: Gap) -> Option<Gap> {
+        Some(match gap {
+            Gap::Wanted => Gap::Allocated,
+            Gap::Allocated => Gap::Rounding,
+            Gap::Rounding => Gap::Pending,
+            Gap::Pending => Gap::Stuck,
+            Gap::Stuck => Gap::Pools,
+            Gap::Pools => Gap::Releasable,
+            Gap::Releasable => Gap::Cached,
+            Gap::Cached => Gap::Reserved,
+            Gap::Reserved => Gap::NonTorch,
+            Gap::NonTorch => Gap::Others,
+            Gap::Others => Gap::Driver,
+            Gap::Driver => Gap::Unattributed,
+            Gap::Unattributed => Gap::Free,
+            Gap::Free => return None,
+        })
+    }
 
     #[test]
     fn every_gap_has_a_row_of_its_own() {
-        for (place, meaning) in MEANINGS.iter().enumerate() {
-            assert_eq!(meaning.gap as usize, place);
+        let gaps: Vec<Gap> = std::iter::successors(Some(Gap::Wanted), |it| next(*it)).collect();
+        assert_eq!(gaps, MEANINGS.map(|it| it.gap));
+        let names: BTreeSet<&str> = gaps.iter().map(|it| it.meaning().name).collect();
+        assert_eq!(names.len(), gaps.len(), "no two have one name: {names:?}");
+        for gap in gaps {
+            let meaning = gap.meaning();
+            assert_eq!(meaning.gap, gap, "its own row");
             assert!(!meaning.name.is_empty() && meaning.name.len() <= 12 && !meaning.cause.is_empty());
         }
     }

@@ -6,7 +6,6 @@ use super::*;
 use crate::units::Bytes;
 use proptest::prelude::*;
 
-const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 fn mib(value: f64) -> Option<u64> {
@@ -184,4 +183,44 @@ fn a_limit_of_the_jobs_own_is_not_blamed_on_others() {
                  allocator held 7.50 GiB";
     assert!(account.contains(limit) && account.contains("everything that the allocator held was in use"), "{account}");
     assert_eq!(OomFigures { free: gib(0.5), ..figures }.cause(), Cause::OtherProcess);
+}
+
+/// 190 MiB in pieces are what rounding costs: `expandable_segments` would have let one request more through.
+#[test]
+fn a_model_that_is_too_large_is_not_called_fragmented() {
+    let it = parse(
+        "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 0 has a total capacity of 23.50 GiB of which 46.00 MiB is \
+         free. Including non-PyTorch memory, this process has 23.45 GiB memory in use. Of the allocated memory 22.91 GiB \
+         is allocated by PyTorch, and 190.00 MiB is reserved by PyTorch but unallocated.",
+    );
+    assert_eq!((it.allocated, it.unallocated(), it.cause()), (gib(22.91), mib(190.0), Cause::Oom));
+    // A small request takes a segment of 20 MiB, for which there was room.
+    for tried in [2.0, 20.0, 64.0, 1024.0] {
+        assert_eq!(OomFigures { tried: mib(tried), ..it }.cause(), Cause::Oom, "{tried} MiB");
+    }
+}
+
+#[test]
+fn only_what_could_have_served_the_request_is_fragmentation() {
+    let holed = OomFigures {
+        tried: mib(512.0),
+        free: mib(100.0),
+        total: gib(24.0),
+        allocated: gib(16.0),
+        reserved: gib(23.0),
+        stuck: gib(7.0),
+        ..OomFigures::default()
+    };
+    assert_eq!(holed.cause(), Cause::Fragmentation);
+    assert_eq!(OomFigures { tried: gib(7.5), ..holed }.cause(), Cause::Oom, "in one piece it were too small as well");
+    let whole_segments = OomFigures { stuck: mib(300.0), ..holed };
+    assert_eq!(whole_segments.cause(), Cause::Oom, "what is in whole segments, the allocator had given back");
+    let expandable = OomFigures { stuck: None, expandable: true, ..holed };
+    assert_eq!(expandable.cause(), Cause::Oom, "free pages had been given back");
+    let in_pools = OomFigures { private_pools: gib(7.0), pools_held: gib(7.0), ..holed };
+    assert_eq!(in_pools.cause(), Cause::Oom, "private pools serve nothing else");
+    let in_use = OomFigures { pools_live: gib(6.5), ..in_pools };
+    assert_eq!(in_use.cause(), Cause::Fragmentation, "nearly all of the pools was live");
+    let unsaid = OomFigures { stuck: None, ..holed };
+    assert_eq!(unsaid.cause(), Cause::Fragmentation, "a message does not say what is in split segments");
 }

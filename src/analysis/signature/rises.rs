@@ -1,14 +1,11 @@
 //! Lasting rises of the count of live blocks, one at a time: what each leaves behind, and in what kind of step.
 
-use super::{Row, SMALLEST_BLOCK, median};
+use super::{Row, median};
 use serde::{Deserialize, Serialize};
 
 /// Share of all gains that has to last for one rise to be one event: elsewhere the count breathes, and a rise of its
 /// floor is what chance made of several.
 const CLEAR: f64 = 2.0 / 3.0;
-
-/// A step so many times as long as the others does something that they do not.
-const LONGER: f64 = 1.5;
 
 /// Steps of either kind whose times are compared.
 const ENOUGH: usize = 3;
@@ -38,22 +35,9 @@ impl Rises {
         self.kept >= CLEAR
     }
 
-    /// Whether the blocks of one rise are of different sizes; `None` where that cannot be told.
-    pub fn are_unequal(&self) -> Option<bool> {
-        let bytes = self.bytes?;
-        Some(!bytes.is_multiple_of(self.blocks.max(1).saturating_mul(SMALLEST_BLOCK)))
-    }
-
     /// Bytes that the program asked for with each block; `None` where they differ from one rise to the next.
     pub fn requested_per_block(&self) -> Option<f64> {
         Some(self.requested? as f64 / self.blocks.max(1) as f64)
-    }
-
-    /// Whether the blocks of one rise are of one pass through the model: its steps take no longer than the others. Where
-    /// that cannot be told, rises in nearly every step are taken to be, and rare ones are not (an evaluation of several
-    /// batches, for one).
-    pub fn are_of_one_pass(&self) -> bool {
-        self.time.map_or(self.count.saturating_mul(10) >= self.steps.saturating_mul(9), |it| it < LONGER)
     }
 }
 

@@ -30,15 +30,15 @@ fn signature(steps: u64, shape: impl Fn(u64) -> (u64, u64)) -> Signature {
 fn a_clean_leak_rises_by_the_same_each_time() {
     let it = signature(200, |step| (100 + step / 10 * 3, 1000)).rises.unwrap();
     assert_eq!((it.count, it.steps, it.blocks, it.bytes, it.requested), (20, 199, 3, Some(3072), Some(3000)));
-    assert!(it.are_clear() && it.are_of_one_pass() && (it.time.unwrap() - 1.0).abs() < 1e-9, "{it:?}");
+    assert!(it.are_clear() && (it.time.unwrap() - 1.0).abs() < 1e-9, "{it:?}");
 }
 
 #[test]
-fn rises_in_longer_steps_are_of_several_passes() {
+fn the_time_of_a_step_with_a_rise_is_set_against_the_others() {
     let it = signature(200, |step| (100 + step / 10 * 3, if step % 10 == 0 { 2500 } else { 1000 })).rises.unwrap();
-    assert!(!it.are_of_one_pass(), "{it:?}");
+    assert!((it.time.unwrap() - 2.5).abs() < 1e-9, "{it:?}");
     let too_few = signature(200, |step| (100 + step / 80 * 3, 1000)).rises.unwrap();
-    assert!(too_few.time.is_none() && !too_few.are_of_one_pass(), "{too_few:?}");
+    assert_eq!(too_few.time, None, "{too_few:?}");
 }
 
 #[test]

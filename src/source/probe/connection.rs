@@ -1,8 +1,12 @@
 //! One probe's connection: who is at the other end, its lines, and in words why it ended.
 
-use super::{Identity, Known, directory::Socket};
+use super::{
+    directory::{Socket, SocketId},
+    known::{Introduced, Probes},
+    spill::Spilled,
+};
 use crate::{
-    event::{Ask, Fact, Line, ProbeId},
+    event::{Ask, Fact, Line, ProbeId, wire::Hello},
     recording::stamp_of,
     source::{Teller, now, system},
     text::Foreign,
@@ -30,6 +34,11 @@ const OVERFLOW_UID: u32 = 65534;
 /// Between two looks whether a process still runs.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// A line of more bytes is rare, and the next one is read only so much later: the view takes what waits in its queue at
+/// least once a second.
+const HEAVY: usize = 32 << 10;
+const AFTER_HEAVY: Duration = Duration::from_millis(100);
+
 /// A connected socket and who is at its other end.
 pub(super) struct Stream {
     socket: UnixStream,
@@ -38,36 +47,60 @@ pub(super) struct Stream {
     pub(super) pid: Option<u32>,
 }
 
-/// Connects without waiting; `None` when nobody listens there, or the backlog is full.
-pub(super) fn connect(path: &Path) -> Option<Stream> {
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreachable {
+    /// Nobody listens there, or too many wait there already.
+    Silent,
+    /// We may not open more files.
+    NoRoom,
+}
+
+/// Connects without waiting.
+pub(super) fn connect(path: &Path) -> Result<Stream, Unreachable> {
     let connected = with_address(path, |address| {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         connect_to(&socket, &SocketAddrUnix::new(address)?)?;
         Ok(net::UnixStream::from(socket))
     });
-    let stream = UnixStream::from_std(connected.ok()?).ok()?;
-    let peer = stream.peer_cred().ok()?;
+    let stream = connected.and_then(UnixStream::from_std).map_err(|e| match e.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Unreachable::NoRoom,
+        _ => Unreachable::Silent,
+    })?;
+    let peer = stream.peer_cred().map_err(|_unreadable| Unreachable::Silent)?;
     let pid = peer.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0);
-    Some(Stream { socket: stream, uid: peer.uid(), pid })
+    Ok(Stream { socket: stream, uid: peer.uid(), pid })
 }
 
-/// How a connection ended.
-pub(super) struct Ended {
-    pub(super) inode: (u64, u64),
-    pub(super) identity: Identity,
-    /// The last line that was read.
-    pub(super) seq: u64,
-    /// Whether asking again soon makes no sense.
-    pub(super) leave_alone: bool,
+/// What becomes of a socket whose connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is asked again soon.
+    Again,
+    /// It is left alone for a while: what is wrong with it may last.
+    Later,
+    /// It is none of those that are looked for.
+    Never,
+    /// It is asked again once this probe is not read from another socket any more.
+    After(ProbeId),
+}
+
+/// What a connection reports to whoever looks for sockets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Report {
+    /// Who is at its other end has been told, or refused.
+    Greeted(SocketId),
+    /// It ended.
+    Ended(SocketId, Next),
 }
 
 /// Why a connection ended.
 enum End {
     /// It said so, or it is none of ours: nothing to add.
-    Quiet { leave_alone: bool },
+    Quiet(Next),
     /// In words for the user.
-    Fault { why: String, leave_alone: bool },
+    Fault { why: String, next: Next },
     /// Nobody listens to us any more.
     Unheard,
 }
@@ -76,105 +109,181 @@ enum End {
 pub(super) struct Job {
     pub(super) socket: Socket,
     pub(super) stream: Stream,
-    pub(super) identity: Identity,
-    pub(super) known: Known,
+    pub(super) probes: Probes,
     /// Only if the probe is of this run.
     pub(super) run: Option<String>,
-    /// What it is to be asked.
-    pub(super) asks: mpsc::Receiver<Ask>,
 }
 
 impl Job {
     /// Reads to the end and says how it ended.
-    pub(super) async fn read(self, teller: Teller, done: mpsc::Sender<Ended>) {
-        let Self { socket, stream, identity, known, run, asks } = self;
-        let probe = known.probe;
-        let mut lines = Lines { probe, seq: known.seq, greeted: false, said_bye: false, teller: &teller };
-        let end = lines.follow(stream, &socket, run.as_deref(), asks).await;
-        let leave_alone = match end {
-            End::Quiet { leave_alone } => leave_alone,
-            End::Fault { why, leave_alone } => {
-                let why = Foreign::new(why);
-                // What never greeted is nobody yet: there is no probe to say it of.
-                let fact = if lines.greeted { Fact::ProbeGone { probe, why } } else { Fact::Notice(why) };
-                teller.tell(fact).await;
-                leave_alone
-            }
-            End::Unheard => false,
-        };
-        // The scanner is gone only when everything ends.
-        let _ = done.send(Ended { inode: socket.inode, identity, seq: lines.seq, leave_alone }).await;
+    pub(super) async fn read(self, teller: Teller, reports: mpsc::Sender<Report>) {
+        let Self { socket, stream, probes, run } = self;
+        let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, teller: &teller };
+        let end = reader.follow(stream, run.as_deref()).await;
+        let next = reader.end(end).await;
+        // Whoever looks for sockets is gone only when everything ends.
+        let _ = reports.send(Report::Ended(socket.id, next)).await;
     }
 }
 
-struct Lines<'a> {
-    probe: ProbeId,
-    seq: u64,
-    greeted: bool,
-    said_bye: bool,
+/// The hello that the first line has to be.
+fn greeting(first: Result<Option<Line>, String>, path: &Foreign) -> Result<Hello, End> {
+    match first {
+        Ok(Some(Line::Hello(hello))) => Ok(hello),
+        Ok(Some(Line::Refused(refused))) => {
+            let reason = Foreign::new(&*refused.reason);
+            Err(fault(format!("{path} refused this viewer: {reason}"), Next::Later))
+        }
+        Ok(Some(_)) => Err(fault(format!("{path} did not begin with a hello: the connection was closed"), Next::Later)),
+        Ok(None) => Err(End::Quiet(Next::Again)),
+        Err(why) => Err(fault(format!("{path} {why}: the connection was closed"), Next::Later)),
+    }
+}
+
+/// Reads one socket.
+struct Reader<'a> {
+    socket: &'a Socket,
+    probes: &'a Probes,
+    reports: &'a mpsc::Sender<Report>,
+    /// Since it was introduced.
+    lines: Option<(Box<Hello>, Lines<'a>)>,
     teller: &'a Teller,
 }
 
-impl Lines<'_> {
-    async fn follow(&mut self, stream: Stream, socket: &Socket, run: Option<&str>, asks: mpsc::Receiver<Ask>) -> End {
+impl Reader<'_> {
+    async fn follow(&mut self, stream: Stream, run: Option<&str>) -> End {
         let Stream { socket: stream, uid, pid } = stream;
-        let path = Foreign::new(socket.path.to_string_lossy());
+        let path = Foreign::new(self.socket.path.to_string_lossy());
         if !may_talk(rustix::process::geteuid().as_raw(), uid) {
-            return fault(format!("{path} is answered by user {uid}, not by you: refused"), true);
+            return fault(format!("{path} is answered by user {uid}, not by you: refused"), Next::Later);
         }
         let (stream, mut out) = stream.into_split();
-        if self.seq > 0 && out.write_all(format!("since seq={}\n", self.seq).as_bytes()).await.is_err() {
-            return End::Quiet { leave_alone: false };
+        // A probe that has no name of its own waits for this only shortly, and may do so before it says a word.
+        let early = self.probes.last_at(self.socket).filter(|it| it.seq > 0);
+        if let Some(known) = early
+            && since(&mut out, known).await.is_err()
+        {
+            return End::Quiet(Next::Again);
         }
-        let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
         let mut input = BufReader::with_capacity(16 << 10, stream);
         let mut buffer = Vec::new();
-        loop {
-            let line = match line(&mut input, &mut buffer).await {
-                Ok(Some(line)) => line,
-                Ok(None) if self.said_bye => return End::Quiet { leave_alone: false },
-                Ok(None) if !self.greeted => return End::Quiet { leave_alone: false },
-                Ok(None) => return fault("the connection ended without a bye: was the process killed?".into(), false),
-                Err(why) => return fault(format!("{path} {why}: the connection was closed"), !self.greeted),
+        let hello = match greeting(line(&mut input, &mut buffer).await, &path) {
+            Ok(hello) => hello,
+            Err(end) => return end,
+        };
+        if run.is_some_and(|it| hello.run.as_deref() != Some(it)) {
+            return End::Quiet(Next::Never);
+        }
+        let (ear, asks) = mpsc::channel(4);
+        let known = match self.probes.introduce(&hello, self.socket, pid, ear) {
+            Ok(known) => known,
+            Err(probe) => return End::Quiet(Next::After(probe)),
+        };
+        let (_, lines) = self.lines.insert((
+            Box::new(hello.clone()),
+            Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: self.teller },
+        ));
+        if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
+            return End::Quiet(Next::Again);
+        }
+        let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
+        // Counting from the start again: another life of the probe in the same process.
+        if hello.seq < lines.seq {
+            lines.seq = 0;
+        }
+        if !lines.find(pid, path.clone(), &hello).await {
+            return End::Unheard;
+        }
+        let _ = self.reports.send(Report::Greeted(self.socket.id)).await;
+        if hello.protocol != PROTOCOL {
+            last_as_long(input, pid).await;
+            let theirs = hello.protocol;
+            let why = format!(
+                "it has ended; it spoke protocol {theirs}, this gpuwatch speaks {PROTOCOL}: update the older one"
+            );
+            return fault(why, if pid.is_none() { Next::Later } else { Next::Again });
+        }
+        hear(lines, &mut input, &path).await
+    }
+
+    /// Tells how it ended, and before that what the probe has spilled, if it went without a bye.
+    async fn end(&mut self, end: End) -> Next {
+        let Some((hello, lines)) = &mut self.lines else {
+            // What never greeted is nobody yet: there is no probe to say it of.
+            return match end {
+                End::Quiet(next) => next,
+                End::Fault { why, next } => {
+                    self.teller.tell(Fact::Notice(Foreign::new(why))).await;
+                    next
+                }
+                End::Unheard => Next::Again,
             };
-            if !self.greeted {
-                if let Line::Refused(refused) = &line {
-                    let reason = Foreign::new(&*refused.reason);
-                    return fault(format!("{path} refused this viewer: {reason}"), true);
+        };
+        let next = match end {
+            End::Quiet(next) => next,
+            End::Fault { why, next } => {
+                let spilled = Spilled::of(hello, &self.socket.path);
+                for line in spilled.into_iter().flat_map(|it| it.lines) {
+                    lines.pass_on_news(line).await;
                 }
-                let Line::Hello(hello) = &line else {
-                    return fault(format!("{path} did not begin with a hello: the connection was closed"), true);
-                };
-                let theirs = hello.protocol;
-                if run.is_some_and(|it| hello.run.as_deref() != Some(it)) {
-                    return End::Quiet { leave_alone: true };
+                if !lines.said_bye {
+                    self.teller.tell(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
                 }
-                // Counting from the start again: another life of the probe in the same process.
-                if hello.seq < self.seq {
-                    self.seq = 0;
-                }
-                self.greeted = true;
-                let found = Fact::ProbeFound { probe: self.probe, pid, socket: path.clone() };
-                if !self.teller.tell(found).await || !self.pass_on(line).await {
+                next
+            }
+            End::Unheard => Next::Again,
+        };
+        self.probes.part(lines.probe, lines.seq);
+        next
+    }
+}
+
+/// Hands on what a probe says until it ends.
+async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
+    let mut buffer = Vec::new();
+    loop {
+        if buffer.len() > HEAVY {
+            // What it takes must not pile up in the queue, whatever a probe sends.
+            sleep(AFTER_HEAVY).await;
+            buffer = Vec::new();
+        }
+        match line(input, &mut buffer).await {
+            Ok(Some(line)) => {
+                if !lines.pass_on(line).await {
                     return End::Unheard;
                 }
-                if theirs != PROTOCOL {
-                    last_as_long(input, pid).await;
-                    let why = format!(
-                        "it has ended; it spoke protocol {theirs}, this gpuwatch speaks {PROTOCOL}: update the older one"
-                    );
-                    return fault(why, pid.is_none());
-                }
-                continue;
             }
-            if !self.pass_on(line).await {
-                return End::Unheard;
+            Ok(None) if lines.said_bye => return End::Quiet(Next::Again),
+            Ok(None) => {
+                return fault("the connection ended without a bye: was the process killed?".into(), Next::Again);
             }
+            Err(why) => return fault(format!("{path} {why}: the connection was closed"), Next::Again),
         }
+    }
+}
+
+/// Where a reader was.
+async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
+    out.write_all(format!("since seq={}\n", known.seq).as_bytes()).await
+}
+
+/// The lines of one probe, each told once.
+pub(super) struct Lines<'a> {
+    pub(super) probe: ProbeId,
+    pub(super) seq: u64,
+    pub(super) said_bye: bool,
+    pub(super) teller: &'a Teller,
+}
+
+impl Lines<'_> {
+    /// Tells who speaks; false when nobody listens.
+    pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
+        let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
+        self.teller.tell(found).await && self.pass_on(Line::Hello(hello.clone())).await
     }
 
     /// Hands a line over, unless it came before; false when nobody listens.
-    async fn pass_on(&mut self, line: Line) -> bool {
+    pub(super) async fn pass_on(&mut self, line: Line) -> bool {
         if let Some(seq) = seq_of(&line) {
             if seq <= self.seq {
                 return true;
@@ -186,6 +295,11 @@ impl Lines<'_> {
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
         self.teller.tell_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
+    }
+
+    /// The same for a stream of which a part may have come already, so that only numbered lines are news.
+    pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
+        seq_of(&line).is_none() || self.pass_on(line).await
     }
 }
 
@@ -225,8 +339,8 @@ async fn last_as_long(mut input: BufReader<OwnedReadHalf>, pid: Option<u32>) {
     }
 }
 
-fn fault(why: String, leave_alone: bool) -> End {
-    End::Fault { why, leave_alone }
+fn fault(why: String, next: Next) -> End {
+    End::Fault { why, next }
 }
 
 /// Ourselves and root; root listens to everybody with a name.
@@ -248,7 +362,7 @@ async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Res
         Ok(_) => return Err("ended inside a line".into()),
     }
     let text = std::str::from_utf8(buffer).map_err(|e| format!("sent a line that is not UTF-8 ({e})"))?;
-    serde_json::from_str(text).map(Some).map_err(|e| format!("sent a line that is not of the wire ({e})"))
+    super::wire::line(text).map(Some)
 }
 
 fn seq_of(line: &Line) -> Option<u64> {

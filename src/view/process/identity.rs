@@ -77,7 +77,7 @@ fn runs(process: &Process, on: &OnDevice) -> String {
         words.push(format!("one sample in {} of its past", process.stride));
     }
     if process.lost > 0 {
-        words.push(format!("{} samples lost", process.lost));
+        words.push(format!("{} lost", units::counted(process.lost, "sample")));
     }
     words.join(", ")
 }

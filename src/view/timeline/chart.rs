@@ -94,7 +94,7 @@ impl Chart {
             }
         }
         for (column, levels) in (0..).zip(self.levels(on)) {
-            let stack = levels.map_or_else(Vec::new, |it| stack(&it, on));
+            let stack = levels.map_or_else(Vec::new, |it| stack(&it));
             // What nobody said anything of is neither used nor free.
             let is_whole = levels.is_some_and(|it| it.get(Level::Used).is_some());
             for row in 0..rows {

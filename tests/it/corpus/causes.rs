@@ -52,15 +52,17 @@ impl fmt::Display for Named {
 /// The causes that are right for a trace.
 ///
 /// Where the label does not say: what is kept in a container is tensors; it is as true to call it scalars where
-/// each has the smallest block's size, and a graph where several blocks are kept at a time.
+/// each has the smallest block's size. No trace has a look at its blocks, and counters alone do not tell a graph from
+/// tensors that are kept together: of a graph the right cause is that tensors are retained.
 fn expected(label: &Label) -> Vec<Cause> {
     if !label.causes.is_empty() {
-        return label.causes.iter().map(|it| Cause::from_id(it).unwrap()).collect();
+        let without_a_look = |it| if it == Cause::GraphRetained { Cause::TensorsRetained } else { it };
+        return label.causes.iter().map(|it| without_a_look(Cause::from_id(it).unwrap())).collect();
     }
     let family = label.trace.rsplit_once('-').map_or(label.trace.as_str(), |it| it.0);
     match family {
         "l_losses" => return vec![Cause::ScalarsRetained],
-        "l_total_graph" | "l_retain_graph" => return vec![Cause::GraphRetained],
+        "l_total_graph" | "l_retain_graph" => return vec![Cause::TensorsRetained],
         "l_cat" => return vec![Cause::GrowingTensor],
         "o_driver" => return vec![Cause::DriverGrowth, Cause::OtherProcess],
         "o_fragment" => return vec![Cause::Fragmentation],
@@ -72,9 +74,6 @@ fn expected(label: &Label) -> Vec<Cause> {
     let mut all = vec![Cause::TensorsRetained];
     if bytes <= 600.0 * blocks {
         all.push(Cause::ScalarsRetained);
-    }
-    if blocks * label.period.unwrap_or(1.0) >= 2.0 {
-        all.push(Cause::GraphRetained);
     }
     all
 }

@@ -28,11 +28,11 @@ pub(super) struct Label {
     #[serde(default)]
     pub(super) causes: Vec<String>,
     #[serde(default)]
-    tolerate: Option<Vec<String>>,
+    pub(super) tolerate: Option<Vec<String>>,
     #[serde(default)]
-    pre_class: Option<String>,
+    pub(super) pre_class: Option<String>,
     #[serde(default)]
-    hopeless: Option<bool>,
+    pub(super) hopeless: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -1,6 +1,7 @@
 //! What holds for every series: no shift and no scale changes a decision, nothing breaks the detector, and a
 //! million steps cost a second and no memory.
 
+use crate::recording_cost::cpu_time;
 use gpuwatch::{
     analysis::{
         episode::{Episode, Resource},
@@ -9,8 +10,6 @@ use gpuwatch::{
     units::Stamp,
 };
 use proptest::prelude::*;
-use rustix::time::{ClockId, clock_gettime};
-use std::time::Duration;
 
 /// A repeatable noise below `range`.
 pub(super) fn noise(seed: u64, at: u64, range: u64) -> u64 {
@@ -54,6 +53,7 @@ prop_compose! {
                     at: Stamp(step * 1000),
                     allocated: Some(bytes),
                     blocks: counts.then_some(blocks),
+                    peak: counts.then_some(bytes + (step << 9)),
                     reserved: Some(bytes.next_multiple_of(2 << 20)),
                     driver: Some(noise(9, step, breath + 1)),
                     device: Some(leaked << 20),
@@ -68,6 +68,7 @@ prop_compose! {
 fn changed(seen: &[Observation], change: impl Fn(u64) -> u64) -> Vec<Observation> {
     let all = |it: &Observation| Observation {
         allocated: it.allocated.map(&change),
+        peak: it.peak.map(&change),
         reserved: it.reserved.map(&change),
         driver: it.driver.map(&change),
         device: it.device.map(&change),
@@ -85,10 +86,10 @@ prop_compose! {
     fn hostile()(
         step in prop_oneof![Just(None), any_bytes(), (0..99_u64).prop_map(Some)],
         at in prop_oneof![any::<u64>(), 0..99_u64, Just(u64::MAX)],
-        values in prop::array::uniform7(any_bytes()),
+        values in prop::array::uniform8(any_bytes()),
     ) -> Observation {
-        let [allocated, blocks, reserved, driver, device, pinned, host] = values;
-        Observation { step, at: Stamp(at), allocated, blocks, reserved, driver, device, pinned, host }
+        let [allocated, blocks, peak, reserved, driver, device, pinned, host] = values;
+        Observation { step, at: Stamp(at), allocated, blocks, peak, reserved, driver, device, pinned, host }
     }
 }
 
@@ -149,7 +150,7 @@ proptest! {
 /// `GPUWATCH_BENCHMARK=full cargo test --release --test it a_long_run -- --nocapture` takes a million steps.
 #[test]
 fn a_long_run_costs_little_time_and_no_more_memory() {
-    let is_full = std::env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full");
+    let is_full = test_tiers::is_benchmark();
     let steps: u64 = if is_full { 1_000_000 } else { 40_000 };
     let row = |step: u64| Observation {
         step: Some(step),
@@ -170,9 +171,4 @@ fn a_long_run_costs_little_time_and_no_more_memory() {
     assert_eq!(whole.episodes().filter(|it| it.resource == Resource::Allocated).count(), 1);
     assert!(size(&whole) < at_half * 5 / 4, "{} after {at_half}", size(&whole));
     assert!(!is_full || took.as_secs_f64() < 1.0, "{took:?}");
-}
-
-/// What this thread has computed so far, however many others the machine has to serve.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }

@@ -105,6 +105,75 @@ fn a_leak_under_a_sawtooth_is_found() {
 }
 
 #[test]
+fn a_small_leak_under_a_sawtooth_is_found_at_the_third_fall_and_measured() {
+    // Ten blocks a step, given back every 60 to 79 steps; from step 300 on, one in four steps keeps one more.
+    let fallen = |step: u64| {
+        let mut last = 0;
+        while last + 60 + last % 20 <= step {
+            last += 60 + last % 20;
+        }
+        last
+    };
+    let found = allocated(1..=1500, |step| (step.saturating_sub(300) / 4 + (step - fallen(step)) * 10, 0));
+    let last = found.episodes().last().copied().unwrap();
+    assert_eq!(last.resolved, None);
+    assert!((300..=560).contains(&last.first_alert_step), "{last:?}");
+    assert!((last.bytes_per_step / 1024.0 - 1.0).abs() < 0.02, "{last:?}");
+    // The same sawtooth alone is told once.
+    assert_eq!(
+        one(&allocated(1..=1500, |step| ((step - fallen(step)) * 10, 0))).resolved.map(|it| it.end),
+        Some(End::Released)
+    );
+}
+
+/// One sample a step: live bytes, and the highest within steps so far; the count of blocks stays.
+fn with_peaks(shape: impl Fn(u64) -> (u64, u64)) -> Growth {
+    feed((1..=900).map(|step| {
+        let (bytes, peak) = shape(step);
+        let (allocated, peak) = (Some(GIB + bytes), Some(GIB + peak));
+        Observation {
+            step: Some(step),
+            at: Stamp(step * 10_000),
+            allocated,
+            blocks: Some(100),
+            peak,
+            ..Observation::default()
+        }
+    }))
+}
+
+#[test]
+fn steps_that_grow_are_no_leak_and_a_tensor_that_grows_is_one() {
+    // Outputs of longer and longer sentences: with them grow their gradient and what was computed on the way.
+    let outputs = |step: u64| step.min(600) * MIB;
+    assert_eq!(with_peaks(|step| (outputs(step), 3 * outputs(step))).episodes().count(), 0);
+    // Rows are added to a tensor: old and new are there at a time, or something else needs more at a time.
+    assert_eq!(one(&with_peaks(|step| (outputs(step), 2 * outputs(step)))).since_step, 4);
+    assert_eq!(one(&with_peaks(|step| (outputs(step), GIB))).since_step, 4);
+}
+
+#[test]
+fn one_tensor_that_grows_is_found_under_lengths_that_do_not() {
+    let lengths = |step: u64| (0..4).map(|it| noise(it, step, 1 << 24)).sum::<u64>() / 512 * 512;
+    let grows = |step: u64| step.saturating_sub(300) * 131_072;
+    let it = one(&allocated(1..=1500, |step| (0, lengths(step) + grows(step))));
+    assert!((300..=520).contains(&it.first_alert_step) && it.resolved.is_none(), "{it:?}");
+    assert!((it.bytes_per_step / 131_072.0 - 1.0).abs() < 0.03, "{it:?}");
+    for seed in 0..20 {
+        let lengths = |step: u64| (0..4).map(|it| noise(100 * seed + it, step, 1 << 24)).sum::<u64>() / 512 * 512;
+        assert_eq!(allocated(1..=3000, |step| (0, lengths(step))).episodes().count(), 0, "{seed}");
+    }
+}
+
+#[test]
+fn a_jump_of_the_level_neither_ends_growth_nor_is_part_of_its_pace() {
+    let first_evaluation = |step: u64| if step >= 300 { 64 * MIB } else { 0 };
+    let it = one(&allocated(1..=1200, |step| (0, step.saturating_sub(100) * 2048 + first_evaluation(step))));
+    assert_eq!((it.since_step, it.resolved), (101, None));
+    assert!((it.bytes_per_step / 2048.0 - 1.0).abs() < 0.01, "{it:?}");
+}
+
+#[test]
 fn gaps_and_a_strided_history_change_no_verdict() {
     let leak = |step: u64| (step.saturating_sub(2_000), 0);
     let strided = one(&allocated((1..=40_000).step_by(64), leak));

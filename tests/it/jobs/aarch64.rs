@@ -1,16 +1,11 @@
 //! The probe's library for aarch64: built beside this machine's own, loaded by a job of that kind, and watched.
 //!
 //! What it takes (the standard library for aarch64, a compiler for C, an emulator) is Debian's; it is unpacked and not
-//! installed. Where it cannot be had, the test says so and checks nothing.
+//! installed.
 
 use super::{Bench, Job, STEPS, check_counted, check_off, probes};
-use crate::{
-    floor::newer,
-    peers::say_absent,
-    torch::{stdout, target},
-};
+use crate::{floor::newer, packages::unpacked, torch::stdout};
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -35,24 +30,6 @@ LD_LIBRARY_PATH=usr/lib/x86_64-linux-gnu usr/bin/rustc --version
 find usr/bin -name 'qemu-*' ! -name qemu-aarch64-static -delete
 rm -r lists cache debs usr/share
 "#;
-
-/// Where the tools lie; none where they cannot be had, which is said.
-fn tools() -> Option<PathBuf> {
-    let folder = target().join("package-aarch64");
-    if folder.join("usr/bin/qemu-aarch64-static").is_file() && !folder.join("debs").exists() {
-        return Some(folder);
-    }
-    // What was left half done is begun anew.
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    let output = Command::new("/bin/sh").args(["-c", UNPACK]).current_dir(&folder).output().unwrap();
-    if !output.status.success() {
-        let _ = fs::remove_dir_all(&folder);
-        say_absent("what builds for aarch64 and runs it", &String::from_utf8_lossy(&output.stderr));
-        return None;
-    }
-    Some(folder)
-}
 
 /// A tool, with the libraries that lie beside it.
 fn tool(tools: &Path, name: &str) -> Command {
@@ -79,7 +56,8 @@ fn library(tools: &Path, folder: &Path) -> PathBuf {
 
 #[test]
 fn a_job_on_aarch64_is_watched_through_the_library_for_it() {
-    let (bench, Some(tools)) = (Bench::new(), tools()) else { return };
+    test_tiers::full!("an emulator and a compiler are downloaded");
+    let (bench, tools) = (Bench::new(), test_tiers::needs!(unpacked("aarch64", UNPACK)));
     let folder = bench.home.0.path();
     let library = library(&tools, folder);
     let header = stdout(&tool(&tools, "aarch64-linux-gnu-objdump").arg("-p").arg(&library).output().unwrap());

@@ -4,6 +4,7 @@ Says of each what the world sees: its status and its output, which must be the s
 """
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -157,6 +158,8 @@ WAYS = [
 
 # What the first optimizer imports takes seconds; once is enough.
 torch.optim.SGD([torch.zeros(1)])
+# Else each child copies the whole heap when it ends, object by object.
+gc.freeze()
 for way in WAYS:
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     pid = os.fork()

@@ -6,7 +6,8 @@ With the argument `standin` without PyTorch, for the sake of this Python's own w
 import json
 import sys
 
-from gpuwatch_probe._holders import find
+from gpuwatch_probe._holders import Search
+from gpuwatch_probe._young import collections
 
 if "standin" in sys.argv:
     import standin as torch
@@ -25,12 +26,26 @@ def made(*shape):
     return it
 
 
-def asked(limit_s=30, groups=None):
-    """What is found of the tensors made since; the steps as short tuples."""
-    found = find(torch, [list(MADE)] if groups is None else groups, limit_s)
+def rank(file):
+    """Whose code it is, as `_stacks.Stacks` has it."""
+    if "site-packages" in file and "/torch/" not in file:
+        return 1
+    return 2 if "/torch/" in file or file.startswith((sys.base_prefix + "/lib/", "<frozen")) else 0
+
+
+def searched(groups):
+    """A search that is over, for blocks that were all made lately."""
+    search = Search(torch, groups, rank, (collections(), groups))
+    while not search.slice():
+        pass
+    return search
+
+
+def asked(groups=None):
+    """What is found of the tensors made since."""
+    search = searched([list(MADE)] if groups is None else groups)
     MADE.clear()
-    assert not found["cut"] and not found["hidden"] and found["us"] > 0, found
-    return found["groups"][0]
+    return search.told()[0]
 
 
 def steps(group):

@@ -245,8 +245,8 @@ _shelf = []
 
 
 def keep(x):
-    y = x.relu()  # made: library_file
-    _shelf.append(y)  # kept: library_file
+    y = x.relu()  # inside
+    _shelf.append(y)  # kept
     return y
 """
 
@@ -263,7 +263,7 @@ def library_file(steps):
     import shelf
 
     for x in batches(steps):
-        y = shelf.keep(x)
+        y = shelf.keep(x)  # made: library_file
         update(model(y).sum())
     shelf._shelf.clear()
 
@@ -378,8 +378,8 @@ def evaluating(steps):
     model.seen = []
 
 
-def marked(mark, name, text):
-    return next((at for at, it in enumerate(text.split("\n"), 1) if "# %s: %s" % (mark, name) in it), None)
+def marked(mark, text):
+    return next((at for at, it in enumerate(text.split("\n"), 1) if "# " + mark in it), None)
 
 
 with open(__file__) as file:
@@ -388,10 +388,12 @@ with open(__file__) as file:
 plain(3)
 right = {}
 for name, (_, holders) in LEAKS.items():
-    file, text = ("shelf.py", LIBRARY) if name == "library_file" else (os.path.basename(__file__), own)
-    made, kept = marked("made", name, text), marked("kept", name, text)
-    right[name] = {"file": file, "made": made, "kept": kept, "holders": holders}
-print(json.dumps({"leaks": right, "healthy": list(HEALTHY)}), flush=True)
+    file = os.path.basename(__file__)
+    made, kept = marked("made: " + name, own), marked("kept: " + name, own)
+    right[name] = {"made": [file, made], "kept": kept and [file, kept], "library": None, "holders": holders}
+library = {"kept": ["shelf.py", marked("kept", LIBRARY)], "library": ["shelf.py", marked("inside", LIBRARY)]}
+right["library_file"].update(library)
+print(json.dumps({"leaks": right, "healthy": list(HEALTHY), "torch": torch.__version__}), flush=True)
 for line in iter(sys.stdin.readline, "go on\n"):
     name, steps = line.split()
     loop = HEALTHY.get(name) or LEAKS[name][0]

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from gpuwatch_probe._native import FIELDS, STEP, Native, bits
+from gpuwatch_probe._native import FIELDS, NOT_ARMED, STEP, Native, bits
 
 ALL = bits(*FIELDS)
 
@@ -32,7 +32,7 @@ class Hostile(dict):
 native = Native()
 assert native.device(0, None, None, 0) == 0
 assert native.start() == 0
-push = native.pusher()
+push, arm, disarm, end_step = map(native.builtin, ("push_row", "arm", "disarm", "end_step"))
 answers = []
 
 
@@ -64,6 +64,63 @@ for _ in range(1000):
     push(kept, 0, 8, STEP, bits("ooms"))
 assert [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)] == before, "no reference is kept or lost"
 
+
+
+class Optimizer:
+    """Of an optimizer only its parameters' groups are looked at."""
+
+    def __init__(self, groups):
+        self.param_groups = groups
+
+
+class Failing(Optimizer):
+    @property
+    def param_groups(self):
+        raise KeyError("groups")
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        pass
+
+
+def counters(device):
+    return dict(stats(), num_ooms=device)
+
+
+def refuses(device):
+    raise MemoryError(device)
+
+
+def key(optimizer):
+    return id(optimizer), id(optimizer.param_groups[0]["params"][0])
+
+
+first, other = Optimizer([{"params": [object()]}]), Optimizer([{"params": [object()]}])
+strange = [Optimizer(it) for it in ([], [{}], [{"params": []}], ({"params": [1]},), [5], None)] + [Failing([]), None, 7]
+ended = {"unarmed": end_step(first), "step": disarm()}
+arguments = [(it,) for it in range(2)]
+before = [sys.getrefcount(it) for it in (first, first.param_groups, counters, *arguments)]
+ended["armed"] = arm(*key(first), 100, ALL, counters, *arguments)
+ended["two steps"] = [end_step(first), end_step(first), disarm()]
+ended["after that"] = [end_step(first), disarm()]
+arm(*key(first), 102, ALL, counters, *arguments)
+ended["others"] = [end_step(it) for it in [other, *strange]] + [end_step(), end_step(first, first)]
+parameters, first.param_groups[0]["params"] = first.param_groups[0]["params"], [object()]
+ended["with other parameters"] = end_step(first)
+first.param_groups[0]["params"] = parameters
+ended["still"] = [end_step(first), disarm()]
+arm(*key(first), 103, ALL, refuses, *arguments)
+try:
+    end_step(first)
+except MemoryError as error:
+    ended["raises"] = error.args
+arm(*key(first), 110, ALL, lambda device: None, *arguments)
+ended["no counters"] = end_step(first)
+ended["bad"] = [arm(), arm(1, 2, 3, 4), arm(-1, 2, 3, 4, counters), arm(1, 2, 3, 4, counters, 5), arm(1, 2, 3, 4, counters, ())]
+arm(0, 0, 0, 0, stats)
+assert [sys.getrefcount(it) for it in (first, first.param_groups, counters, *arguments)] == before, "references"
+assert NOT_ARMED == ended["unarmed"]
+
 told = []
 with socket.socket(socket.AF_UNIX) as viewer:
     viewer.connect("%s/%d.sock" % (os.environ["GPUWATCH_SOCKET_DIR"], os.getpid()))
@@ -71,6 +128,6 @@ with socket.socket(socket.AF_UNIX) as viewer:
         line = json.loads(line)
         if line["type"] == "live":
             break
-        if line["type"] == "sample" and line["step"] < 8:
+        if line["type"] == "sample" and line["step"] != 8:
             told.append(line)
-print(json.dumps({"good": answers[:good], "bad": answers[good:], "told": told}))
+print(json.dumps({"good": answers[:good], "bad": answers[good:], "told": told, "ended": ended}))

@@ -5,9 +5,10 @@ import sys
 import time
 import weakref
 
-from held import MADE, asked, expect, made, run, steps, torch
+from held import MADE, asked, expect, made, rank, run, searched, steps, torch
 
-from gpuwatch_probe._holders import find
+from gpuwatch_probe import _holders
+from gpuwatch_probe._holders import Search
 
 
 class Node:
@@ -155,11 +156,11 @@ def two_groups():
         small.append(made(4))
         large.append(made(400))
     groups = [MADE[::2], MADE[1::2], [(1 << 60, 512)] * 3]
-    found = find(torch, groups, 30)
+    found = searched(groups).told()
     MADE.clear()
-    assert [it["holders"][-1]["name"] for it in found["groups"][:2]] == ["small", "large"], found
-    assert found["groups"][2] == {"owners": [], "autograd": True, "holders": []}, found
-    assert [it["autograd"] for it in found["groups"][:2]] == [False, False]
+    assert [it["holders"][-1]["name"] for it in found[:2]] == ["small", "large"], found
+    assert found[2] == {"owners": [], "autograd": True, "holders": []}, found
+    assert [it["autograd"] for it in found[:2]] == [False, False]
 
 
 def nothing_is_kept():
@@ -169,12 +170,12 @@ def nothing_is_kept():
     holder.children = [made() for _ in range(5)]
     gone = weakref.ref(holder.children[0])
     counts = [sys.getrefcount(it) for it in holder.children] + [sys.getrefcount(holder)]
-    find(torch, [MADE], 30)
+    searched([MADE])
     gc.collect()
     shown, objects = dict(before), len(gc.get_objects())
     referrers = len(gc.get_referrers(holder.children[0]))
     for _ in range(3):
-        find(torch, [MADE], 30)
+        searched([MADE])
     assert [sys.getrefcount(it) for it in holder.children] + [sys.getrefcount(holder)] == counts
     assert len(gc.get_objects()) - objects < 10, "what it made is gone"
     assert before == shown and "holder" not in before, before
@@ -185,59 +186,107 @@ def nothing_is_kept():
     MADE.clear()
 
 
-def time_is_limited():
-    chain = [made()]
-    for _ in range(100):
-        chain = [chain]
-    MADE_NOW = [MADE[:]]
-    found = find(torch, MADE_NOW, 0)
-    assert found["cut"], found
-    found = find(torch, MADE_NOW, 30)
-    assert found["cut"] and found["groups"][0]["holders"], "so far, at least"
+def nothing_is_kept_between_slices():
+    """What the job lets go of while a search waits for its next slice is gone at once."""
+    holder = Node()
+    holder.children = [Node() for _ in range(5)]
+    gone = [weakref.ref(it) for it in (*holder.children, made())]
+    assert gone.pop()() is None
+    holder.children.append(made())
+    lost = weakref.ref(holder.children[-1])
+    search = Search(torch, [[(1 << 60, 512)]], lambda file: 0)
+    search.slice()
+    holder.children.clear()
+    assert lost() is None and all(it() is None for it in gone)
     MADE.clear()
 
 
+def time_is_limited():
+    """A holder that is too far away is not told, and that is said."""
+    chain = [made()]
+    for _ in range(500_000):
+        chain = [chain]
+    kept = _holders.WALK_S, _holders.TOTAL_S
+    _holders.WALK_S, _holders.TOTAL_S = 0.001, 0.02
+    try:
+        search = Search(torch, [MADE[:]], rank)
+        while not search.slice():
+            pass
+        (told,) = search.told()
+        assert search.is_cut and not told["autograd"] and all(it["by"] != "local" for it in told["holders"]), told
+    finally:
+        _holders.WALK_S, _holders.TOTAL_S = kept
+    MADE.clear()
+    # What is nested so deep cannot be freed at once.
+    while type(chain) is list:
+        chain = chain[0]
+
+
 def a_frozen_heap():
-    """What `gc.freeze` hides is said to be hidden, and what is known from above is found all the same."""
-    kept = []
+    """What `gc.freeze` hides from the collector's lists is found all the same."""
+    kept = [made() for _ in range(5)]
     gc.freeze()
     try:
-        kept.extend(made() for _ in range(5))
-        more = [made() for _ in range(5)]
-        found = find(torch, [MADE[:5], MADE[5:]], 30)
-        hidden, seen = found["groups"]
-        assert found["hidden"] and hidden["owners"] and not hidden["autograd"] and hidden["holders"] == [], found
-        assert steps(seen) == [("item", "list", 5), ("local", "more", "frame", "a_frozen_heap")], found
+        here = ("local", "kept", "frame", "a_frozen_heap")
+        assert expect(("item", "list", 5), here)["autograd"] is False
     finally:
         gc.unfreeze()
-    assert not find(torch, [], 30)["hidden"]
-    del kept, more
+    del kept
+
+
+def of_old_tensors_nothing_is_known_that_was_not_seen():
+    """Where nothing says that the young generations would have them, no graph is said to hold blocks."""
+    search = Search(torch, [[(1 << 60, 512)] * 3], lambda file: 0, None)
+    while not search.slice():
+        pass
+    assert search.told() == [{"owners": [], "autograd": False, "holders": []}], search.told()
+
+
+def a_variable_of_this_step_holds_nothing_of_the_others():
+    """Of many blocks the variable that has the latest one says nothing."""
+    out = made()
+    MADE.extend([(1 << 60, 512)] * 7)
+    group = asked()
+    assert group["holders"] == [] and group["autograd"], group
+    del out
+
+
+class Row:
+    def __init__(self, at):
+        self.values, self.next = [at, {"at": at}], [at]
 
 
 def a_large_heap():
-    """A million objects, of which 20,000 are tensors; what the search takes of a processor, in microseconds."""
+    """Millions of objects: the longest slice and all slices together, in microseconds of computing."""
     losses, kept = [], Node()
     for _ in range(10_000):
         losses.append(made())
         kept.children.append(made(4))
-    rows = [[at, [at]] for at in range((1_000_000 - len(gc.get_objects())) // 2)]
-    groups = [MADE[at : at + 160 : 10] for at in range(10)]
+    data = {"rows": [[at, [at]] for at in range(OBJECTS // 3)], "table": {at: [at] for at in range(OBJECTS // 3)}}
+    objects = [Row(at) for at in range(OBJECTS // 10)]
+    groups = [MADE[-160 + at :: 10] for at in range(2)]
     MADE.clear()
-    begun = time.thread_time()
-    find(torch, groups)
-    taken = int((time.thread_time() - begun) * 1e6)
-    # By default its time may end it early, on a slow machine.
-    found = find(torch, groups, 30)
-    assert found["objects"] > 900_000, found
-    assert {steps(it)[-1][1] for it in found["groups"]} == {"losses", "kept"}, found
-    del rows
-    return {"objects": found["objects"], "us": taken}
+    longest = total = 0
+    search = Search(torch, groups, rank)
+    over = False
+    while not over:
+        begun = time.thread_time()
+        over = search.slice()
+        took = time.thread_time() - begun
+        longest, total = max(longest, took), total + took
+    names = [steps(it)[-1][1] for it in search.told() if it["holders"]]
+    assert set(names) == {"losses", "kept"}, search.told()
+    count = len(gc.get_objects())
+    del data, objects
+    return {"objects": count, "longest_us": int(1e6 * longest), "us": int(1e6 * total)}
 
 
+OBJECTS = int(sys.argv[-1]) if sys.argv[-1].isdigit() else 1_000_000
 run(
     (
         none_of_its_code_runs, a_graph, gradients_and_hooks, odd_tensors, tensors_beside, two_groups, nothing_is_kept,
-        time_is_limited, a_frozen_heap,
+        nothing_is_kept_between_slices, time_is_limited, a_frozen_heap,
+        of_old_tensors_nothing_is_known_that_was_not_seen, a_variable_of_this_step_holds_nothing_of_the_others,
     ),
     **a_large_heap(),
 )  # fmt: skip

@@ -4,12 +4,15 @@ import gc
 import json
 import os
 import sys
+import sysconfig
 import types
 
-from gpuwatch_probe import _sites
+from gpuwatch_probe import _answer, _sites
+from gpuwatch_probe._history import refusal
 from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
 from gpuwatch_probe._native import INVALID
-from gpuwatch_probe._sites import Sites, refusal
+from gpuwatch_probe._plan import plan
+from gpuwatch_probe._sites import Sites
 from gpuwatch_probe._stacks import Stacks
 
 OWN = [{"filename": "/home/ada/train.py", "line": 8, "name": "step"}]
@@ -107,8 +110,41 @@ assert stacks.site((functional, library, own)) == own
 assert stacks.site((functional, library)) == library
 assert stacks.site((functional,)) == functional
 assert stacks.site(NOWHERE) is None
-# Where the library itself holds it, its line says more than the one that calls it.
-assert stacks.site((functional, library, own), [{"by": "global", "file": library[0]}]) == library
+# The library's frame comes after the user's own.
+assert stacks.library((functional, library, own)) == library
+assert stacks.library((functional, library)) is None and stacks.library((functional, own, library)) is None
+assert stacks.near((functional, library, own, standard, own)) == [own, own, library]
+# An environment beside the program, an editable install and an archive are the user's own.
+mine = ("/home/ada/venv/train.py", "/home/ada/venv/src/net.py", "/srv/checkout/mylib/loss.py", "/opt/job.pyz/train.py")
+assert [stacks.rank(it) for it in (*mine, "<stdin>", "<ipython-input-1-ab>")] == [0] * 6
+
+
+def program(name=None, file=None, functions=()):
+    """The ranks of an installed program's package and of a library, where such a program runs."""
+    for package in ("mytrain", "metrics"):
+        sys.modules[package] = types.ModuleType(package)
+        sys.modules[package].__file__ = "/env/lib/python3/site-packages/%s/__init__.py" % package
+    main = types.ModuleType("__main__")
+    main.__spec__, main.__file__ = name and types.SimpleNamespace(name=name), file
+    for home in functions:
+        made = types.FunctionType((lambda: None).__code__, {"__name__": home})
+        made.__module__ = home
+        vars(main)[home] = made
+    before, sys.modules["__main__"] = sys.modules["__main__"], main
+    try:
+        files = ["/env/lib/python3/site-packages/%s/a.py" % it for it in ("mytrain", "metrics")] + [str(file)]
+        return [Stacks(torch).rank(it) for it in files]
+    finally:
+        sys.modules["__main__"] = before
+
+
+scripts = sysconfig.get_paths()["scripts"]
+assert program("mytrain.__main__")[:2] == [0, 1]
+assert program("mytrain")[:2] == [0, 1]
+assert program(file=scripts + "/mytrain", functions=["mytrain.cli"]) == [0, 1, 2]
+# One that has functions of its own is no installer's.
+assert program(file=scripts + "/train", functions=["mytrain.cli", "__main__"]) == [1, 1, 0]
+assert program(file="/home/ada/train.py", functions=["mytrain.cli"]) == [1, 1, 0]
 long = stacks.told((functional,) * 30 + (own,) * 3)
 assert [it["file"] for it in long] == [own[0]] * 3
 assert len(stacks.told((own,) * 100)) == 24
@@ -148,7 +184,7 @@ class Library:
 
 def answered(sites, longest):
     library = Library(longest)
-    Sites(types.SimpleNamespace(__file__="/torch/__init__.py"), library)._answer({"sites": sites})
+    _answer.send(library, {"sites": sites}, is_answer=1)
     (line,) = library.lines
     return line["sites"]
 
@@ -172,6 +208,7 @@ class Switch:
         self.fail = made["fail"] if fails else bool
         memory = types.SimpleNamespace(_record_memory_history=self.switch)
         inner = types.SimpleNamespace(_cuda_isCurrentStreamCapturing=bool, _cuda_isHistoryEnabled=lambda: self.is_on)
+        inner._cuda_getDeviceCount = int
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory=memory), _C=inner, __file__="/torch/__init__.py")
         self.job = Sites(torch, self)
 
@@ -184,6 +221,9 @@ class Switch:
 
     def sites_asked(self):
         return 8
+
+    def sites_rises(self):
+        return 0
 
 
 # The probe is stopped by one thread while another one is about to look: nothing stays switched on.
@@ -203,7 +243,7 @@ assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off
 
 # Texts keep to a length; of a path the end says more.
 path = "/" + "deep/" * 100 + "train.py"
-short = _sites._shortened({"file": path, "text": ["x" * 999, 7]})
+short = _answer._shortened({"file": path, "text": ["x" * 999, 7]})
 assert len(short["file"]) == 240 and short["file"].endswith("/deep/train.py"), short
 assert short["text"] == ["x" * 240, 7]
 
@@ -220,6 +260,9 @@ class Native:
     def sites(self, text, is_answer):
         self.told.append(json.loads(text))
 
+    def sites_rises(self):
+        return 0
+
 
 def taken(slow):
     """The steps at which a job is looked at, where a look counts as slow from so many seconds on."""
@@ -228,6 +271,7 @@ def taken(slow):
     torch._C = types.SimpleNamespace(
         _cuda_isCurrentStreamCapturing=bool,
         _cuda_isHistoryEnabled=bool,
+        _cuda_getDeviceCount=int,
         _cuda_record_memory_history=print,
         _cuda_memorySnapshot=lambda _: looks.append(step) or {"segments": []},
     )
@@ -248,4 +292,35 @@ def taken(slow):
 assert taken(1000.0) == [2, 3, 4, 5, 6, 7, 8, 9, 10]
 assert taken(-1.0) == [2, 4, 6, 10], "slow looks are rarer, and the last one stays"
 assert 0 < _sites._SLOW < 1
+
+
+def looked(steps, rises, at, grows=lambda step: True):
+    """From when on and until when stacks are recorded, and when is looked, in a job's own steps."""
+    made, passed, recorded, looks, went_on = plan(steps, rises, at), 0, [], [], True
+    while went_on:
+        if made.is_recorded(passed):
+            recorded.append(at + passed)
+            if made.is_look(passed):
+                looks.append(at + passed)
+                went_on = made.looked(grows(at + passed), False)
+        passed += 1
+        assert passed < 100_000
+    return recorded, looks, made.steps
+
+
+# A rise every 5,000 steps: stacks are recorded for some steps around each of two.
+recorded, seen, over = looked(8, (5000, 3, 0), 15_100)
+assert seen == [20_002, 20_004, 25_002, 25_004] and over == 10_000, seen
+assert recorded == [*range(20_000, 20_005), *range(25_000, 25_005)], recorded
+# One that comes too late is looked for around the next, with more slack.
+late = lambda step: step > 20_100
+recorded, seen, over = looked(8, (5000, 3, 2), 15_100, late)
+assert seen == [20_000, 20_006, 24_997, 25_009, 29_997, 30_009] and over == 10_000, seen
+# After three that did not come none is waited for.
+recorded, seen, over = looked(8, (50, 0, 0), 10, lambda step: False)
+assert len(seen) == 6 and over == 0 and len(recorded) < 60, (recorded, seen)
+# So soon after it is asked that nothing is recorded yet: the next one.
+assert looked(8, (50, 0, 0), 48)[1][0] == 99
+# Where steps have no numbers, or nobody knows of rises, all of them are recorded.
+assert looked(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
 print("sites are right")

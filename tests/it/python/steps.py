@@ -4,7 +4,9 @@ import signal
 import sys
 import threading
 
-from gpuwatch_probe._steps import Steps
+from gpuwatch_probe._loops import Places
+from gpuwatch_probe._native import NOT_ARMED
+from gpuwatch_probe._steps import Steps, hooks
 
 
 def numbers(events):
@@ -14,7 +16,7 @@ def numbers(events):
 
 
 def count(events):
-    return sum(1 for it in numbers(events) if it)
+    return max(numbers(events))
 
 
 def check(what, got, wanted):
@@ -26,18 +28,113 @@ check("plain", numbers("AAAA"), [1, 2, 3, 4])
 check("GAN 1:1", numbers("DGDGDG"), [1, 0, 2, 0, 3, 0])
 # Before G has come once, nothing says that it exists.
 check("GAN 5:1", numbers("DDDDDG" * 4)[6:], [6, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0])
-check("GAN 1:5, once it has settled", [it for it in numbers("GDDDDD" * 6)[12:] if it], [5, 6, 7, 8])
+check("GAN 1:5", count("GDDDDD" * 60), 60)
+check("an auxiliary optimizer", [count(it * 10) for it in ("M" * 50 + "A", "A" + "M" * 50)], [500, 500])
 check("ZeRO groups", count([("opt", group) for _ in range(10) for group in range(12)]), 10)
 check("optimizer in backward", count([(it, 0) for _ in range(10) for it in range(300)]), 10)
 check("the same, in another order each time", count([(it, 0) for n in range(10) for it in range(0, 300)][::-1]), 10)
 # A discriminator alone, then the two together, then alone again: the pause is waited for, then steps go on.
-got = count("D" * 50 + "DG" * 50 + "D" * 50)
-check("a phase that ends costs a few steps only", 140 <= got <= 150, True)
-check("a new optimizer for each trial", 190 <= count([n // 50 for n in range(200)]) <= 200, True)
+check("a phase that ends", [count("D" * 50 + it * 50 + "D" * 50) for it in ("DG", "GD")], [150, 150])
+check("a new optimizer for each trial", count([n // 50 for n in range(200)]), 200)
 long = Steps()
 for n in range(100_000):
     long.event((n, n))
 check("memory is bounded", len(long._active) <= 16384, True)
+
+
+class Caller:
+    """An optimizer that does nothing but be called."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def step(self):
+        self.steps.event(id(self))
+
+
+def train(optimizer, passes):
+    for _ in range(passes):
+        optimizer.step()
+
+
+def several(made, passes, skips=0, order=None):
+    for n in range(passes):
+        for at in order(n) if order else range(len(made)):
+            if not skips or at or n % skips != 4:
+                made[at].step()
+
+
+def critic(outer, inner, times, passes, inner_first=False):
+    for _ in range(passes):
+        if inner_first:
+            train(inner, times)
+        outer.step()
+        if not inner_first:
+            train(inner, times)
+
+
+def rarely(main, other, every, passes, first=False):
+    for n in range(passes):
+        if first and n % every == 0:
+            other.step()
+        main.step()
+        if not first and n % every == every - 1:
+            other.step()
+
+
+def by_epoch(main, other, batches, epochs):
+    for _ in range(epochs):
+        train(main, batches)
+        other.step()
+
+
+def phases(one, other, ends):
+    for n in range(ends[-1]):
+        (one if sum(n >= it for it in ends) % 2 == 0 else other).step()
+
+
+def trials(make, lengths):
+    for length in lengths:
+        train(make(), length)
+
+
+def lines(one, other):
+    train(one, 30)
+    train(other, 40)
+    train(one, 1)
+
+
+def of_loops(what, body, wanted):
+    """Steps of optimizers that are called in real loops: the definition is that of `_steps`."""
+    steps = Steps(Places())
+    body(lambda: Caller(steps))
+    check(what, steps.number, wanted)
+
+
+for times in (1, 2, 5, 10):
+    of_loops("GAN 1:%d" % times, lambda new: critic(new(), new(), times, 60), 60)
+    # The calls before the other one is known are steps of their own.
+    of_loops("GAN %d:1" % times, lambda new: critic(new(), new(), times, 60, True), 60 + times - 1)
+of_loops("a critic of 100 has the main loop", lambda new: critic(new(), new(), 100, 5), 500)
+for every in (2, 5, 7, 50, 499):
+    of_loops("every %d passes" % every, lambda new: rarely(new(), new(), every, 500), 500)
+    of_loops("in the first of %d passes" % every, lambda new: rarely(new(), new(), every, 500, True), 500)
+for batches in (11, 50, 200):
+    of_loops("after epochs of %d" % batches, lambda new: by_epoch(new(), new(), batches, 10), batches * 10)
+for count_of in (2, 12, 300):
+    of_loops("%d in turn" % count_of, lambda new: several([new() for _ in range(count_of)], 20), 20)
+    skipping = lambda new: several([new() for _ in range(count_of)], 20, 9)  # noqa: E731
+    of_loops("%d in turn, the first of them skipped now and then" % count_of, skipping, 20)
+    turned = lambda n: range(count_of) if n % 2 else range(count_of - 1, -1, -1)  # noqa: E731
+    of_loops("%d to and fro" % count_of, lambda new: several([new() for _ in range(count_of)], 20, 0, turned), 20)
+for ends in ([50, 100, 150], [7, 9, 200]):
+    of_loops("one or the other, by phase", lambda new: phases(new(), new(), ends), ends[-1])
+for lengths in ([40] * 8, [2] * 20, [40, 3, 2, 40], [5]):
+    of_loops("one trial after the other", lambda new: trials(new, lengths), sum(lengths))
+steps = Steps(Places())
+lines(Caller(steps), Caller(steps))
+check("one loop after the other", steps.number, 71)
+check("what remains alone is cheap", steps._only is not None, True)
 
 
 class Depth:
@@ -50,22 +147,21 @@ class Depth:
         return self.now
 
 
-steps, depth = Steps(), Depth()
+depth, ends = Depth(), []
+pre, post = hooks(depth, lambda it: ends.append(it) or 0, None, None)
 
 
 def call(inside=None, fails=False):
     """An optimizer's step with another inside; whether it was seen to be the outermost one to end."""
     depth.now += 1
-    steps.enter(depth)
+    pre(None, (), {})
     if inside:
         inside()
+    before = len(ends)
+    if not fails:
+        post(None, (), {})
     depth.now -= 1
-    if fails:
-        return None
-    depth.now += 1
-    ended = steps.leave(depth)
-    depth.now -= 1
-    return ended
+    return None if fails else len(ends) > before
 
 
 inner = []
@@ -96,11 +192,13 @@ rows = []
 # CUDA does not exist here: the hooks alone are tried, with a row that only says which step it is of.
 probe._due = False
 probe._row = lambda devices, step, edge: rows.append(step)
-probe._hook()
+probe._arm = lambda *armed: None
+probe._hook(lambda optimizer: NOT_ARMED)
+places = probe.steps.places
 
 
 def run(what, body, wanted):
-    probe.steps.__init__()
+    probe.steps.__init__(places)
     rows.clear()
     body()
     check(what, rows, wanted)
@@ -157,6 +255,38 @@ def gan(ratio):
 
 run("GAN 1:1", gan(1), [1, 2, 3, 4])
 run("GAN 5:1", gan(5), [1, 2, 3, 4, 5, 6, 7, 8])
+
+
+def gan_1_to_5():
+    d, g = sgd(), sgd()
+    for _ in range(60):
+        g.step()
+        for _ in range(5):
+            d.step()
+
+
+run("GAN 1:5", gan_1_to_5, list(range(1, 61)))
+
+
+def auxiliary():
+    main, other = sgd(), sgd()
+    for n in range(500):
+        main.step()
+        if n % 50 == 0:
+            other.step()
+
+
+run("an auxiliary optimizer", auxiliary, list(range(1, 501)))
+
+
+def trainers():
+    for _ in range(8):
+        optimizer = sgd()
+        for _ in range(40):
+            optimizer.step()
+
+
+run("eight trainers", lambda: (trainers(), rows.__setitem__(slice(None), [rows[-1]])), [320])
 
 
 def zero():
@@ -246,7 +376,8 @@ def hook_with(row):
     probe._row = row
     for handle in probe._handles:
         handle.remove()
-    probe._hook()
+    probe._arm = lambda *armed: None
+probe._hook(lambda optimizer: NOT_ARMED)
 
 
 def interrupted():
@@ -325,8 +456,12 @@ def at_once():
     for it in threads:
         it.join()
     check("all went through", len(done), 3)
-    check("the depth is even again", probe.steps.depth, 0)
     check("each row once", sorted(set(rows)), sorted(rows))
+    rows.clear()
+    optimizer = sgd()
+    for _ in range(1400):
+        optimizer.step()
+    check("steps are counted as before, once the others are taken for gone", len(rows) > 0, True)
     rows.clear()
 
 

@@ -96,7 +96,8 @@ for step in range(1, steps + 1):
 # A block that is freed here while another stream has still to come to its end.
 parameter = torch.zeros(1, device="cuda", requires_grad=True)
 parameter.grad = torch.zeros(1, device="cuda")
-# It allocates nothing. Its first step still belongs to the last one of the loop, in whose cycle it came.
+# It allocates nothing. No loop has it in common with the one before: each of its calls is a step, the first of which is
+# counted only with the second.
 plain = torch.optim.SGD([parameter], lr=0.1, foreach=False)
 plain.step()
 side = torch.cuda.Stream()
@@ -107,7 +108,7 @@ with torch.cuda.stream(side):
 block.record_stream(side)
 del block, optimizer, loss
 plain.step()
-say(step=steps + 1, pending=True, **figures())
+say(step=steps + 2, pending=True, **figures())
 waits = sys.argv[2:] == ["wait"]
 if waits:
     sys.stdin.readline()

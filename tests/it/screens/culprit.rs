@@ -74,7 +74,7 @@ fn what_it_rests_on_is_told_to_the_end() {
             "functional.py:3100 in cross_entropy() of torch",
             "train.py:40 in main() · /home/ada",
             "96 blocks (192.0 MiB) are from before the look",
-            "the job was held 8.4 ms in all",
+            "paused the job for 128 ms in total",
         ] {
             assert!(all.contains(told), "{width}: no {told:?} in {all}");
         }
@@ -104,7 +104,7 @@ fn the_alert_leads_to_the_line() {
     let shown = text(&picture(&session, &of(Screen::Alerts), &theme("dusk"), 80, 24));
     assert!(shown.contains("▸   41  losses.append(loss)"), "{shown}");
     let overview = text(&picture(&session, &Ui::default(), &theme("dusk"), 200, 60));
-    assert!(overview.contains("tensors-retained, train.py:41; full in"), "{overview}");
+    assert!(overview.contains("graph-retained, train.py:41; full in"), "{overview}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""A replay takes the time of all of its kernels, on the stream it was launched on; a capture takes none."""
+"""A replay takes the time of all of its kernels, on the stream it was launched on."""
 
 import time
 
@@ -10,22 +10,21 @@ x = torch.ones(1000, device="cuda")
 def captured(kernels):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        begin = time.monotonic()
         for _ in range(kernels):
             x.add_(1)
-        assert time.monotonic() - begin < 1
     return graph
 
 
 def replayed(graph):
-    """Milliseconds of a replay, of which nobody waits."""
+    """Milliseconds of a replay."""
     a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     begin = time.monotonic()
     a.record()
     graph.replay()
     b.record()
-    assert not b.query() and time.monotonic() - begin < 1
+    # Unless the machine was too busy to come here before, nobody waited.
+    assert not b.query() or time.monotonic() - begin > 1
     torch.cuda.synchronize()
     assert (time.monotonic() - begin) * 1e3 >= a.elapsed_time(b) - 1
     return a.elapsed_time(b)

@@ -188,6 +188,7 @@ if __name__ == "__main__":
     import harness
     import healthy  # noqa: F401
     import leaks  # noqa: F401
+    import varied  # noqa: F401
 
     asked = json.loads(sys.argv[1])
     said = harness.run(

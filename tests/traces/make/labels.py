@@ -9,7 +9,7 @@ DROPPED = {"from", "seen_us", "seq"}
 KINDS = {"hello", "sample", "mark", "oom", "lost", "history", "live", "bye"}
 
 # The counter that shows a leak of each resource.
-SHOWN = {"allocated": "allocated", "pinned": "pinned_active", "host": "rss", "device": "device_free"}
+SHOWN = {"allocated": "allocated", "reserved": "reserved", "pinned": "pinned_active", "host": "rss", "device": "device_free"}
 
 
 def wire(lines, end_us):
@@ -59,6 +59,9 @@ def labelled(said, lines, neighbour):
     if start is None:
         fell = blocks_fell = None
     over = steps - start + 1 if start is not None else None
+    if said["resource"] == "reserved":
+        # There is no container to empty: the trace itself says how much was taken.
+        fell = rows[-1]["reserved"] - [it for it in rows if number(it) < start][-1]["reserved"]
     quiet = [it["allocated"] for it in rows if 10 < number(it) < (start or steps + 1)]
     label = {
         **said,

@@ -2,14 +2,20 @@
 //!
 //! Picking the same values in Python and packing them for a foreign call takes three times as long, most of it where
 //! the caches are cold, as they are after a training step. Only calls of Python's stable ABI are used, found in the
-//! process; whoever calls holds the interpreter's lock.
+//! process; whoever calls holds the interpreter's lock. [`step`] adds the end of a plain training step in one call.
 
-use super::{INVALID, OK, guarded, local};
-use crate::{reading::Reading, sys, wire::Counters};
+mod step;
+
+use super::{FAULT, INVALID, OK, local, text};
+use crate::{
+    reading::Reading,
+    sys,
+    wire::{Counters, Edge},
+};
 use std::{
-    ffi::{CStr, c_char, c_int, c_long, c_void},
+    ffi::{CStr, c_char, c_int, c_longlong, c_void},
     mem::transmute,
-    panic::catch_unwind,
+    panic::{UnwindSafe, catch_unwind},
     ptr, slice,
     sync::atomic::{AtomicPtr, Ordering},
 };
@@ -20,15 +26,20 @@ type Next = unsafe extern "C" fn(Object, *mut isize, *mut Object, *mut Object) -
 type Integer = unsafe extern "C" fn(Object) -> u64;
 type Fault = unsafe extern "C" fn() -> Object;
 type Forget = unsafe extern "C" fn();
-type Answer = unsafe extern "C" fn(c_long) -> Object;
+type Answer = unsafe extern "C" fn(c_longlong) -> Object;
+type Attribute = unsafe extern "C" fn(Object, Object) -> Object;
+type At = unsafe extern "C" fn(Object, isize) -> Object;
+type Call = unsafe extern "C" fn(Object, Object) -> Object;
+type Count = unsafe extern "C" fn(Object);
 type Intern = unsafe extern "C" fn(*const c_char) -> Object;
+type Function = unsafe extern "C" fn(Object, *const Object, isize) -> Object;
 type New = unsafe extern "C" fn(*const Method, Object, Object) -> Object;
 
 /// `PyMethodDef`.
 #[repr(C)]
 struct Method {
     name: *const c_char,
-    function: unsafe extern "C" fn(Object, *const Object, isize) -> Object,
+    function: Function,
     flags: c_int,
     doc: *const c_char,
 }
@@ -47,11 +58,19 @@ struct Python {
     fault: Fault,
     forget: Forget,
     answer: Answer,
+    attribute: Attribute,
+    in_list: At,
+    in_tuple: At,
+    call: Call,
+    keep: Count,
+    release: Count,
     all: Object,
     current: Object,
     peak: Object,
     pools: (Object, usize),
     pinned: [usize; 2],
+    param_groups: Object,
+    params: Object,
     /// With the places of what is current, and of the peak.
     gauges: Vec<(Object, usize, Option<usize>)>,
     totals: Vec<(Object, usize)>,
@@ -101,12 +120,20 @@ impl Python {
                 integer: transmute::<Object, Integer>(find(c"PyLong_AsUnsignedLongLong")?),
                 fault: transmute::<Object, Fault>(find(c"PyErr_Occurred")?),
                 forget: transmute::<Object, Forget>(find(c"PyErr_Clear")?),
-                answer: transmute::<Object, Answer>(find(c"PyLong_FromLong")?),
+                answer: transmute::<Object, Answer>(find(c"PyLong_FromLongLong")?),
+                attribute: transmute::<Object, Attribute>(find(c"PyObject_GetAttr")?),
+                in_list: transmute::<Object, At>(find(c"PyList_GetItem")?),
+                in_tuple: transmute::<Object, At>(find(c"PyTuple_GetItem")?),
+                call: transmute::<Object, Call>(find(c"PyObject_CallObject")?),
+                keep: transmute::<Object, Count>(find(c"Py_IncRef")?),
+                release: transmute::<Object, Count>(find(c"Py_DecRef")?),
                 all: key(c"all")?,
                 current: key(c"current")?,
                 peak: key(c"peak")?,
                 pools: (key(c"reserved_bytes_by_private_pools")?, place("private_pools")),
                 pinned: ["pinned_active", "pinned_reserved"].map(place),
+                param_groups: key(c"param_groups")?,
+                params: key(c"params")?,
                 gauges: GAUGES.into_iter().map(gauge).collect::<Option<_>>()?,
                 totals: TOTALS.into_iter().map(|(it, name)| Some((key(it)?, place(name)))).collect::<Option<_>>()?,
             })
@@ -118,14 +145,21 @@ impl Python {
     /// # Safety
     /// The object lives. What is found lives as long as the dictionary has it.
     unsafe fn item(&self, dictionary: Object, key: Object) -> Option<Object> {
-        // SAFETY: as the caller promises; an error is taken back, for nobody looks for it here.
-        unsafe {
-            let found = (self.get)(dictionary, key);
-            if found.is_null() {
-                (self.forget)();
-            }
-            Some(found).filter(|it| !it.is_null())
+        // SAFETY: as the caller promises.
+        unsafe { self.found((self.get)(dictionary, key)) }
+    }
+
+    /// What a call found; where that is nothing, the error that says why is taken back.
+    ///
+    /// # Safety
+    /// The interpreter's lock is held.
+    unsafe fn found(&self, object: Object) -> Option<Object> {
+        if object.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { (self.forget)() };
+            return None;
         }
+        Some(object)
     }
 
     /// A number of 64 bits; `None` for what is none, is negative or is greater.
@@ -187,22 +221,31 @@ impl Python {
     ///
     /// # Safety
     /// The arguments live.
-    unsafe fn push(&self, arguments: &[Object]) -> i32 {
-        let [stats, numbers @ ..] = arguments else { return INVALID };
+    unsafe fn push_row(&self, arguments: &[Object]) -> i64 {
+        let [stats, numbers @ ..] = arguments else { return INVALID.into() };
         // SAFETY: as the caller promises.
         let number = |at: usize| numbers.get(at).and_then(|it| unsafe { self.number(*it) });
         let (Some(device), Some(steps), Some(edge), Some(mask)) = (number(0), number(1), number(2), number(3)) else {
-            return INVALID;
+            return INVALID.into();
         };
-        let Ok(device) = u32::try_from(device) else { return INVALID };
-        let Some(edge) = super::edge(edge) else { return INVALID };
-        let mut reading = Reading { device, edge, steps, ..Reading::default() };
+        let (Ok(device), Some(edge)) = (u32::try_from(device), super::edge(edge)) else { return INVALID.into() };
+        let row = Row { device, edge, steps, mask, pinned: [number(4), number(5)] };
+        // SAFETY: as the caller promises.
+        unsafe { self.push(*stats, &row) }.into()
+    }
+
+    /// Reads one row and hands it over.
+    ///
+    /// # Safety
+    /// The object lives.
+    unsafe fn push(&self, stats: Object, row: &Row) -> i32 {
+        let mut reading = Reading { device: row.device, edge: row.edge, steps: row.steps, ..Reading::default() };
         // SAFETY: as the caller promises; the lock that is held keeps others off.
-        if !unsafe { self.read(*stats, &mut reading) } {
+        if !unsafe { self.read(stats, &mut reading) } {
             return INVALID;
         }
-        reading.present &= mask;
-        for (place, value) in self.pinned.into_iter().zip([number(4), number(5)]) {
+        reading.present &= row.mask;
+        for (place, value) in self.pinned.into_iter().zip(row.pinned) {
             put(&mut reading, place, value);
         }
         let local = local();
@@ -211,31 +254,76 @@ impl Python {
     }
 }
 
+/// What a row says beside the counters of the dictionary.
+struct Row {
+    device: u32,
+    edge: Edge,
+    steps: u64,
+    /// Counters that may be believed.
+    mask: u64,
+    pinned: [Option<u64>; 2],
+}
+
 /// Made once, by the first process that asks, and never freed; a forked child has the same interpreter.
 static PYTHON: AtomicPtr<Python> = AtomicPtr::new(ptr::null_mut());
 
-unsafe extern "C" fn push(_module: Object, arguments: *const Object, count: isize) -> Object {
-    // SAFETY: nothing can call this before the pointer was set, and it is never freed.
-    let Some(python) = (unsafe { PYTHON.load(Ordering::Acquire).as_ref() }) else { return ptr::null_mut() };
-    let code = guarded(|| {
-        let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: the interpreter gives so many living arguments, of which it needs none to have an address.
-        let arguments = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(arguments, count) } };
-        // SAFETY: likewise.
-        unsafe { python.push(arguments) }
-    });
-    // SAFETY: a small number, which the interpreter need not even allocate.
-    unsafe { (python.answer)(c_long::from(code)) }
+/// The builtin functions, by name.
+const FUNCTIONS: [(&CStr, Function); 4] =
+    [(c"push_row", push_row), (c"arm", arm), (c"disarm", disarm), (c"end_step", end_step)];
+
+unsafe extern "C" fn push_row(_module: Object, arguments: *const Object, count: isize) -> Object {
+    // SAFETY: the interpreter calls this as it is called itself.
+    unsafe { called(arguments, count, |python, it| Some(python.push_row(it))) }
 }
 
-/// A function of Python, `push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved])`; a new
-/// reference. Null where the process has no Python.
+unsafe extern "C" fn arm(_module: Object, arguments: *const Object, count: isize) -> Object {
+    // SAFETY: likewise.
+    unsafe { called(arguments, count, |python, it| Some(python.arm(it))) }
+}
+
+unsafe extern "C" fn disarm(_module: Object, arguments: *const Object, count: isize) -> Object {
+    // SAFETY: likewise.
+    unsafe { called(arguments, count, |_, _| Some(Python::disarm())) }
+}
+
+unsafe extern "C" fn end_step(_module: Object, arguments: *const Object, count: isize) -> Object {
+    // SAFETY: likewise.
+    unsafe { called(arguments, count, |python, it| python.end_step(it)) }
+}
+
+/// Calls what a builtin function does with its arguments, and makes an object of its answer; `None` raises the error that
+/// the interpreter has set.
 ///
 /// # Safety
-/// The interpreter's lock is held.
+/// The interpreter's lock is held, and there are `count` living arguments.
+unsafe fn called(
+    arguments: *const Object,
+    count: isize,
+    body: impl FnOnce(&Python, &[Object]) -> Option<i64> + UnwindSafe,
+) -> Object {
+    // SAFETY: nothing can call this before the pointer was set, and it is never freed.
+    let Some(python) = (unsafe { PYTHON.load(Ordering::Acquire).as_ref() }) else { return ptr::null_mut() };
+    let answer = catch_unwind(|| {
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: as the caller promises; of no arguments none needs to have an address.
+        let arguments = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(arguments, count) } };
+        body(python, arguments)
+    });
+    // SAFETY: an integer is made of any number; null says that an error is set.
+    answer.unwrap_or(Some(FAULT.into())).map_or(ptr::null_mut(), |it| unsafe { (python.answer)(it) })
+}
+
+/// A builtin function of Python, by name; a new reference. Null where the process has no Python, or there is none of
+/// that name.
+///
+/// # Safety
+/// The interpreter's lock is held; `name` is a string that ends in a zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpuwatch_python() -> Object {
+pub unsafe extern "C" fn gpuwatch_python(name: *const c_char) -> Object {
     let make = || {
+        // SAFETY: as the caller promises.
+        let named = unsafe { text(name) }?;
+        let (name, function) = FUNCTIONS.into_iter().find(|(it, _)| it.to_bytes() == named.as_bytes())?;
         let new = sys::symbol(c"PyCFunction_NewEx");
         if new.is_null() {
             return None;
@@ -244,7 +332,7 @@ pub unsafe extern "C" fn gpuwatch_python() -> Object {
             // The lock that is held lets only one thread come here.
             PYTHON.store(Box::into_raw(Box::new(Python::find()?)), Ordering::Release);
         }
-        let method = Method { name: c"push_row".as_ptr(), function: push, flags: METH_FASTCALL, doc: ptr::null() };
+        let method = Method { name: name.as_ptr(), function, flags: METH_FASTCALL, doc: ptr::null() };
         // SAFETY: the signature is that of the stable ABI; the interpreter keeps the definition, which is leaked.
         unsafe {
             let new = transmute::<Object, New>(new);

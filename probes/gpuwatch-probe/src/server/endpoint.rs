@@ -6,7 +6,7 @@ use std::{
     os::{
         fd::{AsRawFd, RawFd},
         unix::{
-            fs::{MetadataExt, PermissionsExt},
+            fs::{FileTypeExt, MetadataExt, PermissionsExt},
             net::{UnixListener, UnixStream},
         },
     },
@@ -60,7 +60,8 @@ impl Endpoint {
 
     /// Whether the name still leads here.
     pub(crate) fn is_there(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode)
+        // The number of a file that is gone may be another file's.
+        fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode && it.file_type().is_socket())
     }
 
     /// Takes the name away, if it still leads here.

@@ -55,6 +55,9 @@ own!("lstat64":
 own!("fstat64":
     ["mov rdx, rsi" "mov esi, edi" "mov edi, 1" "jmp __fxstat64@PLT"]
     ["mov x2, x1" "mov w1, w0" "mov w0, 0" "b __fxstat64"]);
+own!("fstatat64":
+    ["mov r8d, ecx" "mov rcx, rdx" "mov rdx, rsi" "mov esi, edi" "mov edi, 1" "jmp __fxstatat64@PLT"]
+    ["mov w4, w3" "mov x3, x2" "mov x2, x1" "mov w1, w0" "mov w0, 0" "b __fxstatat64"]);
 
 // New in 2.30. std asks for it weakly, and does without where it is not, but a linker notes its version as needed.
 // SAFETY: the system call takes no arguments and does not fail; what it overwrites is the caller's to save.

@@ -3,15 +3,12 @@
 //! Whatever is described, named or thrown, a line stays under [`LINE_MAX`](super::LINE_MAX): every text has a
 //! limit, the command line has one as a whole, and the sum of all, escaped at its worst, fits.
 
-use super::{Counters, Device, Edge, GROUPS_MAX, Hello, Line, sites};
+use super::{
+    Counters, Device, Edge, GROUPS_MAX, Hello, Line,
+    limits::{ARGUMENTS_MAX, ARGV_MAX, DEVICE_TEXT_MAX, DEVICES_MAX, MESSAGE_MAX, NAME_MAX, TEXT_MAX},
+    sites,
+};
 use crate::reading::Reading;
-
-const TEXT_MAX: usize = 4096;
-const MESSAGE_MAX: usize = 16 * 1024;
-const ARGV_MAX: usize = 32 * 1024;
-const ARGUMENTS_MAX: usize = 4096;
-const DEVICES_MAX: usize = 64;
-const DEVICE_TEXT_MAX: usize = 256;
 
 /// Appends one line, its newline included.
 pub fn encode(line: &Line, out: &mut String) {
@@ -25,7 +22,7 @@ pub fn encode(line: &Line, out: &mut String) {
         Line::Mark(it) => Object::open(out, "mark")
             .some("seq", it.seq)
             .number("at_us", it.at_us)
-            .text("name", &it.name, TEXT_MAX)
+            .text("name", &it.name, NAME_MAX)
             .signed("value", it.value)
             .close(),
         Line::Oom(it) => Object::open(out, "oom")
@@ -63,9 +60,9 @@ pub fn encode(line: &Line, out: &mut String) {
         Line::Bye(it) => Object::open(out, "bye")
             .some("seq", it.seq)
             .number("at_us", it.at_us)
-            .text("reason", &it.reason, TEXT_MAX)
+            .text("reason", &it.reason, NAME_MAX)
             .close(),
-        Line::Refused(it) => Object::open(out, "refused").text("reason", &it.reason, TEXT_MAX).close(),
+        Line::Refused(it) => Object::open(out, "refused").text("reason", &it.reason, NAME_MAX).close(),
         Line::Unknown => Object::open(out, "unknown").close(),
     }
 }
@@ -105,6 +102,7 @@ fn hello(it: &Hello, out: &mut String) {
     let mut object = Object::open(out, "hello")
         .number("protocol", it.protocol.into())
         .text("probe", &it.probe, TEXT_MAX)
+        .some_text("instance", it.instance.as_deref(), TEXT_MAX)
         .number("seq", it.seq)
         .number("pid", it.pid.into())
         .some("start_us", it.start_us)

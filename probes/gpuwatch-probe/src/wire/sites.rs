@@ -1,6 +1,9 @@
 //! Which lines of the job allocate what grows, and who holds it: the answer to `sites`.
 
-use super::encode::{List, Object};
+use super::{
+    encode::{List, Object},
+    limits::{self, ACCOUNT_MAX, SITE_TEXT_MAX as TEXT_MAX},
+};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +12,6 @@ pub const SITES_MAX: usize = 16;
 
 /// Frames of one stack, steps of one path, owners and lines of source that one [`Site`] may tell of.
 pub const PARTS_MAX: usize = 24;
-
-/// Texts of a site are cut to so many bytes: one site of the most of everything, escaped at its worst, is 400 KB.
-const TEXT_MAX: usize = 240;
-
-/// Where a line is longer than this, it has no further site.
-const ENOUGH: usize = 512 << 10;
 
 /// Where live blocks come from that grow in number or in size, seen by comparing them over some steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +24,7 @@ pub struct Sites {
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
     /// Why it was looked: `asked` by somebody, `growth` that a viewer saw, `oom`.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub why: String,
     /// Steps completed at the last look.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -34,6 +32,7 @@ pub struct Sites {
     /// Steps from the first look to the last; 0 where there was one look only, at an error.
     pub steps: u64,
     /// What grew, most first; at an error, what is live. Empty where nothing does.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "account"))]
     pub sites: Vec<Site>,
     /// Live blocks from before the stacks were recorded, of which nothing is known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -50,6 +49,9 @@ pub struct Sites {
     /// How long it was held while the holders were looked for, µs.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub holders_us: Option<u64>,
+    /// The longest pause of these, µs; absent where there was one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub holders_longest_us: Option<u64>,
     /// About what the recorded stacks took of host memory at most, bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub history_bytes: Option<u64>,
@@ -58,6 +60,7 @@ pub struct Sites {
     pub collected_bytes: Option<u64>,
     /// What could not be told, and why.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub trouble: Option<String>,
 }
 
@@ -70,12 +73,18 @@ pub struct Site {
     pub device: u32,
     /// The file of the innermost frame that is the user's own. Empty: these blocks have no Python stack, as those of
     /// backward's own threads and of libraries.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: String,
     /// Its line, from 1.
     pub line: u64,
     /// Its function.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: String,
+    /// The innermost frame of a library that this line called, where there is one.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub library: Option<Frame>,
     /// The whole stack, innermost first.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub frames: Vec<Frame>,
     /// Bytes that it grew by between the looks; at an error, bytes that are live.
     pub bytes: u64,
@@ -83,26 +92,35 @@ pub struct Site {
     pub blocks: u64,
     /// Sizes and counts of its blocks, in bytes, what takes most first.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub sizes: Vec<(u64, u64)>,
     /// The stream they belong to.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub stream: Option<u64>,
     /// Their private pool, as in `1.0`; absent for the default one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub pool: Option<String>,
     /// Whether there are such that no Python object owns: autograd's, as far as one knows.
     pub autograd: bool,
     /// The tensors in them that Python knows.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub owners: Vec<Owner>,
     /// Who keeps one of them alive, from the tensor outwards.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub holders: Vec<Holder>,
     /// The line that keeps it, where it could be found.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub kept: Option<Place>,
+    /// Other lines of which one may keep it instead: which of them ran is not known.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
+    pub kept_or: Vec<Place>,
     /// The lines around `line`, read by the probe at that moment.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub source: Vec<Place>,
 }
 
@@ -112,10 +130,12 @@ pub struct Site {
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Frame {
     /// Its file.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: String,
     /// Its line, from 1.
     pub line: u64,
     /// Its function.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: String,
 }
 
@@ -125,8 +145,10 @@ pub struct Frame {
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Owner {
     /// Their shape.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub shape: Vec<u64>,
     /// Their type, as in `float32`.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub dtype: String,
     /// Whether a graph hangs on them.
     pub grad: bool,
@@ -140,22 +162,27 @@ pub struct Owner {
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Holder {
     /// How: `item`, `key`, `attribute`, `global`, `local`, `cell`, `class`, `generator`, `traceback`, `cycle`, ….
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub by: String,
     /// Under which name, if under one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub name: Option<String>,
     /// The container's type.
     #[cfg_attr(feature = "serde", serde(rename = "type"))]
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub kind: Option<String>,
     /// How many things it has.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub items: Option<u64>,
     /// The function, of locals and cells.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: Option<String>,
     /// The file of its function or module.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: Option<String>,
     /// The line at which its frame stands, from 1.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -169,11 +196,32 @@ pub struct Holder {
 pub struct Place {
     /// Its file; empty where it is the site's.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "String::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: String,
     /// Its number, from 1.
     pub line: u64,
     /// What it says.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub text: String,
+    /// Whether it is a library's and not the user's own.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
+    pub library: bool,
+}
+
+#[cfg(feature = "serde")]
+fn account<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Error> {
+    limits::weighed(from, SITES_MAX, Site::weight)
+}
+
+#[cfg(feature = "serde")]
+impl Site {
+    /// About the bytes of its texts.
+    fn weight(&self) -> usize {
+        let frames = self.frames.iter().map(|it| it.file.len() + it.function.len());
+        let names = self.holders.iter().flat_map(|it| [&it.name, &it.kind, &it.function, &it.file]);
+        let places = self.source.iter().chain(&self.kept).chain(&self.kept_or).map(|it| it.file.len() + it.text.len());
+        frames.sum::<usize>() + names.flatten().map(String::len).sum::<usize>() + places.sum::<usize>()
+    }
 }
 
 pub(super) fn encode(it: &Sites, out: &mut String) {
@@ -185,7 +233,7 @@ pub(super) fn encode(it: &Sites, out: &mut String) {
         .some("step", it.step)
         .number("steps", it.steps)
         .list("sites", it.sites.iter().take(SITES_MAX), |it, list| {
-            if list.out.len() - begun < ENOUGH {
+            if list.out.len() - begun < ACCOUNT_MAX {
                 site(it, list);
             }
         })
@@ -194,6 +242,7 @@ pub(super) fn encode(it: &Sites, out: &mut String) {
         .some("held_us", it.held_us)
         .some("longest_us", it.longest_us)
         .some("holders_us", it.holders_us)
+        .some("holders_longest_us", it.holders_longest_us)
         .some("history_bytes", it.history_bytes)
         .some("collected_bytes", it.collected_bytes)
         .some_text("trouble", it.trouble.as_deref(), TEXT_MAX)
@@ -205,12 +254,7 @@ fn site(it: &Site, list: List<'_>) {
         .object("file", &it.file, TEXT_MAX)
         .number("line", it.line)
         .text("function", &it.function, TEXT_MAX)
-        .list("frames", it.frames.iter().take(PARTS_MAX), |it, list| {
-            list.object("file", &it.file, TEXT_MAX)
-                .number("line", it.line)
-                .text("function", &it.function, TEXT_MAX)
-                .end();
-        })
+        .list("frames", it.frames.iter().take(PARTS_MAX), frame)
         .number("device", it.device.into())
         .number("bytes", it.bytes)
         .number("blocks", it.blocks)
@@ -239,9 +283,16 @@ fn site(it: &Site, list: List<'_>) {
                 .end();
         });
     }
+    if let Some(library) = &it.library {
+        object.name("library");
+        frame(library, List { out: object.out });
+    }
     if let Some(kept) = &it.kept {
         object.name("kept");
         place(kept, List { out: object.out });
+    }
+    if !it.kept_or.is_empty() {
+        object = object.list("kept_or", it.kept_or.iter().take(PARTS_MAX), place);
     }
     if !it.source.is_empty() {
         object = object.list("source", it.source.iter().take(PARTS_MAX), place);
@@ -249,6 +300,12 @@ fn site(it: &Site, list: List<'_>) {
     object.end();
 }
 
+fn frame(it: &Frame, list: List<'_>) {
+    list.object("file", &it.file, TEXT_MAX).number("line", it.line).text("function", &it.function, TEXT_MAX).end();
+}
+
 fn place(it: &Place, list: List<'_>) {
-    list.object("text", &it.text, TEXT_MAX).number("line", it.line).text("file", &it.file, TEXT_MAX).end();
+    let object = list.object("text", &it.text, TEXT_MAX).number("line", it.line).text("file", &it.file, TEXT_MAX);
+    let object = if it.library { object.truth("library", true) } else { object };
+    object.end();
 }

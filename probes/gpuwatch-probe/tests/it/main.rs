@@ -7,4 +7,5 @@ mod client;
 mod header;
 mod server;
 mod sockets;
+mod spills;
 mod wire;

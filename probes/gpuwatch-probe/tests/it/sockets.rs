@@ -66,7 +66,9 @@ fn a_path_longer_than_an_address_works() {
 fn stale_sockets_go_and_living_ones_stay() {
     let dir = private_dir();
     let taken = dir.path().join(format!("{}.sock", process::id()));
-    drop(UnixListener::bind(dir.path().join("1.sock")).unwrap());
+    let gone = gone();
+    drop(UnixListener::bind(dir.path().join(format!("{gone}.sock"))).unwrap());
+    drop(UnixListener::bind(dir.path().join(format!(".{gone}.1700.tmp"))).unwrap());
     let living = UnixListener::bind(&taken).unwrap();
     let probe = start_in(&[dir.path().to_owned()]);
     assert_eq!(probe.socket(), dir.path().join(format!("{}.1.sock", process::id())));
@@ -75,6 +77,50 @@ fn stale_sockets_go_and_living_ones_stay() {
     drop(living);
     assert!(socket::is_stale(&taken));
     assert_eq!(start_in(&[dir.path().to_owned()]).socket(), taken);
+}
+
+/// The number of a process that has ended.
+fn gone() -> u32 {
+    let mut child = process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+#[test]
+fn nothing_of_the_users_is_removed() {
+    let dir = private_dir();
+    let at = |name: &str| dir.path().join(name);
+    let (gone, own) = (gone(), process::id());
+    let files = ["notes.sock".into(), "notes.tmp".into(), format!("{gone}.sock"), format!(".{gone}.5.tmp")];
+    let own_name = format!("{own}.sock");
+    for name in files.iter().chain([&own_name]) {
+        fs::write(at(name), "the user's").unwrap();
+    }
+    let pipe = format!("{gone}.1.sock");
+    assert!(process::Command::new("mkfifo").arg(at(&pipe)).status().unwrap().success());
+    symlink(at("notes.sock"), at(&format!("{gone}.2.sock"))).unwrap();
+    // Sockets of other programs, and of a process that runs: the one above all others does.
+    for name in ["database.sock", "1.7.sock"] {
+        drop(UnixListener::bind(at(name)).unwrap());
+    }
+    let before = names(dir.path());
+    let probe = start_in(&[dir.path().to_owned()]);
+    assert_eq!(probe.socket(), at(&format!("{own}.1.sock")), "a file has the first name");
+    drop(probe);
+    assert_eq!(names(dir.path()), before);
+    for name in files.iter().chain([&own_name]) {
+        assert_eq!(fs::read_to_string(at(name)).unwrap(), "the user's", "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_took_the_sockets_name_stays() {
+    let (probe, _dir) = started();
+    let path = probe.socket();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "the user's").unwrap();
+    drop(probe);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "the user's");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn oom() -> Oom {
 fn sites() -> Sites {
     let text = |it: &str| Some(it.to_owned());
     let frame = |line, function: &str| Frame { file: "/home/ada/train.py".into(), line, function: function.into() };
-    let place = |line, text: &str| Place { file: String::new(), line, text: text.into() };
+    let place = |line, text: &str| Place { line, text: text.into(), ..Place::default() };
     let list = Holder { by: "item".into(), kind: text("list"), items: Some(1204), ..Holder::default() };
     let local = Holder {
         by: "local".into(),
@@ -51,7 +51,13 @@ fn sites() -> Sites {
         autograd: true,
         owners: vec![Owner { shape: vec![2, 3], dtype: "float32".into(), grad: true, count: 8 }],
         holders: vec![list, local],
-        kept: Some(Place { file: "/home/ada/train.py".into(), ..place(41, "losses.append(loss)") }),
+        library: Some(Frame {
+            file: "/env/site-packages/torchmetrics/auroc.py".into(),
+            line: 7,
+            function: "update".into(),
+        }),
+        kept: Some(Place { file: "/home/ada/train.py".into(), library: true, ..place(41, "losses.append(loss)") }),
+        kept_or: vec![place(43, "losses.append(loss.clone())")],
         source: vec![place(40, "loss = net(x).sum()"), place(41, "losses.append(loss)")],
     };
     Sites {
@@ -66,9 +72,43 @@ fn sites() -> Sites {
         held_us: Some(9000),
         longest_us: Some(3000),
         holders_us: Some(120_000),
+        holders_longest_us: Some(31_000),
         history_bytes: Some(70_000),
         collected_bytes: Some(0),
         trouble: text("the search ended early"),
+    }
+}
+
+/// A hello that says all that there is to say, but for an instance.
+fn hello() -> Hello {
+    let text = |it: &str| Some(it.to_owned());
+    Hello {
+        seq: 7,
+        protocol: 1,
+        probe: "gpuwatch-probe/0.1.0".into(),
+        instance: None,
+        pid: 4242,
+        start_us: Some(1_700_000_000_000_000),
+        host: "node7".into(),
+        argv: ["python", "train.py", "--api-key=…"].map(str::to_owned).to_vec(),
+        cwd: text("/home/ada"),
+        framework: text("torch"),
+        framework_version: text("2.15.0"),
+        backend: text("native"),
+        allocator_conf: text("expandable_segments:True"),
+        run: text("0123456789abcdef0123456789abcdef"),
+        restart: Some(0),
+        rank: Some(3),
+        local_rank: Some(1),
+        world_size: Some(8),
+        job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
+        sites: text("ready"),
+        devices: vec![
+            Device { ordinal: 0, uuid: text("GPU-1"), name: text("NVIDIA H200"), total: Some(150_754_820_096) },
+            Device { ordinal: 1, ..Device::default() },
+        ],
+        monotonic_us: 5_000_000,
+        unix_us: 1_700_000_005_000_000,
     }
 }
 
@@ -79,33 +119,7 @@ fn lines() -> Vec<Line> {
         *value = Some(1 << (place * 3));
     }
     vec![
-        Line::Hello(Hello {
-            seq: 7,
-            protocol: 1,
-            probe: "gpuwatch-probe/0.1.0".into(),
-            pid: 4242,
-            start_us: Some(1_700_000_000_000_000),
-            host: "node7".into(),
-            argv: ["python", "train.py", "--api-key=…"].map(str::to_owned).to_vec(),
-            cwd: text("/home/ada"),
-            framework: text("torch"),
-            framework_version: text("2.15.0"),
-            backend: text("native"),
-            allocator_conf: text("expandable_segments:True"),
-            run: text("0123456789abcdef0123456789abcdef"),
-            restart: Some(0),
-            rank: Some(3),
-            local_rank: Some(1),
-            world_size: Some(8),
-            job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
-            sites: text("ready"),
-            devices: vec![
-                Device { ordinal: 0, uuid: text("GPU-1"), name: text("NVIDIA H200"), total: Some(150_754_820_096) },
-                Device { ordinal: 1, ..Device::default() },
-            ],
-            monotonic_us: 5_000_000,
-            unix_us: 1_700_000_005_000_000,
-        }),
+        Line::Hello(hello()),
         Line::Sample(Sample {
             seq: Some(8),
             at_us: 5_000_100,
@@ -142,6 +156,7 @@ fn lines() -> Vec<Line> {
             message: "Tried to allocate 1.00 GiB.".into(),
         }),
         Line::OomMessage(OomMessage::default()),
+        Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
     ]
 }
 
@@ -158,6 +173,7 @@ fn decoded(text: &str) -> Line {
 #[test]
 fn golden_lines_never_change() {
     let text: String = lines().iter().map(encoded).collect();
+    // The first line that differs is told, before all of them are.
     for (ours, golden) in text.lines().zip(include_str!("wire/golden.jsonl").lines()) {
         assert_eq!(ours, golden);
     }
@@ -207,7 +223,7 @@ fn no_line_is_longer_than_a_line_may_be() {
         let oom = Oom { message: some(), blocks: vec![(u64::MAX, u64::MAX); 99], ..Oom::default() };
         let bye = Bye { reason: long.clone(), ..Bye::default() };
         let text: String = long.chars().take(1000).collect();
-        let part = || Place { file: text.clone(), line: u64::MAX, text: text.clone() };
+        let part = || Place { file: text.clone(), line: u64::MAX, text: text.clone(), library: true };
         let holder = Holder {
             by: text.clone(),
             name: Some(text.clone()),

@@ -1,0 +1,105 @@
+//! What came out of the queue: the history, and the file that keeps it where no reader may be in time.
+//!
+//! Two look here: the server's thread in each of its turns, and a thread of the job that ran out of memory.
+
+use crate::{
+    history::{BUDGET, History},
+    identity,
+    probe::{Entry, QUEUE, RSS, Shared, locked},
+    spill::{self, Spill},
+    sys,
+    wire::{self, Line},
+};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        MutexGuard,
+        atomic::{AtomicU64, Ordering},
+        mpsc::Receiver,
+    },
+};
+
+pub(crate) struct Ledger {
+    entries: Receiver<Entry>,
+    pub(crate) history: History,
+    /// Resident host memory, as of the latest second.
+    pub(crate) rss: Option<u64>,
+    spill: Option<Spill>,
+}
+
+impl Ledger {
+    pub(crate) fn new(entries: Receiver<Entry>) -> Self {
+        Self { entries, history: History::new(BUDGET), rss: identity::resident(), spill: None }
+    }
+
+    /// Takes what waits in the queue, and the count of what found no place there; returns how many entries came.
+    pub(crate) fn take_entries(&mut self, dropped: &AtomicU64, now_us: u64) -> usize {
+        let mut taken = 0;
+        while taken < QUEUE
+            && let Ok(entry) = self.entries.try_recv()
+        {
+            taken += 1;
+            match entry {
+                Entry::Sample(mut reading) => {
+                    if let Some(rss) = self.rss
+                        && reading.value(RSS).is_none()
+                    {
+                        reading.put(RSS, rss);
+                    }
+                    self.history.sample(reading);
+                }
+                Entry::Note(note) => self.history.note(*note),
+            }
+        }
+        let samples = dropped.swap(0, Ordering::Relaxed);
+        if samples > 0 {
+            self.history.note(Line::Lost(wire::Lost { seq: None, at_us: now_us, samples }));
+        }
+        taken
+    }
+
+    /// Whether something was spilled.
+    pub(crate) fn has_spilled(&self) -> bool {
+        self.spill.is_some()
+    }
+
+    /// Removes the spill: readers have all of it.
+    pub(crate) fn drop_spill(&mut self) {
+        if let Some(spill) = self.spill.take() {
+            spill.remove();
+        }
+    }
+
+    /// Writes what the spill lacks, in the file of this name. Its first line, the hello, is asked for when it is made.
+    fn write_spill(&mut self, dir: &Path, name: &str, hello: impl FnOnce(u64) -> String) -> io::Result<()> {
+        if self.spill.as_ref().is_none_or(|it| !it.is_there()) {
+            let hello = hello(self.history.seq());
+            self.spill = Some(Spill::create(dir, name, hello, &self.history)?);
+        }
+        self.spill.as_mut().map_or(Ok(()), |it| it.append(&self.history))
+    }
+}
+
+impl Shared {
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        locked(&self.ledger)
+    }
+
+    /// Whether the process was started for a run, so that somebody may come for what it spills.
+    pub(crate) fn is_of_a_run(&self) -> bool {
+        self.with_hello(|it| it.run.is_some())
+    }
+
+    /// Brings everything said so far to disk.
+    pub(crate) fn spill(&self) {
+        let path = locked(&self.path).clone();
+        let Some(dir) = path.parent() else { return };
+        let name = self.with_hello(|it| spill::name(it.pid, it.instance.as_deref().unwrap_or_default()));
+        let mut ledger = self.ledger();
+        ledger.take_entries(&self.dropped, sys::monotonic_us());
+        if let Err(fault) = ledger.write_spill(dir, &name, |seq| self.hello_line(seq)) {
+            self.say_once(&format!("an error could not be kept for readers that come later: {fault}"));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+"""The answer to who asks for sites: made piece by piece between steps, out of what the looks saw."""
+
+import json
+import os
+import time
+
+from ._cells import named
+from ._holders import Search, collect
+from ._looks import NOWHERE
+from ._native import INVALID
+from ._source import Sources, is_newer, kept_at, lines
+from ._stacks import OWN
+from ._stacks import told as told_frame
+
+_SITES = 16
+_SIZES = 8
+_OWNERS = 8
+
+# Blocks of a group whose holders are looked for: some of all, and some of the latest.
+_SAMPLES, _RECENT = 16, 8
+
+# Characters of a text that are told, as on the wire.
+_LONG = 240
+
+# Seconds after which the next site waits for the next step.
+_AT_ONCE = 0.01
+
+_CUT = "the holder of some was not found in the time that a search may take"
+
+
+class Answer:
+    """What is told once the holders are known; it keeps no object of the job's.
+
+    `found` is what grew (`_looks.grown`), `blocks` its blocks and `recent` the latest of them, `where` their streams and
+    pools, `collections` what the collector had run when the latest came, `told` what else is to be said.
+    """
+
+    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, collections, told):
+        self._torch, self._stacks, self._since = torch, stacks, since
+        self._found, self._sizes, self._where = found, sizes, where
+        self._groups = list(found)[:_SITES]
+        recent = [recent[it][-_RECENT:] for it in self._groups]
+        samples = [list(dict.fromkeys(_samples(blocks[it]) + of)) for it, of in zip(self._groups, recent)]
+        # Blocks that are made anew in each step are others after the next one: these are looked for at once.
+        lasting = [bool(found[it][1]) for it in self._groups]
+        self._at_once = None
+        if not all(lasting):
+            self._at_once = Search(torch, [[] if it else of for it, of in zip(lasting, samples)], stacks.rank)
+            self._at_once.slice()
+        samples = [of if it else [] for it, of in zip(lasting, samples)]
+        self._search = Search(torch, samples, stacks.rank, (collections, recent)) if self._groups else None
+        # What the search says of each group, once it is over, and the sites that are made of it.
+        self._held, self._sites = None if self._groups else [], []
+        self._sources = Sources(since)
+        self.told = told
+        self.collects = False
+
+    def go_on(self):
+        """Does a part of it, for as long as a job may be held; whether it is complete."""
+        if self._held is None:
+            if self._search.slice():
+                # The lines of source are read after the next step.
+                self._held = self._search.told()
+                if self._at_once is not None:
+                    self._held = [one if one["owners"] else it for one, it in zip(self._at_once.told(), self._held)]
+            return False
+        until = time.thread_time() + _AT_ONCE
+        while len(self._sites) < len(self._groups):
+            at = len(self._sites)
+            self._sites.append(self._site(self._groups[at], self._held[at]))
+            if time.thread_time() > until and at + 1 < len(self._groups):
+                return False
+        if self.collects:
+            self.told["collected_bytes"] = _collected(self._torch)
+        self.told["sites"] = self._sites
+        self._trouble()
+        return True
+
+    def _site(self, group, held):
+        made = site(self._stacks, self._sources, group, self._found[group], self._sizes[group], held)
+        if group in self._where:
+            made["stream"], pool = self._where[group]
+            if pool != (0, 0):
+                made["pool"] = "%d.%d" % pool
+        return made
+
+    def _trouble(self):
+        troubles = [_CUT] if self._search and self._search.is_cut else []
+        newer = {os.path.basename(it["file"]) for it in self._sites if is_newer(it["file"], self._since)}
+        if newer:
+            troubles.append("written after the job began, so that its lines say nothing: " + ", ".join(sorted(newer)))
+        if troubles:
+            self.told["trouble"] = "; ".join(troubles)
+
+
+def site(stacks, sources, group, grew, sizes, held=None):
+    """What is told of one stack."""
+    device, stack = group
+    held = held or {}
+    holders = held.get("holders", [])
+    frame = stacks.site(stack) or ("", 0, "")
+    told = {
+        "device": device,
+        "file": frame[0],
+        "line": frame[1],
+        "function": frame[2],
+        "frames": stacks.told(stack),
+        "bytes": grew[0],
+        "blocks": grew[1],
+        "sizes": sorted(sizes.items(), key=lambda it: -it[0] * it[1])[:_SIZES],
+        "autograd": held.get("autograd", False),
+        "owners": held.get("owners", [])[:_OWNERS],
+        "holders": [{name: value for name, value in it.items() if value is not None} for it in holders],
+    }
+    if stack:
+        library = stacks.library(stack)
+        told["library"] = library and told_frame(library)
+        told["source"] = [{"line": line, "text": text} for line, text in lines(frame[0], frame[1], sources=sources)]
+    if holders:
+        owners = told["owners"]
+        has_graph = bool(owners) and all(it["grad"] for it in owners)
+        kept = kept_at(holders, [told_frame(it) for it in stacks.near(stack)], sources, has_graph)
+        for it in kept:
+            it.update({"library": True} if stacks.rank(it["file"]) != OWN else {})
+        told["kept"], told["kept_or"] = kept[0] if kept else None, kept[1:]
+    return {name: value for name, value in told.items() if value not in (None, [])}
+
+
+def send(native, told, is_answer):
+    """Tells it to everybody who watches."""
+    # Longer than a line: what grew least goes first. Without an answer it would be asked for ever.
+    while native.sites(_encoded(told), is_answer) == INVALID and told["sites"]:
+        told["sites"].pop()
+
+
+def older(look, found=()):
+    """Blocks that have no stack: how many, and how large."""
+    known = [(size_of(of), sum(of.values())) for (_, stack), of in look.groups.items() if stack == NOWHERE]
+    grew = [found[it] for it in found if it[1] == NOWHERE]
+    return {
+        "older_blocks": max(0, sum(it[1] for it in known) - sum(it[1] for it in grew)),
+        "older_bytes": max(0, sum(it[0] for it in known) - sum(it[0] for it in grew)),
+    }
+
+
+def size_of(sizes):
+    """Bytes of blocks that are counted by size."""
+    return sum(size * count for size, count in sizes.items())
+
+
+def _collected(torch):
+    stats = torch._C._cuda_memoryStats
+    devices = range(torch._C._cuda_getDeviceCount())
+    devices = [it for it in devices if torch._C._cuda_hasPrimaryContext(it)]
+    allocated = [stats(it)["allocated_bytes"]["all"]["current"] for it in devices]
+    collect()
+    now = [stats(it)["allocated_bytes"]["all"]["current"] for it in devices]
+    return max(0, sum(allocated) - sum(now))
+
+
+def _samples(blocks):
+    """Some of a group's blocks, spread over all of them."""
+    stride = max(1, len(blocks) // _SAMPLES)
+    return blocks[::stride][:_SAMPLES]
+
+
+def _encoded(told):
+    """As the library takes it. Names of files and keys of dictionaries may be no text that anybody could write down."""
+    return json.dumps(_shortened(named(told)), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _shortened(told):
+    if type(told) is dict:
+        return {name: _shortened(it) for name, it in told.items()}
+    if type(told) in (list, tuple):
+        return [_shortened(it) for it in told]
+    if type(told) is not str or len(told) <= _LONG:
+        return told
+    # Of a path the end says more.
+    return "…" + told[1 - _LONG :] if told.startswith("/") else told[:_LONG]

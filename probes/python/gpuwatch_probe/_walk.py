@@ -1,0 +1,324 @@
+"""Goes down from the variables of a program to the tensors in some blocks of memory, the nearest objects first.
+
+Python has no cheap way up: `gc.get_referrers` looks through the whole heap. The way down is as cheap as one likes,
+because it can stop at any object. Each object has a cost, the number of hops from a variable; the cheapest are looked
+into first. Of a large container both ends come first, where what was added lately lies, and the rest late.
+
+A walk lives within one slice of time and holds references only for that long. None of the job's code runs.
+"""
+
+import gc
+from collections import deque
+from itertools import compress, islice
+from time import thread_time
+from types import FrameType, FunctionType, ModuleType
+from weakref import ref
+
+from ._edges import is_a, key_of, namespaces, of_global, of_local
+from ._frames import is_own, values
+from ._graphs import asked
+
+# Objects that are looked into between two looks at the clock.
+_CHUNK = 128
+
+# Containers with more items are large; so many at each end of them come first, and the rest in parts.
+_FEW, _ENDS, _PART = 128, 64, 2048
+
+# What the rest of a large container, tensors, and code that is not the user's cost more than other objects.
+_REST, _TENSOR, _CODE = 4, 2, 3
+
+# What variables of functions cost by whose they are: the user's, a library's, PyTorch's or Python's.
+_RANKS = (0, 3, 6, 6)
+
+# A dictionary, set or deque is read from its begin for each part: parts further in would take too long.
+_FARTHEST = 200_000
+
+# Ways to one tensor, and tensors with a graph, that are remembered.
+_WAYS, _ATTACHED = 4, 2048
+
+# Blocks of each group whose holder is enough to know.
+ENOUGH = 3
+
+_IGNORED, _PLAIN, _LIST, _DICT, _SET, _DEQUE, _TENSORS, _NETWORK, _FUNCTION, _TYPE, _FRAME = range(11)
+_BASES = ((dict, _DICT), (list, _LIST), (tuple, _LIST), (set, _SET), (frozenset, _SET), (deque, _DEQUE))
+_LENGTHS = {_DICT: dict.__len__, _DEQUE: deque.__len__}
+_EXACT = {FunctionType: _FUNCTION, FrameType: _FRAME}
+
+
+class Kinds(dict):
+    """What to do with objects of each type, by the type's identity: to hash a type may be the job's own code."""
+
+    def __init__(self, torch):
+        super().__init__()
+        self._first = ((torch.Tensor, _TENSORS), (torch.nn.Module, _NETWORK), (type, _TYPE))
+        self._ignored = (ModuleType, ref)
+
+    def of(self, objects):
+        """The kind of each of these."""
+        types = list(map(type, objects))
+        ids = list(map(id, types))
+        unknown = set(ids).difference(self)
+        if unknown:
+            for kind in types:
+                if id(kind) in unknown:
+                    self[id(kind)] = self._kind(kind)
+        return map(self.__getitem__, ids)
+
+    def _kind(self, kind):
+        for base, found in self._first + _BASES:
+            if issubclass(kind, base):
+                return found
+        if issubclass(kind, self._ignored):
+            return _IGNORED
+        return next((found for known, found in _EXACT.items() if known is kind), _PLAIN)
+
+
+class Part:
+    """A part of a large container that waits to be looked into: both ends, or what begins at a place."""
+
+    def __init__(self, container, kind, begin=None):
+        self.container, self.kind, self.begin = container, kind, begin
+
+    def items(self):
+        """What this part has, and the part that comes next."""
+        it, kind, begin = self.container, self.kind, self.begin
+        if kind == _LIST:
+            get = (tuple if is_a(it, tuple) else list).__getitem__
+            if begin is None:
+                return [*get(it, slice(-_ENDS, None)), *get(it, slice(0, _ENDS))], Part(it, kind, _ENDS)
+            # From the end: what was appended lately first.
+            found = get(it, slice(-begin - _PART, -begin))
+            return found, Part(it, kind, begin + _PART) if len(found) == _PART else None
+        forwards, backwards = _iterators(it, kind)
+        if begin is None:
+            ends = list(islice(backwards(), _ENDS)) if backwards else []
+            return ends + list(islice(forwards(), _ENDS)), Part(it, kind, _ENDS)
+        found = list(islice(forwards(), begin, begin + _PART))
+        return found, Part(it, kind, begin + _PART) if len(found) == _PART and begin < _FARTHEST else None
+
+
+def _iterators(it, kind):
+    if kind == _DICT:
+        # `OrderedDict` has an order of its own, which its base does not know.
+        return lambda: iter(dict.values(it)), lambda: reversed(dict.values(it))
+    if kind == _DEQUE:
+        return lambda: deque.__iter__(it), lambda: deque.__reversed__(it)
+    own = frozenset if is_a(it, frozenset) else set
+    return lambda: own.__iter__(it), None
+
+
+def _length(it, kind):
+    if kind == _LIST:
+        return (tuple if is_a(it, tuple) else list).__len__(it)
+    if kind == _SET:
+        return (frozenset if is_a(it, frozenset) else set).__len__(it)
+    return _LENGTHS[kind](it)
+
+
+class Walk:
+    """One walk: what it met, and the way to it.
+
+    `blocks` are those that are looked for. Where `networks` is false, `torch.nn.Module`s are left out.
+    """
+
+    def __init__(self, torch, blocks, networks=True):
+        self._blocks, self._networks = blocks, networks
+        self._kinds = Kinds(torch)
+        base = torch._C.TensorBase.__dict__
+        self._is_leaf, self._requires_grad, self._grad = (
+            base[it].__get__ for it in ("is_leaf", "requires_grad", "grad")
+        )
+        # What waits to be looked into, by its cost.
+        self._queue = {}
+        # What was looked into together, and of everything met in which of these chunks it was found.
+        self._chunks, self._origin, self._seen = [], {}, set()
+        # Variables of functions, and dictionaries of modules: where ways begin.
+        self._locals, self._modules = {}, {}
+        # The modules that are gone through, and their names.
+        self._gone_through, self._names = set(), set()
+        # Tensors in the blocks by identity: `(block, tensor)`; the chunks in which each was met.
+        self._claimed, self._ways = {}, {}
+        # Blocks of each group of which a tensor was met inside of something.
+        self._held = [set() for _ in range(blocks.groups)]
+        # Tensors that belong to a graph.
+        self.attached = []
+        # Whose modules are gone through.
+        self._rank = 0
+        # How many objects were met.
+        self.objects = 0
+
+    def begin(self, frames, modules, rank):
+        """Notes where to begin: variables of running functions (`(frame, rank)`), and of those modules
+        (`(dictionary, rank)`) that have this rank; their classes and functions are gone through too."""
+        self._rank = rank
+        for mapping, whose in modules:
+            self._modules[id(mapping)] = mapping
+            self._seen.add(id(mapping))
+            if whose == rank:
+                self._gone_through.add(id(mapping))
+                self._queue.setdefault(0, []).append(mapping)
+                name = dict.get(mapping, "__name__")
+                if type(name) is str:
+                    self._names.add(name)
+        self._seen.update(id(frame) for frame, _ in frames)
+        for frame, whose in frames:
+            for name, value in values(frame):
+                self._locals.setdefault(id(value), (frame, name))
+                self._admit((value,), _RANKS[whose], None)
+
+    def run(self, until):
+        """Walks until everything was met, the thread has computed until then, or enough is known; whether everything was
+        met."""
+        while self._queue:
+            cost = min(self._queue)
+            level = self._queue.pop(cost)
+            for at in range(0, len(level), _CHUNK):
+                if thread_time() > until or self.is_enough():
+                    return False
+                self._look_into(level[at : at + _CHUNK], cost)
+        return True
+
+    def is_enough(self):
+        """Whether of each group some tensors are known with what holds them."""
+        return all(len(held) >= min(ENOUGH, size) for held, size in zip(self._held, self._blocks.sizes))
+
+    def _look_into(self, chunk, cost):
+        whole = [it for it in chunk if type(it) is not Part]
+        if whole:
+            self._chunks.append(whole)
+            self._admit(gc.get_referents(*whole), cost, len(self._chunks) - 1)
+        for part in chunk:
+            if type(part) is Part:
+                found, following = part.items()
+                self._chunks.append([part.container])
+                self._admit(found, cost, len(self._chunks) - 1)
+                if following is not None:
+                    later = cost + _REST if part.begin is None else cost
+                    # A level that is being looked into is no longer in the queue.
+                    self._queue.setdefault(later + (later == cost), []).append(following)
+
+    def _admit(self, found, cost, chunk):
+        """Notes what a chunk led to, and lets it wait if it may lead on."""
+        # Numbers, texts, and containers of nothing else are not the collector's.
+        kept = list(compress(found, map(gc.is_tracked, found)))
+        seen, origin = self._seen, self._origin
+        waiting = self._queue.setdefault(cost + 1, [])
+        for it, kind in zip(kept, self._kinds.of(kept)):
+            if kind == _TENSORS:
+                self._meet(it, cost, chunk)
+                continue
+            at = id(it)
+            if kind == _IGNORED or at in seen:
+                continue
+            seen.add(at)
+            if _LIST <= kind <= _DEQUE:
+                length = _length(it, kind)
+                if not length:
+                    continue
+                if length > _FEW:
+                    it, origin[at] = Part(it, kind), chunk
+            elif not self._leads_on(it, kind):
+                continue
+            origin[at] = chunk
+            if self._rank and (kind == _FUNCTION or kind == _TYPE):
+                self._queue.setdefault(cost + 1 + _CODE, []).append(it)
+            else:
+                waiting.append(it)
+        self.objects += len(kept)
+
+    def _leads_on(self, it, kind):
+        if kind == _FUNCTION:
+            return bool(it.__closure__ or it.__defaults__) or id(it.__globals__) in self._gone_through
+        if kind == _TYPE:
+            return _home(it) in self._names
+        if kind == _NETWORK:
+            return self._networks
+        return kind != _FRAME or not is_own(it)
+
+    def _meet(self, tensor, cost, chunk):
+        at = id(tensor)
+        if at in self._claimed:
+            ways = self._ways[at]
+            if len(ways) < _WAYS and chunk not in ways:
+                ways.append(chunk)
+                self._note(at, chunk)
+            return
+        if at in self._seen:
+            return
+        self._seen.add(at)
+        self._origin[at] = chunk
+        self._queue.setdefault(cost + _TENSOR, []).append(tensor)
+        self._claim(tensor, chunk)
+        leaf = asked(self._is_leaf, tensor)
+        if leaf is False:
+            if len(self.attached) < _ATTACHED:
+                self.attached.append(tensor)
+        elif leaf and self._requires_grad(tensor):
+            gradient = self._grad(tensor)
+            if gradient is not None and id(gradient) not in self._claimed:
+                self._chunks.append([tensor])
+                self._claim(gradient, len(self._chunks) - 1)
+
+    def _claim(self, tensor, chunk):
+        block = self._blocks.of(tensor)
+        if block is not None:
+            at = id(tensor)
+            self._claimed[at] = block, tensor
+            self._ways[at] = [chunk]
+            self._note(at, chunk)
+
+    def _note(self, at, chunk):
+        if chunk is not None:
+            block = self._claimed[at][0]
+            self._held[self._blocks.group(block)].add(block)
+
+    def held(self, group):
+        """How many blocks of a group were met."""
+        return len({block for block, _ in self._claimed.values() if self._blocks.group(block) == group})
+
+    def found(self):
+        """For each group the identities of its tensors, at most two of a block."""
+        groups, chosen = [[] for _ in self._held], {}
+        for at, (block, _) in self._claimed.items():
+            # Of several tensors in one block one may be held by others alone, as the base of a view is.
+            if chosen.setdefault(block, 0) < 2:
+                chosen[block] += 1
+                groups[self._blocks.group(block)].append(at)
+        return groups
+
+    def trails(self, at):
+        """The trails to a tensor in a block: `(objects from the tensor outwards, the step that ends them)`."""
+        tensor = self._claimed[at][1]
+        return [self._trail(tensor, chunk) for chunk in self._ways[at]]
+
+    def trail(self, it):
+        """The trail to anything that was met."""
+        return self._trail(it, self._origin[id(it)])
+
+    def _trail(self, it, chunk):
+        trail = [it]
+        while chunk is not None:
+            holder = _holder(trail[-1], self._chunks[chunk])
+            if id(holder) in self._modules:
+                return trail, of_global(holder, key_of(holder, {id(trail[-1])})[1])
+            trail.append(holder)
+            if is_a(holder, type):
+                return trail, None
+            chunk = self._origin[id(holder)]
+        frame, name = self._locals[id(trail[-1])]
+        return trail, of_local(frame, name)
+
+
+def _holder(child, holders):
+    """Which of these objects has a reference to the child."""
+    at = id(child)
+    while len(holders) > 1:
+        half = holders[: len(holders) // 2]
+        holders = half if at in set(map(id, gc.get_referents(*half))) else holders[len(half) :]
+    return holders[0]
+
+
+def _home(kind):
+    """The name of the module in which a class was made."""
+    home = next(iter(namespaces(kind))).get("__module__")
+    return home if type(home) is str else None

@@ -1,0 +1,123 @@
+//! A rise that neither shows in the lowest values nor in a count: a line through means, surer than noise makes one.
+//!
+//! Where every batch has another length, the lowest value of a stretch is as much chance as any. The mean of a stretch
+//! is less so the longer it is (batch means, Conway 1963): a line through the latest means, at every horizon, is tested by
+//! its slope against the spread that is left, widened for residuals that follow each other ([`Line`]).
+
+use super::{
+    climb::{Block, Fading, Run},
+    line::Line,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Means that a line goes through, and how many standard errors its slope has to be above 0: the fewer, the more.
+const LINES: [(usize, f64); 3] = [(16, 10.0), (24, 8.5), (32, 7.5)];
+
+/// New highs that a line has at least, and the places that it spans: a few jumps of the level are no line.
+const RISES: usize = 8;
+const SPAN: u64 = 20;
+
+/// Means that are kept.
+const MOST: usize = 32;
+
+/// A new high of the means is waited for so many of them: noise hides it for a while.
+const PATIENCE: f64 = 8.0;
+
+/// Share of the gain that each quarter has over the one before it.
+const EACH: f64 = 0.1;
+
+/// Share of the gain between two neighbours that is a jump of the level.
+const JUMP: f64 = 0.7;
+
+/// Where the count of blocks rises by so much, the count decides.
+const A_BLOCK: f64 = 1.0;
+
+/// The latest means at every horizon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Trends {
+    levels: Vec<Level>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Level {
+    means: VecDeque<Mean>,
+    /// The highest of those that are no longer among them.
+    before: Fading,
+}
+
+/// One stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Mean {
+    from: u64,
+    to: u64,
+    bytes: f64,
+    /// Live blocks; 0 where nobody counts them.
+    blocks: f64,
+}
+
+impl Trends {
+    /// Takes the mean bytes and counts of the stretches that a sample completed, each with its horizon.
+    pub(super) fn push(&mut self, fresh: impl Iterator<Item = ((usize, Block), (usize, Block))>) {
+        for ((level, bytes), (_, blocks)) in fresh {
+            if self.levels.len() <= level {
+                self.levels.resize_with(level + 1, Level::default);
+            }
+            let Some(it) = self.levels.get_mut(level) else { return };
+            if it.means.len() == MOST
+                && let Some(oldest) = it.means.pop_front()
+            {
+                it.before.tick();
+                it.before.note(oldest.bytes);
+            }
+            it.means.push_back(Mean { from: bytes.from, to: bytes.to, bytes: bytes.low, blocks: blocks.low });
+        }
+    }
+
+    /// The line at one horizon that is growth and began after a place, and through how many means it goes.
+    pub(super) fn run(&self, level: usize, origin: u64) -> Option<(Run, usize)> {
+        let it = self.levels.get(level)?;
+        LINES.iter().find_map(|(count, sure)| Some((it.run(*count, *sure, origin)?, *count)))
+    }
+}
+
+impl Level {
+    fn run(&self, count: usize, sure: f64, origin: u64) -> Option<Run> {
+        let from = self.means.len().checked_sub(count)?;
+        let (first, last) = (self.means.get(from).filter(|it| it.from > origin)?, self.means.back()?);
+        let each = count / 4;
+        let quarter = |number: usize, of: fn(&Mean) -> f64| {
+            let it = self.means.range(from + number * each..from + (number + 1) * each);
+            it.map(|it| of(it) / each as f64).sum::<f64>()
+        };
+        // What most series fail is looked at first.
+        let quarters = [0, 1, 2, 3].map(|it| quarter(it, |it| it.bytes));
+        let gained = quarters[3] - quarters[0];
+        let is_even = gained > 0.0 && quarters.windows(2).all(|it| it[1] - it[0] >= EACH * gained);
+        if !is_even || quarter(3, |it| it.blocks) - quarter(0, |it| it.blocks) >= A_BLOCK {
+            return None;
+        }
+        let latest = || self.means.range(from..);
+        let rises = rises(latest().map(|it| it.bytes));
+        if rises < RISES || last.to - first.from < SPAN {
+            return None;
+        }
+        let mut line = Line::default();
+        latest().for_each(|it| line.push((it.from.midpoint(it.to) - first.from) as f64, it.bytes - first.bytes));
+        let (slope, _) = line.slope().filter(|it| 2.0 * it.0 >= sure * it.1)?;
+        let gain = slope * (last.to - first.from) as f64;
+        let jumps = latest().zip(latest().skip(1)).any(|(before, after)| after.bytes - before.bytes > JUMP * gain);
+        let earlier = self.means.range(..from).map(|it| it.bytes).chain(self.before.highest()).reduce(f64::max);
+        let is_new = earlier.is_none_or(|it| quarters[3] > it);
+        let top = last.bytes.max(quarters[3]);
+        let gap = PATIENCE * (last.to - last.from + 1) as f64;
+        let run = Run { since: first.from, base: top - gain, top, top_at: last.to, gap, rises };
+        (is_new && !jumps).then_some(run)
+    }
+}
+
+/// New highs after the first value.
+fn rises(mut values: impl Iterator<Item = f64>) -> usize {
+    let first = values.next().unwrap_or(0.0);
+    values.fold((0, first), |(rises, top), it| (rises + usize::from(it > top), top.max(it))).0
+}

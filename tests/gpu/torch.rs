@@ -1,0 +1,133 @@
+//! Jobs with PyTorch: counters, ladder, cost, culprit and the account of an error.
+
+use crate::{
+    bench::{Bench, Job},
+    results::Row,
+};
+use gpuwatch::event::Line;
+use gpuwatch_probe::wire::{Counters, Edge, Sample};
+use serde_json::Value;
+
+/// Steps whose counters are compared.
+const STEPS: usize = 40;
+
+/// The cost of the hook in bare reads of the counters: in its place, and in a tight loop.
+const HOOK: [(&str, f64); 2] = [("ratio", 1.15), ("outside", 1.3)];
+
+/// Every counter of every step to the byte, and a ladder whose rungs are the whole device.
+pub(crate) fn counters(bench: &Bench) -> Result<Vec<Row>, String> {
+    bench.needs_torch()?;
+    let mut job = Job::start(bench.run_python("tests/it/python/truth.py", &[&STEPS.to_string(), "wait"]));
+    let mut said = Vec::new();
+    let mut ladder = None;
+    loop {
+        let told = job.json();
+        if told["pending"] == true {
+            ladder = Some(sum(&bench.once()));
+            job.go_on();
+        }
+        let is_over = told["end"] == true;
+        said.push(told);
+        if is_over {
+            break;
+        }
+    }
+    job.go_on();
+    job.end();
+    let rows: Vec<Sample> = bench.recorded().into_iter().filter_map(step).collect();
+    let told: Vec<&Value> = said.iter().filter(|it| it["step"].is_u64()).collect();
+    let compared: Vec<(u64, u64)> = rows.iter().zip(&told).flat_map(|(row, told)| both(row, told)).collect();
+    let same = compared.iter().filter(|(ours, theirs)| ours == theirs).count();
+    let mut confirmed = vec![
+        Row::same("steps", &rows.len(), &told.len()),
+        Row::same("counters that are PyTorch's to the byte", &same, &compared.len()),
+    ];
+    assert!(compared.len() > 10 * STEPS, "hardly a counter is there: {compared:?}");
+    let (sum, total) = ladder.expect("it was looked at");
+    confirmed.push(Row::same("sum of the ladder", &sum, &total));
+    Ok(confirmed)
+}
+
+/// The rungs' sum on the job's device, and its total.
+fn sum(once: &Value) -> (u64, u64) {
+    let probed = &once["probes"][0]["devices"][0]["device"];
+    let device = once["devices"].as_array().unwrap().iter().find(|it| it["id"] == *probed).expect("its device");
+    (device["ladder"]["sum"].as_u64().unwrap(), device["memory"]["total"].as_u64().unwrap())
+}
+
+fn step(line: Line) -> Option<Sample> {
+    if let Line::Sample(it) = line { Some(it).filter(|it| it.edge == Edge::Step) } else { None }
+}
+
+/// What both know of a step.
+fn both<'a>(row: &'a Sample, told: &'a Value) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let values = row.counters.values();
+    Counters::NAMES.iter().zip(values).filter_map(|(name, value)| Some((value?, told[*name].as_u64()?)))
+}
+
+/// The cost of a step's hook.
+pub(crate) fn hook(bench: &Bench) -> Result<Vec<Row>, String> {
+    bench.needs_torch()?;
+    let mut job = Job::start(bench.run_python("tests/it/python/cost.py", &["60", "250"]));
+    job.json();
+    job.go_on();
+    let measured = job.json();
+    job.end();
+    let row = |(name, limit): (&str, f64)| {
+        let ratio = measured[name].as_f64().unwrap();
+        let claim = format!("hook over a bare read ({name})");
+        Row { claim, gpuwatch: ratio.to_string(), other: format!("at most {limit}"), holds: ratio <= limit }
+    };
+    let mut rows: Vec<Row> = HOOK.into_iter().map(row).collect();
+    let us = |name: &str| format!("{} µs", measured[name]["median"]);
+    rows.push(Row {
+        claim: "a step's hook, a bare read".into(),
+        gpuwatch: us("hook_us"),
+        other: us("bare_us"),
+        holds: true,
+    });
+    Ok(rows)
+}
+
+/// A leak is found, and its line named.
+pub(crate) fn leak(bench: &Bench) -> Result<Vec<Row>, String> {
+    bench.needs_torch()?;
+    let mut job = Job::start(bench.run_python("tests/gpu/leak.py", &["600"]));
+    let planted = job.json();
+    job.end();
+    let verdict = bench.checked();
+    let growth = finding(&verdict, "growth").ok_or(()).unwrap_or_else(|()| panic!("no growth in {verdict:#}"));
+    let line = planted["line"].to_string();
+    let sentence = growth["culprit"]["sentence"].as_str().unwrap_or("no line").to_owned();
+    Ok(vec![
+        Row::same(
+            "bytes a step",
+            &growth["bytes_per_step"].as_f64().unwrap_or(0.0),
+            &planted["bytes_per_step"].as_f64().unwrap(),
+        ),
+        Row {
+            claim: "line".into(),
+            holds: sentence.contains(&format!("leak.py:{line} ")),
+            gpuwatch: sentence,
+            other: format!("leak.py:{line}"),
+        },
+    ])
+}
+
+/// An error is found, with the request that failed.
+pub(crate) fn oom(bench: &Bench) -> Result<Vec<Row>, String> {
+    bench.needs_torch()?;
+    let mut job = Job::start(bench.run_python("tests/gpu/oom.py", &[]));
+    let said = job.json();
+    job.end();
+    let tried = bench.recorded().into_iter().find_map(|it| if let Line::Oom(it) = it { it.tried } else { None });
+    let verdict = bench.checked();
+    Ok(vec![
+        Row::same("bytes tried", &tried.unwrap_or(0), &said["tried"].as_u64().unwrap()),
+        Row::same("found by check", &finding(&verdict, "oom").is_some(), &true),
+    ])
+}
+
+fn finding<'a>(verdict: &'a Value, kind: &str) -> Option<&'a Value> {
+    verdict["findings"].as_array().unwrap().iter().find(|it| it["kind"] == kind)
+}

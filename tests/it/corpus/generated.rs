@@ -1,0 +1,90 @@
+//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones are for
+//! judging alone.
+//!
+//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of ten times as many loops,
+//! with `GROWTH_SEEDS` of those that were tuned on.
+
+use super::{
+    causes::Named,
+    judge::{Class, Label, Score},
+    loops::{FAMILIES, Loop, made},
+    properties::feed,
+};
+use crate::story::Story;
+use gpuwatch::{analysis::growth::Observation, findings::findings, units::Stamp};
+
+#[test]
+fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
+    let score = judged(3);
+    assert!(score.recall() >= 0.95, "missed: {:?}", score.missed);
+    assert!(score.false_alarms_per_100k() <= 6.0, "{:?}", score.false_alarms);
+    assert!(score.gone_wrong.len() <= 2, "{:?}", score.gone_wrong);
+    assert!(score.delay(0.5) <= 24.0 && score.delay(0.9) <= 400.0 && score.slope_error() <= 0.02, "{score}");
+}
+
+#[test]
+fn a_thousand_made_up_loops_are_judged_as_well() {
+    test_tiers::full!("a thousand made-up loops");
+    let score = judged(40);
+    assert!(score.recall() >= 0.97, "missed: {:?}", score.missed);
+    assert!(score.false_alarms_per_100k() <= 4.0, "{:?}", score.false_alarms);
+    assert!(score.gone_wrong.len() <= 12, "{:?}", score.gone_wrong);
+    assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.02, "{score}");
+}
+
+/// So many variations of every family.
+#[expect(clippy::print_stdout, reason = "the score is for whoever asks for it")]
+fn judged(variations: u64) -> Score {
+    let odd = u64::from(std::env::var("GROWTH_SEEDS").is_err());
+    let mut score = Score::default();
+    for (family, class) in FAMILIES {
+        let mut own = Score::default();
+        for seed in (0..variations).map(|it| 2 * it + odd) {
+            let it = made(family, class, seed);
+            let growth = feed((1..).zip(&it.rows).map(|(step, row)| Observation {
+                step: Some(step),
+                at: Stamp(step * 10_000),
+                allocated: row.allocated,
+                blocks: row.blocks,
+                peak: row.allocated_peak,
+                reserved: row.reserved,
+                ..Observation::default()
+            }));
+            let found: Vec<_> = growth.episodes().copied().collect();
+            own.add(&it.label, &found);
+            score.add(&it.label, &found);
+        }
+        println!("{family:24} {own}");
+    }
+    println!("{:24} {score}", "all");
+    score
+}
+
+/// With and without a count of private pools, which a job without CUDA graphs does not have.
+#[test]
+fn reserved_memory_that_requests_of_growing_size_take_is_called_fragmentation() {
+    for pools in [None, Some(0)] {
+        let mut named = Named::default();
+        for seed in 0..6 {
+            let Loop { label, rows } = made("requests_grow", Class::Other, seed);
+            let mut story = Story::default();
+            story.probe(0, 4000, 0, None);
+            for (step, mut row) in (1..).zip(rows) {
+                row.private_pools = pools;
+                story.wait(10_000).sample(0, step, row);
+            }
+            named.add(&label, &findings(&story.session()).all);
+        }
+        println!("{named}");
+        assert!(named.judged == 6 && named.share() >= 0.8, "{named}");
+    }
+}
+
+#[test]
+fn a_seed_always_makes_the_same_loop() {
+    let all = |seed| FAMILIES.map(|(family, class)| made(family, class, seed).rows.last().copied());
+    assert_eq!(all(1), all(1));
+    assert!(all(1).iter().zip(all(3)).all(|(one, other)| *one != other));
+    let Label { start_step, bytes_per_step, .. } = made("cat_in_lengths", Class::Leak, 1).label;
+    assert!(start_step.is_some() && bytes_per_step.is_some_and(|it| it > 0.0));
+}

@@ -1,0 +1,33 @@
+//! What `tests/gpu` confirms on a machine with a GPU holds on a simulated one, so that it can be believed there.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use crate::{shim::script, torch};
+
+/// All layers but the cost of the hook, which is a benchmark.
+const LAYERS: [&str; 6] = ["NVML", "C probe", "cudarc", "counters", "leak", "out of memory"];
+
+#[test]
+fn what_is_confirmed_on_a_real_gpu_holds_on_a_simulated_one() {
+    test_tiers::full!("it builds an example and trains");
+    let gpu = torch::machine();
+    let (bin, results) = (gpu.dir().join("bin"), gpu.dir().join("results"));
+    fs::create_dir(&bin).unwrap();
+    let smi = bin.join("nvidia-smi");
+    fs::write(&smi, format!("#!/bin/sh\nexec python3 {} \"$@\"\n", script("smi.py"))).unwrap();
+    fs::set_permissions(&smi, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut cargo = gpu.command(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["test", "--quiet", "--test", "gpu", "--target-dir"]);
+    cargo.arg(torch::target()).arg("--").args(LAYERS);
+    cargo.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    cargo.env("GPUWATCH_GPU_PYTHON", torch::python()).env("GPUWATCH_GPU_RESULTS", &results);
+    let said = torch::stdout(&cargo.output().unwrap());
+    let file = fs::read_dir(&results).unwrap().next().expect("a table").unwrap().path();
+    let table = fs::read_to_string(file).unwrap();
+    assert!(said.contains(&table), "{said}");
+    for layer in LAYERS {
+        let mut rows = table.lines().filter(|it| it.starts_with('|') && it.contains(layer)).peekable();
+        assert!(rows.peek().is_some(), "{layer} was not tried:\n{said}");
+        assert!(rows.all(|it| it.ends_with("| yes |")), "{table}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What is laid to the job itself, to its neighbours, and to what: from whole stories to one verdict.
+
+use crate::{
+    check::{HEALTHY, judged, lines_of, write},
+    culprit,
+    pty::PROGRAM,
+    story::{GIB, MIB, Story, counters, one_rank, steps},
+};
+use gpuwatch::{
+    alerts::Looks,
+    analysis::episode::Resource,
+    event::{
+        Line,
+        wire::{Counters, Hello, Oom, PROTOCOL, Sites},
+    },
+    findings::{Finding, Kind, findings},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A healthy run beside which others take more of the device in every step.
+fn beside_a_growing_neighbour(dir: &Path) -> PathBuf {
+    let path = dir.join("neighbour.jsonl.zst");
+    let lines = lines_of(HEALTHY, |line| {
+        if let Line::Sample(it) = line {
+            it.counters.device_total = Some(140 * GIB);
+            it.counters.device_free =
+                Some(100 * GIB - it.step.unwrap_or(0) * 4 * MIB - it.counters.reserved.unwrap_or(0));
+        }
+    });
+    write(&path, &lines);
+    path
+}
+
+#[test]
+fn growth_of_a_neighbour_is_found_and_not_counted_as_the_jobs() {
+    let home = tempfile::tempdir().unwrap();
+    let path = beside_a_growing_neighbour(home.path());
+    let (code, json) = judged(&path, &["--fail-on", "never", "--max-growth", "64KiB/step"]);
+    let found = json["findings"].as_array().unwrap();
+    assert!(found.iter().any(|it| it["resource"] == "device" && it["state"] == "active"), "{json:#}");
+    assert_eq!((code, &json["hits"]), (0, &Value::Array(Vec::new())), "{json:#}");
+
+    let alone = home.path().join("alone.jsonl.zst");
+    write(&alone, &lines_of(HEALTHY, |_| {}));
+    let diff = Command::new(PROGRAM).args(["diff", "--json"]).args([&alone, &path]).output().unwrap();
+    let json: Value = serde_json::from_slice(&diff.stdout).unwrap();
+    let growth = json["figures"].as_array().unwrap().iter().find(|it| it["name"] == "growth").unwrap();
+    assert_eq!((&growth["a"], &growth["b"], diff.status.code()), (&0.0.into(), &0.0.into(), Some(0)), "{json:#}");
+}
+
+#[test]
+fn diff_says_which_runs_it_took_and_what_it_did_not_see_of_them() {
+    let home = tempfile::tempdir().unwrap();
+    let store = home.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let lines = lines_of(HEALTHY, |_| {});
+    write(&store.join("whole.jsonl.zst"), &lines);
+    let killed = home.path().join("killed.jsonl.zst");
+    write(&killed, &lines[..lines.len() - 1]);
+    let diff = |arguments: &[&str]| {
+        Command::new(PROGRAM).arg("diff").args(arguments).args([&store, &killed]).output().unwrap()
+    };
+    let told = diff(&[]);
+    let aside = String::from_utf8(told.stderr).unwrap();
+    assert!(aside.contains("reading ") && aside.contains("whole.jsonl.zst"), "{aside}");
+    let text = String::from_utf8(told.stdout).unwrap();
+    assert!(text.contains("\nnote: the second: ") && !text.contains("the first: "), "{text}");
+    let json: Value = serde_json::from_slice(&diff(&["--json"]).stdout).unwrap();
+    assert_eq!(json["notes"].as_array().map(Vec::len), Some(1), "{json:#}");
+}
+
+/// A job that holds so much in each step, and a neighbour with 2.53 GiB: then a GiB more does not fit.
+fn out_of_memory(allocated: impl Fn(u64) -> u64, sites: Option<Sites>) -> Finding {
+    let mut story = one_rank();
+    steps(&mut story, 1..=700, &allocated);
+    if let Some(sites) = sites {
+        story.line(0, Line::Sites(sites));
+    }
+    let held = allocated(700) + 2 * GIB + 64 * MIB;
+    let neighbour = 2_590 * MIB;
+    story.device(0, held + neighbour, &[(4242, held), (977, neighbour)]);
+    let oom = Oom { at_us: story.now, step: Some(700), tried: Some(GIB), device_free: Some(GIB / 2), ..Oom::default() };
+    story.line(0, Line::Oom(oom));
+    let found = findings(&story.session()).all;
+    found.into_iter().find(|it| it.kind == Kind::Oom).unwrap()
+}
+
+#[test]
+fn a_leak_is_to_blame_for_running_out_of_memory_and_not_a_small_neighbour() {
+    let leak = |step| 20 * GIB + step * 160 * MIB;
+    let found = out_of_memory(leak, None);
+    assert_eq!(found.cause.id(), "tensors-retained", "{found:#?}");
+    let first = &found.account[0];
+    assert!(first.starts_with("allocated memory had grown by 10") && first.contains("since step "), "{first}");
+    assert!(found.account.iter().any(|it| it.contains("other processes had 2.53 GiB")), "{found:#?}");
+
+    let found = out_of_memory(leak, Some(culprit::sites(69_000_000, 690)));
+    let place = found.culprit.as_ref().unwrap().leading().place();
+    assert!(found.account[0].starts_with(&format!("{place}: allocated memory had grown by ")), "{found:#?}");
+}
+
+#[test]
+fn without_growth_the_neighbour_that_took_the_room_is_to_blame() {
+    let found = out_of_memory(|_| 134 * GIB, None);
+    assert_eq!((found.cause.id(), &found.culprit), ("other-process", &None), "{found:#?}");
+    let tiny = out_of_memory(|step| 134 * GIB + step * 512, None);
+    assert_eq!(tiny.cause.id(), "other-process", "without that growth the request would not have fitted either");
+}
+
+/// A job that can be asked, in which 1 MiB more stays after each step, and the peak rises so many times as fast.
+fn with_a_peak(times: u64) -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    let hello = Hello { protocol: PROTOCOL, pid: 4242, sites: Some("ready".into()), ..Hello::default() };
+    story.line(0, Line::Hello(hello));
+    for step in 1..=200 {
+        let peak = Some(21 * GIB + times * step * MIB);
+        let held = Counters { allocated_peak: peak, blocks: Some(300), ..counters(20 * GIB + step * MIB, 2 * GIB) };
+        story.wait(100_000).sample(0, step, held);
+    }
+    story
+}
+
+#[test]
+fn a_curriculum_of_lengths_is_larger_inputs_and_starts_no_capture() {
+    for (times, cause, asked) in [(9, "larger-inputs", 0), (2, "growing-tensor", 1)] {
+        let session = with_a_peak(times).session();
+        let found = findings(&session);
+        let growth = found.all.iter().find(|it| it.kind == Kind::Growth).unwrap();
+        assert_eq!(growth.cause.id(), cause, "{growth:#?}");
+        assert_eq!(Looks::default().at(&session, &found).len(), asked, "{cause}");
+    }
+}
+
+/// `losses.append(loss)`: 512 bytes of the device and some thousand of the host in each step.
+#[test]
+fn host_memory_that_grows_with_kept_graphs_is_laid_to_them() {
+    let grown = |is_looked_at: bool| {
+        let mut story = one_rank();
+        for step in 1..=700 {
+            let rss = Some(4 * GIB + step * 64 * 1024);
+            story.wait(100_000).sample(0, step, Counters { rss, ..counters(20 * GIB + step * 512, 2 * GIB) });
+        }
+        if is_looked_at {
+            let mut sites = culprit::sites(story.now, 690);
+            sites.sites.retain(|it| !it.autograd);
+            story.line(0, Line::Sites(sites));
+        }
+        let found = findings(&story.session()).all;
+        let host = found.iter().find(|it| it.resource == Some(Resource::Host)).unwrap_or_else(|| panic!("{found:#?}"));
+        (host.cause.id(), host.remedy().to_owned())
+    };
+    assert_eq!(grown(true), ("graph-retained", culprit::ADVICE.to_owned()));
+    let (cause, advice) = grown(false);
+    assert!(cause == "host-growth" && advice.contains("tensors with a grad_fn"), "{cause}: {advice}");
+}
+
+/// The third rise is higher, and of private pools, where the first two were of segments in pieces.
+#[test]
+fn the_cause_of_a_sawtooth_is_that_of_its_newest_release() {
+    let mut story = one_rank();
+    let mut step = 0;
+    for rise in 0..3_u64 {
+        for at in 0..200_u64 {
+            step += 1;
+            let pace = if rise == 2 { 256 * MIB } else { 64 * MIB };
+            let more = if at < 120 { at * pace } else { 0 };
+            let (pools, cached) = if rise == 2 { (more, 0) } else { (0, more) };
+            let base = counters(20 * GIB, GIB);
+            let reserved = base.reserved.map(|it| it + more);
+            let split = base.inactive_split.map(|it| it + cached);
+            let held = Counters { reserved, inactive_split: split, private_pools: Some(pools), ..base };
+            story.wait(100_000).sample(0, step, held);
+        }
+    }
+    let found = findings(&story.session()).all;
+    let sawtooth = found.iter().find(|it| it.kind == Kind::Sawtooth).unwrap_or_else(|| panic!("{found:#?}"));
+    assert_eq!((sawtooth.evidence.get("releases"), sawtooth.cause.id()), (Some(3.0), "graph-pools"), "{sawtooth:#?}");
+}

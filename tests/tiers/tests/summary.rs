@@ -1,0 +1,29 @@
+//! No test: says, after all tests of the workspace, which of them were skipped and why.
+
+#![allow(clippy::print_stdout, reason = "this is what the program is for")]
+
+use std::{collections::BTreeMap, env};
+
+fn main() {
+    // What lists tests for editors has none here.
+    if env::args().any(|it| it == "--list") {
+        return;
+    }
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (test, reason) in test_tiers::taken() {
+        by_reason.entry(reason).or_default().push(test);
+    }
+    let number: usize = by_reason.values().map(Vec::len).sum();
+    let tier = if test_tiers::is_full() { "full" } else { "quick" };
+    println!("\nskipped tests ({tier} tier): {number}");
+    for (reason, tests) in by_reason {
+        println!("  {reason}");
+        for test in tests {
+            println!("    {test}");
+        }
+    }
+    if !test_tiers::is_full() {
+        println!("`GPUWATCH_TESTS=full cargo test --workspace` runs the full tier too.");
+    }
+    println!();
+}
