@@ -51,17 +51,11 @@ fn every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops(
     let mut probe = job.connect();
     backlog(&mut probe);
     let mut asked = Asked { job, probe };
-    let is_older = right["torch"].as_str().unwrap().starts_with("2.9.");
     let leaks = right["leaks"].as_object().unwrap();
     assert!(leaks.len() >= 20);
     for (name, right) in leaks {
         let told = asked.about(name);
         println!("{name}: holders took {:?} µs", told.holders_us);
-        if is_older && right["holders"][0] == "graph" {
-            // The search ends before it knows that nothing in Python owns what the graph has saved.
-            test_tiers::leave_out!("PyTorch 2.9: {name} is several answers");
-            continue;
-        }
         assert!(told.trouble.is_none() && told.steps == 8, "{name}: {told:#?}");
         let found = told.sites.iter().find(|it| is_at(&it.file, it.line, &right["made"]));
         let site = found.unwrap_or_else(|| panic!("{name}: {right}\n{told:#?}"));

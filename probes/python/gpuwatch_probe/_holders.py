@@ -76,7 +76,7 @@ class Search:
         return self._next == _OVER
 
     def _go_on(self, begun):
-        if not self._blocks.groups:
+        if not any(self._blocks.sizes):
             self._next = _OVER
         if self._next == _YOUNG:
             self._next = _OWN
@@ -123,7 +123,7 @@ class Search:
                     self._held[group] += is_whole
         finally:
             young.clear()
-        if self._recent is not None:
+        if self._recent is not None and young.counts_uses:
             before, recent = self._recent
             if before == collections():
                 for group, blocks in enumerate(recent):
@@ -207,7 +207,7 @@ class Search:
     def _group(self, group):
         paths = self._known(group)
         # What little of a graph has an owner is the current step's.
-        is_graphs = self._graph is not None and not self._blocks.owned(group)
+        is_graphs = self._graph is not None and 2 * len(self._blocks.owned(group)) < self._blocks.sizes[group]
         if not paths and (self._ownerless[group] or is_graphs):
             return {"owners": [], "autograd": True, "holders": self._graph or []}
         holders = elected(paths or self._partial[group])

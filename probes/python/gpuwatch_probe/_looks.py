@@ -72,8 +72,8 @@ class Look:
     def __init__(self, segments):
         # Of (device, stack): counts by size.
         self.groups, self.history = {}, 0
-        # No two devices share one.
-        self.addresses = set()
+        # Of all blocks; no two devices share one. Of those with a stack: the group of each.
+        self.addresses, self.made = set(), {}
         names, places = {}, {}
         for segment in segments:
             device = segment["device"]
@@ -85,9 +85,16 @@ class Look:
                 self.groups.setdefault((device, NOWHERE), Counter()).update([it["size"] for it in bare])
             for block in [it for it in live if it["frames"]]:
                 size, frames = block["size"], block["frames"]
-                group = self.groups.setdefault(_group(frames, device, places, names), {})
-                group[size] = group.get(size, 0) + 1
+                group = self.made[block["address"]] = _group(frames, device, places, names)
+                counts = self.groups.setdefault(group, {})
+                counts[size] = counts.get(size, 0) + 1
                 self.history += 64 + 24 * len(frames)
+
+
+    def forget_blocks(self):
+        """Lets go of what only the first look and the last two are asked for."""
+        self.addresses.clear()
+        self.made.clear()
 
 
 def _stack(frames, names):

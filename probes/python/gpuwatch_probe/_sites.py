@@ -180,7 +180,7 @@ class Sites:
         looks.append(Look(held))
         if len(looks) > 3:
             # Of the first look and the last two it is compared which blocks they saw.
-            looks[-3].addresses.clear()
+            looks[-3].forget_blocks()
         self._steps.append(self._passed)
         self._collections.append(collections())
         has_grown = self._plan.is_rare and bool(grown(looks[-2:]))
@@ -196,8 +196,9 @@ class Sites:
         looks = self._looks
         found = grown(looks)
         blocks, where = blocks_of(held, found, looks[0].addresses) if found else ({}, {})
-        before = looks[-2].addresses
-        recent = {group: [it for it in of if it[0] not in before] for group, of in blocks.items()}
+        # Another line's block may have had the same address before.
+        before = looks[-2].made
+        recent = {group: [it for it in of if before.get(it[0]) != group] for group, of in blocks.items()}
         told = {
             "why": _why(self._word),
             "step": step,

@@ -33,6 +33,13 @@ def is_small():
     return gc.get_count()[0] + older <= 2 * _MOST
 
 
+def _refers_from_cpp(torch):
+    """Whether an object of a tensor that C++ uses has one reference for that, as from PyTorch 2.10 on. Before, it has one
+    only once nothing in Python refers to it any more, which cannot be told from one variable."""
+    version = [int(it) for it in torch.__version__.split(".")[:2] if it.isdigit()]
+    return version >= [2, 10] and hasattr(torch._C.TensorBase, "_use_count")
+
+
 class Young:
     """The young objects, and how they hold each other; to be let go of within the slice in which it was made."""
 
@@ -49,19 +56,23 @@ class Young:
         # Made by this very call.
         self.nodes.pop(own, None)
         self.samples = [[] for _ in range(blocks.groups)]
-        self._uses = getattr(torch._C.TensorBase, "_use_count", None)
-        for at in [at for at, it in self.nodes.items() if is_a(it, torch.Tensor)]:
-            if self._is_in_python(at):
-                block = blocks.of(self.nodes[at])
-                if block is not None:
-                    self.samples[blocks.group(block)].append(at)
+        self._torch, self._blocks = torch, blocks
+        self._uses = torch._C.TensorBase._use_count if _refers_from_cpp(torch) else None
+
+    @property
+    def counts_uses(self):
+        """Whether PyTorch says what C++ refers to, so that it is certain that nothing in Python does."""
+        return self._uses is not None
 
     def _is_in_python(self, at):
         """Whether anything in Python refers to a tensor: what a graph saved keeps its object, for it may come back."""
-        if self._uses is None:
-            return True
-        # The dictionary of nodes, the argument, and one for all of C++.
-        return sys.getrefcount(self.nodes[at]) > 2 + (self._uses(self.nodes[at]) > 1)
+        # The dictionary of nodes, and the argument.
+        references = sys.getrefcount(self.nodes[at]) - 2
+        if self._uses is not None:
+            # One for all of C++.
+            return references > (self._uses(self.nodes[at]) > 1)
+        # The only one may be that of C++.
+        return references > 1 or at in self.up
 
     @property
     def asked(self):
@@ -73,7 +84,7 @@ class Young:
         return 1
 
     def climb(self):
-        """Notes of every young object which young objects hold it."""
+        """Notes of every young object which young objects hold it, and of each group the tensors that Python holds."""
         young = self.nodes.keys()
         # Variables of modules are not what this is about, and every function has them.
         for module in list(sys.modules.values()):
@@ -83,6 +94,11 @@ class Young:
             for child in young & set(map(id, gc.get_referents(it))):
                 self.up.setdefault(child, []).append(at)
         self.up = {child: holders for child, holders in self.up.items() if child in young}
+        for at in [at for at, it in self.nodes.items() if is_a(it, self._torch.Tensor)]:
+            if self._is_in_python(at):
+                block = self._blocks.of(self.nodes[at])
+                if block is not None:
+                    self.samples[self._blocks.group(block)].append(at)
 
     def clear(self):
         """Lets go of everything."""
