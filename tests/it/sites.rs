@@ -113,6 +113,23 @@ fn a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was() {
 }
 
 #[test]
+fn a_job_that_ends_amid_an_answer_sends_the_lines_that_are_known() {
+    for (steps, has_lines) in [(7, true), (3, false)] {
+        let (mut job, mut viewer) = asked("leak");
+        ask(&mut viewer, "steps=8");
+        train(&mut job, steps);
+        job.finish();
+        let told = next(&mut viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None });
+        assert_eq!(told.is_some(), has_lines, "{told:#?}");
+        let Some(sites) = told else { continue };
+        let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
+        assert_eq!((site.line, site.function.as_str()), (line_of("output = net("), "step"));
+        assert_eq!((sites.steps, site.blocks), (4, 4));
+        assert_eq!(sites.trouble.as_deref(), Some("the job ended before the holder of some was found"));
+    }
+}
+
+#[test]
 fn in_a_healthy_job_no_site_is_named() {
     let (mut job, mut viewer) = asked("healthy");
     for steps in [1, 8, 30] {

@@ -26,6 +26,7 @@ _LONG = 240
 _AT_ONCE = 0.01
 
 _CUT = "the holder of some was not found in the time that a search may take"
+_ENDED = "the job ended before the holder of some was found"
 
 
 class Answer:
@@ -53,7 +54,7 @@ class Answer:
         self._held, self._sites = None if self._groups else [], []
         self._sources = Sources(since)
         self.told = told
-        self.collects = False
+        self.collects, self._has_ended = False, False
 
     def go_on(self):
         """Does a part of it, for as long as a job may be held; whether it is complete."""
@@ -76,6 +77,11 @@ class Answer:
         self._trouble()
         return True
 
+    def end(self):
+        """Searches for no more holders, as the job ends; `go_on` completes the answer with those found."""
+        if self._held is None:
+            self._held, self._has_ended = self._search.told(), True
+
     def _site(self, group, held):
         made = site(self._stacks, self._sources, group, self._found[group], self._sizes[group], held)
         if group in self._where:
@@ -86,6 +92,8 @@ class Answer:
 
     def _trouble(self):
         troubles = [_CUT] if self._search and self._search.is_cut else []
+        if self._has_ended and not all(it["holders"] or it["autograd"] for it in self._held):
+            troubles = [_ENDED]
         newer = {os.path.basename(it["file"]) for it in self._sites if is_newer(it["file"], self._since)}
         if newer:
             troubles.append("written after the job began, so that its lines say nothing: " + ", ".join(sorted(newer)))

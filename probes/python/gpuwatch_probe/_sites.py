@@ -33,6 +33,9 @@ _MOST_BLOCKS = 40_000
 
 _SITES = 16
 
+# Looks that an answer needs where the job ends before the last one.
+_FEWEST_LOOKS = 4
+
 
 class Sites:
     """What is asked of this process, and how far the answer is."""
@@ -54,7 +57,7 @@ class Sites:
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
         self._passed = self._waited = 0
-        self._is_recorded = False
+        self._step, self._is_recorded = None, False
 
     @property
     def is_recording(self):
@@ -93,15 +96,29 @@ class Sites:
                     self._looking.release()
 
     def end(self):
-        """The probe ends: nothing stays switched on. Where another thread looks right now, that one sees to it."""
+        """Ends with the probe: sends what is known of an answer, and switches everything off. Where another thread
+        looks right now, that one sees to it."""
         self._is_over = True
         if self._looking.acquire(False):
             try:
-                self._history.end()
+                try:
+                    self._answer_early()
+                finally:
+                    self._history.end()
             except Exception:
                 pass
             finally:
                 self._looking.release()
+
+    def _answer_early(self):
+        """Sends the lines that the looks so far show, and the holders that were found so far."""
+        if self._answer is None and len(self._looks) >= _FEWEST_LOOKS:
+            # The variables that held the blocks are gone: holders are not searched for.
+            self._answer_of([], self._step, time.perf_counter())
+        if self._answer is not None:
+            self._answer.end()
+        while self._answer is not None:
+            self._go_on(time.perf_counter())
 
     def at_oom(self, device, step):
         """The live blocks of a device by line, where stacks are recorded; called while an allocation fails."""
@@ -182,6 +199,7 @@ class Sites:
             # Of the first look and the last two it is compared which blocks they saw.
             looks[-3].forget_blocks()
         self._steps.append(self._passed)
+        self._step = step
         self._collections.append(collections())
         has_grown = self._plan.is_rare and bool(grown(looks[-2:]))
         is_slow = time.thread_time() - computed > _SLOW
