@@ -10,12 +10,22 @@
 use crate::{
     launch::Home,
     pty::PROGRAM,
-    shim::script,
+    shim::{self, script},
     torch::{self, Gpu, TORCH},
     venv::Venv,
 };
-use serde_json::Value;
-use std::{fs, path::Path, sync::OnceLock};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    io::{BufRead, BufReader},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::Stdio,
+    sync::{OnceLock, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
 
 static FRAMEWORKS: Venv = Venv {
     variable: "GPUWATCH_FRAMEWORKS_VENV",
@@ -30,20 +40,72 @@ fn path(file: &str) -> String {
     script(&format!("frameworks/{file}"))
 }
 
-/// Runs a function of a script as a probed job, and gives what `check` says of it.
-fn judged(python: &Path, file: &str, name: &str) -> Value {
-    // Small, so that leaks of tiny models matter.
-    let (gpu, home) = (Gpu::new("NVIDIA A10:6GiB:256MiB"), Home::new());
-    let mut run = gpu.command(PROGRAM);
-    run.args(["run", "--"]).arg(python).args([&path(file), name]).envs(home.variables());
-    // How soon the device is full says whether a leak matters.
-    run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
-    // Nothing is asked of the network.
-    run.env("HF_HUB_OFFLINE", "1").env("HF_HOME", home.0.path()).env("TOKENIZERS_PARALLELISM", "false");
-    torch::stdout(&run.output().unwrap());
-    let mut check = gpu.command(PROGRAM);
-    let output = check.args(["check", "--json"]).envs(home.variables()).output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+/// A function of a script as a probed job that has ended, on a machine and in a home of its own.
+struct Trained {
+    gpu: Gpu,
+    home: Home,
+}
+
+impl Trained {
+    /// Runs it to its end: a healthy one by itself, one that leaks once its probe has said where, or no longer after
+    /// `PATIENCE`.
+    fn run(python: &Path, file: &str, name: &str) -> Self {
+        // Small, so that leaks of tiny models matter.
+        let (gpu, home) = (Gpu::new("NVIDIA A10:6GiB:256MiB"), Home::new());
+        let until = home.0.path().join("until");
+        let mut run = gpu.command(PROGRAM);
+        run.args(["run", "--"]).arg(python).args([&path(file), name]).envs(home.variables()).env("UNTIL", &until);
+        // How soon the device is full says whether a leak matters.
+        run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
+        // Nothing is asked of the network.
+        run.env("HF_HUB_OFFLINE", "1").env("HF_HOME", home.0.path()).env("TOKENIZERS_PARALLELISM", "false");
+        let job = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let done = thread::scope(|scope| {
+            let (ended, end) = mpsc::channel();
+            let sockets = home.0.path().join("sockets");
+            scope.spawn(move || {
+                wait_for_sites(&sockets, &end);
+                fs::write(until, "").unwrap();
+            });
+            let done = job.wait_with_output().unwrap();
+            drop(ended);
+            done
+        });
+        torch::stdout(&done);
+        Self { gpu, home }
+    }
+
+    /// What `check` says of it.
+    fn checked(&self) -> Value {
+        let mut check = self.gpu.command(PROGRAM);
+        let output = check.args(["check", "--json"]).envs(self.home.variables()).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until a probe has said which lines make what grows, or all that has ended.
+fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
+    let (found, sites) = mpsc::channel();
+    let (mut known, begun) = (BTreeSet::new(), Instant::now());
+    while begun.elapsed() < PATIENCE && matches!(end.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+        for path in shim::sockets(sockets) {
+            // A probe that is about to end takes nobody.
+            if let (true, Ok(stream)) = (known.insert(path.clone()), UnixStream::connect(&path)) {
+                let found = found.clone();
+                thread::spawn(move || {
+                    let says = |it: io::Result<String>| it.is_ok_and(|it| it.contains("\"why\":\"growth\""));
+                    if BufReader::new(stream).lines().any(says) {
+                        let _ = found.send(());
+                    }
+                });
+            }
+        }
+        if sites.recv_timeout(Duration::from_millis(50)).is_ok() {
+            return;
+        }
+    }
 }
 
 fn check_healthy(said: &Value, steps: u64) {
@@ -51,11 +113,16 @@ fn check_healthy(said: &Value, steps: u64) {
     assert_eq!(said["findings"].as_array().map(Vec::len), Some(0), "{said:#}");
 }
 
-/// The culprit of the growth of live memory is at the lines that the script marks, and held so.
-fn check_leak(said: &Value, file: &str, name: &str, holder: &str) {
+/// The culprit of the growth of live memory.
+fn culprit(said: &Value) -> &Value {
     let findings = said["findings"].as_array().unwrap();
     let found = findings.iter().find(|it| it["kind"] == "growth" && it["resource"] == "allocated");
-    let culprit = &found.unwrap_or_else(|| panic!("no growth: {said:#}"))["culprit"];
+    &found.unwrap_or_else(|| panic!("no growth: {said:#}"))["culprit"]
+}
+
+/// The culprit is at the lines that the script marks, and held so.
+fn check_leak(said: &Value, file: &str, name: &str, holder: &str) {
+    let culprit = culprit(said);
     let text = fs::read_to_string(path(file)).unwrap();
     let line = |mark: &str| text.lines().position(|it| is_marked(it, mark, name)).map(|it| it as u64 + 1);
     for (mark, at) in [("made", culprit), ("kept", &culprit["kept"])] {
@@ -77,7 +144,7 @@ macro_rules! healthy {
         fn $test() {
             test_tiers::full!("frameworks on PyTorch");
             let python = test_tiers::needs!(FRAMEWORKS.found());
-            check_healthy(&judged(&python, $file, $name), $steps);
+            check_healthy(&Trained::run(&python, $file, $name).checked(), $steps);
         }
     )+};
 }
@@ -88,7 +155,7 @@ macro_rules! leaks {
         fn $test() {
             test_tiers::full!("frameworks on PyTorch");
             let python = test_tiers::needs!(FRAMEWORKS.found());
-            check_leak(&judged(&python, $file, $name), $file, $name, $holder);
+            check_leak(&Trained::run(&python, $file, $name).checked(), $file, $name, $holder);
         }
     )+};
 }
@@ -100,10 +167,33 @@ healthy! {
     a_lightning_gan_with_optimizers_of_its_own_raises_no_alarm: "modules.py" "healthy_gan", 192 steps;
     timm_with_averaged_weights_and_mixed_precision_raises_no_alarm: "modules.py" "healthy_timm", 60 steps;
     a_diffusion_model_raises_no_alarm: "modules.py" "healthy_diffusers", 60 steps;
+    a_trainer_that_generates_while_it_evaluates_raises_no_alarm: "trainer.py" "healthy_seq2seq", 60 steps;
+    an_adapter_with_checkpointed_activations_raises_no_alarm: "trainer.py" "healthy_lora", 120 steps;
+    accelerate_with_accumulation_raises_no_alarm: "trainer.py" "healthy_accelerate", 64 steps;
+    a_notebook_raises_no_alarm: "modules.py" "healthy_notebook", 120 steps;
 }
 
 leaks! {
     a_callback_that_keeps_tensors_is_named: "trainer.py" "callback", held by "weights";
     a_trainer_that_keeps_logits_is_named: "trainer.py" "subclass", held by "logits";
+    a_trainer_that_keeps_losses_is_named: "trainer.py" "losses", held by "losses";
+    a_collate_function_that_caches_is_named: "trainer.py" "collate", held by "CACHE";
+    a_forward_hook_that_keeps_is_named: "trainer.py" "hook", held by "SEEN";
+    copies_of_the_weights_at_each_epoch_are_named: "trainer.py" "average", held by "copies";
+    outputs_of_training_steps_are_named: "modules.py" "outputs", held by "training_step_outputs";
+    outputs_of_each_validation_are_named: "modules.py" "validation", held by "validation_step_outputs";
     a_metric_that_is_never_reset_is_named: "modules.py" "metric", held by "auroc";
+}
+
+#[test]
+fn a_notebook_that_keeps_losses_is_named_by_cell_and_line() {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let said = Trained::run(&python, "modules.py", "notebook").checked();
+    let culprit = culprit(&said);
+    for (at, line) in [(culprit, 4), (&culprit["kept"], 9)] {
+        assert_eq!((&at["file"], &at["line"]), (&json!("In [4]"), &json!(line)), "{culprit:#}");
+    }
+    assert_eq!(culprit["kept"]["text"], "losses.append(loss)");
+    assert!(culprit["holders"].to_string().contains("losses"), "{culprit:#}");
 }

@@ -118,7 +118,7 @@ pub(crate) fn script(name: &str) -> String {
     format!("{}/tests/it/python/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sockets(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn sockets(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.map(|it| it.unwrap().path()).filter(|it| it.extension().is_some_and(|it| it == "sock")).collect()
 }

@@ -6,6 +6,7 @@
 import sys
 
 import torch
+import until
 from torch import nn
 
 
@@ -19,6 +20,16 @@ def lightning(module, **changes):
     usual = {"max_epochs": 3, "accelerator": "gpu", "devices": 1, "logger": False, "enable_checkpointing": False}
     usual.update({"enable_progress_bar": False, "enable_model_summary": False})
     lightning.Trainer(**{**usual, **changes}).fit(module, batches(), batches(8))
+
+
+def leak(module, **changes):
+    from lightning import Callback
+
+    class Ends(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            trainer.should_stop = until.is_over()
+
+    lightning(module, max_epochs=until.STEPS, callbacks=[Ends()], **changes)
 
 
 def module():
@@ -76,7 +87,7 @@ def outputs():
             self.training_step_outputs.append(loss)  # kept: outputs
             return loss
 
-    lightning(Outputs())
+    leak(Outputs())
 
 
 def validation():
@@ -89,7 +100,7 @@ def validation():
             predicted = self.net(batch[0].repeat(8, 1))  # made: validation
             self.validation_step_outputs.append(predicted)  # kept: validation
 
-    lightning(Validation(), max_epochs=8, val_check_interval=16)
+    leak(Validation(), val_check_interval=16)
 
 
 def metric():
@@ -105,21 +116,7 @@ def metric():
             self.auroc.update(predicted.detach(), (predicted > 0).long())  # made: metric
             return predicted.mean()
 
-    lightning(Metric())
-
-
-def running():
-    """The running loss keeps the graph of every step."""
-
-    class Running(module()):
-        total = 0.0
-
-        def training_step(self, batch, index):
-            loss = self.net(batch[0]).mean()
-            self.total = self.total + loss  # made, kept: running
-            return loss
-
-    lightning(Running())
+    leak(Metric())
 
 
 def healthy_timm():
@@ -157,8 +154,10 @@ def healthy_diffusers():
 
 
 CELLS = [
-    "import torch\nnet = torch.nn.Linear(16, 64).cuda()\noptimizer = torch.optim.Adam(net.parameters())\nlosses = []",
-    "for _ in range(120):\n    loss = net(torch.zeros(8, 16, device='cuda')).mean()\n    loss.backward()\n"
+    "import itertools, sys\nimport torch\nsys.path.append(FOLDER)\nimport until",
+    "net = torch.nn.Linear(16, 64).cuda()\noptimizer = torch.optim.Adam(net.parameters())\nlosses = []",
+    "for step in itertools.count():\n    if until.is_over() if LEAKS else step == 120:\n        break\n"
+    "    loss = net(torch.zeros(8, 16, device='cuda')).mean()\n    loss.backward()\n"
     "    optimizer.step()\n    optimizer.zero_grad()\n    if LEAKS:\n        losses.append(loss)",
 ]
 
@@ -167,7 +166,8 @@ def run_notebook(leaks):
     import nbclient
     import nbformat
 
-    cells = [nbformat.v4.new_code_cell(it) for it in (f"LEAKS = {leaks}", *CELLS)]
+    begin = f"LEAKS, FOLDER = {leaks}, {sys.path[0]!r}"
+    cells = [nbformat.v4.new_code_cell(it) for it in (begin, *CELLS)]
     nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=None, kernel_name="python3").execute()
 
 

@@ -1,12 +1,13 @@
 """Training with Hugging Face's libraries: tiny models with random weights, healthy or with a leak in the libraries' own idioms.
 
 `trainer.py NAME` runs one of the functions below. The lines that a leak's tensors come from and are kept by are marked
-`# made: NAME` and `# kept: NAME`.
+`# made: NAME` and `# kept: NAME`. A leaking job trains until it is ended (`until.py`).
 """
 
 import sys
 
 import torch
+import until
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -94,6 +95,16 @@ def eight_trainers():
         train(changes={"max_steps": 40})
 
 
+class Ends(TrainerCallback):
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = until.is_over()
+
+
+def leak(cls=Trainer, callbacks=(), changes=None, **more):
+    changes = {"max_steps": until.STEPS, "logging_strategy": "no", **(changes or {})}
+    train(cls, callbacks=[Ends(), *callbacks], changes=changes, **more)
+
+
 class KeepsWeights(TrainerCallback):
     def __init__(self):
         self.weights = []
@@ -104,7 +115,7 @@ class KeepsWeights(TrainerCallback):
 
 
 def callback():
-    train(callbacks=[KeepsWeights()])
+    leak(callbacks=[KeepsWeights()])
 
 
 class KeepsLogits(Trainer):
@@ -117,7 +128,7 @@ class KeepsLogits(Trainer):
 
 
 def subclass():
-    train(KeepsLogits)
+    leak(KeepsLogits)
 
 
 class KeepsLosses(Trainer):
@@ -132,20 +143,20 @@ class KeepsLosses(Trainer):
 
 
 def losses():
-    train(KeepsLosses)
+    leak(KeepsLosses)
 
 
 CACHE = {}
 
 
 def cached(rows):
-    ids = torch.stack([it["input_ids"] for it in rows]).cuda()  # made: collate
+    ids = torch.stack([it["input_ids"] for it in rows]).cuda()
     CACHE[len(CACHE)] = ids.repeat(64, 1)  # made, kept: collate
     return {"input_ids": ids, "labels": ids}
 
 
 def collate():
-    train(collate=cached, changes={"dataloader_pin_memory": False})
+    leak(collate=cached, changes={"dataloader_pin_memory": False})
 
 
 SEEN = []
@@ -154,7 +165,7 @@ SEEN = []
 def hook():
     net = model()
     net.transformer.h[0].register_forward_hook(keeps)
-    train(model=net)
+    leak(model=net)
 
 
 def keeps(module, inputs, output):
@@ -173,7 +184,7 @@ class Averages(TrainerCallback):
 
 
 def average():
-    train(callbacks=[Averages()], changes={"max_steps": 480, "per_device_train_batch_size": 32})
+    leak(callbacks=[Averages()], changes={"per_device_train_batch_size": 32})
 
 
 globals()[sys.argv[1]]()
