@@ -273,13 +273,14 @@ impl Picture {
     }
 
     fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
-        let (ui, theme) = (&self.ui, &hands.theme);
+        let theme = &hands.theme;
         let mut drawn = Drawn::default();
         if let Some(frozen) = &self.frozen {
-            screen.draw(|it| drawn = view::draw(it, &frozen.0, &frozen.1, ui, theme))?;
+            screen.draw(|it| drawn = view::draw(it, &frozen.0, &frozen.1, &self.ui, theme))?;
         } else {
             let findings = self.policy.findings(&self.session);
-            screen.draw(|it| drawn = view::draw(it, &self.session, &findings, ui, theme))?;
+            self.ui.attend(&self.session, &findings);
+            screen.draw(|it| drawn = view::draw(it, &self.session, &findings, &self.ui, theme))?;
         }
         hands.drawn(drawn, &mut self.ui);
         Ok(())

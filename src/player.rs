@@ -176,6 +176,7 @@ impl Picture {
             (&self.session, Progress::Loading { read, total, glimpse })
         };
         let findings = self.policy.findings(session);
+        self.ui.attend(session, &findings);
         let ui = &self.ui;
         let mut drawn = Drawn::default();
         screen.draw(|it| drawn = view::draw_replay(it, session, &findings, ui, &hands.theme, &progress))?;

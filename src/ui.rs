@@ -2,6 +2,8 @@
 
 /// What keys do beside moving.
 mod act;
+/// What is looked at before anything is selected.
+mod attention;
 /// What keys ask for.
 mod command;
 /// What is looked for.
@@ -20,6 +22,7 @@ mod sites;
 pub mod timeline;
 
 use crate::{event::DeviceId, session::Session, text::Foreign};
+pub use attention::Attention;
 pub use command::{Command, Request};
 use filter::Filter;
 use mouse::Grab;
@@ -81,8 +84,11 @@ pub struct Ui {
     pub help: bool,
     /// Which box has the arrows.
     pub focus: Focus,
-    /// The selected device; `None`, before anybody chose, is the first that a probed process works on, or the first.
+    /// The selected device; `None`, before anybody chose, is the one that needs attention, else the first that a probed
+    /// process works on, or the first.
     pub device: Option<DeviceId>,
+    /// What needs attention most, before anybody chose.
+    pub attention: Option<Attention>,
     /// The selected row of the processes, where `held` is not listed.
     pub row: usize,
     /// The process that was selected: it stays selected wherever the order takes it.
@@ -122,6 +128,7 @@ impl Ui {
     /// Takes a command.
     pub fn update(&mut self, command: Command, session: &Session) {
         self.word = None;
+        self.settle(command);
         match command {
             Command::Quit => self.quit = true,
             Command::Suspend => self.request = Some(Request::Suspend),
@@ -225,7 +232,7 @@ impl Ui {
     /// The place of the selected device in the session's list.
     pub fn selected(&self, session: &Session) -> usize {
         let place = |id: &DeviceId| session.devices.iter().position(|it| it.id == *id);
-        let chosen = self.device.as_ref().and_then(place);
+        let chosen = self.device.as_ref().or(self.attended().map(|it| &it.device)).and_then(place);
         let watched = || {
             let alive =
                 session.probed(None).into_iter().filter(|(process, it)| process.is_alive() && it.first.is_some());

@@ -8,7 +8,7 @@ use crate::{
     session::Session,
     source::{self, Sources},
     text::Foreign,
-    ui::{Focus, Scope, Screen, Ui, rows::RowId},
+    ui::{Focus, Scope, Screen, Ui},
     view,
 };
 use anyhow::{Context, Result, bail};
@@ -107,11 +107,7 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
     if ui.screen != Screen::Overview {
         ui.behind.push(Screen::Overview);
     }
-    // What is worst comes first among the findings.
-    if let Some(worst) = findings.all.iter().find(|it| it.is_active() && it.device.is_some()) {
-        ui.device.clone_from(&worst.device);
-        ui.held = worst.ordinal.map(|it| RowId::Probed(worst.probe, it));
-    }
+    ui.attend(session, &findings);
     let mut buffer = Buffer::empty(Rect::new(0, 0, look.shot.size.width, look.shot.size.height));
     view::paint(&mut buffer, session, &findings, &ui, &theme, progress);
     let about = "gpuwatch: where a GPU's memory goes";

@@ -112,9 +112,11 @@ impl Ui {
         rows
     }
 
-    /// The place of the selected row among them: where the process went that was selected, else the same place.
+    /// The place of the selected row among them: where the process went that was selected, else the same place. Before
+    /// anybody chose, that of the process that needs attention.
     pub fn place(&self, rows: &[Row]) -> usize {
-        let held = self.held.as_ref().and_then(|held| rows.iter().position(|it| it.id() == *held));
+        let meant = self.held.as_ref().or_else(|| self.attended()?.row.as_ref());
+        let held = meant.and_then(|held| rows.iter().position(|it| it.id() == *held));
         held.unwrap_or(self.row.min(rows.len().saturating_sub(1)))
     }
 

@@ -1,8 +1,9 @@
-//! Whether the selected process's memory grows: the whole run as a curve, the fitted line, the verdict in words.
+//! Whether the selected process's memory grows: the whole run as a curve, the fitted line ahead of it, the verdict in words.
 
 mod fit;
 mod plane;
 
+pub(super) use self::plane::dash;
 use self::{fit::Fit, plane::Plane};
 use super::{Look, cells, messages::short, put, title, verdict};
 use crate::{
@@ -33,6 +34,9 @@ const TITLE: usize = 8;
 
 /// The columns kept for the scale.
 const SCALE: usize = 11;
+
+/// Beside the lowest figure of an axis that does not begin at 0.
+pub(super) const CUT: &str = "⋮";
 
 /// The rows that the box wants, where the processes below it want `below`.
 pub(super) fn height(area: Rect, below: usize) -> usize {
@@ -149,7 +153,8 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
     }
 }
 
-/// Bars from the axis up, the scale's ends at the left; those of a growth in its own colour, and its line over them.
+/// A thin line, the scale's ends at the left; from where it grows on, bars in the growth's colour, and ahead of them the
+/// fitted line.
 fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>, unit: Unit) {
     let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
     let left = u16::try_from(scale + 1).unwrap_or(u16::MAX).min(area.width);
@@ -215,6 +220,7 @@ fn bars(
             before.map_or(0, |value| plane.level(value))
         })
         .collect();
+    let (level, grown) = heights.split_at_checked(from).unwrap_or((&heights, &[]));
     for row in 0..rows {
         let label = if row == 0 {
             high.clone()
@@ -224,14 +230,15 @@ fn bars(
             String::new()
         };
         let floor = (rows - 1 - row) * symbols.len();
-        let bars = |of: &[usize]| of.iter().map(|it| symbol(it.saturating_sub(floor), &symbols)).collect::<String>();
-        let (before, grown) = heights.split_at_checked(from).unwrap_or((&heights, &[]));
+        let left = std::iter::once(&0).chain(level);
+        let line: String = left.zip(level).map(|(before, it)| stroke(*before, *it, floor)).collect();
+        let bars: String = grown.iter().map(|it| symbol(it.saturating_sub(floor), &symbols)).collect();
         let label = if scale > 0 { cells::right(&label, scale) } else { String::new() };
+        let axis = if row + 1 == rows && plane.low > 0 { CUT } else { " " };
         let line = Line::from(vec![
-            Span::styled(label, look.style(Role::Dim)),
-            Span::raw(" "),
-            Span::styled(bars(before), look.style(Role::Spark)),
-            Span::styled(bars(grown), look.style(role)),
+            Span::styled(format!("{label}{axis}"), look.style(Role::Dim)),
+            Span::styled(line, look.style(Role::Spark)),
+            Span::styled(bars, look.style(role)),
         ]);
         put(buffer, area, row + 1, &line);
     }
@@ -239,4 +246,16 @@ fn bars(
 
 fn symbol(levels: usize, symbols: &[char; plane::LEVELS]) -> char {
     levels.checked_sub(1).map_or(' ', |it| symbols[it.min(symbols.len() - 1)])
+}
+
+/// A thin line's part of the cell whose levels begin above `floor`: a dash at its height, and what joins it to the column
+/// before.
+fn stroke(before: usize, level: usize, floor: usize) -> char {
+    let cell = floor + 1..=floor + plane::LEVELS;
+    let is_between = |one: usize, other: usize| one < *cell.start() && *cell.end() < other;
+    match level.checked_sub(1).filter(|_| cell.contains(&level)) {
+        Some(level) => dash(level),
+        None if before > 0 && (is_between(before, level) || is_between(level, before)) => '⡇',
+        None => ' ',
+    }
 }

@@ -44,7 +44,7 @@ const MARKS: usize = 12;
 /// alerts    what was found of it
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// marks     what the job named
-/// curve     what grows, with the fitted line; beside the figures from 132 columns on, with a second one
+/// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
 /// ```
 ///
 /// The figures scroll; below 27 rows they have the place of the curve as well.

@@ -2,7 +2,7 @@
 //! lists them, and the command line that would probe them.
 
 use super::{
-    Look, cells, put, ranks,
+    Look, cells, device_name, put, ranks,
     table::{self, Column, Row},
     title, verdict,
 };
@@ -110,19 +110,33 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
 fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), look: &Look) {
     let (ui, rows) = (look.ui, listed.len());
     let last = rows.min(first + room);
-    let mut count = if room < rows { format!("{}–{last} of {rows}", first + 1) } else { rows.to_string() };
+    let mut right = if room < rows { format!("rows {}–{last}", first + 1) } else { String::new() };
     if !ui.filter.text.trim().is_empty() {
         let hidden = ui.unfiltered(look.session).saturating_sub(rows);
-        count = format!("/{} {count}, {hidden} hidden", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
+        let gap = if right.is_empty() { "" } else { ", " };
+        right = format!("/{} hides {hidden}{gap}{right}", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
     }
-    let mut name = if ui.scope == Scope::All { "processes of all devices" } else { "processes" }.to_owned();
-    if ui.order != Order::default() {
-        name = format!("{name} by {} {}", ui.order.by.name(), if ui.order.rises() { "↑" } else { "↓" });
-    }
+    let mut name = named(rows, look);
     if let Some(words) = ranks::imbalance(listed, look) {
         name = format!("{name} · {words}");
     }
-    title(buffer, area, &name, vec![Span::styled(count, look.style(Role::Dim))], look);
+    let right = if right.is_empty() { Vec::new() } else { vec![Span::styled(right, look.style(Role::Dim))] };
+    title(buffer, area, &name, right, look);
+}
+
+/// `processes on GPU 0 by allocated ↓: 2 of 6`: their order, how many are listed, and how many all devices have.
+fn named(rows: usize, look: &Look) -> String {
+    let ui = look.ui;
+    let place = match look.device().filter(|_| ui.scope == Scope::Selected) {
+        Some(device) => device_name(device),
+        None => "all devices".to_owned(),
+    };
+    let arrow = if ui.order.rises() { "↑" } else { "↓" };
+    let is_usual = ui.order == Order::default();
+    let order = if is_usual { String::new() } else { format!(" by {} {arrow}", ui.order.by.name()) };
+    let all = look.session.probed(None).len() + look.session.unprobed(None).len();
+    let of = if all == rows { String::new() } else { format!(" of {all}") };
+    format!("processes on {place}{order}: {rows}{of}")
 }
 
 /// Why no row is there.

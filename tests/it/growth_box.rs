@@ -1,4 +1,4 @@
-//! The box that shows whether memory grows: what is plotted, the fitted line over it, the forecast ahead of it.
+//! The box that shows whether memory grows: what is plotted, what is flat, the fitted line ahead of what grows.
 
 use crate::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{
@@ -47,7 +47,8 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
     ended.line(0, Line::Bye(Bye::default()));
     for (story, words) in [(far, "full in 28"), (ended, "ended")] {
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
-        assert!(shown.contains(words) && shown.contains(DASHES) && !shown.contains("full at"), "{shown}");
+        assert!(shown.contains(words) && !shown.contains("full at"), "{shown}");
+        assert!(shown.lines().all(|it| !it.ends_with(DASHES)), "{shown}");
     }
 }
 
@@ -70,32 +71,63 @@ fn when_it_ends_is_said_everywhere() {
     }
 }
 
-/// Whatever the series: where it was fitted, the line is where the bars end.
+/// What is flat is a thin line, what grows is filled, and the fitted line goes on from where that ends: no dash lies in the
+/// bars, whatever the series.
 #[test]
-fn the_line_runs_along_what_it_was_fitted_to() {
-    for jitter in [0, 40 * MIB, 300 * MIB] {
+fn what_is_flat_is_a_line_and_what_grows_is_filled() {
+    for (jitter, left) in [(0, 4), (40 * MIB, 4), (300 * MIB, 4), (0, 100)] {
         let mut story = Story::default();
-        story.device(0, 2 * GIB, &[]).probe(0, 4242, 0, None);
+        story.device(0, (139 - left) * GIB, &[]).probe(0, 4242, 0, None);
         for step in 1..=900_u64 {
             let noise = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             let grown = step.saturating_sub(300) * 8 * MIB;
             story.wait(100_000).sample(0, step, counters(20 * GIB + grown + noise * jitter / (1 << 32), GIB));
         }
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
-        let rows: Vec<Vec<char>> = shown.lines().map(|it| it.chars().collect()).collect();
-        let title = rows.iter().position(|it| it.iter().collect::<String>().contains("allocated · rank 0")).unwrap();
-        let at = |row: usize, column: usize| rows[row].get(column).copied().unwrap_or(' ');
-        let bottom = (title + 1..rows.len()).find(|it| rows[*it].starts_with(&['─', ' '])).unwrap();
-        let top = |column: usize| (title + 1..bottom).find(|it| !" ".contains(at(*it, column))).unwrap();
-        let dashes: Vec<(usize, usize)> = (title + 1..bottom)
-            .flat_map(|row| (13..120).map(move |column| (row, column)))
-            .filter(|(row, column)| DASHES.contains(&at(*row, *column)))
-            .collect();
-        assert!((14..=18).contains(&dashes.len()), "two thirds of the columns, one in four: {shown}");
-        for (row, column) in &dashes {
-            assert!(row.abs_diff(top(column - 1)) <= 1, "{row} {column} {jitter}\n{shown}");
-        }
+        let columns = columns(&shown);
+        let bars: Vec<usize> = (0..columns.len()).filter(|it| columns[*it].contains(&'█')).collect();
+        let (first, last) = (bars[0], bars[bars.len() - 1]);
+        let is_thin = |it: &Vec<char>| it.iter().all(|it| " ⡇⣀⠤⠒⠉".contains(*it)) && it.iter().any(|it| *it != ' ');
+        assert!(first > 15 && columns[..first - 10].iter().all(is_thin), "{jitter}\n{shown}");
+        let is_dashed = |it: &Vec<char>| it.iter().any(|it| DASHES.contains(it));
+        assert!(!columns[first..=last].iter().any(is_dashed), "{jitter}\n{shown}");
+        let ahead = columns[last + 1..].iter().filter(|it| is_dashed(it)).count();
+        assert_eq!(ahead > 5, left == 4, "{jitter}\n{shown}");
     }
+}
+
+/// Whoever looks at a steady job sees at once that nothing happens: a line, one cell high.
+#[test]
+fn a_flat_curve_is_one_thin_line_on_an_axis_that_is_marked_as_cut() {
+    let mut story = Story::default();
+    story.device(0, 30 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=300 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB, GIB));
+    }
+    let session = story.session();
+    for (width, height) in [(80, 24), (120, 40)] {
+        let shown = text(&picture(&session, &Ui::default(), &dusk(), width, height));
+        let columns = columns(&shown);
+        let cells: Vec<Vec<char>> =
+            columns.iter().map(|it| it.iter().filter(|it| **it != ' ').copied().collect()).collect();
+        assert!(cells.iter().filter(|it| !it.is_empty()).count() > 10, "{width}\n{shown}");
+        assert!(cells.iter().all(|it| it.is_empty() || (it.len() == 1 && DASHES.contains(&it[0]))), "{width}\n{shown}");
+        assert!(shown.contains('⋮'), "{width}\n{shown}");
+    }
+    let mono = Theme::builtin("mono").unwrap().at(ColorDepth::None).in_ascii();
+    let ascii = text(&picture(&session, &Ui::default(), &mono, 80, 24));
+    assert!(ascii.contains(&"'".repeat(20)) && ascii.contains("GiB:"), "{ascii}");
+}
+
+/// The cells of the curve of allocated memory, column by column, right of its axis.
+fn columns(shown: &str) -> Vec<Vec<char>> {
+    let rows: Vec<Vec<char>> = shown.lines().map(|it| it.chars().collect()).collect();
+    let is_title = |it: &Vec<char>| it.iter().collect::<String>().starts_with("─ allocated · rank 0");
+    let first = rows.iter().position(is_title).expect(shown);
+    let last = (first + 1..rows.len()).find(|it| rows[*it].first() == Some(&'─')).unwrap_or(rows.len());
+    let (width, scale) = (rows[first].len(), if rows[first].len() > 33 { 13 } else { 1 });
+    let at = |row: usize, column: usize| rows[row].get(column).copied().unwrap_or(' ');
+    (scale..width).map(|column| (first + 1..last).map(|row| at(row, column)).collect()).collect()
 }
 
 #[test]
@@ -128,7 +160,7 @@ fn what_grows_is_what_is_plotted() {
         let row = |at: usize| shown.lines().nth(at).unwrap_or_default();
         assert!(row(title).contains(" +8.00 MiB/step since step "), "{name}: {shown}");
         assert!(row(title + 1).starts_with(&format!("{top:>12} ")), "{name}: {shown}");
-        assert!(row(title + 1).ends_with(DASHES), "{name}: {shown}");
+        assert!(row(title + 1).ends_with('█'), "{name}: {shown}");
     }
 }
 

@@ -61,7 +61,7 @@ fn a_filter_looks_through_command_pid_rank_and_user() {
         assert!(shown(&ui, &session).contains(&format!("/{letters}█")));
         ui.update(Command::Open, &session);
         assert!(!ui.filter.typing);
-        let hidden = format!("/{letters} {}, {} hidden", found.len(), 9 - found.len());
+        let hidden = format!("/{letters} hides {}", 9 - found.len());
         assert!(shown(&ui, &session).contains(&hidden), "{hidden}\n{}", shown(&ui, &session));
         ui.update(Command::Back, &session);
         assert_eq!(pids(&ui, &session).len(), 9);
@@ -110,7 +110,7 @@ fn the_order_is_said_and_unknown_figures_come_last_at_either_end() {
     let by_rank = pids(&ui, &session);
     ui.update(Command::Order, &session);
     assert_eq!(pids(&ui, &session), [4247, 4246, 4245, 4244, 4243, 4242, 4241, 4240, 977]);
-    assert!(shown(&ui, &session).contains("processes of all devices by allocated ↓"));
+    assert!(shown(&ui, &session).contains("processes on all devices by allocated ↓"));
     assert!(shown(&ui, &session).contains("processes by allocated, highest first"));
     ui.update(Command::Invert, &session);
     assert_eq!(pids(&ui, &session), [4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247, 977]);

@@ -194,10 +194,8 @@ fn ends(child: &mut dyn Child, within: Duration) -> u32 {
 #[test]
 fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
     let mut terminal = Terminal::start(&["demo"], &[]);
-    for words in ["demo H200", "rank 0", "wanted", "140.40 GiB", "+4.00 MiB"] {
-        if words == "+4.00 MiB" {
-            terminal.press("2");
-        }
+    // It begins with what needs attention: the rank that leaks is not the first.
+    for words in ["demo H200", "wanted", "140.40 GiB", "memory of GPU 1", "+4.00 MiB"] {
         terminal.shows(words);
     }
     assert!(terminal.is_alternate());
@@ -212,7 +210,7 @@ fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
 #[test]
 fn space_freezes_the_picture_and_lets_it_go_on() {
     let mut terminal = Terminal::start(&["demo"], &[]);
-    terminal.shows("rank 0");
+    terminal.shows("rank");
     terminal.press(" ");
     terminal.shows("FROZEN");
     terminal.press(" ");
@@ -224,14 +222,14 @@ fn space_freezes_the_picture_and_lets_it_go_on() {
 #[test]
 fn a_terminal_of_no_size_is_survived() {
     let mut terminal = Terminal::start(&["demo"], &[]);
-    terminal.shows("rank 0");
+    terminal.shows("rank");
     for (rows, columns) in [(1, 1), (0, 0), (0, 80), (24, 0), (2, 300), (12, 40)] {
         terminal.resize(rows, columns);
         // One key that changes nothing for good makes sure that the size was met.
         terminal.press("??");
     }
     terminal.resize(40, 130);
-    terminal.shows("rank 0");
+    terminal.shows("rank");
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
 }
@@ -317,7 +315,7 @@ fn a_panic_gives_the_terminal_back_before_it_is_printed() {
 #[test]
 fn without_colours_none_is_sent() {
     let mut terminal = Terminal::start(&["demo"], &[("NO_COLOR", "1")]);
-    terminal.shows("rank 0");
+    terminal.shows("rank");
     terminal.press("q");
     terminal.ends(PATIENCE);
     let sent = String::from_utf8_lossy(&terminal.bytes()).into_owned();

@@ -6,7 +6,7 @@ mod ranks;
 mod timeline;
 
 use crate::story::{
-    GIB, Story, alerted, counters, device, hostile, many_devices, nvml_alone, picture, styles, text, usual,
+    GIB, Story, alerted, counters, device, fleet, hostile, many_devices, nvml_alone, picture, styles, text, usual,
 };
 use gpuwatch::{
     event::{
@@ -297,6 +297,66 @@ fn the_first_watched_device_is_selected_until_one_is_chosen() {
     let mut ui = Ui::default();
     ui.update(Command::Left, &session);
     assert_eq!(ui.device, Some(device(1)));
+}
+
+/// A leak on the second device: it is what is shown first, until the user selects or opens something.
+#[test]
+fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
+    let leaking = |rank: u32, step: u64| u64::from(rank == 1) * step * 4 * (1 << 20);
+    let mut story = Story::default();
+    for rank in 0..2 {
+        story.device(rank, 60 * GIB, &[]).probe(rank, 4242 + rank, rank, None);
+    }
+    for step in 1..=300 {
+        story.wait(100_000);
+        for rank in 0..2 {
+            story.sample(rank, step, counters(20 * GIB + leaking(rank, step), GIB));
+        }
+    }
+    let session = story.session();
+    let found = findings(&session);
+    let begun = || {
+        let mut ui = Ui::default();
+        ui.attend(&session, &found);
+        ui
+    };
+    for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+        let shown = text(&picture(&session, &begun(), &theme("dusk"), width, height));
+        assert!(shown.contains("GPU 1") && shown.contains("+4.00 MiB/step"), "{shown}");
+        assert!(shown.contains("allocated · rank 1"), "{shown}");
+    }
+    // What is opened is kept, whatever is worse afterwards.
+    for command in [Command::Open, Command::Timeline, Command::Down] {
+        let mut ui = begun();
+        ui.update(command, &session);
+        assert_eq!((ui.device.clone(), ui.selected(&session)), (Some(device(1)), 1), "{command:?}");
+        ui.attend(&session, &findings(&usual().session()));
+        assert_eq!(ui.attention, None);
+        let mut quiet = ui.clone();
+        quiet.attend(&session, &gpuwatch::findings::Findings::default());
+        assert_eq!(quiet.selected(&session), 1);
+    }
+    let mut chosen = begun();
+    chosen.update(Command::Device(0), &session);
+    chosen.attend(&session, &found);
+    assert_eq!(chosen.selected(&session), 0);
+    // Help and freezing select nothing.
+    let mut aside = begun();
+    aside.update(Command::Help, &session);
+    assert_eq!((aside.device.clone(), aside.selected(&session)), (None, 1));
+}
+
+/// Whose processes, how many of them are listed, and how many there are.
+#[test]
+fn a_title_says_what_its_count_is_of() {
+    let session = fleet(20).session();
+    let one = text(&picture(&session, &Ui::default(), &theme("dusk"), 80, 24));
+    assert!(one.contains("─ processes on GPU 0: 1 of 20 ─"), "{one}");
+    let all = Ui { scope: Scope::All, ..Ui::default() };
+    let all = text(&picture(&session, &all, &theme("dusk"), 80, 24));
+    assert!(all.contains("─ processes on all devices: 20 · ") && all.contains(" rows 1–"), "{all}");
+    let small = text(&picture(&usual().session(), &Ui::default(), &theme("dusk"), 50, 30));
+    assert!(small.contains("processes on GPU 0: 2 of 3"), "{small}");
 }
 
 #[test]

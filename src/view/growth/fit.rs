@@ -1,6 +1,6 @@
-//! The fitted line of a growth: dashes over its curve, and ahead of it until the device is full.
+//! The fitted line of a growth: dashes ahead of its curve, until the device is full.
 
-use super::plane::{LEVELS, Plane};
+use super::plane::{LEVELS, Plane, dash};
 use crate::{
     analysis::{curve::Curve, episode::Axis},
     findings::Finding,
@@ -13,18 +13,11 @@ use ratatui::{buffer::Buffer, layout::Rect};
 /// Times the span of the curve that a forecast is drawn ahead of it; what is further is told in words alone.
 const AHEAD: u64 = 3;
 
-/// Rows below which a line says nothing that the curve does not.
-const ROWS: usize = 2;
-
 /// Rows below which a forecast has no room for its words.
 const ROWS_AHEAD: usize = 3;
 
-/// Columns from dash to dash: over the curve, and ahead of it.
-const EVERY: usize = 4;
-const EVERY_AHEAD: usize = 2;
-
-/// A dash at each height within a cell, from the bottom: no bar looks like it, with or without colours.
-const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
+/// Columns from dash to dash.
+const EVERY: usize = 2;
 
 /// A line, in places of the axis and bytes.
 pub(super) struct Fit<'a> {
@@ -56,29 +49,18 @@ impl<'a> Fit<'a> {
         plane.filter(|it| self.has_room(it)).or_else(|| Plane::new(curve, area, 0, None))
     }
 
-    /// Draws it over the bars.
+    /// Draws what lies ahead of the curve; the curve itself is what was measured.
     pub(super) fn draw(&self, buffer: &mut Buffer, plane: &Plane, look: &Look) {
-        if plane.rows() < ROWS {
+        if !plane.is_ahead {
             return;
         }
-        if plane.is_ahead {
-            let words = self.words();
-            let column = usize::from(plane.area.width).saturating_sub(cells::width(&words));
-            for (at, c) in (column..).zip(words.chars()) {
-                draw_cell(buffer, plane, at, 0, c, look);
-            }
+        let (words, width) = (self.words(), usize::from(plane.area.width));
+        for (at, c) in (width.saturating_sub(cells::width(&words))..).zip(words.chars()) {
+            draw_cell(buffer, plane, at, 0, c, look);
         }
-        let ahead = plane.highs.len();
-        let width = if plane.is_ahead { usize::from(plane.area.width) } else { ahead };
-        for column in plane.column(self.growing.since_step)..width {
-            // Most columns of the curve are the bars': they show what was measured.
-            let every = if column < ahead { EVERY } else { EVERY_AHEAD };
-            if (width - 1 - column) % every != 0 {
-                continue;
-            }
+        for column in (plane.highs.len()..width).filter(|it| (width - 1 - it) % EVERY == 0) {
             let level = self.level(plane, column);
-            let dash = DASHES.get(level % LEVELS * DASHES.len() / LEVELS).copied().unwrap_or(' ');
-            draw_cell(buffer, plane, column, level / LEVELS, dash, look);
+            draw_cell(buffer, plane, column, level / LEVELS, dash(level), look);
         }
     }
 
@@ -111,12 +93,6 @@ fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symb
         && row < plane.area.height
         && let Some(cell) = buffer.cell_mut((plane.area.x + column, plane.area.bottom() - 1 - row))
     {
-        let bar = cell.fg;
-        let is_in_bar = "▅▆▇█⣦⣶⣷⣿".contains(cell.symbol());
         cell.set_char(symbol).set_style(look.style(Role::Text));
-        // A dash in a bar is no hole in it.
-        if let Some(ground) = look.theme.background.filter(|_| is_in_bar && look.theme.coloured) {
-            cell.set_fg(ground).set_bg(bar);
-        }
     }
 }

@@ -6,6 +6,9 @@ use ratatui::layout::Rect;
 /// Heights that a cell can show.
 pub(super) const LEVELS: usize = 8;
 
+/// A dash at each height within a cell, from the bottom: no bar looks like it, with or without colours.
+const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
+
 /// A curve's scale spans at least this part of its top, so that noise does not look like a mountain.
 const FLATTEST: u64 = 20;
 
@@ -69,6 +72,11 @@ impl Plane {
         }
         usize::try_from(part * (levels.max(1) - 1) as u128 / span).unwrap_or(0) + 1
     }
+}
+
+/// The dash of a level, counted from 0.
+pub(in crate::view) fn dash(level: usize) -> char {
+    DASHES.get(level % LEVELS * DASHES.len() / LEVELS).copied().unwrap_or(' ')
 }
 
 /// A span, up to the next multiple of an eighth to a sixteenth of it.

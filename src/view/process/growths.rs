@@ -9,7 +9,7 @@ use crate::{
     session::process::{OnDevice, Process},
     theme::Role,
     units::{self, Bytes},
-    view::{Look, cells, verdict},
+    view::{Look, cells, growth::dash, verdict},
 };
 use ratatui::text::{Line, Span};
 
@@ -40,14 +40,15 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
     // The host's memory is the process's, whichever of its devices tells it.
     let curve = on.growth.curve(resource);
     let now = curve.and_then(|it| it.buckets().last()).map(|it| Bytes(it.last));
+    let follows = resource == Resource::Reserved && grows(Resource::Allocated);
+    // What is flat is a thin line.
+    let rises = growing.is_some() || follows;
     let (rate, role) = match (growing, now) {
         (Some(it), _) => {
             (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
         }
         // What is kept alive is held from the driver too: one cause, one alert.
-        (None, Some(_)) if resource == Resource::Reserved && grows(Resource::Allocated) => {
-            ("follows".to_owned(), Role::Text)
-        }
+        (None, Some(_)) if follows => ("follows".to_owned(), Role::Text),
         (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),
     };
@@ -63,7 +64,8 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
     let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
     if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
         let role = if growing.is_some() { role } else { Role::Spark };
-        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &look.eighths()), look.style(role)));
+        let symbols = if rises { look.eighths() } else { std::array::from_fn(dash) };
+        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &symbols), look.style(role)));
         spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
     }
     Line::from(spans)

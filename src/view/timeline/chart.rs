@@ -13,7 +13,7 @@ use crate::{
         timeline::{Axis, Span},
     },
     units::Bytes,
-    view::{Look, cells, ladder::glyph, put},
+    view::{Look, cells, growth::CUT, ladder::glyph, put},
 };
 use ratatui::{
     buffer::Buffer,
@@ -91,6 +91,10 @@ impl Chart {
             }
             if rows > 1 {
                 put(buffer, row, usize::from(rows - 1), &label(self.bottom));
+            }
+            let bottom = (row.right(), self.area.bottom().saturating_sub(1));
+            if let Some(cell) = buffer.cell_mut(bottom).filter(|_| self.bottom > 0 && rows > 0) {
+                cell.set_symbol(CUT).set_style(dim);
             }
         }
         for (column, levels) in (0..).zip(self.levels(on)) {
