@@ -111,6 +111,8 @@ class Probe:
             self.devices = ()
             # Nothing of the allocator's is switched here: a lock of its may have been held.
             self._sites = None
+            if self._words is not None:
+                self._words.forked()
             Resting.end()
             self._turn_off()
 

@@ -135,4 +135,27 @@ for it in threads:
 assert heard and all(text == "GPU %d has none" % device for device, text in told())
 words.second(), words.second()
 assert is_as_before()
+
+
+class Interrupted(type):
+    """A class that another thread awaits an error of while its listener goes."""
+
+    def __delattr__(cls, name):
+        if other.ident is None:
+            other.start()
+            # It waits, unless it comes in between.
+            other.join(0.1)
+        super().__delattr__(name)
+
+
+class Failure(RuntimeError, metaclass=Interrupted):
+    pass
+
+
+words = Words(Failure, lambda *what: heard.append(what))
+other = threading.Thread(target=words.listen, args=(1,))
+words.listen(0), words.second(), words.second()
+other.join()
+Failure("GPU 1 has none")
+assert told() == [(1, "GPU 1 has none")]
 print("words are right")
