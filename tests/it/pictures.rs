@@ -99,7 +99,7 @@ fn a_recording_has_pictures_too() {
     let output = command.args(["--screen", "ranks", "--screenshot"]).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(&file).unwrap();
-    for words in ["processes of all devices", "4243", "step 700"] {
+    for words in ["processes on all devices", "4243", "step 700"] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
 }
