@@ -99,7 +99,7 @@ fn environment(it: &Finding, gpu: Option<u32>) -> Vec<(&'static str, String)> {
         ("GPUWATCH_ALERT_SEVERITY", word(Some(it.severity.name()))),
         ("GPUWATCH_ALERT_KIND", word(Some(it.kind.name()))),
         ("GPUWATCH_ALERT_CAUSE", word(Some(it.cause.id()))),
-        ("GPUWATCH_ALERT_RESOURCE", word(it.resource.map(Resource::name))),
+        ("GPUWATCH_ALERT_RESOURCE", word(it.resource.map(Resource::id))),
         ("GPUWATCH_ALERT_GPU", word(gpu)),
         ("GPUWATCH_ALERT_PID", word(it.pid)),
         ("GPUWATCH_ALERT_RANK", word(it.rank)),

@@ -62,7 +62,7 @@ impl Name {
             return (kind.is_some() || cause.is_some()).then_some(Self { kind, cause, resource: None });
         };
         let kind = kind.filter(|it| OF_RESOURCES.contains(it))?;
-        let resource = Resource::ALL.into_iter().find(|it| it.name() == behind)?;
+        let resource = Resource::ALL.into_iter().find(|it| [it.name(), it.id()].contains(&behind))?;
         Some(Self { kind: Some(kind), cause: None, resource: Some(resource) })
     }
 
@@ -90,6 +90,10 @@ mod tests {
     fn every_name_is_read_and_nothing_else_is() {
         for text in Name::all() {
             assert!(Name::read(&text).is_some(), "{text}");
+        }
+        // What programs read and what people read are both names.
+        for (id, name) in [("growth:driver", "growth:non-torch"), ("growth:device", "growth:others")] {
+            assert_eq!(Name::read(id), Name::read(name), "{id}");
         }
         for text in
             ["", ":", "growht", "Growth", "growth:", ":host", "growth:vram", "oom:host", "unknown:host", "growth:host:"]

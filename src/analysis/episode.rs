@@ -24,15 +24,24 @@ impl Resource {
     /// Every resource, in the order of the list above.
     pub const ALL: [Self; 6] = [Self::Allocated, Self::Reserved, Self::Driver, Self::Device, Self::Pinned, Self::Host];
 
-    /// Its name in reports and in files.
+    /// What people read: the rung of the ladder that grows, or which of the host's memory does.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
             Self::Reserved => "reserved",
-            Self::Driver => "driver",
-            Self::Device => "device",
+            Self::Driver => "non-torch",
+            Self::Device => "others",
             Self::Pinned => "pinned",
             Self::Host => "host",
+        }
+    }
+
+    /// What programs read: its name in JSON, which never changes.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Driver => "driver",
+            Self::Device => "device",
+            it => it.name(),
         }
     }
 }

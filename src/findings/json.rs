@@ -27,7 +27,7 @@ impl Finding {
             ("state", json!(if self.is_active() { "active" } else { "resolved" })),
             ("cause", json!(self.cause.id())),
             ("advice", json!(self.remedy())),
-            ("resource", json!(self.resource.map(Resource::name))),
+            ("resource", json!(self.resource.map(Resource::id))),
             ("device", json!(self.ordinal)),
             ("device_id", json!(self.device)),
             ("pid", json!(self.pid)),

@@ -108,7 +108,7 @@ fn reading<T>(
 fn rung(it: &Rung, found: &DeviceFindings) -> Value {
     let probe = it.owner.and_then(|place| found.processes.get(place)).map(|it| it.probe);
     json!({
-        "gap": it.gap.meaning().name.replace([' ', '-'], "_"),
+        "gap": it.gap.id(),
         "probe": probe,
         "bytes": it.bytes,
         "inconsistent": it.inconsistent,
@@ -179,7 +179,7 @@ fn growth(it: &OnDevice, growing: Option<&Finding>) -> Value {
         None => json!({"trend": "flat", "steps": watched}),
         Some(growing) => json!({
             "trend": "growing",
-            "resource": growing.resource.map(Resource::name),
+            "resource": growing.resource.map(Resource::id),
             "bytes_per_step": growing.bytes_per_step,
             "since_step": growing.since_step,
             "full_in_steps": growing.full_in_steps,

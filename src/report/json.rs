@@ -7,6 +7,7 @@
 //! - `environment[]`: `rank`, `framework`, `framework_version`, `backend`, `allocator_conf`, `world_size`, `scheduler` of
 //!   each process, and `driver`, the version of the driver; nothing else of what a job was started with
 //! - `gaps[]`: `name`, `cause`, `remedy` of each gap of the ladder, from the inside out
+//! - `resources`: what people call each resource that grows, by its name in findings
 //! - `timeline[]`: `device_id`, `stride` (readings a point), `columns` and `points[]`, an array each: the highest figures
 //!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated
 //! - `growth[]`: `finding` (its place among the findings), `points[]` (place, lowest, highest), `line` (its two ends)
@@ -19,7 +20,7 @@ use super::{
     series::{Point, Series},
 };
 use crate::{
-    analysis::ladder::MEANINGS,
+    analysis::{episode::Resource, ladder::MEANINGS},
     event::{DeviceId, DriverState},
     replay::index::Moment,
     session::{oom::OutOfMemory, process::Process},
@@ -52,6 +53,7 @@ pub(super) fn value(report: &Report) -> Value {
         "environment": session.processes.iter().filter_map(environment).collect::<Vec<_>>(),
         "driver": session.driver.as_ref().and_then(driver),
         "gaps": gaps.collect::<Vec<_>>(),
+        "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
         "timeline": report.timeline.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
         "growth": growth::plots(&report.verdict.findings, session),
         "ooms": ooms.collect::<Vec<_>>(),

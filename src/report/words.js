@@ -50,4 +50,4 @@ function rate(it) {
   if (!known(it.bytes_per_step)) return "";
   return (it.approximate ? "≈" : "") + (it.bytes_per_step < 0 ? "-" : "+") + bytes(Math.abs(it.bytes_per_step)) + (it.axis === "seconds" ? "/s" : "/step");
 }
-const title = it => it.kind + (it.resource ? " of " + it.resource : "") + (rate(it) ? ", " + rate(it) : "");
+const title = it => it.kind + (it.resource ? " of " + data.resources[it.resource] : "") + (rate(it) ? ", " + rate(it) : "");

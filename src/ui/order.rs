@@ -21,7 +21,7 @@ pub enum By {
     Unused,
     /// Growth per step.
     PerStep,
-    /// Bytes that the driver sees.
+    /// Bytes that the driver sees, whoever holds them in the process.
     Driver,
     /// Steps done.
     Step,
@@ -53,7 +53,7 @@ impl By {
             Self::Reserved => "reserved",
             Self::Unused => "unused",
             Self::PerStep => "per step",
-            Self::Driver => "driver",
+            Self::Driver => "total",
             Self::Step => "step",
             Self::Pid => "pid",
             Self::Command => "command",

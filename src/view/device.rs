@@ -37,10 +37,10 @@ const LADDER: u16 = 12;
 /// ladder     the bar, and under it the rungs where they end
 /// explained  every gap: its bytes, where it comes from, what to do about it
 /// processes  everybody on the device
-/// driver     what the driver says of it
+/// device     what the driver says of it
 /// ```
 ///
-/// From 132 columns on, processes, driver and the device's past stand beside what is explained. Below 12 rows there is no
+/// From 132 columns on, processes, device and its past stand beside what is explained. Below 12 rows there is no
 /// ladder; what is below it scrolls.
 pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> usize {
     let Some(device) = look.device() else { return 0 };

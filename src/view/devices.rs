@@ -23,7 +23,7 @@ use ratatui::{
 const COLUMNS: [Column; 10] = [
     Column { title: "#", width: 4, rank: 0 },
     Column { title: "used", width: 10, rank: 1 },
-    Column { title: "of", width: 11, rank: 5 },
+    Column { title: "total", width: 11, rank: 5 },
     Column { title: "full", width: 5, rank: 2 },
     Column { title: "", width: BAR, rank: 7 },
     Column { title: "per step", width: 10, rank: 3 },

@@ -41,13 +41,13 @@ const PROBED: [Column; 9] = [
     Column { title: "reserved", width: 10, rank: 4 },
     Column { title: "unused", width: 6, rank: 6 },
     Column { title: "per step", width: 10, rank: 2 },
-    Column { title: "driver", width: 10, rank: 7 },
+    Column { title: "total", width: 10, rank: 7 },
 ];
 
 const UNPROBED: [Column; 4] = [
     Column { title: "gpu", width: 3, rank: 0 },
     Column { title: "pid", width: 7, rank: 0 },
-    Column { title: "driver", width: 10, rank: 1 },
+    Column { title: "total", width: 10, rank: 1 },
     Column { title: "user", width: 10, rank: 2 },
 ];
 

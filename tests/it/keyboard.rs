@@ -125,7 +125,7 @@ fn the_order_is_said_and_unknown_figures_come_last_at_either_end() {
             ("reserved", 4247),
             ("unused", 4240),
             ("per step", 4245),
-            ("driver", 977),
+            ("total", 977),
             ("step", 4240),
             ("pid", 977),
             ("command", 977),

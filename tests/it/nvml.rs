@@ -258,8 +258,8 @@ fn a_driver_without_the_newer_call_for_memory_leaves_its_reserve_unknown() {
     let words = "this driver counts its own reserve as used and does not say how much it is";
     terminal.press("\r");
     assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
-    let driver = terminal.text().lines().find(|it| it.contains("driver  ")).map(str::to_owned).unwrap();
-    assert!(driver.contains('–'), "{driver}");
+    let reserve = terminal.text().lines().find(|it| it.contains("reserve    ")).map(str::to_owned).unwrap();
+    assert!(reserve.contains('–'), "{reserve}");
     bench.machine.set_faults(&[]).unwrap();
     assert!(until(PATIENCE, || !says(&terminal, words)), "{}", terminal.text());
 }

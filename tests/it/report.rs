@@ -153,7 +153,7 @@ fn a_page_tells_the_whole_run() {
     let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1400, true));
     page.picture("eventful-dark-wide");
     let gaps = page.text("[...document.querySelectorAll('#chart [data-gap]')].map(it => it.dataset.gap).join()");
-    assert_eq!(gaps, "wanted,rounding,stuck,non-torch,others,driver,unattributed");
+    assert_eq!(gaps, "wanted,rounding,stuck,non-torch,others,reserve,unattributed");
     // The bands lie on each other: each begins where the one below it ends.
     let stacked = "(() => { const bands = [...document.querySelectorAll('#chart [data-gap]')].map(it => it.getAttribute('points').split(' ')); \
                    return bands.slice(1).every((band, n) => band.slice(band.length / 2).reverse().join() === bands[n].slice(0, band.length / 2).join()); })()";

@@ -346,6 +346,36 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
     assert_eq!((aside.device.clone(), aside.selected(&session)), (None, 1));
 }
 
+/// `driver` is its version, and nothing else on any screen: not the reserve, a process's total, or what grows.
+#[test]
+fn one_word_for_one_thing_on_every_screen() {
+    let session = usual().session();
+    for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline, Screen::Alerts] {
+        for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+            let shown = text(&picture(&session, &Ui { screen, ..Ui::default() }, &theme("dusk"), width, height));
+            let own = |it: &str| {
+                it.replace("driver 570", "").replace("the driver keeps it for itself", "").contains("driver")
+            };
+            assert!(!shown.lines().any(own), "{screen:?} {width}x{height}\n{shown}");
+            for old in ["taken", "probed", "driver says", " of  full"] {
+                assert!(!shown.contains(old), "{old}: {screen:?} {width}x{height}\n{shown}");
+            }
+        }
+    }
+    let of = |screen| text(&picture(&session, &Ui { screen, ..Ui::default() }, &theme("dusk"), 200, 60));
+    let (device, process) = (of(Screen::Device), of(Screen::Process));
+    assert!(device.contains("╵72.30 GiB = 71.80 GiB used + 0.50 GiB reserve"), "{device}");
+    assert!(device.contains("62.80 GiB this process") && device.contains(" reserve "), "{device}");
+    assert!(process.contains(" non-torch    3.00 GiB ") && process.contains(" others       9.00 GiB "), "{process}");
+    assert!(process.contains(" total          62.80 GiB"), "{process}");
+    // Where there is less room, the sum is named alone.
+    let small = text(&picture(&session, &Ui { screen: Screen::Device, ..Ui::default() }, &theme("dusk"), 80, 24));
+    assert!(
+        small.contains("72.30 GiB used + reserve") || small.contains("71.80 GiB used + 0.50 GiB reserve"),
+        "{small}"
+    );
+}
+
 /// Whose processes, how many of them are listed, and how many there are.
 #[test]
 fn a_title_says_what_its_count_is_of() {

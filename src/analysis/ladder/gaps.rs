@@ -84,7 +84,7 @@ pub const MEANINGS: [Meaning; 14] = [
         "other processes: tenants, leftovers, extra contexts of our own ranks",
         "end them; torch.cuda.set_device() before the first CUDA call",
     ),
-    meaning(Gap::Driver, "driver", "the driver's own reserve", ""),
+    meaning(Gap::Driver, "reserve", "the driver keeps it for itself", ""),
     meaning(Gap::Unattributed, "unattributed", "in use, but no figure at hand says by whom", ""),
     meaning(Gap::Free, "free", "free on the device", ""),
 ];
@@ -97,6 +97,14 @@ impl Gap {
     /// Its row in [`MEANINGS`].
     pub fn meaning(self) -> &'static Meaning {
         &MEANINGS[self as usize]
+    }
+
+    /// What programs read: its name in JSON, which never changes.
+    pub fn id(self) -> String {
+        match self {
+            Self::Driver => "driver".to_owned(),
+            it => it.meaning().name.replace([' ', '-'], "_"),
+        }
     }
 }
 

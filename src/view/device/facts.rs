@@ -30,7 +30,7 @@ pub(super) fn lines(device: &Device, width: usize, look: &Look) -> Vec<Line<'sta
         let words = if device.process_list().is_some() { " nobody" } else { " unknown: the driver has not said" };
         lines.push(Line::styled(words, look.style(Role::Dim)));
     }
-    lines.push(heading("driver", width, look));
+    lines.push(heading("device", width, look));
     lines.extend(driver(device, width, look));
     lines
 }

@@ -12,8 +12,17 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// The names under the bar, the most telling first.
-const NAMES_TOLD: [&str; 4] = ["taken", "allocated", "reserved", "probed"];
+/// What is reached under the bar, in the order in which it is told where there is not room for all.
+const TOLD: [End; 4] = [End::Used, End::Allocated, End::Reserved, End::Processes];
+
+/// What is reached at the end of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Allocated,
+    Reserved,
+    Processes,
+    Used,
+}
 
 /// The rows that it takes.
 pub(super) fn height(area: Rect) -> usize {
@@ -38,46 +47,75 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     for row in 0..rows {
         put(buffer, area, row, &bar);
     }
-    let mut ends: Vec<(usize, &str, Bytes)> = Vec::new();
-    let (mut column, mut sum) = (0, Bytes(0));
+    let mut ends: Vec<(usize, End, Bytes)> = Vec::new();
+    let (mut column, mut sum, mut reserve) = (0, Bytes(0), None);
     for (rung, cells) in rungs.iter().zip(ladder::widths(&rungs, whole, width)) {
         let Some(bytes) = rung.bytes else { continue };
         (column, sum) = (column + cells, sum.plus(bytes));
+        reserve = reserve.or(Some(bytes).filter(|_| rung.gap == Gap::Driver));
         let Some(name) = end(rung.gap) else { continue };
         // What is further out takes the name's place where both end.
         ends.retain(|it| it.1 != name && it.0 != column);
         ends.push((column, name, sum));
     }
-    names(buffer, area, rows, &ends, look);
+    let words = |end: End, bytes: Bytes| match end {
+        End::Allocated => vec!["allocated".to_owned()],
+        End::Reserved => vec!["reserved".to_owned()],
+        End::Processes if found.processes.len() == 1 => vec!["this process".to_owned()],
+        End::Processes => vec![format!("{} processes", found.processes.len())],
+        End::Used => used(bytes, reserve),
+    };
+    let told = TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
+    let told: Vec<_> = told
+        .map(|(column, end, bytes)| {
+            let figure = cells::bytes(Some(*bytes));
+            (*column, words(*end, *bytes).iter().map(|it| format!("{figure} {it}")).collect())
+        })
+        .collect();
+    names(buffer, area, rows, &told, look);
 }
 
 /// What is reached at the end of a gap.
-fn end(gap: Gap) -> Option<&'static str> {
+fn end(gap: Gap) -> Option<End> {
     match gap {
-        Gap::Allocated | Gap::Rounding => Some("allocated"),
-        Gap::Releasable | Gap::Cached | Gap::Reserved => Some("reserved"),
-        Gap::NonTorch => Some("probed"),
-        Gap::Others | Gap::Unattributed => Some("taken"),
+        Gap::Allocated | Gap::Rounding => Some(End::Allocated),
+        Gap::Releasable | Gap::Cached | Gap::Reserved => Some(End::Reserved),
+        Gap::NonTorch => Some(End::Processes),
+        Gap::Others | Gap::Unattributed => Some(End::Used),
         _ => None,
     }
 }
 
-/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first.
-fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, &str, Bytes)], look: &Look) {
+/// What is used as the driver counts it, and its own reserve, which it does not count; the longest way to say it first.
+fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
+    let Some((reserve, used)) = reserve.filter(|it| it.0 > 0).and_then(|it| Some((it, sum.checked_sub(it)?))) else {
+        return vec!["used".to_owned()];
+    };
+    let (used, reserve) = (cells::bytes(Some(used)), cells::bytes(Some(reserve)));
+    vec![format!("= {used} used + {reserve} reserve"), "used + reserve".to_owned()]
+}
+
+/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, each in as
+/// many words as fit.
+fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], look: &Look) {
     let width = usize::from(area.width);
     let mut taken: Vec<(usize, usize, usize)> = Vec::new();
-    let told = NAMES_TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
-    for (column, name, bytes) in told {
-        let words = format!("{} {name}", cells::bytes(Some(*bytes)));
-        let (at, long) = (column.saturating_sub(1), cells::width(&words) + 1);
-        // The words lie to the right of their end, or to its left where there is no room.
-        let right = Some((at, true)).filter(|_| at + long <= width);
-        let left = (at + 1).checked_sub(long).map(|it| (it, false));
-        let rows = usize::from(area.height).saturating_sub(first);
-        let places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));
-        let is_free = |row: usize, from: usize| taken.iter().all(|it| it.0 != row || from > it.2 || from + long < it.1);
-        let Some((row, (from, is_right))) = { places }.find(|(row, place)| is_free(*row, place.0)) else { continue };
-        taken.push((row, from, from + long));
+    for (column, choices) in ends {
+        let place = |words: &String| {
+            let (at, long) = (column.saturating_sub(1), cells::width(words) + 1);
+            // The words lie to the right of their end, or to its left where there is no room.
+            let right = Some((at, true)).filter(|_| at + long <= width);
+            let left = (at + 1).checked_sub(long).map(|it| (it, false));
+            let rows = usize::from(area.height).saturating_sub(first);
+            let mut places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));
+            let is_free =
+                |row: usize, from: usize| taken.iter().all(|it| it.0 != row || from > it.2 || from + long < it.1);
+            places.find(|(row, place)| is_free(*row, place.0))
+        };
+        let Some((words, (row, (from, is_right)))) = choices.iter().find_map(|it| Some((it, place(it)?))) else {
+            continue;
+        };
+        taken.push((row, from, from + cells::width(words) + 1));
         let (tick, text) = (Span::styled("╵", look.style(Role::Border)), Span::styled(words, look.style(Role::Text)));
         let line = Line::from(if is_right { vec![tick, text] } else { vec![text, tick] });
         let offset = u16::try_from(from).unwrap_or(u16::MAX);

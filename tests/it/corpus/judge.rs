@@ -62,7 +62,7 @@ impl Score {
     pub(super) fn add(&mut self, label: &Label, episodes: &[Episode]) {
         let tolerated = label.tolerate.clone().unwrap_or_default();
         let found: Vec<_> =
-            episodes.iter().filter(|it| tolerated.iter().all(|name| name != it.resource.name())).collect();
+            episodes.iter().filter(|it| tolerated.iter().all(|name| name != it.resource.id())).collect();
         match (label.class, label.start_step) {
             (Class::Healthy, _) => {
                 self.benign_steps += label.steps;
@@ -77,7 +77,7 @@ impl Score {
     }
 
     fn alarm(&mut self, label: &Label, it: &Episode) {
-        self.false_alarms.push(format!("{}: {} at {}", label.trace, it.resource.name(), it.first_alert_step));
+        self.false_alarms.push(format!("{}: {} at {}", label.trace, it.resource.id(), it.first_alert_step));
     }
 
     fn at_rest(&mut self, label: &Label, found: &[&Episode]) {
@@ -96,7 +96,7 @@ impl Score {
         let under_sawtooth = label.pre_class.as_deref() == Some("sawtooth");
         for it in found {
             let early = it.first_alert_step < start && !(under_sawtooth && it.resolved.is_some());
-            if early || !(it.resource.name() == resource || follows(resource, it.resource)) {
+            if early || !(it.resource.id() == resource || follows(resource, it.resource)) {
                 self.alarm(label, it);
             }
         }
@@ -106,7 +106,7 @@ impl Score {
         }
         self.leaks += 1;
         let is_right = |it: &&&Episode| {
-            let named = it.resource.name() == resource || (resource, it.resource) == ("device", Resource::Driver);
+            let named = it.resource.id() == resource || (resource, it.resource) == ("device", Resource::Driver);
             named && it.first_alert_step >= start
         };
         let right: Vec<_> = found.iter().filter(is_right).collect();
