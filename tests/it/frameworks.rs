@@ -47,14 +47,15 @@ struct Trained {
 }
 
 impl Trained {
-    /// Runs it to its end: a healthy one by itself, one that leaks once its probe has said where, or no longer after
-    /// `PATIENCE`.
-    fn run(python: &Path, file: &str, name: &str) -> Self {
+    /// Runs `python job…`, in which a script has no folder, to its end: a healthy one by itself, one that leaks once its
+    /// probe has said where, or no longer after `PATIENCE`.
+    fn run(python: &Path, devices: usize, job: &str) -> Self {
         // Small, so that leaks of tiny models matter.
-        let (gpu, home) = (Gpu::new("NVIDIA A10:6GiB:256MiB"), Home::new());
+        let (gpu, home) = (Gpu::new(&vec!["NVIDIA A10:6GiB:256MiB"; devices].join(";")), Home::new());
+        let words = job.split(' ').map(|it| if it.ends_with(".py") { path(it) } else { it.to_owned() });
         let until = home.0.path().join("until");
         let mut run = gpu.command(PROGRAM);
-        run.args(["run", "--"]).arg(python).args([&path(file), name]).envs(home.variables()).env("UNTIL", &until);
+        run.args(["run", "--"]).arg(python).args(words).envs(home.variables()).env("UNTIL", &until);
         // How soon the device is full says whether a leak matters.
         run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
         // Nothing is asked of the network.
@@ -113,16 +114,19 @@ fn check_healthy(said: &Value, steps: u64) {
     assert_eq!(said["findings"].as_array().map(Vec::len), Some(0), "{said:#}");
 }
 
-/// The culprit of the growth of live memory.
-fn culprit(said: &Value) -> &Value {
+/// The growth of live memory, by this cause.
+fn growth<'a>(said: &'a Value, cause: &str) -> &'a Value {
     let findings = said["findings"].as_array().unwrap();
     let found = findings.iter().find(|it| it["kind"] == "growth" && it["resource"] == "allocated");
-    &found.unwrap_or_else(|| panic!("no growth: {said:#}"))["culprit"]
+    let found = found.unwrap_or_else(|| panic!("no growth: {said:#}"));
+    assert_eq!(found["cause"], cause, "{found:#}");
+    found
 }
 
-/// The culprit is at the lines that the script marks, and held so.
-fn check_leak(said: &Value, file: &str, name: &str, holder: &str) {
-    let culprit = culprit(said);
+/// The culprit is at the lines that the script marks, and held so; of a job `… SCRIPT NAME`.
+fn check_leak(said: &Value, job: &str, cause: &str, holder: &str) {
+    let culprit = &growth(said, cause)["culprit"];
+    let [.., file, name] = &job.split(' ').collect::<Vec<_>>()[..] else { panic!("{job}") };
     let text = fs::read_to_string(path(file)).unwrap();
     let line = |mark: &str| text.lines().position(|it| is_marked(it, mark, name)).map(|it| it as u64 + 1);
     for (mark, at) in [("made", culprit), ("kept", &culprit["kept"])] {
@@ -139,61 +143,80 @@ fn is_marked(line: &str, mark: &str, name: &str) -> bool {
 }
 
 macro_rules! healthy {
-    ($($test:ident: $file:literal $name:literal, $steps:literal steps;)+) => {$(
+    ($($test:ident: $devices:literal, $job:literal, $steps:literal steps;)+) => {$(
         #[test]
         fn $test() {
             test_tiers::full!("frameworks on PyTorch");
             let python = test_tiers::needs!(FRAMEWORKS.found());
-            check_healthy(&Trained::run(&python, $file, $name).checked(), $steps);
+            check_healthy(&Trained::run(&python, $devices, $job).checked(), $steps);
         }
     )+};
 }
 
 macro_rules! leaks {
-    ($($test:ident: $file:literal $name:literal, held by $holder:literal;)+) => {$(
+    ($($test:ident: $devices:literal, $job:literal, $cause:literal, held by $holder:literal;)+) => {$(
         #[test]
         fn $test() {
             test_tiers::full!("frameworks on PyTorch");
             let python = test_tiers::needs!(FRAMEWORKS.found());
-            check_leak(&Trained::run(&python, $file, $name).checked(), $file, $name, $holder);
+            check_leak(&Trained::run(&python, $devices, $job).checked(), $job, $cause, $holder);
         }
     )+};
 }
 
 healthy! {
-    a_trainer_that_accumulates_evaluates_and_saves_raises_no_alarm: "trainer.py" "healthy_trainer", 120 steps;
-    eight_trainers_in_one_process_make_320_steps: "trainer.py" "eight_trainers", 320 steps;
-    lightning_with_accumulation_validation_and_checkpoints_raises_no_alarm: "modules.py" "healthy_lightning", 96 steps;
-    a_lightning_gan_with_optimizers_of_its_own_raises_no_alarm: "modules.py" "healthy_gan", 192 steps;
-    timm_with_averaged_weights_and_mixed_precision_raises_no_alarm: "modules.py" "healthy_timm", 60 steps;
-    a_diffusion_model_raises_no_alarm: "modules.py" "healthy_diffusers", 60 steps;
-    a_trainer_that_generates_while_it_evaluates_raises_no_alarm: "trainer.py" "healthy_seq2seq", 60 steps;
-    an_adapter_with_checkpointed_activations_raises_no_alarm: "trainer.py" "healthy_lora", 120 steps;
-    accelerate_with_accumulation_raises_no_alarm: "trainer.py" "healthy_accelerate", 64 steps;
-    a_notebook_raises_no_alarm: "modules.py" "healthy_notebook", 120 steps;
+    a_trainer_that_accumulates_evaluates_and_saves_raises_no_alarm: 1, "trainer.py healthy_trainer", 120 steps;
+    eight_trainers_in_one_process_make_320_steps: 1, "trainer.py eight_trainers", 320 steps;
+    lightning_with_accumulation_validation_and_checkpoints_raises_no_alarm: 1, "modules.py healthy_lightning", 96 steps;
+    a_lightning_gan_with_optimizers_of_its_own_raises_no_alarm: 1, "modules.py healthy_gan", 192 steps;
+    timm_with_averaged_weights_and_mixed_precision_raises_no_alarm: 1, "modules.py healthy_timm", 60 steps;
+    a_diffusion_model_raises_no_alarm: 1, "modules.py healthy_diffusers", 60 steps;
+    a_trainer_that_generates_while_it_evaluates_raises_no_alarm: 1, "trainer.py healthy_seq2seq", 60 steps;
+    an_adapter_with_checkpointed_activations_raises_no_alarm: 1, "trainer.py healthy_lora", 120 steps;
+    accelerate_with_accumulation_raises_no_alarm: 1, "trainer.py healthy_accelerate", 64 steps;
+    a_trainer_with_metrics_of_each_batch_raises_no_alarm: 1, "trainer.py healthy_metrics", 120 steps;
+    supervised_fine_tuning_raises_no_alarm: 1, "trainer.py healthy_sft", 60 steps;
+    a_trainer_on_two_ranks_raises_no_alarm:
+        2, "-m torch.distributed.run --nproc-per-node 2 trainer.py healthy_ranks", 60 steps;
+    a_trainer_on_two_devices_of_one_process_raises_no_alarm: 2, "trainer.py healthy_ranks", 60 steps;
+    accelerate_on_two_ranks_raises_no_alarm:
+        2, "-m accelerate.commands.launch --num_processes 2 --multi_gpu trainer.py healthy_accelerate", 32 steps;
+    lightning_on_two_ranks_raises_no_alarm: 2, "modules.py healthy_ranks", 96 steps;
+    a_notebook_raises_no_alarm: 1, "modules.py healthy_notebook", 120 steps;
 }
 
 leaks! {
-    a_callback_that_keeps_tensors_is_named: "trainer.py" "callback", held by "weights";
-    a_trainer_that_keeps_logits_is_named: "trainer.py" "subclass", held by "logits";
-    a_trainer_that_keeps_losses_is_named: "trainer.py" "losses", held by "losses";
-    a_collate_function_that_caches_is_named: "trainer.py" "collate", held by "CACHE";
-    a_forward_hook_that_keeps_is_named: "trainer.py" "hook", held by "SEEN";
-    copies_of_the_weights_at_each_epoch_are_named: "trainer.py" "average", held by "copies";
-    outputs_of_training_steps_are_named: "modules.py" "outputs", held by "training_step_outputs";
-    outputs_of_each_validation_are_named: "modules.py" "validation", held by "validation_step_outputs";
-    a_metric_that_is_never_reset_is_named: "modules.py" "metric", held by "auroc";
+    a_callback_that_keeps_tensors_is_named: 1, "trainer.py callback", "tensors-retained", held by "weights";
+    a_trainer_that_keeps_logits_is_named: 1, "trainer.py subclass", "tensors-retained", held by "logits";
+    a_trainer_that_keeps_losses_is_named: 1, "trainer.py losses", "graph-retained", held by "losses";
+    a_collate_function_that_caches_is_named: 1, "trainer.py collate", "tensors-retained", held by "CACHE";
+    a_forward_hook_that_keeps_is_named: 1, "trainer.py hook", "tensors-retained", held by "SEEN";
+    copies_of_the_weights_at_each_epoch_are_named: 1, "trainer.py average", "tensors-retained", held by "copies";
+    outputs_of_training_steps_are_named: 1, "modules.py outputs", "graph-retained", held by "training_step_outputs";
+    outputs_of_each_validation_are_named: 1, "modules.py validation", "tensors-retained", held by "validation_step_outputs";
+    a_metric_that_is_never_reset_is_named: 1, "modules.py metric", "tensors-retained", held by "auroc";
 }
 
 #[test]
 fn a_notebook_that_keeps_losses_is_named_by_cell_and_line() {
     test_tiers::full!("frameworks on PyTorch");
     let python = test_tiers::needs!(FRAMEWORKS.found());
-    let said = Trained::run(&python, "modules.py", "notebook").checked();
-    let culprit = culprit(&said);
+    let said = Trained::run(&python, 1, "modules.py notebook").checked();
+    let culprit = &growth(&said, "graph-retained")["culprit"];
     for (at, line) in [(culprit, 4), (&culprit["kept"], 9)] {
         assert_eq!((&at["file"], &at["line"]), (&json!("In [4]"), &json!(line)), "{culprit:#}");
     }
     assert_eq!(culprit["kept"]["text"], "losses.append(loss)");
     assert!(culprit["holders"].to_string().contains("losses"), "{culprit:#}");
+}
+
+#[test]
+fn the_one_rank_that_leaks_is_named() {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let job = "modules.py one_rank";
+    let said = Trained::run(&python, 2, job).checked();
+    check_leak(&said, job, "tensors-retained", "kept");
+    let growth = said["findings"].as_array().unwrap().iter().filter(|it| it["resource"] == "allocated");
+    assert_eq!(growth.map(|it| it["rank"].as_u64()).collect::<Vec<_>>(), [Some(1)], "{said:#}");
 }

@@ -18,6 +18,7 @@ from ._history import refusal
 from ._looks import Resting
 from ._loops import Places
 from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, Native, cure, log, path, utf8
+from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
 from ._rows import believed, taker, unknown_shape
 from ._sites import Sites
 from ._steps import Steps, hooks
@@ -48,6 +49,7 @@ class Probe:
         self._due = True
         self._accounted = None
         self._words = None
+        self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
         # mask of counters, and the function that reads them.
         self._arm = None
@@ -146,7 +148,7 @@ class Probe:
         if self.off or self.native is not None:
             return
         try:
-            if self.torch.cuda._is_in_bad_fork() or _is_data_worker():
+            if self.torch.cuda._is_in_bad_fork() or is_data_worker():
                 self.off = True
                 return
             try:
@@ -170,10 +172,10 @@ class Probe:
             "allocator_conf": conf,
             "sites": refusal(torch, backend) or "ready",
         }
-        described.update(_ranks())
         for key, value in described.items():
             if value is not None:
                 native.describe(utf8(key), utf8(value))
+        self._describe_rank(native)
         self._visible = range(min(torch._C._cuda_getDeviceCount(), _MOST_DEVICES))
         for device in self._visible:
             native.device(device, None, None, 0)
@@ -195,7 +197,7 @@ class Probe:
         elif backend == "cudaMallocAsync":
             self._words.listen_alone()
         self._start_timer()
-        _at_end_of_multiprocessing_child(self.stop)
+        at_end_of_multiprocessing_child(self.stop)
 
     def _hook(self, end_step):
         from torch.optim.optimizer import (
@@ -262,6 +264,15 @@ class Probe:
     def _look_for_devices(self):
         in_use = self.torch._C._cuda_hasPrimaryContext
         self.devices = tuple(it for it in self._visible if in_use(it))
+        # Launchers that are libraries initialise `torch.distributed` after CUDA.
+        self._describe_rank(self.native)
+
+    def _describe_rank(self, native):
+        if not self._has_rank:
+            known = ranks()
+            for key, value in known.items():
+                native.describe(utf8(key), utf8(value))
+            self._has_rank = bool(known)
 
     def _on_oom(self, device, tried, limit, free):
         """Called by the allocator before it raises; what is raised here would replace its error."""
@@ -367,27 +378,3 @@ def _first_parameter(optimizer):
         return next(it for group in optimizer.param_groups for it in group["params"])
     except Exception:
         return None
-
-
-def _is_data_worker():
-    worker = sys.modules.get("torch.utils.data._utils.worker")
-    return worker is not None and worker.get_worker_info() is not None
-
-
-def _ranks():
-    """Ranks as torch.distributed knows them, for launchers that do not say so in the environment."""
-    distributed = sys.modules.get("torch.distributed")
-    try:
-        if distributed is not None and distributed.is_initialized():
-            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
-    except Exception:
-        pass
-    return {}
-
-
-def _at_end_of_multiprocessing_child(stop):
-    """Children of `multiprocessing` leave by `os._exit`, which runs no `atexit`, but they do run finalizers."""
-    util = sys.modules.get("multiprocessing.util")
-    process = sys.modules.get("multiprocessing.process")
-    if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, stop, args=("exit",), exitpriority=-1000)

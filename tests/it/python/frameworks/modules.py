@@ -27,7 +27,8 @@ def leak(module, **changes):
 
     class Ends(Callback):
         def on_train_batch_end(self, trainer, *_):
-            trainer.should_stop = until.is_over()
+            # All ranks end after the same step.
+            trainer.should_stop = trainer.strategy.reduce_boolean_decision(until.is_over(), all=False)
 
     lightning(module, max_epochs=until.STEPS, callbacks=[Ends()], **changes)
 
@@ -76,6 +77,24 @@ def healthy_gan():
                 optimizer.step()
 
     lightning(Gan())
+
+
+def healthy_ranks():
+    """Two ranks, of which Lightning starts the second."""
+    lightning(module()(), devices=2, strategy="ddp", max_epochs=3)
+
+
+def one_rank():
+    class Outputs(module()):
+        kept = []
+
+        def training_step(self, batch, index):
+            predicted = self.net(batch[0])  # made: one_rank
+            if self.global_rank == 1:
+                self.kept.append(predicted.detach())  # kept: one_rank
+            return predicted.mean()
+
+    leak(Outputs(), devices=2, strategy="ddp")
 
 
 def outputs():

@@ -74,6 +74,42 @@ def healthy_lora():
     train(model=lora, changes={"gradient_checkpointing": True})
 
 
+def healthy_sft():
+    from datasets import Dataset as Rows
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+    from trl import SFTConfig, SFTTrainer
+
+    words = Tokenizer(models.WordLevel({f"w{it}": it for it in range(VOCABULARY)}, unk_token="w0"))
+    tokens = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w0", pad_token="w1")
+    rows = Rows.from_list([{"input_ids": [it % VOCABULARY] * (4 + it % LENGTH // 2)} for it in range(256)])
+    args = arguments(SFTConfig, max_steps=60, packing=False, max_length=LENGTH)
+    SFTTrainer(model=model(), args=args, train_dataset=rows, processing_class=tokens).train()
+
+
+def healthy_ranks():
+    """Two ranks, started by torchrun."""
+    few = torch.utils.data.Subset(Tokens(), range(16))
+    train(eval_dataset=few, changes={"max_steps": 60, "eval_strategy": "steps", "eval_steps": 25})
+
+
+def healthy_metrics():
+    """Metrics of each batch of an evaluation, and predictions that are gathered over batches."""
+
+    class Right:
+        def __init__(self):
+            self.right = self.all = 0
+
+        def __call__(self, predicted, compute_result):
+            self.right += (predicted.predictions.argmax(-1) == predicted.label_ids).sum().item()
+            self.all += predicted.label_ids.numel()
+            return {"accuracy": self.right / self.all} if compute_result else {}
+
+    few = torch.utils.data.Subset(Tokens(), range(64))
+    changes = {"eval_strategy": "steps", "eval_steps": 20, "batch_eval_metrics": True, "per_device_eval_batch_size": 4}
+    train(eval_dataset=few, compute_metrics=Right(), changes=changes)
+
+
 def healthy_accelerate():
     from accelerate import Accelerator
 
