@@ -153,7 +153,8 @@ class Probe:
             "instance": self._instance,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "argv": getattr(sys, "orig_argv", sys.argv),
+            # What follows the script's name may be a secret.
+            "argv": sys.argv[:1],
             "run": _variable("GPUWATCH_RUN") or None,
             **{name: int(value) for name, value in launched.items() if value},
             **self._says,

@@ -63,9 +63,11 @@ impl Store {
         Ok((path, file))
     }
 
-    /// Removes the oldest recordings until one more fits, except those that may still be written.
+    /// Removes the oldest recordings until one more fits, except those that may still be written. A file of another name
+    /// is the user's.
     fn prune(&self, writer: &Writer) {
         let mut recordings = recordings(&self.directory);
+        recordings.retain(|it| is_named(&it.path));
         recordings.sort();
         let mut files = recordings.len();
         let mut bytes: u64 = recordings.iter().map(|it| it.bytes).sum();
@@ -147,6 +149,19 @@ fn named(path: &Path) -> (String, Option<u32>) {
     (word(host), pid)
 }
 
+/// Whether [`name`] makes such names.
+fn is_named(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let time = name.split('_').next().unwrap_or_default().as_bytes();
+    let is_time = time.len() == 16
+        && time.iter().enumerate().all(|(place, it)| match place {
+            8 => *it == b'T',
+            15 => *it == b'Z',
+            _ => it.is_ascii_digit(),
+        });
+    is_time && named(path).1.is_some()
+}
+
 /// A part of a name.
 fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
@@ -199,16 +214,18 @@ mod tests {
             file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
             path
         };
-        let written = put(&format!("a_{host}_{own_pid}_x{ENDING}"), 900, &by(host, system::writer()));
-        let elsewhere = put(&format!("b_other_1_x{ENDING}"), 800, "");
-        let oldest = put(&format!("c_{host}_4194305_x{ENDING}"), 700, "");
-        let older = put(&format!("d_{host}_4194305_x{ENDING}"), 600, "");
-        let newer = put(&format!("e_{host}_4194305_x{ENDING}"), 500, "");
+        let written = put(&format!("20260101T000000Z_{host}_{own_pid}_x{ENDING}"), 900, &by(host, system::writer()));
+        let elsewhere = put(&format!("20260102T000000Z_other_1_x{ENDING}"), 800, "");
+        let oldest = put(&format!("20260103T000000Z_{host}_4194305_x{ENDING}"), 700, "");
+        let older = put(&format!("20260104T000000Z_{host}_4194305_x{ENDING}"), 600, "");
+        let newer = put(&format!("20260105T000000Z_{host}_4194305_x{ENDING}"), 500, "");
         let foreign = put("notes.txt", 99_999, "");
+        let own = put("the-run-that-leaked.jsonl.zst", 99_998, "");
+        let dated = put("20260101T000000Z.jsonl.zst", 99_997, "");
         let (path, _) = store.create(&writer).unwrap();
         let there: Vec<bool> =
-            [&written, &elsewhere, &oldest, &older, &newer, &foreign, &path].iter().map(|it| it.exists()).collect();
-        assert_eq!(there, [true, true, false, false, false, true, true]);
+            [&written, &elsewhere, &oldest, &older, &newer, &foreign, &own, &dated, &path].map(|it| it.exists()).into();
+        assert_eq!(there, [true, true, false, false, false, true, true, true, true]);
     }
 
     /// The first line of a recording that this process of a host writes.

@@ -188,11 +188,11 @@ healthy! {
 leaks! {
     a_callback_that_keeps_tensors_is_named: 1, "trainer.py callback", "tensors-retained", held by "weights";
     a_trainer_that_keeps_logits_is_named: 1, "trainer.py subclass", "tensors-retained", held by "logits";
-    a_trainer_that_keeps_losses_is_named: 1, "trainer.py losses", "graph-retained", held by "losses";
+    a_trainer_that_keeps_losses_is_named: 1, "trainer.py losses", "scalars-retained", held by "losses";
     a_collate_function_that_caches_is_named: 1, "trainer.py collate", "tensors-retained", held by "CACHE";
     a_forward_hook_that_keeps_is_named: 1, "trainer.py hook", "tensors-retained", held by "SEEN";
     copies_of_the_weights_at_each_epoch_are_named: 1, "trainer.py average", "tensors-retained", held by "copies";
-    outputs_of_training_steps_are_named: 1, "modules.py outputs", "graph-retained", held by "training_step_outputs";
+    outputs_of_training_steps_are_named: 1, "modules.py outputs", "scalars-retained", held by "training_step_outputs";
     outputs_of_each_validation_are_named: 1, "modules.py validation", "tensors-retained", held by "validation_step_outputs";
     a_metric_that_is_never_reset_is_named: 1, "modules.py metric", "tensors-retained", held by "auroc";
 }
@@ -202,7 +202,7 @@ fn a_notebook_that_keeps_losses_is_named_by_cell_and_line() {
     test_tiers::full!("frameworks on PyTorch");
     let python = test_tiers::needs!(FRAMEWORKS.found());
     let said = Trained::run(&python, 1, "modules.py notebook").checked();
-    let culprit = &growth(&said, "graph-retained")["culprit"];
+    let culprit = &growth(&said, "scalars-retained")["culprit"];
     for (at, line) in [(culprit, 4), (&culprit["kept"], 9)] {
         assert_eq!((&at["file"], &at["line"]), (&json!("In [4]"), &json!(line)), "{culprit:#}");
     }

@@ -1,6 +1,11 @@
 //! Recordings as files: what a killed recorder leaves, what a full disk or a vanished directory does.
 
-use crate::pty::{PATIENCE, PROGRAM, until};
+use crate::{
+    launch::Home,
+    pty::{PATIENCE, PROGRAM, until},
+    shim::script,
+    torch,
+};
 use gpuwatch::{
     event::{Event, Fact, Line},
     recording::{Entry, FORMAT, Fault, Header, Reader},
@@ -338,4 +343,22 @@ fn a_recorder_under_nohup_outlives_the_hangup() {
     assert!(until(PATIENCE, || steps(&read(&file).0) == [1, 2]), "it goes on recording");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn no_secret_of_a_command_line_is_recorded_and_no_argument_where_none_is_wanted() {
+    for (options, has_arguments) in [(&["run", "--"][..], true), (&["run", "--no-arguments", "--"], false)] {
+        let (gpu, home) = (torch::machine(), Home::new());
+        let mut run = gpu.command(PROGRAM);
+        run.args(options).arg(torch::python()).args([&script("smoke.py"), "--hub-token", "hunter2", "--lr", "0.125"]);
+        run.envs(home.variables());
+        // The driver's list names processes too.
+        run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
+        torch::stdout(&run.output().unwrap());
+        let recordings = home.0.path().join("state/gpuwatch/recordings");
+        let recording = fs::read_dir(recordings).unwrap().next().unwrap().unwrap().path();
+        let text = format!("{:?}", read(&recording).0);
+        assert!(text.contains("smoke.py") == has_arguments && text.contains("0.125") == has_arguments, "{options:?}");
+        assert!(text.contains("python") && !text.contains("hunter2"), "{options:?}");
+    }
 }
