@@ -17,8 +17,8 @@ use crate::{
     },
 };
 pub use looks::{Looks, longer, question, question_of, words};
-pub use message::Message;
-pub use policy::{Name, Policy};
+pub use message::{Message, line};
+pub use policy::{Name, Policy, name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a finding still asks for something to be done: it lasts, and so does its process. What a process ran
@@ -44,7 +44,7 @@ pub struct News {
 }
 
 /// What never changes in a finding.
-type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
+pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
 
 impl News {
     /// What is open, matters at least as a warning, is neither silenced nor allowed, and was not told before. To be
@@ -91,6 +91,7 @@ impl Edges {
     }
 }
 
-fn identity(it: &Finding) -> Identity {
+/// What tells a finding from every other one, however its figures move.
+pub fn identity(it: &Finding) -> Identity {
     (it.kind, it.probe, it.ordinal, it.resource, it.first_alert_step)
 }

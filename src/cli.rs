@@ -106,7 +106,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Record { output, watching, asking, keep }) => {
             record::record(output, &watching, &keep, &policy, asking)
         }
-        Some(Command::Replay { files, look }) => show::replay(files, &look, policy),
+        Some(Command::Replay { files, look }) => show::replay(files, &look, &live.config, policy),
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;

@@ -1,5 +1,7 @@
 //! Options from flags over environment over the user's file over defaults, as each room wants them.
 
+/// Additions to the user's file.
+mod edit;
 /// The user's file.
 mod file;
 /// What can stand in it.
@@ -14,6 +16,7 @@ use crate::{
     units,
 };
 use anyhow::{Context, Result, bail};
+pub use edit::Edit;
 pub use file::{Fault, File, Setting, Settings};
 use rustix::fs::{Access, access};
 use std::{env, ffi::OsString, io, path::Path, time::Duration};

@@ -1,6 +1,8 @@
 //! What keys ask of the world outside the picture, done: the terminal, the theme, the pace of reading, signals.
 
 use crate::{
+    alerts::Name,
+    config::{Edit, File},
     event::Ask,
     keys::{self, mouse::Clicks},
     session::Session,
@@ -11,6 +13,7 @@ use crate::{
     theme::Theme,
     ui::{
         Command, Request, Ui,
+        alerts::Allowing,
         mouse::Regions,
         signal::{Dialog, Signal, Subject},
     },
@@ -29,6 +32,8 @@ pub struct Options {
     pub mouse: bool,
     /// Why no signals are sent from here; `None` where they are.
     pub no_signals: Option<&'static str>,
+    /// The file that alerts are allowed in, or why none are from here.
+    pub config: Result<File, &'static str>,
     /// The pace at which the driver is read, where it is.
     pub pace: Option<Sender<Duration>>,
     /// The way to probes, where they may be asked.
@@ -43,6 +48,9 @@ pub struct Hands {
     pace: Option<Sender<Duration>>,
     pub(crate) asks: Option<mpsc::Sender<Ask>>,
     held: Option<Held>,
+    config: Option<File>,
+    /// What is to be written into it, with the name that becomes allowed.
+    edit: Option<(Edit, String)>,
     clicks: Clicks,
     regions: Regions,
 }
@@ -51,6 +59,7 @@ impl Hands {
     /// Hands, and what they can do told to the picture.
     pub fn new(options: Options, ui: &mut Ui) -> Self {
         ui.no_signals = options.no_signals;
+        ui.no_allow = options.config.as_ref().err().copied();
         ui.interval = options.pace.as_ref().map(|it| *it.borrow());
         Self {
             own: options.theme.clone(),
@@ -58,6 +67,8 @@ impl Hands {
             pace: options.pace,
             asks: options.asks,
             held: None,
+            config: options.config.ok(),
+            edit: None,
             clicks: Clicks::default(),
             regions: Regions::default(),
         }
@@ -69,6 +80,8 @@ impl Hands {
             Input::Key(key) => {
                 if let Some(command) = keys::command(*key, ui) {
                     ui.update(command, session);
+                } else if let Some(words) = keys::unknown(*key, ui) {
+                    ui.say(words);
                 }
             }
             Input::Mouse(event) => {
@@ -88,7 +101,7 @@ impl Hands {
 
     /// Takes what a picture came to.
     pub fn drawn(&mut self, drawn: Drawn, ui: &mut Ui) {
-        ui.scroll = ui.scroll.min(drawn.scroll_most);
+        (ui.scroll, ui.sight) = (drawn.scrolled.scroll, drawn.scrolled.sight);
         ui.help_scroll = ui.help_scroll.min(drawn.help_most);
         self.regions = drawn.regions;
     }
@@ -104,7 +117,7 @@ impl Hands {
             Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {
                 screen.copy(&text)?;
-                ui.say(format!("copied, if the terminal lets programs: {text}"));
+                ui.say(format!("copied (if the terminal allows OSC 52): {text}"));
             }
             Some(Request::Theme) => {
                 self.theme = self.theme.next(&self.own);
@@ -122,10 +135,39 @@ impl Hands {
                     let _ = it.try_send(ask);
                 }
             }
+            Some(Request::AskAllow(name)) => self.ask_allow(name, ui),
+            Some(Request::Allow) => self.allow(ui),
             Some(Request::Hold(subject)) => self.hold(&subject, ui),
             Some(Request::Send(signal, name)) => self.send(signal, name, ui),
         }
         Ok(())
+    }
+
+    /// Finds out what would be written for a name to be allowed, and opens the question.
+    fn ask_allow(&mut self, name: String, ui: &mut Ui) {
+        let Some(config) = &self.config else { return };
+        match config.allowing(&name) {
+            Err(why) => ui.say(why.to_string()),
+            // Written since this program read it.
+            Ok(None) => expect(&name, "it is in the list already", ui),
+            Ok(Some(edit)) => {
+                ui.allowing = Some(Allowing {
+                    name: name.clone(),
+                    lines: edit.lines(),
+                    file: edit.path().to_string_lossy().into_owned(),
+                    is_new: edit.is_new(),
+                });
+                self.edit = Some((edit, name));
+            }
+        }
+    }
+
+    fn allow(&mut self, ui: &mut Ui) {
+        let Some((edit, name)) = self.edit.take() else { return };
+        match edit.write() {
+            Ok(()) => expect(&name, &format!("added to {}", edit.path().display()), ui),
+            Err(why) => ui.say(why.to_string()),
+        }
     }
 
     fn hold(&mut self, subject: &Subject, ui: &mut Ui) {
@@ -152,4 +194,10 @@ impl Hands {
             Err(why) => ui.say(format!("{name} was not sent: {why}")),
         }
     }
+}
+
+/// Makes a name one of those that are allowed, and says so.
+fn expect(name: &str, how: &str, ui: &mut Ui) {
+    ui.policy.allow.extend(Name::read(name));
+    ui.say(format!("{name} is expected from now on: {how}"));
 }

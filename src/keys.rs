@@ -7,7 +7,7 @@ pub mod replay;
 /// Every key as text: for README and manual.
 pub mod sheet;
 
-use crate::ui::{Command, Screen, Ui};
+use crate::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Where a key means what it means.
@@ -21,6 +21,46 @@ pub enum Place {
     Filter,
     /// While the menu of signals is open.
     Signal,
+    /// While it is asked whether an alert is to be expected; every other key is a no.
+    Allow,
+}
+
+/// What keys are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// To open screens, and to leave them.
+    Screens,
+    /// To move and to select.
+    Moving,
+    /// For the selected process, and for their list.
+    Processes,
+    /// For the selected alert.
+    Alerts,
+    /// For the timeline alone.
+    Timeline,
+    /// How it is drawn and read.
+    Display,
+    /// Where something is asked.
+    Asking,
+}
+
+impl Group {
+    /// Those of the help, in its order.
+    pub const HELP: [Self; 6] =
+        [Self::Screens, Self::Moving, Self::Processes, Self::Alerts, Self::Timeline, Self::Display];
+
+    /// Its heading.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Screens => "screens",
+            Self::Moving => "move and select",
+            Self::Processes => "processes",
+            Self::Alerts => "the selected alert",
+            Self::Timeline => "on the timeline",
+            Self::Display => "display",
+            Self::Asking => "questions",
+        }
+    }
 }
 
 /// One line of the help: what it does, how its keys are written, and the keys.
@@ -28,6 +68,8 @@ pub enum Place {
 pub struct Binding {
     /// Where.
     pub place: Place,
+    /// What for.
+    pub group: Group,
     /// What it does.
     pub command: Command,
     /// Its keys as the help writes them.
@@ -40,65 +82,69 @@ pub struct Binding {
 const NONE: KeyModifiers = KeyModifiers::NONE;
 const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 
-/// Every key. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 47] = [
-    anywhere(
+/// Every key, by what it is for. `1`–`9` stand at the end because their command carries the number.
+pub const BINDINGS: [Binding; 51] = [
+    screens(
         Command::Quit,
         "q Ctrl-C F10",
         "quit",
         &[(NONE, KeyCode::Char('q')), (CONTROL, KeyCode::Char('c')), (NONE, KeyCode::F(10))],
     ),
-    anywhere(Command::Help, "? F1", "this help", &[(NONE, KeyCode::Char('?')), (NONE, KeyCode::F(1))]),
-    anywhere(Command::Back, "Esc", "back; no filter", &[(NONE, KeyCode::Esc)]),
-    anywhere(Command::Up, "↑ k", "row above", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
-    anywhere(Command::Down, "↓ j", "row below", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
-    anywhere(Command::Left, "← h", "device or place before", &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))]),
-    anywhere(Command::Right, "→ l", "device or place after", &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))]),
-    anywhere(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
-    anywhere(Command::PreviousBox, "Shift-Tab", "previous box", &[(NONE, KeyCode::BackTab)]),
-    anywhere(Command::First, "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)]),
-    anywhere(Command::Last, "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
-    anywhere(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
-    anywhere(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
-    anywhere(Command::Open, "Enter", "open, then further in", &[(NONE, KeyCode::Enter)]),
-    anywhere(Command::Timeline, "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
-    anywhere(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
-    anywhere(Command::All, "p", "processes everywhere", &[(NONE, KeyCode::Char('p'))]),
-    anywhere(Command::Filter, "/", "filter processes", &[(NONE, KeyCode::Char('/'))]),
-    anywhere(Command::NextMatch, "n", "next match", &[(NONE, KeyCode::Char('n'))]),
-    anywhere(Command::PreviousMatch, "N", "match before", &[(NONE, KeyCode::Char('N'))]),
-    anywhere(Command::Order, "s F6", "order by next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
-    anywhere(Command::Invert, "i", "other end first", &[(NONE, KeyCode::Char('i'))]),
-    anywhere(Command::Copy, "c", "copy command or name", &[(NONE, KeyCode::Char('c'))]),
-    anywhere(Command::Sites, "w", "which line allocates it", &[(NONE, KeyCode::Char('w'))]),
-    anywhere(Command::Signal, "K F9", "signal a process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
-    anywhere(Command::Freeze, "Space f", "freeze, or go on", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
-    anywhere(Command::Slower, "+", "read less often", &[(NONE, KeyCode::Char('+'))]),
-    anywhere(Command::Faster, "-", "read more often", &[(NONE, KeyCode::Char('-'))]),
-    anywhere(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]),
-    anywhere(
+    screens(Command::Open, "Enter", "open what is selected", &[(NONE, KeyCode::Enter)]),
+    screens(Command::Back, "Esc", "back; clear the filter", &[(NONE, KeyCode::Esc)]),
+    screens(Command::Timeline, "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
+    screens(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
+    screens(Command::All, "p", "all processes", &[(NONE, KeyCode::Char('p'))]),
+    screens(Command::Help, "? F1", "this help", &[(NONE, KeyCode::Char('?')), (NONE, KeyCode::F(1))]),
+    moving(Command::Up, "↑ k", "up", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
+    moving(Command::Down, "↓ j", "down", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
+    moving(Command::Left, "← h", "previous device, place", &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))]),
+    moving(Command::Right, "→ l", "next device, place", &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))]),
+    moving(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
+    moving(Command::PreviousBox, "Shift-Tab", "previous box", &[(NONE, KeyCode::BackTab)]),
+    moving(Command::First, "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)]),
+    moving(Command::Last, "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
+    moving(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
+    moving(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
+    processes(Command::Filter, "/", "filter processes", &[(NONE, KeyCode::Char('/'))]),
+    processes(Command::NextMatch, "n", "next match", &[(NONE, KeyCode::Char('n'))]),
+    processes(Command::PreviousMatch, "N", "previous match", &[(NONE, KeyCode::Char('N'))]),
+    processes(Command::Order, "s F6", "sort by the next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
+    processes(Command::Invert, "i", "reverse order", &[(NONE, KeyCode::Char('i'))]),
+    processes(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
+    processes(Command::Sites, "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))]),
+    processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
+    alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
+    alerts(Command::Allow, "A", "expect it (allow)", &[(NONE, KeyCode::Char('A'))]),
+    display(Command::Freeze, "Space f", "freeze or go on", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
+    display(Command::Slower, "+", "read devices less often", &[(NONE, KeyCode::Char('+'))]),
+    display(Command::Faster, "-", "read devices more often", &[(NONE, KeyCode::Char('-'))]),
+    display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]),
+    display(
         Command::Redraw,
         "r F5 Ctrl-L",
-        "draw it again",
+        "redraw",
         &[(NONE, KeyCode::Char('r')), (NONE, KeyCode::F(5)), (CONTROL, KeyCode::Char('l'))],
     ),
-    anywhere(Command::Suspend, "Ctrl-Z", "suspend; fg goes on", &[(CONTROL, KeyCode::Char('z'))]),
+    display(Command::Suspend, "Ctrl-Z", "suspend (fg resumes)", &[(CONTROL, KeyCode::Char('z'))]),
     timeline(Command::Plus, "+", "nearer", &[(NONE, KeyCode::Char('+'))]),
     timeline(Command::Minus, "-", "wider", &[(NONE, KeyCode::Char('-'))]),
-    timeline(Command::Reset, "=", "all of it", &[(NONE, KeyCode::Char('='))]),
-    timeline(Command::Axis, "x", "steps, or time", &[(NONE, KeyCode::Char('x'))]),
-    timeline(Command::Scale, "y", "the whole, or what moves", &[(NONE, KeyCode::Char('y'))]),
+    timeline(Command::Reset, "=", "whole run", &[(NONE, KeyCode::Char('='))]),
+    timeline(Command::Axis, "x", "steps or time", &[(NONE, KeyCode::Char('x'))]),
+    timeline(Command::Scale, "y", "full or fitted scale", &[(NONE, KeyCode::Char('y'))]),
     filter(Command::Open, "Enter", "keep the filter", &[(NONE, KeyCode::Enter)]),
-    filter(Command::Back, "Esc", "no filter", &[(NONE, KeyCode::Esc)]),
-    filter(Command::Up, "↑", "row above", &[(NONE, KeyCode::Up)]),
-    filter(Command::Down, "↓", "row below", &[(NONE, KeyCode::Down)]),
-    filter(Command::Erase, "Backspace", "a letter less", &[(NONE, KeyCode::Backspace)]),
-    filter(Command::EraseAll, "Ctrl-U", "none of it", &[(CONTROL, KeyCode::Char('u'))]),
+    filter(Command::Back, "Esc", "clear the filter", &[(NONE, KeyCode::Esc)]),
+    filter(Command::Up, "↑", "up", &[(NONE, KeyCode::Up)]),
+    filter(Command::Down, "↓", "down", &[(NONE, KeyCode::Down)]),
+    filter(Command::Erase, "Backspace", "delete a character", &[(NONE, KeyCode::Backspace)]),
+    filter(Command::EraseAll, "Ctrl-U", "clear the line", &[(CONTROL, KeyCode::Char('u'))]),
     signal(Command::Up, "↑ k", "signal above", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
     signal(Command::Down, "↓ j", "signal below", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
     signal(Command::Open, "Enter", "choose it", &[(NONE, KeyCode::Enter)]),
     signal(Command::Yes, "y", "send it", &[(NONE, KeyCode::Char('y'))]),
     signal(Command::Back, "Esc n", "send none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
+    allow(Command::Yes, "y", "write it", &[(NONE, KeyCode::Char('y'))]),
+    allow(Command::Back, "Esc n", "write nothing", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
 ];
 
 /// The help's line for the number keys.
@@ -106,20 +152,40 @@ pub const DEVICES: (&str, &str) = ("1 … 9", "that device");
 
 type Codes = &'static [(KeyModifiers, KeyCode)];
 
-const fn anywhere(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, command, keys, help, codes }
+const fn screens(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Screens, command, keys, help, codes }
+}
+
+const fn moving(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Moving, command, keys, help, codes }
+}
+
+const fn processes(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Processes, command, keys, help, codes }
+}
+
+const fn alerts(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Alerts, command, keys, help, codes }
+}
+
+const fn display(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Display, command, keys, help, codes }
 }
 
 const fn timeline(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Timeline, command, keys, help, codes }
+    Binding { place: Place::Timeline, group: Group::Timeline, command, keys, help, codes }
 }
 
 const fn filter(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Filter, command, keys, help, codes }
+    Binding { place: Place::Filter, group: Group::Asking, command, keys, help, codes }
 }
 
 const fn signal(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Signal, command, keys, help, codes }
+    Binding { place: Place::Signal, group: Group::Asking, command, keys, help, codes }
+}
+
+const fn allow(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Allow, group: Group::Asking, command, keys, help, codes }
 }
 
 impl Place {
@@ -130,13 +196,15 @@ impl Place {
 
     /// Whether keys are letters or answers here, and nothing else.
     pub fn is_asking(self) -> bool {
-        matches!(self, Self::Filter | Self::Signal)
+        matches!(self, Self::Filter | Self::Signal | Self::Allow)
     }
 
     /// What has the keys now.
     pub fn of(ui: &Ui) -> Self {
         if ui.dialog.is_some() {
             Self::Signal
+        } else if ui.allowing.is_some() {
+            Self::Allow
         } else if ui.filter.typing {
             Self::Filter
         } else if ui.screen == Screen::Timeline {
@@ -147,14 +215,34 @@ impl Place {
     }
 }
 
-/// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it is not forbidden.
+/// Why a command can do nothing here, whatever is selected; nothing where it can.
+pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
+    match command {
+        Command::Signal => ui.no_signals,
+        Command::Sites => ui.no_signals.map(|_| NO_QUESTIONS),
+        Command::Allow => ui.no_allow,
+        Command::Slower | Command::Faster if ui.interval.is_none() => Some(NO_PACE),
+        _ => None,
+    }
+}
+
+/// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it can do something.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
-    if matches!(binding.command, Command::Signal | Command::Sites) && ui.no_signals.is_some() {
+    if unavailable(binding.command, ui).is_some() {
         return false;
     }
     let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };
     let taken = |it: &Binding| it.place == here && it.codes.iter().any(|code| binding.codes.contains(code));
     binding.place == here || (binding.place == Place::Anywhere && !BINDINGS.iter().any(taken))
+}
+
+/// The first key of a command as the line of keys writes it, where it has one on this screen.
+pub fn first(command: Command, ui: &Ui) -> Option<&'static str> {
+    if let Command::Device(_) = command {
+        return Some("1-9");
+    }
+    let binding = BINDINGS.iter().find(|it| it.command == command && reaches(it, ui))?;
+    binding.keys.split(' ').next()
 }
 
 /// The command of a key, if it has one. Only presses and repeats count.
@@ -176,15 +264,37 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Type(letter)),
         // What was no yes is a no.
+        (Place::Allow, _) => Some(Command::Back),
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,
     })
 }
 
+/// What is said of a key that does nothing here; nothing where keys are letters or answers.
+pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
+    if key.kind == KeyEventKind::Release || Place::of(ui).is_asking() {
+        return None;
+    }
+    let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
+    let elsewhere = BINDINGS.iter().any(|it| it.place == Place::Timeline && it.codes.contains(&pressed));
+    let what = if elsewhere { "a key of the timeline (t)" } else { "no such key" };
+    Some(format!("{}: {what} · ? help", name(pressed)))
+}
+
+/// `x`, `Ctrl-x`, `Insert`.
+fn name((modifiers, code): (KeyModifiers, KeyCode)) -> String {
+    let held = [(CONTROL, "Ctrl-"), (KeyModifiers::ALT, "Alt-")];
+    let held: String = held.iter().filter(|it| modifiers.contains(it.0)).map(|it| it.1).collect();
+    format!("{held}{code}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{text::Foreign, ui::signal::Dialog};
+    use crate::{
+        text::Foreign,
+        ui::{alerts::Allowing, signal::Dialog},
+    };
     use std::collections::HashSet;
 
     fn ui(place: Place) -> Ui {
@@ -193,6 +303,7 @@ mod tests {
             Place::Anywhere => {}
             Place::Timeline => ui.screen = Screen::Timeline,
             Place::Filter => ui.filter.typing = true,
+            Place::Allow => ui.allowing = Some(Allowing::default()),
             Place::Signal => {
                 let (command, user) = (String::new(), Foreign::default());
                 ui.dialog = Some(Dialog { pid: 1, command, user, place: 0, asked: false });

@@ -3,7 +3,6 @@
 use crate::{
     alerts::{Looks, News, Policy},
     event::{Event, Fact},
-    findings::Findings,
     hands::{Hands, Options},
     session::Session,
     signal,
@@ -87,7 +86,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, telling: &T
     let mut signals = signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { policy, ..Picture::default() };
+    let mut picture = Picture { ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
     let mut hands = Hands::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
     let mut rhythm = Rhythm::new(feed.begun);
@@ -205,22 +204,21 @@ impl Rhythm {
 #[derive(Default)]
 struct Picture {
     session: Session,
-    policy: Policy,
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
-    frozen: Option<Box<(Session, Findings)>>,
+    frozen: Option<Box<Session>>,
     news: News,
     looks: Looks,
 }
 
 impl Picture {
     fn input(&mut self, input: &Input, hands: &mut Hands) {
-        let shown = self.frozen.as_ref().map_or(&self.session, |it| &it.0);
+        let shown = self.frozen.as_deref().unwrap_or(&self.session);
         hands.obey(input, &mut self.ui, shown);
         if !self.ui.frozen {
             self.frozen = None;
         } else if self.frozen.is_none() {
-            self.frozen = Some(Box::new((self.session.clone(), self.policy.findings(&self.session))));
+            self.frozen = Some(Box::new(self.session.clone()));
         }
     }
 
@@ -246,7 +244,7 @@ impl Picture {
         if !telling.bell && !telling.notify && telling.hook.is_none() && asks.is_none() {
             return Ok(());
         }
-        let findings = self.policy.findings(&self.session);
+        let findings = self.ui.policy.findings(&self.session);
         for ask in asks.into_iter().flat_map(|_| self.looks.at(&self.session, &findings)) {
             let _ = asks.map(|it| it.try_send(ask));
         }
@@ -275,13 +273,12 @@ impl Picture {
     fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
         let theme = &hands.theme;
         let mut drawn = Drawn::default();
-        if let Some(frozen) = &self.frozen {
-            screen.draw(|it| drawn = view::draw(it, &frozen.0, &frozen.1, &self.ui, theme))?;
-        } else {
-            let findings = self.policy.findings(&self.session);
-            self.ui.attend(&self.session, &findings);
-            screen.draw(|it| drawn = view::draw(it, &self.session, &findings, &self.ui, theme))?;
+        let session = self.frozen.as_deref().unwrap_or(&self.session);
+        let findings = self.ui.policy.findings(session);
+        if self.frozen.is_none() {
+            self.ui.attend(session, &findings);
         }
+        screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
         hands.drawn(drawn, &mut self.ui);
         Ok(())
     }

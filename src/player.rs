@@ -50,7 +50,7 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
     let mut signals = live::signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { total: tape.bytes(), policy, ..Picture::default() };
+    let mut picture = Picture { total: tape.bytes(), ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
     let mut hands = Hands::new(options, &mut picture.ui);
     let mut loading = load(tape)?;
     let mut frame = interval(FRAME);
@@ -129,7 +129,6 @@ struct Picture {
     read: u64,
     total: u64,
     replay: Option<Box<Replay>>,
-    policy: Policy,
     ui: Ui,
 }
 
@@ -175,7 +174,7 @@ impl Picture {
             let Self { read, total, glimpse, .. } = *self;
             (&self.session, Progress::Loading { read, total, glimpse })
         };
-        let findings = self.policy.findings(session);
+        let findings = self.ui.policy.findings(session);
         self.ui.attend(session, &findings);
         let ui = &self.ui;
         let mut drawn = Drawn::default();

@@ -2,6 +2,8 @@
 
 /// What keys do beside moving.
 mod act;
+/// Alerts as rows.
+pub mod alerts;
 /// What is looked at before anything is selected.
 mod attention;
 /// What keys ask for.
@@ -21,7 +23,14 @@ mod sites;
 /// What part of a run the timeline shows.
 pub mod timeline;
 
-use crate::{event::DeviceId, session::Session, text::Foreign};
+use crate::{
+    alerts::{Identity, Policy},
+    analysis::cause::Cause,
+    event::DeviceId,
+    session::Session,
+    text::Foreign,
+};
+use alerts::{Allowing, Sight};
 pub use attention::Attention;
 pub use command::{Command, Request};
 use filter::Filter;
@@ -56,6 +65,8 @@ pub enum Focus {
     Devices,
     /// The processes of the selected device.
     Processes,
+    /// The alerts.
+    Alerts,
 }
 
 /// Whose processes are listed.
@@ -68,6 +79,12 @@ pub enum Scope {
     All,
 }
 
+/// Why no job is asked anything.
+pub const NO_QUESTIONS: &str = "jobs are asked nothing from here";
+
+/// Why no pace can be changed.
+pub const NO_PACE: &str = "no driver is read here: there is no refresh rate to change";
+
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
@@ -76,8 +93,8 @@ const PAGE: usize = 10;
 pub struct Ui {
     /// Which screen.
     pub screen: Screen,
-    /// The screens that it was opened from, the latest last.
-    pub behind: Vec<Screen>,
+    /// The screens that it was opened from, the latest last, and which box had the arrows there.
+    pub behind: Vec<(Screen, Focus)>,
     /// What part of a run the timeline shows.
     pub timeline: Section,
     /// Whether the help lies over it.
@@ -95,6 +112,18 @@ pub struct Ui {
     pub held: Option<RowId>,
     /// Whose processes are listed.
     pub scope: Scope,
+    /// What the user asks of alerts.
+    pub policy: Policy,
+    /// The selected alert; `None` is the first that is listed.
+    pub alert: Option<Identity>,
+    /// How much of it is seen.
+    pub sight: Sight,
+    /// The cause that is explained over the picture.
+    pub explained: Option<Cause>,
+    /// The question whether an alert is to be expected.
+    pub allowing: Option<Allowing>,
+    /// Why no alert can be allowed from here; `None` where it can.
+    pub no_allow: Option<&'static str>,
     /// Lines that the help is scrolled by.
     pub help_scroll: usize,
     /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
@@ -133,8 +162,10 @@ impl Ui {
             Command::Quit => self.quit = true,
             Command::Suspend => self.request = Some(Request::Suspend),
             command if self.dialog.is_some() => self.choose(command),
+            command if self.allowing.is_some() => self.answer(command),
             command if self.filter.typing => self.type_filter(command, session),
-            Command::Help => (self.help, self.help_scroll) = (!self.help, 0),
+            command if self.with_alert(command, session) => {}
+            Command::Help => (self.help, self.explained, self.help_scroll) = (!self.help, None, 0),
             Command::Back => self.back(session),
             Command::Freeze => self.frozen = !self.frozen,
             Command::All => {
@@ -153,12 +184,7 @@ impl Ui {
             Command::Axis | Command::Scale | Command::Plus | Command::Minus | Command::Reset => {
                 self.look_at_run(command, session);
             }
-            Command::NextBox | Command::PreviousBox => {
-                self.focus = match self.focus {
-                    Focus::Devices => Focus::Processes,
-                    Focus::Processes => Focus::Devices,
-                };
-            }
+            Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
             Command::Device(place) => self.select_device(usize::from(place), session),
             Command::Left | Command::Right if self.screen == Screen::Timeline => self.look_at_run(command, session),
             Command::Left | Command::Right if self.screen == Screen::Process => {
@@ -178,9 +204,24 @@ impl Ui {
         self.word = Some(word.into());
     }
 
+    /// The boxes of the overview in their order; on the other screens the alerts, and all the rest.
+    fn next_box(&mut self, forward: bool, session: &Session) {
+        let mut boxes = vec![Focus::Devices, Focus::Processes, Focus::Alerts];
+        if self.screen != Screen::Overview {
+            boxes.remove(0);
+        }
+        if self.alerts(&self.policy.findings(session), session).is_empty() {
+            boxes.pop();
+        }
+        let here = boxes.iter().position(|it| *it == self.focus).unwrap_or(0);
+        let step = if forward { 1 } else { boxes.len() - 1 };
+        self.focus = boxes.get((here + step) % boxes.len()).copied().unwrap_or_default();
+        self.sight.reveal = self.focus == Focus::Alerts;
+    }
+
     fn back(&mut self, session: &Session) {
-        if self.help {
-            self.help = false;
+        if self.help || self.explained.is_some() {
+            (self.help, self.explained) = (false, None);
         } else if self.screen != Screen::Overview {
             self.close();
         } else if !self.filter.text.is_empty() {
@@ -191,18 +232,25 @@ impl Ui {
 
     /// Opens a screen; one that is open behind this one comes forward.
     fn open(&mut self, screen: Screen) {
-        if let Some(at) = self.behind.iter().position(|it| *it == screen) {
+        if let Some(at) = self.behind.iter().position(|it| it.0 == screen) {
             self.behind.truncate(at);
         } else if self.screen != screen {
-            self.behind.push(self.screen);
+            self.behind.push((self.screen, self.focus));
         }
-        self.screen = screen;
-        self.scroll = 0;
+        (self.screen, self.scroll, self.sight) = (screen, 0, Sight::default());
+        if self.focus == Focus::Alerts {
+            self.focus = Focus::Processes;
+        }
     }
 
     fn close(&mut self) {
-        self.screen = self.behind.pop().unwrap_or_default();
-        self.scroll = 0;
+        let (screen, focus) = self.behind.pop().unwrap_or_default();
+        (self.screen, self.scroll, self.sight) = (screen, 0, Sight::default());
+        // Back among the alerts it goes on with the next one.
+        if focus == Focus::Alerts || self.focus == Focus::Alerts {
+            self.focus = focus;
+        }
+        self.sight.reveal = self.is_among_alerts();
     }
 
     /// What is inside of what is shown: a device's processes, a process's run.
@@ -247,11 +295,12 @@ impl Ui {
     }
 
     fn travel(&mut self, command: Command, session: &Session) {
-        if self.help {
+        if self.help || self.explained.is_some() {
             self.help_scroll = moved(command, self.help_scroll);
             return;
         }
         match self.screen {
+            _ if self.is_among_alerts() => return self.travel_alerts(command, session),
             Screen::Overview => {}
             Screen::Timeline if matches!(command, Command::Up | Command::Down) => {
                 return self.neighbour(command == Command::Down, session);
@@ -262,14 +311,10 @@ impl Ui {
                 return;
             }
         }
-        let here = match self.focus {
-            Focus::Devices => self.selected(session),
-            Focus::Processes => self.place(&self.rows(session)),
-        };
-        let there = moved(command, here);
-        match self.focus {
-            Focus::Devices => self.select_device(there, session),
-            Focus::Processes => self.select_row(there, session),
+        if self.focus == Focus::Devices {
+            self.select_device(moved(command, self.selected(session)), session);
+        } else {
+            self.select_row(moved(command, self.place(&self.rows(session))), session);
         }
     }
 

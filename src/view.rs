@@ -12,6 +12,8 @@ mod culprit;
 mod device;
 /// The device list.
 mod devices;
+/// What is known of a cause, and the question before an alert is allowed.
+mod explain;
 /// The line of keys.
 mod footer;
 /// How much of what is held is not in use.
@@ -26,6 +28,8 @@ mod help;
 mod ladder;
 /// What a user must know now.
 mod messages;
+/// A box over everything else.
+mod over;
 /// Devices, the selected one's ladder, whether it grows, its processes.
 mod overview;
 /// Where a replay stands, instead of the line of keys.
@@ -36,6 +40,8 @@ mod process;
 mod processes;
 /// The ranks of a run side by side.
 mod ranks;
+/// What is opened, from where the user scrolled to.
+mod scroll;
 /// The menu of signals.
 mod signal;
 /// Columns that fit.
@@ -46,6 +52,7 @@ mod timeline;
 mod verdict;
 
 use crate::{
+    alerts::{self as known, Identity},
     findings::{DeviceFindings, Findings, ProcessFindings},
     keys,
     replay::Progress,
@@ -68,13 +75,15 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Clear, Widget},
 };
+pub use scroll::Scrolled;
+use scroll::scrolled;
 use std::cell::RefCell;
 
 /// What a picture came to, for whoever moves in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Lines that what is open could be scrolled by.
-    pub scroll_most: usize,
+    /// How far what is open is scrolled, and could be.
+    pub scrolled: Scrolled,
     /// Lines that the help could be scrolled by.
     pub help_most: usize,
     /// What stands where.
@@ -110,13 +119,14 @@ pub fn paint(
     let area = buffer.area;
     let look = &Look { session, findings, ui, theme, progress, regions: RefCell::default() };
     buffer.set_style(area, look.style(Role::Text));
-    let scroll_most = arrange(buffer, area, look);
-    let help_most = if look.ui.help { help::draw(buffer, area, look) } else { 0 };
+    let scrolled = arrange(buffer, area, look);
+    let help_most = if look.ui.help { help::draw(buffer, area, look) } else { explain::draw(buffer, area, look) };
     signal::draw(buffer, area, look);
+    explain::question(buffer, area, look);
     if look.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scroll_most, help_most, regions: look.regions.take() }
+    Drawn { scrolled, help_most, regions: look.regions.take() }
 }
 
 /// What every box looks at.
@@ -157,6 +167,13 @@ impl<'a> Look<'a> {
         all.iter().find(|it| it.probe == process.probe && it.ordinal == on.ordinal)
     }
 
+    /// The alert that the arrows are on.
+    fn selected_alert(&self) -> Option<Identity> {
+        let listed = self.ui.alerts(self.findings, self.session);
+        let it = listed.get(self.ui.alert_place(&listed)).filter(|_| self.ui.is_among_alerts());
+        it.map(|it| known::identity(it))
+    }
+
     fn found(&self) -> Option<&'a DeviceFindings> {
         self.findings.device(&self.device()?.id)
     }
@@ -172,12 +189,12 @@ impl<'a> Look<'a> {
 /// ```
 ///
 /// The footer is left out below 8 rows; messages have 3 rows at most, and below 20 rows one.
-fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
     let (mut rest, tall) = (area, area.height >= 20);
     let footed = area.height >= 8 || footer::speaks(look);
     header::draw(buffer, take(&mut rest, 1), look, footed && look.progress.is_none());
     if let Some(progress) = look.progress {
-        let height = playback::HEIGHT.min(rest.height);
+        let height = playback::height(area.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         playback::draw(buffer, bottom, look, progress);
@@ -200,7 +217,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     messages::draw(buffer, take(&mut rest, said.len()), &said, look);
     if look.session.devices.is_empty() && look.ui.screen != Screen::Alerts {
         devices::draw_none(buffer, rest, look);
-        return 0;
+        return Scrolled::default();
     }
     // What is opened is about one device, which is named in one line.
     let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), look);
@@ -220,13 +237,13 @@ fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
             timeline::draw(buffer, rest, look);
         }
     }
-    0
+    Scrolled::default()
 }
 
 /// The key that opens the device, where all messages have room; `None` where it does something else.
 fn key_to_more(look: &Look) -> Option<&'static str> {
     let ui = look.ui;
-    let is_free = !ui.help && !ui.filter.typing && ui.dialog.is_none();
+    let is_free = !ui.help && ui.explained.is_none() && !keys::Place::of(ui).is_asking();
     let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && look.found().is_some();
     let open = keys::BINDINGS.iter().find(|it| it.command == Command::Open && keys::reaches(it, ui));
     open.filter(|_| is_free && opens_device).map(|it| it.keys)
@@ -239,16 +256,6 @@ fn take(rest: &mut Rect, rows: usize) -> Rect {
     rest.y = rest.y.saturating_add(height);
     rest.height -= height;
     top
-}
-
-/// Draws the lines of an opened box, below its title, from where the user scrolled to. Says how far that can be.
-fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], look: &Look) -> usize {
-    let height = usize::from(area.height).saturating_sub(1);
-    let most = lines.len().saturating_sub(height);
-    for (row, line) in lines.iter().skip(look.ui.scroll.min(most)).take(height).enumerate() {
-        put(buffer, area, row + 1, line);
-    }
-    most
 }
 
 /// Writes a line in a row of an area, or nothing where there is no such row; what is too long is elided, no number cut.

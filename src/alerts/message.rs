@@ -36,7 +36,7 @@ pub struct Message {
 
 impl Message {
     pub(super) fn new(it: &Finding, session: &Session) -> Self {
-        let gpu = it.device.as_ref().and_then(|id| session.device(id)?.index);
+        let gpu = gpu(it, session);
         let host = session.process(it.probe).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
         let mut object = it.json();
         object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
@@ -48,7 +48,7 @@ impl Message {
         object.insert("host".to_owned(), json!(host));
         object.insert("gpu".to_owned(), json!(gpu));
         Self {
-            line: line(it, gpu),
+            line: in_a_line(it, gpu),
             environment: environment(it, gpu),
             object: serde_json::Value::from(object).to_string(),
         }
@@ -77,7 +77,17 @@ fn culprit(it: &Culprit) -> Value {
     })
 }
 
-fn line(it: &Finding, gpu: Option<u32>) -> String {
+/// An alert in one line of our own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, …`.
+pub fn line(it: &Finding, session: &Session) -> String {
+    in_a_line(it, gpu(it, session))
+}
+
+/// The driver's number of its device.
+fn gpu(it: &Finding, session: &Session) -> Option<u32> {
+    it.device.as_ref().and_then(|id| session.device(id)?.index)
+}
+
+fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
     let who = it.rank.map(|it| format!("rank {it}")).or(it.pid.map(|it| format!("pid {it}")));
     let gpu = gpu.map(|it| format!("GPU {it}"));
     let place: Vec<String> = who.into_iter().chain(gpu).collect();

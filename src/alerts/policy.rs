@@ -43,6 +43,15 @@ impl Policy {
     }
 }
 
+/// The name by which a finding is allowed: its cause, which is as narrow as names are; without one its kind and resource.
+pub fn name(it: &Finding) -> String {
+    match it.resource {
+        _ if it.cause != Cause::Unknown => it.cause.id().to_owned(),
+        Some(resource) if OF_RESOURCES.contains(&it.kind) => format!("{}:{}", it.kind.name(), resource.name()),
+        _ => it.kind.name().to_owned(),
+    }
+}
+
 /// A name that findings go by: a kind, a cause, or a kind and its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {

@@ -99,13 +99,19 @@ fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: 
     let findings = policy.findings(session);
     // Nor is a key for it offered.
     let no_signals = Some("a picture signals nobody");
-    let mut ui = Ui { screen: screen(look.shot.screen), no_signals, ..Ui::default() };
+    let mut ui = Ui {
+        screen: screen(look.shot.screen),
+        policy: policy.clone(),
+        no_signals,
+        no_allow: no_signals,
+        ..Ui::default()
+    };
     if matches!(look.shot.screen, Which::Ranks) {
         (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
     }
     ui.help = matches!(look.shot.screen, Which::Help);
     if ui.screen != Screen::Overview {
-        ui.behind.push(Screen::Overview);
+        ui.behind.push((Screen::Overview, Focus::Devices));
     }
     ui.attend(session, &findings);
     let mut buffer = Buffer::empty(Rect::new(0, 0, look.shot.size.width, look.shot.size.height));

@@ -3,7 +3,7 @@
 use super::{arguments::Live, look::Look, picture};
 use crate::{
     alerts::Policy,
-    config::When,
+    config::{File, When},
     demo,
     hands::Options,
     live::{self, Telling},
@@ -18,6 +18,9 @@ use std::{path::PathBuf, time::Duration};
 
 /// How long a program that is told of an alert may still take when the view is left.
 const HOOK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why nothing is written from a view that only looks.
+const READONLY: &str = "this view is --readonly: it writes no config";
 
 /// The live view; where there is no screen for it, the same facts once, as text.
 pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
@@ -42,7 +45,8 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()?, ask };
         let no_signals = live.look.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
-        let options = Options { no_signals, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
+        let config = if live.look.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
+        let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
         let end = live::watch(sources.feed(), options, policy, &telling).await?;
         if let Some(complaint) = telling.hook.and_then(|it| it.finish(HOOK_PATIENCE).complaint()) {
             super::say(format_args!("{}", Foreign::new(complaint)));
@@ -70,7 +74,7 @@ pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
     })
 }
 
-pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result<u8> {
+pub(super) fn replay(files: Vec<PathBuf>, look: &Look, config: &File, policy: Policy) -> Result<u8> {
     let theme = theme(look)?;
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
@@ -83,12 +87,14 @@ pub(super) fn replay(files: Vec<PathBuf>, look: &Look, policy: Policy) -> Result
         );
     }
     let no_signals = Some("these processes are of a recording: there is nobody to signal");
-    let options = Options { no_signals, ..options(look, theme) };
+    let config = if look.readonly { Err(READONLY) } else { Ok(config.clone()) };
+    let options = Options { no_signals, config, ..options(look, theme) };
     super::runtime()?.block_on(async { Ok(code(player::play(found.tape, options, policy).await?)) })
 }
 
 fn options(look: &Look, theme: Theme) -> Options {
-    Options { theme, mouse: !look.no_mouse, no_signals: None, pace: None, asks: None }
+    let config = Err("the demo writes no config: its alerts are simulated");
+    Options { theme, mouse: !look.no_mouse, no_signals: None, config, pace: None, asks: None }
 }
 
 fn theme(look: &Look) -> Result<Theme> {

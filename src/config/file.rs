@@ -20,7 +20,7 @@ use toml::{
 };
 
 /// What a file may hold, in bytes: far more than anybody writes.
-const BYTES_MAX: u64 = 1 << 16;
+pub(super) const BYTES_MAX: u64 = 1 << 16;
 
 /// Characters of a text from the file that are told.
 const TOLD: usize = 60;
@@ -73,15 +73,36 @@ pub struct Fault {
     what: String,
 }
 
+impl Fault {
+    /// What is wrong with a file as a whole.
+    pub(super) fn of(path: &Path, what: &str) -> Self {
+        Self { file: Foreign::new(path.to_string_lossy()), line: None, what: Foreign::new(what).to_string() }
+    }
+}
+
 impl File {
+    #[cfg(test)]
+    pub(super) fn named_so(path: &Path) -> Self {
+        Self { config: Some(path.into()) }
+    }
+
+    fn named(&self) -> Option<PathBuf> {
+        // An empty variable is the way to take one back.
+        self.config.as_ref().filter(|it| !it.is_empty()).map(PathBuf::from)
+    }
+
+    /// Where the file is, or would be; `None` without a home directory.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.named().or_else(user)
+    }
+
     /// What the file asks for; the user's own file need not be there, one that was named must be.
     ///
     /// # Errors
     /// When it cannot be read, or anything in it is not known.
     pub fn read(&self) -> Result<Settings, Fault> {
-        // An empty variable is the way to take one back.
-        let named = self.config.as_ref().filter(|it| !it.is_empty()).map(PathBuf::from);
-        let Some(path) = named.clone().or_else(user) else { return Ok(Settings::default()) };
+        let named = self.named();
+        let Some(path) = self.path() else { return Ok(Settings::default()) };
         let file = Foreign::new(path.to_string_lossy());
         let fault = |what: String| Fault { file: file.clone(), line: None, what };
         let bytes = match read(&path) {
@@ -106,20 +127,20 @@ fn is_out_of_reach(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     input::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A text, and where it came from.
-struct Reader<'a> {
-    file: &'a Foreign,
-    text: &'a str,
+pub(super) struct Reader<'a> {
+    pub(super) file: &'a Foreign,
+    pub(super) text: &'a str,
 }
 
 impl Reader<'_> {
-    fn read(&self) -> Result<Settings, Fault> {
+    pub(super) fn read(&self) -> Result<Settings, Fault> {
         let table = DeTable::parse(self.text).map_err(|e| {
             let words: Vec<_> = e.message().split_whitespace().collect();
             let at = e.span().unwrap_or_default();

@@ -50,7 +50,7 @@ pub const SECTIONS: [&str; 4] = ["view", "driver", "alerts", "recordings"];
 
 /// Keys of `[alerts]` that stand for no flag, and what they are for.
 pub const LISTS: [(&str, &str); 2] = [
-    ("allow", "Expected: shown as allowed; they count in no badge, ring nothing and fail no check."),
+    ("allow", "Expected alerts: shown as such; they count in no badge, ring nothing and fail no check."),
     ("silence", "Shown, counted and judged by check; they ring nothing and start no program."),
 ];
 

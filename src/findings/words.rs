@@ -12,11 +12,12 @@ impl Finding {
         format!("{}{}", self.severity.name(), self.aside())
     }
 
-    /// `, silenced`, `, allowed`; nothing where nothing was asked.
+    /// `, silenced`, `, expected`; nothing where nothing was asked.
     pub fn aside(&self) -> String {
         match self.standing {
             Standing::Usual => String::new(),
-            it => format!(", {}", it.name()),
+            Standing::Allowed => ", expected".to_owned(),
+            Standing::Silenced => ", silenced".to_owned(),
         }
     }
 

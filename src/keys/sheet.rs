@@ -1,10 +1,10 @@
-//! Every key as text, made from the table: the README holds it, and so can a manual.
+//! Every key as text, made from the table: the help, the manual and the README hold it.
 
-use super::{BINDINGS, Binding, DEVICES, Place, replay};
+use super::{BINDINGS, Binding, DEVICES, Group, Place, replay};
 
 /// A heading, and its keys with what they do.
 pub struct Section {
-    /// Where the keys mean this.
+    /// What they are for, or where.
     pub title: &'static str,
     /// Keys, and what they do.
     pub keys: Vec<(&'static str, &'static str)>,
@@ -12,31 +12,35 @@ pub struct Section {
 
 /// Every key.
 pub fn sections() -> Vec<Section> {
-    let of = |place: Place| {
-        let own = BINDINGS.iter().filter(move |it| it.place == place);
-        own.map(|Binding { keys, help, .. }| (*keys, *help))
+    let section = |title, wanted: &dyn Fn(&&Binding) -> bool| {
+        let own = BINDINGS.iter().filter(wanted).map(|Binding { keys, help, .. }| (*keys, *help));
+        Section { title, keys: own.collect() }
     };
-    vec![
-        Section { title: "on every screen", keys: of(Place::Anywhere).chain([DEVICES]).collect() },
-        Section { title: "on the timeline", keys: of(Place::Timeline).collect() },
-        Section { title: "while a filter is typed", keys: of(Place::Filter).collect() },
-        Section { title: "in the menu of signals", keys: of(Place::Signal).collect() },
-        Section { title: "in a replay", keys: replay::HELP.to_vec() },
-    ]
+    let mut all: Vec<Section> = Group::HELP.iter().map(|of| section(of.name(), &|it| it.group == *of)).collect();
+    if let Some(it) = all.iter_mut().find(|it| it.title == Group::Moving.name()) {
+        it.keys.push(DEVICES);
+    }
+    let replay = replay::BINDINGS.iter().map(|it| (it.keys, it.help)).collect();
+    all.push(Section { title: "in a replay", keys: replay });
+    let asking = [
+        ("while a filter is typed", Place::Filter),
+        ("in the menu of signals", Place::Signal),
+        ("before an alert is allowed", Place::Allow),
+    ];
+    all.extend(asking.map(|(title, place)| section(title, &move |it| it.place == place)));
+    all
 }
 
-/// The same as a table in Markdown.
+/// The same as a table in Markdown: a row for each section.
 pub fn markdown() -> String {
-    let table = |it: &Section| {
-        let heading: String =
-            it.title.chars().take(1).flat_map(char::to_uppercase).chain(it.title.chars().skip(1)).collect();
-        let rows: Vec<String> = it.keys.iter().map(row).collect();
-        format!("{heading}:\n\n| key | |\n|---|---|\n{}", rows.concat())
+    let row = |it: &Section| {
+        let keys: Vec<String> = it.keys.iter().map(entry).collect();
+        format!("| {} | {} |\n", it.title, keys.join(" · "))
     };
-    sections().iter().map(table).collect::<Vec<_>>().join("\n")
+    format!("| | |\n|---|---|\n{}", sections().iter().map(row).collect::<String>())
 }
 
-fn row((keys, help): &(&str, &str)) -> String {
+fn entry((keys, help): &(&str, &str)) -> String {
     let keys: Vec<_> = keys.split(' ').map(|it| format!("`{it}`")).collect();
-    format!("| {} | {help} |\n", keys.join(" "))
+    format!("{} {help}", keys.join(" "))
 }

@@ -1,6 +1,6 @@
 //! What keys do beside moving: filter, order, pace, copying.
 
-use super::{Command, Focus, Request, Screen, Ui, filter::Filter};
+use super::{Command, Focus, NO_PACE, Request, Screen, Ui, filter::Filter};
 use crate::{session::Session, text::Foreign, units};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ impl Ui {
             Command::Filter => {
                 self.behind.clear();
                 (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
+                self.explained = None;
                 self.filter.typing = true;
             }
             Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
@@ -52,14 +53,14 @@ impl Ui {
 
     fn pace(&mut self, slower: bool) {
         let Some(now) = self.interval else {
-            self.say("no driver is read here whose pace could be changed");
+            self.say(NO_PACE);
             return;
         };
         let mut paces = PACES_MS.into_iter().map(Duration::from_millis);
         let next = if slower { paces.find(|it| *it > now) } else { paces.rev().find(|it| *it < now) };
         let Some(next) = next else {
-            let end = if slower { "seldom" } else { "often" };
-            self.say(format!("devices are read every {}: not more {end}", units::pause(now)));
+            let end = if slower { "slowest" } else { "fastest" };
+            self.say(format!("devices are read every {}: already at the {end} refresh rate", units::pause(now)));
             return;
         };
         self.interval = Some(next);

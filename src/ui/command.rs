@@ -83,6 +83,10 @@ pub enum Command {
     Signal,
     /// Ask the selected job which lines allocate what grows.
     Sites,
+    /// Explain the cause of the selected alert.
+    Explain,
+    /// Expect the selected alert from now on.
+    Allow,
     /// Yes, do it.
     Yes,
     /// The next theme.
@@ -106,6 +110,10 @@ pub enum Request {
     Interval(Duration),
     /// Ask a probe.
     Ask(Ask),
+    /// Find out what has to be written for this alert to be expected, and ask whether to.
+    AskAllow(String),
+    /// Write it.
+    Allow,
     /// Make sure which process it is, and open the menu of signals for it.
     Hold(Subject),
     /// Send the process that is held a signal; its name.

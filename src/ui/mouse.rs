@@ -1,7 +1,7 @@
 //! The mouse: what stands where in a picture, and what a click on it does.
 
 use super::{Command, Focus, Screen, Ui, rows::RowId};
-use crate::{event::DeviceId, session::Session};
+use crate::{alerts::Identity, event::DeviceId, session::Session};
 use ratatui::layout::{Position, Rect};
 
 /// What a place in a picture stands for.
@@ -13,6 +13,8 @@ pub enum Target {
     Device(DeviceId),
     /// A row of the process list.
     Row(RowId),
+    /// An alert.
+    Alert(Identity),
     /// A signal of the menu, by its place.
     Signal(usize),
     /// The timeline, from this place of its axis at the left end to that at the right.
@@ -76,7 +78,11 @@ impl Ui {
                 let Some((area, target)) = over().next() else { return self.leave() };
                 let target = target.clone();
                 self.press(&target, area, at.x, session);
-                let opens = matches!(target, Target::Device(_) | Target::Row(_) | Target::Signal(_));
+                let opens = match target {
+                    Target::Signal(_) => self.allowing.is_none(),
+                    Target::Device(_) | Target::Row(_) | Target::Alert(_) => !self.is_asked(),
+                    _ => false,
+                };
                 if opens && matches!(mouse, Mouse::Double(_)) {
                     self.update(Command::Open, session);
                 }
@@ -84,9 +90,14 @@ impl Ui {
         }
     }
 
+    /// Whether a question lies over the picture.
+    fn is_asked(&self) -> bool {
+        self.dialog.is_some() || self.allowing.is_some()
+    }
+
     /// A click beside everything leaves what lies over the picture.
     fn leave(&mut self) {
-        self.help = false;
+        (self.help, self.explained) = (false, None);
         self.filter.typing = false;
     }
 
@@ -98,8 +109,8 @@ impl Ui {
                     dialog.place = *place;
                 }
             }
-            _ if self.dialog.is_some() => {}
-            _ if self.help => self.help = false,
+            _ if self.is_asked() => {}
+            _ if self.help || self.explained.is_some() => self.leave(),
             Target::Key(command) => self.update(*command, session),
             Target::Box(focus) => self.focus = *focus,
             Target::Device(device) => {
@@ -115,6 +126,10 @@ impl Ui {
                     self.select_row(place, session);
                 }
             }
+            Target::Alert(alert) => {
+                self.focus = Focus::Alerts;
+                self.select_alert(*alert);
+            }
             Target::Run(from, to) => {
                 self.timeline.cursor = Some(place(column, area, (*from, *to)));
                 self.grabbed = self.timeline.cursor.map(|cursor| Grab { column, cursor });
@@ -124,6 +139,9 @@ impl Ui {
 
     /// The wheel moves in the box that it is over; on the timeline it goes nearer, or away.
     fn wheel<'a>(&mut self, up: bool, mut over: impl Iterator<Item = &'a Target>, session: &Session) {
+        if self.allowing.is_some() {
+            return;
+        }
         let is_run = |it: &Target| matches!(it, Target::Run(..));
         let command = match (self.screen, up) {
             (Screen::Timeline, true) if over.any(is_run) => Command::Plus,
@@ -131,7 +149,7 @@ impl Ui {
             (_, true) => Command::Up,
             (_, false) => Command::Down,
         };
-        if self.dialog.is_none() && !self.help && self.screen == Screen::Overview {
+        if self.dialog.is_none() && !self.help && self.explained.is_none() && self.screen == Screen::Overview {
             let found = over.find_map(|it| if let Target::Box(focus) = it { Some(*focus) } else { None });
             let Some(focus) = found else { return };
             self.focus = focus;

@@ -1,6 +1,6 @@
 //! Asking a job which lines allocate what grows.
 
-use super::{Request, Ui};
+use super::{NO_QUESTIONS, Request, Ui};
 use crate::{
     alerts::{question, words},
     event::wire::Hello,
@@ -14,7 +14,7 @@ impl Ui {
     /// Asks the job that is seen to be meant, or says why it cannot be asked.
     pub(super) fn ask_sites(&mut self, session: &Session) {
         if self.no_signals.is_some() {
-            self.say("jobs are asked nothing from here");
+            self.say(NO_QUESTIONS);
             return;
         }
         let meant = self.meant(session).map(|it| it.probed());

@@ -1,13 +1,20 @@
 //! Every finding: the open ones in full, worst first, what is allowed after them; below those that ended, the latest
 //! first.
 
-use super::{Look, cells, culprit, scrolled, title, verdict};
+use super::{
+    Look, Scrolled, cells, culprit, put,
+    scroll::{Spot, scrolled, select},
+    table::first_row,
+    title, verdict,
+};
 use crate::{
     alerts,
     analysis::episode::Resource,
     findings::{Finding, Kind},
+    keys,
     session::process::Process,
     theme::Role,
+    ui::{Command, Focus, Screen, mouse::Target},
     units,
 };
 use ratatui::{
@@ -15,7 +22,6 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use std::cmp::Reverse;
 
 /// The place of the severity; on narrow screens what is said of it begins below.
 const SEVERITY: usize = 10;
@@ -25,43 +31,40 @@ const NARROW: usize = 60;
 const SOURCE: usize = 3;
 
 /// Draws what fits from where the user scrolled to, and says how far that can be.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
-    let (open, ended) = sorted(look);
-    let allowed = open.iter().filter(|it| it.is_allowed()).count();
-    let expected = if allowed > 0 { format!("{allowed} allowed, ") } else { String::new() };
-    let count = format!("{} open, {expected}{} ended", open.len() - allowed, ended.len());
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
+    let all = look.ui.alerts(look.findings, look.session);
+    let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| alerts::is_open(it, look.session));
+    let expected = open.iter().filter(|it| it.is_allowed()).count();
+    let of_them = if expected > 0 { format!("{expected} expected, ") } else { String::new() };
+    let count = format!("{} open, {of_them}{} ended", open.len() - expected, ended.len());
     title(buffer, area, "alerts", vec![Span::styled(count, look.style(Role::Dim))], look);
     let list = List { width: usize::from(area.width).saturating_sub(1), look };
-    let mut lines: Vec<Line> = open.iter().flat_map(|it| list.open(it)).collect();
-    if open.is_empty() {
-        lines.extend(list.none());
+    let mut lines: Vec<Line> = if open.is_empty() { list.none() } else { Vec::new() };
+    let mut spots = Vec::new();
+    for it in &all {
+        let is_open = alerts::is_open(it, look.session);
+        // The ended ones stand apart.
+        if !is_open && spots.len() == open.len() && !spots.is_empty() {
+            lines.push(Line::default());
+        }
+        let begin = lines.len();
+        lines.extend(if is_open { list.open(it) } else { list.ended(it) });
+        spots.push((alerts::identity(it), begin..lines.len()));
     }
-    if !open.is_empty() && !ended.is_empty() {
-        lines.push(Line::default());
-    }
-    lines.extend(ended.iter().flat_map(|it| list.ended(it)));
     let devices = || look.session.processes.iter().flat_map(|it| &it.devices);
     let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
     if forgotten > 0 {
         lines.push(Line::styled(format!(" and {forgotten} that are no longer remembered"), look.style(Role::Dim)));
     }
-    if !open.is_empty() || !ended.is_empty() {
-        lines.push(Line::default());
-        lines.push(Line::styled(" more of a cause: gpuwatch explain CAUSE", look.style(Role::Dim)));
-    }
-    scrolled(buffer, area, &lines, look)
+    scrolled(buffer, area, &lines, &spots, look)
 }
 
-fn sorted<'a>(look: &Look<'a>) -> (Vec<&'a Finding>, Vec<&'a Finding>) {
-    let (open, mut ended): (Vec<_>, Vec<_>) =
-        look.findings.all.iter().partition(|it| alerts::is_open(it, look.session));
-    ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
-    (open, ended)
-}
+/// A line of the short list, and the alert that it is of.
+type Row = (Line<'static>, Option<alerts::Identity>);
 
-/// The open ones in a line each, the worst first, and how many more there are.
-pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Line<'static>> {
-    let (open, _) = sorted(look);
+/// The open ones in a line each, the worst first, and how many more there are; the selected one is among them.
+pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Row> {
+    let open = look.ui.alerts(look.findings, look.session);
     let list = List { width: usize::MAX, look };
     let line = |it: &&Finding| {
         let word = Span::styled(
@@ -75,14 +78,70 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Line<'static>
         let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
         let room = width.saturating_sub(SEVERITY);
         let rest = told.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
-        Line::from(vec![word, Span::styled(rest, look.style(Role::Text))])
+        (Line::from(vec![word, Span::styled(rest, look.style(Role::Text))]), Some(alerts::identity(it)))
     };
     let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };
-    let mut lines: Vec<Line> = open.iter().take(told).map(line).collect();
+    let place = if look.ui.is_among_alerts() { look.ui.alert_place(&open) } else { 0 };
+    let first = first_row(place, open.len(), told.max(1));
+    let mut rows: Vec<Row> = open.iter().skip(first).take(told).map(line).collect();
     if told < open.len() {
-        lines.push(Line::styled(format!(" and {} more: a", open.len() - told), look.style(Role::Dim)));
+        let more = format!(" and {} more: a", open.len() - told);
+        rows.push((Line::styled(more, look.style(Role::Dim)), None));
     }
-    lines
+    rows
+}
+
+/// Draws the short list below its title.
+pub(super) fn draw_brief(buffer: &mut Buffer, area: Rect, rows: &[Row], look: &Look) {
+    look.claim(area, Target::Box(Focus::Alerts));
+    title(buffer, area, "alerts", Vec::new(), look);
+    let selected = look.selected_alert();
+    for ((line, alert), row) in rows.iter().zip(area.rows().skip(1)) {
+        put(buffer, row, 0, line);
+        if let Some(alert) = alert {
+            look.claim(row, Target::Alert(*alert));
+        }
+        if selected.is_some() && *alert == selected {
+            select(buffer, row, look);
+        }
+    }
+}
+
+/// What is open of a device or a process, each with what to do, and the lines that each of them has.
+pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let (mut lines, mut spots) = (Vec::new(), Vec::new());
+    for it in look.ui.alerts(look.findings, look.session) {
+        let begin = lines.len();
+        let mut say = |words: &str, indent: usize, role| {
+            let wrapped = cells::wrapped(words, width.saturating_sub(indent + 1));
+            let line = |words| Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(words, look.style(role))]);
+            lines.extend(wrapped.into_iter().map(line));
+        };
+        let what = if look.ui.screen == Screen::Process {
+            let growth = it.slope().map_or_else(String::new, |it| format!(" {it}"));
+            format!("{}{growth}, {}{}", verdict::what(it), it.cause.id(), it.aside())
+        } else {
+            List { width: usize::MAX, look }.what(it)
+        };
+        let role = if it.is_allowed() { Role::Dim } else { verdict::role(it.severity) };
+        say(&format!("{}: {what}", it.severity.name()), 1, role);
+        // The culprit's advice stands above.
+        if look.ui.screen != Screen::Process || it.culprit.as_ref().is_none_or(|culprit| culprit.cause != it.cause) {
+            say(&format!("→ {}", it.remedy()), 3, Role::Good);
+        }
+        if let Some(words) = allow(it, look) {
+            say(&words, 3, Role::Dim);
+        }
+        spots.push((alerts::identity(it), begin..lines.len()));
+    }
+    (lines, spots)
+}
+
+/// How it becomes an expected one; nothing where it is.
+fn allow(it: &Finding, look: &Look) -> Option<String> {
+    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && look.ui.no_allow.is_none());
+    let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
+    (!it.is_allowed()).then(|| format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)))
 }
 
 struct List<'a> {
@@ -111,6 +170,9 @@ impl List<'_> {
             self.below(&mut lines, &culprit.sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
+        if let Some(words) = allow(it, self.look) {
+            self.below(&mut lines, &words, Role::Dim);
+        }
         lines.extend(self.look_at(it));
         let figures = figures(it);
         if !figures.is_empty() {

@@ -4,7 +4,13 @@
 mod facts;
 mod rungs;
 
-use super::{Look, cells, device_name, growth, ladder::glyph, messages, scrolled, title};
+use super::{
+    Look, Scrolled, alerts, cells, device_name, growth,
+    ladder::glyph,
+    messages,
+    scroll::{Spot, moved, scrolled},
+    title,
+};
 use crate::{
     analysis::ladder::{Gap, Rung},
     findings::DeviceFindings,
@@ -42,8 +48,8 @@ const LADDER: u16 = 12;
 ///
 /// From 132 columns on, processes, device and its past stand beside what is explained. Below 12 rows there is no
 /// ladder; what is below it scrolls.
-pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> usize {
-    let Some(device) = look.device() else { return 0 };
+pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> Scrolled {
+    let Some(device) = look.device() else { return Scrolled::default() };
     let full = vec![Span::styled(facts::full(device, look), look.style(Role::Text))];
     title(buffer, area, &format!("{} · {}", device_name(device), cells::foreign(&device.name)), full, look);
     if area.height >= LADDER {
@@ -61,11 +67,11 @@ pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> usize {
         facts_and_past(buffer, right, look);
     }
     let width = usize::from(left.width).saturating_sub(1);
-    let mut lines = explained(width, look);
+    let (mut lines, spots) = explained(width, look);
     if area.width < WIDE {
         lines.extend(facts::lines(device, width + 1, look));
     }
-    scrolled(buffer, left, &lines, look)
+    scrolled(buffer, left, &lines, &spots, look)
 }
 
 fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
@@ -79,17 +85,20 @@ fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
     growth::of_device(buffer, area, look);
 }
 
-/// Every message in full, and every gap.
-fn explained(width: usize, look: &Look) -> Vec<Line<'static>> {
-    let Some(found) = look.found() else { return Vec::new() };
+/// Every message in full, every alert, and every gap; and which lines are an alert's.
+fn explained(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let Some(found) = look.found() else { return (Vec::new(), Vec::new()) };
     let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX, None)
         .into_iter()
         .map(|(role, text)| Line::styled(format!(" {text}"), look.style(role)))
         .collect();
+    let (alerts, spots) = alerts::listed(width, look);
+    let spots = moved(spots, lines.len());
+    lines.extend(alerts);
     for rung in &found.ladder.rungs {
         explain(rung, found, look, width, &mut lines);
     }
-    lines
+    (lines, spots)
 }
 
 fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines: &mut Vec<Line<'static>>) {

@@ -2,6 +2,7 @@
 
 use super::{Look, cells, put};
 use crate::{
+    keys,
     theme::Role,
     ui::{Command, Screen, mouse::Target},
 };
@@ -11,58 +12,74 @@ use ratatui::{
     text::{Line, Span},
 };
 
-type Keys = &'static [(&'static str, &'static str, Option<Command>)];
+/// Commands whose first keys are written, and a word for what they do; a click does what a single one does.
+type Hint = (&'static [Command], &'static str);
 
-/// The keys worth a place here, most useful first, and what a click on them does.
-const OVERVIEW: Keys = &[
+/// The keys worth a place here, most useful first.
+const OVERVIEW: &[Hint] = &[
     QUIT,
     HELP,
     ALERTS,
     FREEZE,
-    ("Enter", "open", Some(Command::Open)),
-    ("t", "timeline", Some(Command::Timeline)),
-    ("p", "all", Some(Command::All)),
-    ("/", "filter", Some(Command::Filter)),
-    ("s", "sort", Some(Command::Order)),
-    ("1-9", "GPU", None),
-    ("↑↓", "move", None),
-    ("Tab", "box", Some(Command::NextBox)),
-    ("c", "copy", Some(Command::Copy)),
-    ("K", "signal", Some(Command::Signal)),
+    (&[Command::Open], "open"),
+    (&[Command::Timeline], "timeline"),
+    (&[Command::All], "all"),
+    (&[Command::Filter], "filter"),
+    (&[Command::Order], "sort"),
+    (&[Command::Device(0)], "GPU"),
+    (&[Command::Up, Command::Down], "move"),
+    (&[Command::NextBox], "box"),
+    (&[Command::Copy], "copy"),
+    (&[Command::Signal], "signal"),
 ];
-const OPENED: Keys = &[BACK, QUIT, ("↑↓", "scroll", None), ("1-9", "device", None), FREEZE, HELP];
-const PROCESS: Keys = &[
+const OPENED: &[Hint] = &[BACK, QUIT, SCROLL, TO_ALERTS, (&[Command::Device(0)], "device"), FREEZE, HELP];
+const AMONG_ALERTS: &[Hint] = &[
     BACK,
     QUIT,
-    ("t", "timeline", Some(Command::Timeline)),
-    ("w", "which line", Some(Command::Sites)),
-    ("←→", "process", None),
-    ("↑↓", "scroll", None),
-    ("c", "copy", Some(Command::Copy)),
-    ("K", "signal", Some(Command::Signal)),
+    (&[Command::Up, Command::Down], "select"),
+    (&[Command::Open], "process"),
+    (&[Command::Timeline], "its step"),
+    (&[Command::Explain], "explain"),
+    (&[Command::Allow], "expect it"),
+    (&[Command::Copy], "copy"),
+    HELP,
+    FREEZE,
+];
+const PROCESS: &[Hint] = &[
+    BACK,
+    QUIT,
+    (&[Command::Timeline], "timeline"),
+    (&[Command::Sites], "which line"),
+    (&[Command::Left, Command::Right], "process"),
+    SCROLL,
+    TO_ALERTS,
+    (&[Command::Copy], "copy"),
+    (&[Command::Signal], "signal"),
     FREEZE,
     HELP,
 ];
-const TIMELINE: Keys = &[
+const TIMELINE: &[Hint] = &[
     BACK,
     QUIT,
-    ("←→", "cursor", None),
-    ("+", "nearer", Some(Command::Plus)),
-    ("-", "wider", Some(Command::Minus)),
-    ("=", "all", Some(Command::Reset)),
-    ("x", "steps/time", Some(Command::Axis)),
-    ("y", "scale", Some(Command::Scale)),
-    ("↑↓", "process", None),
+    (&[Command::Left, Command::Right], "cursor"),
+    (&[Command::Plus], "nearer"),
+    (&[Command::Minus], "wider"),
+    (&[Command::Reset], "all"),
+    (&[Command::Axis], "steps/time"),
+    (&[Command::Scale], "scale"),
+    (&[Command::Up, Command::Down], "process"),
     FREEZE,
     HELP,
 ];
-const HELPED: Keys = &[BACK, QUIT, ("↑↓", "scroll", None)];
+const HELPED: &[Hint] = &[BACK, QUIT, SCROLL];
 
-const QUIT: (&str, &str, Option<Command>) = ("q", "quit", Some(Command::Quit));
-const HELP: (&str, &str, Option<Command>) = ("?", "help", Some(Command::Help));
-const BACK: (&str, &str, Option<Command>) = ("Esc", "back", Some(Command::Back));
-const ALERTS: (&str, &str, Option<Command>) = ("a", "alerts", Some(Command::Alerts));
-const FREEZE: (&str, &str, Option<Command>) = ("Space", "freeze", Some(Command::Freeze));
+const QUIT: Hint = (&[Command::Quit], "quit");
+const HELP: Hint = (&[Command::Help], "help");
+const BACK: Hint = (&[Command::Back], "back");
+const ALERTS: Hint = (&[Command::Alerts], "alerts");
+const FREEZE: Hint = (&[Command::Freeze], "freeze");
+const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
+const SCROLL: Hint = (&[Command::Up, Command::Down], "scroll");
 
 /// Whether something is asked or said that is more than keys: then the line is there on any screen.
 pub(super) fn speaks(look: &Look) -> bool {
@@ -88,21 +105,33 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
 }
 
-/// As many keys as fit, none cut.
-fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let keys = match look.ui.screen {
-        _ if look.ui.help => HELPED,
+/// As many keys as fit, none cut; in a replay its own come after those that lead away.
+pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let ui = look.ui;
+    let hints = match ui.screen {
+        _ if ui.help || ui.explained.is_some() => HELPED,
+        _ if ui.is_among_alerts() => AMONG_ALERTS,
         Screen::Overview => OVERVIEW,
         Screen::Process => PROCESS,
         Screen::Timeline => TIMELINE,
-        _ => OPENED,
+        Screen::Device | Screen::Alerts => OPENED,
     };
+    let replay = look.progress.is_some();
+    let written = |(commands, word): &Hint| {
+        let is_there = |it: &&Command| !(replay && keys::replay::replaces(**it, ui.screen));
+        let keys: Option<Vec<_>> = commands.iter().filter(is_there).map(|it| keys::first(*it, ui)).collect();
+        let keys = keys.filter(|it| !it.is_empty())?.concat();
+        Some((keys, *word, commands.first().copied().filter(|_| commands.len() == 1)))
+    };
+    let mut shown: Vec<_> = hints.iter().filter_map(written).collect();
+    if replay && !ui.help && ui.explained.is_none() {
+        let own = keys::replay::BINDINGS.iter().filter_map(|it| it.brief);
+        let own = own.filter(|_| ui.screen != Screen::Timeline).map(|(keys, word)| (keys.to_owned(), word, None));
+        shown.splice(2.min(shown.len())..2.min(shown.len()), own);
+    }
     let mut rest = area;
-    for (key, word, command) in keys {
-        if matches!(command, Some(Command::Signal | Command::Sites)) && look.ui.no_signals.is_some() {
-            continue;
-        }
-        let (key, word) = (Span::styled(*key, look.style(Role::Key)), format!(" {word}"));
+    for (key, word, command) in shown {
+        let (key, word) = (Span::styled(key, look.style(Role::Key)), format!(" {word}"));
         let word = Span::styled(word, look.style(Role::Dim));
         let width = u16::try_from(key.width() + word.width()).unwrap_or(u16::MAX);
         if width > rest.width {
@@ -111,7 +140,7 @@ fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
         let place = Rect { width, ..rest };
         put(buffer, place, 0, &Line::from(vec![key, word]));
         if let Some(command) = command {
-            look.claim(place, Target::Key(*command));
+            look.claim(place, Target::Key(command));
         }
         let taken = width.saturating_add(2).min(rest.width);
         (rest.x, rest.width) = (rest.x + taken, rest.width - taken);

@@ -1,6 +1,6 @@
 //! The first screen: every device, where the selected one's memory is, whether it grows, whose it is.
 
-use super::{Look, alerts, devices, gauge, growth, ladder, processes, put, take, timeline, title};
+use super::{Look, alerts, devices, gauge, growth, ladder, processes, take, timeline};
 use crate::ui::Scope;
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -71,17 +71,17 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, look: &Look
         growth::draw(buffer, take(&mut rest, curve), look);
     }
     let mut spare = usize::from(rest.height).saturating_sub(wanted);
-    let told = alerts::brief(ALERTS, usize::from(rest.width), look);
-    let told = Some(told).filter(|it| !it.is_empty() && it.len() < spare).unwrap_or_default();
+    // Where the arrows are among the alerts, they are seen, whatever has to go.
+    let selected = look.ui.is_among_alerts();
+    let most = if selected { usize::from(rest.height / 2).clamp(2, ALERTS) } else { ALERTS };
+    let told = alerts::brief(most, usize::from(rest.width), look);
+    let told = Some(told).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
     if !told.is_empty() {
         let height = u16::try_from(told.len() + 1).unwrap_or(rest.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         spare = spare.saturating_sub(usize::from(height));
-        title(buffer, bottom, "alerts", Vec::new(), look);
-        for (row, line) in told.iter().enumerate() {
-            put(buffer, bottom, row + 1, line);
-        }
+        alerts::draw_brief(buffer, bottom, &told, look);
     }
     if spare >= RUN && look.ui.process(look.session).is_some() {
         timeline::draw(buffer, take(&mut rest, spare), look);

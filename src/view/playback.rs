@@ -1,10 +1,9 @@
 //! Where a replay stands: position and speed, the whole as a line with what happened on it, and a word on it.
 
-use super::{Look, cells, put};
+use super::{Look, cells, footer, put};
 use crate::{
     replay::{Progress, Standing},
     theme::Role,
-    ui::Screen,
     units::Stamp,
 };
 use ratatui::{
@@ -13,14 +12,12 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// Rows it takes.
-pub(super) const HEIGHT: u16 = 2;
+/// Rows it takes, on screens of so many: position, a word on it, keys; on low ones the word takes the place of the keys.
+pub(super) fn height(whole: u16) -> u16 {
+    if whole >= 20 { 3 } else { 2 }
+}
 
-const HINT: &str = "q quit  ? help  a alerts  Space play  ←→ seek  [] step  {} trouble  t timeline";
-const OPENED: &str = "q quit  Esc back  ? help  Space play  ←→ seek  ↑↓ scroll  [] step  {} trouble";
-const TIMELINE: &str = "q quit  Esc back  ←→ cursor  +- zoom  = all  x steps/time  y scale  Space play";
-
-/// Two rows; where there is one, the first.
+/// As many rows as there are.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {
     match progress {
         Progress::Loading { read, total, glimpse } => {
@@ -33,17 +30,17 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Prog
         }
         Progress::Standing(it) => {
             put(buffer, area, 0, &first(usize::from(area.width), look, it));
-            let (words, role) = match &it.word {
-                Some((words, true)) => (words.as_str(), Role::Warning),
-                Some((words, false)) => (words.as_str(), Role::Text),
-                None => match look.ui.screen {
-                    Screen::Overview => (HINT, Role::Dim),
-                    Screen::Timeline => (TIMELINE, Role::Dim),
-                    Screen::Device | Screen::Process | Screen::Alerts => (OPENED, Role::Dim),
-                },
-            };
-            let words = cells::elide(&cells::raw(words), usize::from(area.width));
-            put(buffer, area, 1, &Line::styled(words, look.style(role)));
+            if let Some((words, warns)) = &it.word {
+                let words = cells::elide(&cells::raw(words), usize::from(area.width));
+                put(buffer, area, 1, &Line::styled(words, look.style(if *warns { Role::Warning } else { Role::Text })));
+            }
+            if area.height > 2 || it.word.is_none() {
+                let last = area.height.saturating_sub(1);
+                let keys = Rect { y: area.y + last, height: area.height.min(1), ..area };
+                if last > 0 {
+                    footer::keys(buffer, keys, look);
+                }
+            }
         }
     }
 }

@@ -4,9 +4,11 @@ mod counters;
 mod growths;
 mod identity;
 
-use super::{Look, cells, culprit, growth, heading, messages, processes::SILENT_US, scrolled, title, verdict};
+use super::{
+    Look, Scrolled, alerts, cells, culprit, growth, heading, messages, processes::SILENT_US, scroll::moved, scrolled,
+    title, verdict,
+};
 use crate::{
-    alerts,
     session::process::{Life, OnDevice, Process},
     theme::Role,
     units,
@@ -48,7 +50,7 @@ const MARKS: usize = 12;
 /// ```
 ///
 /// The figures scroll; below 27 rows they have the place of the curve as well.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
     let Some((process, on)) = look.ui.process(look.session) else { return nobody(buffer, area, look) };
     let mut figures = area;
     if area.width >= WIDE {
@@ -78,20 +80,25 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
         lines.push(heading(name, width, look));
         lines.extend(part);
     }
-    lines.extend(found(process, on, width, look));
+    let (found, spots) = alerts::listed(width, look);
+    if !found.is_empty() {
+        lines.push(heading("alerts", width, look));
+    }
+    let spots = moved(spots, lines.len());
+    lines.extend(found);
     lines.extend(culprit::details(process, on, width, look));
     lines.extend(marks(process, width, look));
-    scrolled(buffer, figures, &lines, look)
+    scrolled(buffer, figures, &lines, &spots, look)
 }
 
-fn nobody(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+fn nobody(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
     title(buffer, area, "process", Vec::new(), look);
     let words = "no probed process here: gpuwatch run -- python train.py starts one";
     let lines: Vec<Line> = cells::wrapped(words, usize::from(area.width).saturating_sub(2))
         .into_iter()
         .map(|it| Line::styled(format!(" {it}"), look.style(Role::Dim)))
         .collect();
-    scrolled(buffer, area, &lines, look)
+    scrolled(buffer, area, &lines, &[], look)
 }
 
 /// What grows, and below it what is held and not in use.
@@ -114,33 +121,6 @@ fn life(process: &Process, look: &Look) -> String {
         }
         Life::Gone { at, .. } => format!("lost {} ago", ago(*at)),
     }
-}
-
-/// What was found of it and is not over.
-fn found(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
-    let own = look.findings.all.iter().filter(|it| it.probe == process.probe);
-    let own = own.filter(|it| it.ordinal.is_none_or(|it| it == on.ordinal));
-    let open: Vec<_> = own.filter(|it| alerts::is_open(it, look.session)).collect();
-    let mut lines = Vec::new();
-    for it in &open {
-        if lines.is_empty() {
-            lines.push(heading("alerts", width, look));
-        }
-        let growth = it.slope().map_or_else(String::new, |it| format!(" {it}"));
-        let words = format!("{}: {}{growth}, {}", it.severity.name(), verdict::what(it), it.cause.id());
-        let mut say =
-            |words: &str, indent: usize, role| {
-                lines.extend(cells::wrapped(words, width.saturating_sub(indent + 1)).into_iter().map(|words| {
-                    Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(words, look.style(role))])
-                }));
-            };
-        say(&words, 1, verdict::role(it.severity));
-        // The culprit's advice stands above.
-        if it.culprit.as_ref().is_none_or(|culprit| culprit.cause != it.cause) {
-            say(&format!("→ {}", it.advice), 3, Role::Good);
-        }
-    }
-    lines
 }
 
 /// The latest marks, and how many more there were.

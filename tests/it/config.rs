@@ -59,14 +59,14 @@ fn what_is_allowed_is_counted_in_no_badge_and_marked_in_the_list_as_what_is_sile
     let shown = text(&picture);
     insta::assert_snapshot!("alerts-by-policy-80x24", shown);
     assert!(shown.starts_with("gpuwatch  1 info  2 devices"), "{shown}");
-    let row = shown.lines().position(|it| it.starts_with(" critical") && it.ends_with("oom, allowed")).unwrap();
+    let row = shown.lines().position(|it| it.starts_with(" critical") && it.ends_with("oom, expected")).unwrap();
     let cell = picture.cell((1, u16::try_from(row).unwrap())).unwrap();
     assert_eq!(Some(cell.fg), theme.style(Role::Dim).fg, "it alarms nobody");
     assert!(shown.contains("scalars-retained, silenced") && shown.contains("cache-filling, silenced"), "{shown}");
 
     // What is in both lists is allowed.
     let both = text(&drawn(&policy(&["oom", "growth"], &["growth"])));
-    assert!(both.starts_with("gpuwatch  2 devices") && both.contains("0 open, 2 allowed, 1 ended"), "{both}");
+    assert!(both.starts_with("gpuwatch  2 devices") && both.contains("0 open, 2 expected, 1 ended"), "{both}");
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn a_check_fails_on_what_is_silenced_and_not_on_what_is_allowed() {
         let found = json["findings"].as_array().unwrap().iter().find(|it| it["kind"] == "growth").unwrap();
         assert_eq!(found["standing"], standing, "{json:#}");
         let said = String::from_utf8(check(&recording, &named).stdout).unwrap();
-        assert_eq!(said.contains(&format!("critical, {standing}: growth of")), standing != "usual", "{said}");
+        let word = if standing == "allowed" { "expected" } else { standing };
+        assert_eq!(said.contains(&format!("critical, {word}: growth of")), standing != "usual", "{said}");
     }
 }
 
@@ -107,7 +108,7 @@ fn a_list_of_recordings_says_what_is_allowed() {
         command.arg("recordings").arg(&dir).args(arguments).envs(home.variables()).env_remove("GPUWATCH_CONFIG");
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
-    assert!(listed(&[]).contains("critical, allowed: growth (tensors-retained)"), "{}", listed(&[]));
+    assert!(listed(&[]).contains("critical, expected: growth (tensors-retained)"), "{}", listed(&[]));
     let json: Value = serde_json::from_str(&listed(&["--json"])).unwrap();
     assert_eq!(json["recordings"][0]["findings"][0]["standing"], "allowed", "{json:#}");
     assert!(listed(&["--config", "/dev/null"]).contains("critical: growth (tensors-retained)"));
@@ -205,6 +206,6 @@ fn a_replay_allows_what_the_file_says() {
         terminal.press("q");
         assert_eq!(terminal.ends(PATIENCE), 0);
     };
-    shown(file.to_str().unwrap(), "tensors-retained, allowed");
+    shown(file.to_str().unwrap(), "tensors-retained, expected");
     shown("/dev/null", "gpuwatch  1 critical");
 }

@@ -15,13 +15,13 @@ use std::{
 use tempfile::TempDir;
 
 /// A probed job of this test's own, and where its socket is.
-struct Job {
+pub(crate) struct Job {
     child: Child,
     directory: TempDir,
 }
 
 impl Job {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let mut command = Command::new(PROGRAM);
@@ -30,7 +30,7 @@ impl Job {
         Self { child, directory }
     }
 
-    fn view(&self, arguments: &[&str]) -> Terminal {
+    pub(crate) fn view(&self, arguments: &[&str]) -> Terminal {
         let directory = self.directory.path().to_str().unwrap();
         let arguments: Vec<&str> = ["--no-nvml"].iter().chain(arguments).copied().collect();
         let terminal = Terminal::start(&arguments, &[("GPUWATCH_SOCKET_DIR", directory)]);
@@ -55,7 +55,7 @@ impl Drop for Job {
     }
 }
 
-fn quits(mut terminal: Terminal) {
+pub(crate) fn quits(mut terminal: Terminal) {
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
 }

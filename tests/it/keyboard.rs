@@ -1,12 +1,14 @@
 //! What keys do to what is looked at: filter, order, pace, copying, the menu of signals; and the table of all of them.
 
 use crate::story::{GIB, MIB, Story, counters, picture, styles, text, usual};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gpuwatch::{
     keys,
     session::Session,
     theme::Theme,
     ui::{
         Command, Focus, Request, Scope, Screen, Ui,
+        alerts::Allowing,
         rows::RowId,
         signal::{Dialog, Signal},
     },
@@ -41,7 +43,11 @@ fn pids(ui: &Ui, session: &Session) -> Vec<u32> {
 }
 
 fn shown(ui: &Ui, session: &Session) -> String {
-    text(&picture(session, ui, &Theme::builtin("dusk").unwrap(), 120, 40))
+    shown_at(ui, session, 120, 40)
+}
+
+fn shown_at(ui: &Ui, session: &Session, width: u16, height: u16) -> String {
+    text(&picture(session, ui, &Theme::builtin("dusk").unwrap(), width, height))
 }
 
 #[test]
@@ -243,6 +249,8 @@ fn no_order_of_keys_leads_to_nowhere() {
             if let Some(Request::Hold(subject)) = ui.request.take() {
                 let (command, user) = (String::new(), "ada".into());
                 ui.dialog = Some(Dialog { pid: subject.pid, command, user, place: 0, asked: false });
+            } else if let Some(Request::AskAllow(name)) = ui.request.take() {
+                ui.allowing = Some(Allowing { name, ..Allowing::default() });
             }
             let rows = ui.rows(session);
             assert!(ui.place(&rows) < rows.len().max(1));
@@ -255,6 +263,7 @@ fn no_order_of_keys_leads_to_nowhere() {
             ui.update(Command::Back, &sessions[0]);
         }
         assert_eq!((ui.screen, ui.help, &ui.dialog, ui.filter.text.as_str()), (Screen::Overview, false, &None, ""));
+        assert_eq!((ui.explained, &ui.allowing), (None, &None));
     }
 }
 
@@ -317,4 +326,46 @@ fn menu_and_question_are_drawn_at_every_size() {
 fn the_readme_has_the_table_of_keys_as_it_is() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     assert!(readme.contains(&keys::sheet::markdown()), "README.md has to hold:\n\n{}", keys::sheet::markdown());
+}
+
+/// What it is for stands above it, and what cannot be done here has its reason.
+#[test]
+fn the_help_is_grouped_and_says_what_is_not_available_and_why() {
+    let session = usual().session();
+    let help = |ui: Ui, width, height| shown_at(&Ui { help: true, ..ui }, &session, width, height);
+    let live = Ui { interval: Some(Duration::from_secs(1)), ..Ui::default() };
+    let all = help(live.clone(), 120, 60);
+    for group in keys::Group::HELP {
+        assert!(all.contains(group.name()), "{group:?}: {all}");
+    }
+    for section in keys::sheet::sections() {
+        let is_shown = keys::Group::HELP.iter().any(|it| it.name() == section.title);
+        assert!(!is_shown || section.keys.iter().all(|it| all.contains(it.1)), "{}: {all}", section.title);
+    }
+    let words = |it: &str| it.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "").replace(" │", "");
+    let readonly =
+        Ui { no_signals: Some("no signals from here"), no_allow: Some("nothing is written"), ..Ui::default() };
+    let told = words(&help(readonly, 120, 60));
+    for what in [
+        "Not here: K F9 signal the process (no signals from here)",
+        "Not here: A expect it (allow) (nothing is written)",
+        "Not here: + read devices less often, - read devices more often (no driver is read here",
+    ] {
+        assert!(told.contains(what), "{what}: {told}");
+    }
+    assert!(!words(&help(live, 120, 60)).contains("Not here"));
+}
+
+/// Whoever presses one knows that it did nothing, and where the keys are.
+#[test]
+fn an_unknown_key_answers_briefly() {
+    let of = |code, ui: &Ui| keys::unknown(KeyEvent::new(code, KeyModifiers::NONE), ui);
+    let ui = Ui::default();
+    assert_eq!(of(KeyCode::Char('z'), &ui).as_deref(), Some("z: no such key · ? help"));
+    assert_eq!(of(KeyCode::Char('x'), &ui).as_deref(), Some("x: a key of the timeline (t) · ? help"));
+    let held = KeyEvent::new(KeyCode::Char('x'), KeyModifiers::CONTROL);
+    assert_eq!(keys::unknown(held, &ui).as_deref(), Some("Ctrl-x: no such key · ? help"));
+    let mut typing = Ui::default();
+    typing.filter.typing = true;
+    assert_eq!(of(KeyCode::Char('z'), &typing), None);
 }

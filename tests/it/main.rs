@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
+mod alert_rows;
 mod alerts;
 mod backends;
 mod browser;

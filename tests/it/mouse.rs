@@ -159,7 +159,7 @@ fn the_help_is_read_to_its_end_on_a_small_screen() {
         seen += &crate::story::text(&buffer);
         ui.update(Command::Down, &session);
     }
-    for words in ["this help", "signal a process", "next theme", "that device"] {
+    for words in ["this help", "signal the process", "next theme", "that device"] {
         assert!(seen.contains(words), "{words}");
     }
 }

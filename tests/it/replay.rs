@@ -328,7 +328,7 @@ fn a_replay_in_a_terminal_opens_at_the_end_seeks_and_quits() {
     terminal.press("\x1b[H");
     assert!(until(PATIENCE, || !terminal.text().contains("step 1299")), "{}", terminal.text());
     terminal.press("?");
-    terminal.shows("play, or pause");
+    terminal.shows("play or pause");
     terminal.press("?q");
     assert_eq!(terminal.ends(PATIENCE), 0);
 }
