@@ -142,7 +142,15 @@ impl<'a> Scan<'a> {
     fn authority(&mut self) {
         let from = self.at + 3;
         let rest = self.behind(from);
-        let end = rest.find(|it: char| it.is_whitespace() || "/?#\"'<>`\\".contains(it)).unwrap_or(rest.len());
+        let ends = |at: usize| {
+            let behind = part(rest, at, rest.len());
+            at + behind.find(|it: char| it.is_whitespace() || "/?#\"'<>`\\".contains(it)).unwrap_or(behind.len())
+        };
+        let mut end = ends(0);
+        // What was hidden before is no end.
+        while part(rest, end, rest.len()).starts_with(HIDDEN) {
+            end = ends(end + HIDDEN.len());
+        }
         let Some(sign) = part(rest, 0, end).rfind('@') else {
             self.at = from;
             return;
