@@ -1,4 +1,4 @@
-//! What the probe costs the training thread: a benchmark, and in its short form a test.
+//! What the probe costs the training thread: a benchmark. In its short form only what viewers see is checked.
 //!
 //! In full, with at least 10,000 steps each way and a machine that does nothing else:
 //!
@@ -14,9 +14,6 @@ use crate::shim::{Job, script, to_the_end};
 
 /// The whole hook, in bare reads of the counters: in its place, and in a tight loop.
 const BUDGET: [f64; 2] = [1.15, 1.3];
-
-/// What a short run on a loaded machine may measure.
-const LOOSE: [f64; 2] = [2.0, 2.5];
 
 fn measure(viewers: usize) -> String {
     let full = test_tiers::is_benchmark();
@@ -35,9 +32,9 @@ fn measure(viewers: usize) -> String {
     for viewer in viewers {
         assert!(viewer.join().unwrap() > 100, "the viewer saw the steps");
     }
-    for (figure, allowed) in ["ratio", "outside"].into_iter().zip(if full { BUDGET } else { LOOSE }) {
+    for (figure, allowed) in ["ratio", "outside"].into_iter().zip(BUDGET) {
         let ratio = measured[figure].as_f64().unwrap();
-        assert!(ratio <= allowed, "the hook costs {ratio} bare reads ({figure}): {measured}");
+        assert!(!full || ratio <= allowed, "the hook costs {ratio} bare reads ({figure}): {measured}");
     }
     measured.to_string()
 }

@@ -316,7 +316,7 @@ with open("wide.py", "w") as out:
 begun = time.thread_time()
 wide = [ITEM, step("local", "kept", "frame", function="train", file="wide.py", line=2)]
 assert kept_at(wide, [{"file": "wide.py", "line": 2, "function": "train"}])[0]["line"] == 4
-assert time.thread_time() - begun < 0.2
+assert time.thread_time() - begun < 5, "it takes milliseconds, and hours where it tries all ways"
 
 # Lines, and files that are none.
 assert lines("job.py", 2, 1) == [(1, "kept = []"), (2, "def train():"), (3, "    kept.append(make())")]
