@@ -186,7 +186,10 @@ impl Entry {
             }
             _ => {}
         }
-        let told = |it: &Finding| format!("{}: {} ({})", it.weight(), it.kind.name(), it.cause.id());
+        let told = |it: &Finding| {
+            let cause = it.because().map_or_else(String::new, |it| format!(" ({it})"));
+            format!("{}: {}{cause}", it.weight(), it.kind.name())
+        };
         out.extend(self.verdict.findings.iter().take(FINDINGS).map(told));
         let more = self.verdict.findings.len().saturating_sub(FINDINGS);
         if more > 0 {

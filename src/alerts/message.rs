@@ -95,7 +95,7 @@ fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
         (Kind::Growth, Some(resource), Some(slope)) => format!("{} {slope}", resource.name()),
         (kind, _, _) => kind.name().to_owned(),
     };
-    let cause = Some(it.cause.id().to_owned()).filter(|id| *id != what);
+    let cause = it.because().map(str::to_owned);
     let said: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
     let pieces = [it.severity.name().to_owned(), place.join(", "), said.join(", ")];
     pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")

@@ -79,7 +79,7 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     let (since, told) = (it.place(it.since_step), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
-    writeln!(out, "  since {since}, told at {told}, {end}{forecast}")?;
+    writeln!(out, "  since {since}, noticed at {told}, {end}{forecast}")?;
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
     if let Some(culprit) = &it.culprit {
         writeln!(out, "  culprit: {}", culprit.sentence)?;
@@ -88,9 +88,9 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     for line in &it.account {
         writeln!(out, "  {line}")?;
     }
-    let figures: Vec<_> = it.evidence.figures.iter().map(ToString::to_string).collect();
-    if !figures.is_empty() {
-        writeln!(out, "  {}", figures.join(", "))?;
+    let words = it.evidence.words();
+    if !words.is_empty() {
+        writeln!(out, "  {}", words.join(", "))?;
     }
     if it.approximate {
         writeln!(out, "  approximate: samples are missing")?;

@@ -1,10 +1,13 @@
 //! What a finding is called, in our own words and numbers alone: how fast, where, when it is full.
 
-use super::{Finding, Standing};
+use super::{Finding, Kind, Standing};
 use crate::{
     analysis::episode::{Axis, Resource},
     units,
 };
+
+/// Times are told from here on, µs.
+const A_SECOND: u64 = 1_000_000;
 
 impl Finding {
     /// `warning`, and what the user asked of it: `warning, silenced`.
@@ -40,11 +43,24 @@ impl Finding {
         })
     }
 
-    /// `full in 16270 steps, 27 min`, or as much of it as is known.
+    /// Its cause, where that says more than its kind.
+    pub fn because(&self) -> Option<&'static str> {
+        // `rank-imbalance` says no more than `imbalance`.
+        let id = self.cause.id();
+        Some(id).filter(|it| self.kind == Kind::Growth || !it.ends_with(self.kind.name()))
+    }
+
+    /// `full in 16270 steps, 27 min`, or as much of it as is known; nothing where there is no time left.
     pub fn forecast(&self) -> Option<String> {
-        let steps = self.full_in_steps.map(steps);
-        let both: Vec<String> = steps.into_iter().chain(self.full_in_us.map(units::duration)).collect();
+        let steps = self.full_in_steps.filter(|it| *it > 0).map(steps);
+        let both: Vec<String> = steps.into_iter().chain(self.left()).collect();
         (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
+    }
+
+    /// `27 min` until the device is full; `None` where that is unknown, or no time is left.
+    pub fn left(&self) -> Option<String> {
+        let is_now = self.full_in_steps == Some(0);
+        self.full_in_us.filter(|it| *it >= A_SECOND && !is_now).map(units::duration)
     }
 
     /// `step 12`, or the second where the job counts no steps.

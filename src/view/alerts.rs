@@ -74,7 +74,7 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Row> {
         let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
         let what = format!("{}{line}", list.what(it));
         // When it ends is worth more than in how many steps.
-        let soon = it.full_in_us.map(|it| format!("full in {}", units::duration(it)));
+        let soon = it.left().map(|it| format!("full in {it}"));
         let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
         let room = width.saturating_sub(SEVERITY);
         let rest = told.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
@@ -152,7 +152,7 @@ struct List<'a> {
 impl List<'_> {
     /// ```text
     /// warning   rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained
-    ///           since step 12, told at step 31; full in 20739 steps, 43 min
+    ///           since step 12, noticed at step 31; full in 20739 steps, 43 min
     ///           where a probe looked for it: which line allocates what grows, and who keeps it
     ///           → what to do
     ///           the figures it rests on
@@ -230,7 +230,7 @@ impl List<'_> {
             (kind, Some(resource)) => format!("{} of {}", kind.name(), resource.name()),
             (kind, None) => kind.name().to_owned(),
         };
-        let cause = Some(it.cause.id()).filter(|id| *id != what).map_or_else(String::new, |id| format!(", {id}"));
+        let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
         format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside())
     }
 
@@ -260,25 +260,18 @@ impl List<'_> {
     }
 }
 
-/// The figures of the two ends of an interval.
-const ENDS: [&str; 2] = ["interval_low", "interval_high"];
-
-/// What it rests on: in words where it has them, else the figures, the two ends of the interval as one.
+/// What it rests on, in words.
 fn figures(it: &Finding) -> String {
-    if it.kind != Kind::Growth && !it.account.is_empty() {
-        return it.account.join("; ");
-    }
-    let ends = it.evidence.get(ENDS[0]).zip(it.evidence.get(ENDS[1]));
-    let interval = ends.map(|(low, high)| format!("95 % {} to {}", cells::rate(low), cells::rate(high)));
-    let others = it.evidence.figures.iter().filter(|it| !ENDS.contains(&it.name)).map(ToString::to_string);
-    interval.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    let words =
+        if it.kind != Kind::Growth && !it.account.is_empty() { it.account.clone() } else { it.evidence.words() };
+    words.join("; ")
 }
 
 /// When it began and when it was told, which for what happened at once is the same.
 fn when(it: &Finding) -> String {
     let told = it.place(it.first_alert_step);
     if it.since_step < it.first_alert_step {
-        format!("since {}, told at {told}", it.place(it.since_step))
+        format!("since {}, noticed at {told}", it.place(it.since_step))
     } else {
         format!("at {told}")
     }

@@ -6,12 +6,13 @@ use super::{
     verdict,
 };
 use crate::{
+    analysis::severity::Severity,
     event::DriverState,
     findings::Finding,
     session::device::Device,
     theme::Role,
     ui::{Focus, mouse::Target},
-    units::{self, Bytes},
+    units::Bytes,
 };
 use ratatui::{
     buffer::Buffer,
@@ -28,14 +29,13 @@ const COLUMNS: [Column; 10] = [
     Column { title: "", width: BAR, rank: 7 },
     Column { title: "per step", width: 10, rank: 3 },
     Column { title: "full in", width: 7, rank: 4 },
-    Column { title: "util", width: 5, rank: 6 },
-    Column { title: "temp", width: 5, rank: 8 },
+    Column { title: "util", width: 7, rank: 6 },
+    Column { title: "temp", width: 7, rank: 8 },
     Column { title: "power", width: 9, rank: 9 },
 ];
 
 /// The places of the columns that smaller pictures choose from.
 const NUMBER: usize = 0;
-const USED: usize = 1;
 const FULL: usize = 3;
 const GAUGE: usize = 4;
 const RATE: usize = 5;
@@ -45,6 +45,13 @@ const TEMP: usize = 8;
 const POWER: usize = 9;
 
 const BAR: usize = 10;
+
+/// Heights that a cell can show.
+const EIGHTHS: usize = 8;
+
+/// °C from which on a device is warm, and from which on it is likely to be slowed down.
+const WARM: u32 = 83;
+const HOT: u32 = 90;
 
 /// Below this width a device goes by its model's name alone.
 const NARROW: u16 = 100;
@@ -76,6 +83,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         }
     } else if devices.len() < rows {
         let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, look));
         if area.width < NARROW {
             for name in rows.iter_mut().map(|it| &mut it.text.0) {
                 *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
@@ -115,6 +123,7 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
     let (used, total) = (used(device, look), total(device, look));
     let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
+    let urgency = urgency(full, growing(device, look), look);
     let marker = if selected && look.ui.focus == Focus::Devices { "▸" } else { "" };
     let power = match (load.power_mw, load.power_limit_mw) {
         (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
@@ -124,12 +133,12 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
         (format!("{marker} {}", device.index.map_or_else(|| "?".to_owned(), |it| it.to_string())), text),
         (cells::bytes(used), text),
         (cells::bytes(total), text),
-        (cells::share(full), fullness(full, look)),
-        (gauge(full, BAR), fullness(full, look)),
+        (cells::share(full), urgency),
+        (gauge(full, BAR), urgency),
         rate(device, look),
         (cells::known(end(device, look), ""), rate(device, look).1),
         (cells::known(load.gpu_percent, " %"), text),
-        (cells::known(load.celsius, " °"), text),
+        (cells::known(load.celsius, " °"), heat(load.celsius, look)),
         (power, text),
     ];
     let mut name = cells::foreign(&device.name);
@@ -143,33 +152,61 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
     Row { figures, text: (name, look.style(name_role)), style: selected.then(|| look.style(Role::Selected)) }
 }
 
-/// The selected device in one line.
+/// The selected device in one line, as much of it as fits, the most telling first:
+///
+/// ```text
+/// GPU 1  76.9/140.4 GiB █████····· 55 %  util 98 %  +4.00 MiB/step  full in 41 min  61 °C  512/700 W  device 2 of 8
+/// ```
 fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
     let row = row(device, false, look);
-    let mut spans = Vec::new();
-    let mut left = width;
-    let position = format!("{}/{}", look.ui.selected(look.session) + 1, look.session.devices.len());
+    let text = look.style(Role::Text);
     let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
-    let mut pieces = vec![(format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)), figure(USED), figure(FULL)];
-    if let Some(it) = growing(device, look) {
-        let (_, style) = figure(RATE);
-        let slope = it.slope().unwrap_or_default();
-        let end = end(device, look).map(|it| format!("full in {it}"));
-        let taken: usize = pieces.iter().map(|it| &it.0).chain(&end).map(|it| cells::width(it) + 1).sum();
-        // When it ends is worth more than how fast.
-        if end.is_none() || taken + cells::width(&slope) < width {
-            pieces.push((slope, style));
+    let is_known = |it: &(String, Style)| it.0 != cells::UNKNOWN;
+    let (full, gauge, rate, util, temp) = (figure(FULL), figure(GAUGE), figure(RATE), figure(UTIL), figure(TEMP));
+    let growing = growing(device, look);
+    let slope = growing.and_then(Finding::slope).map(|it| (it, rate.1));
+    let end = end(device, look).map(|it| (format!("full in {it}"), rate.1));
+    let count = look.session.devices.len();
+    let position = format!("device {} of {count}", look.ui.selected(look.session) + 1);
+    // How much each is worth, and what stands before it.
+    let pieces = [
+        (0, "", Some((format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)))),
+        (1, "  ", Some((filling(device, look), text))),
+        (5, " ", Some(gauge).filter(is_known)),
+        (3, " ", Some(full.clone()).filter(is_known)),
+        (6, "  util ", Some(util).filter(is_known)),
+        (4, "  ", slope),
+        (2, "  ", end),
+        (7, "  ", Some((format!("{}C", temp.0), temp.1)).filter(|_| is_known(&temp))),
+        (8, "  ", Some(figure(POWER)).filter(is_known)),
+        (9, "  ", Some((position, look.style(Role::Dim))).filter(|_| count > 1)),
+    ];
+    let mut worth: Vec<usize> = (0..pieces.len()).filter(|it| pieces[*it].2.is_some()).collect();
+    worth.sort_by_key(|it| pieces[*it].0);
+    let long = |it: usize| cells::width(pieces[it].1) + pieces[it].2.as_ref().map_or(0, |it| cells::width(&it.0));
+    let mut left = width;
+    worth.retain(|it| match left.checked_sub(long(*it)) {
+        Some(rest) => {
+            left = rest;
+            true
         }
-        pieces.extend(end.map(|it| (it, style)));
-    }
-    pieces.extend([UTIL, GAUGE, TEMP, POWER].map(figure));
-    pieces.push((format!("({position})"), look.style(Role::Dim)));
-    for (text, style) in pieces {
-        let Some(rest) = left.checked_sub(cells::width(&text) + 1) else { break };
-        left = rest;
-        spans.push(Span::styled(format!("{text} "), style));
-    }
-    Line::from(spans)
+        None => false,
+    });
+    worth.sort_unstable();
+    let spans =
+        worth.iter().filter_map(|it| pieces[*it].2.as_ref().map(|(words, style)| (pieces[*it].1, words, *style)));
+    spans
+        .flat_map(|(before, words, style)| {
+            [Span::styled(before, look.style(Role::Dim)), Span::styled(words.clone(), style)]
+        })
+        .collect()
+}
+
+/// `76.9/140.4 GiB`
+fn filling(device: &Device, look: &Look) -> String {
+    let gib = |it: Option<Bytes>| it.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
+    let used = gib(used(device, look)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
+    gib(total(device, look)).map_or_else(|| format!("{used} GiB"), |total| format!("{used}/{total} GiB"))
 }
 
 fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
@@ -227,7 +264,7 @@ fn growing<'a>(device: &Device, look: &Look<'a>) -> Option<&'a Finding> {
 
 /// In what time the device is full at the pace of that growth.
 fn end(device: &Device, look: &Look) -> Option<String> {
-    growing(device, look)?.full_in_us.map(units::duration)
+    growing(device, look)?.left()
 }
 
 /// What the fastest process grows by in a step, so that it is seen whichever device is selected.
@@ -240,16 +277,38 @@ fn rate(device: &Device, look: &Look) -> (String, Style) {
     (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), look.style(Role::Dim))
 }
 
-fn fullness(share: Option<f64>, look: &Look) -> Style {
+/// How soon somebody has to look at a device: how full it is, or how soon what grows fills it, whichever is worse.
+fn urgency(share: Option<f64>, growing: Option<&Finding>, look: &Look) -> Style {
+    let grows = growing.map(|it| it.severity);
     look.style(match share {
-        Some(it) if it >= 0.95 => Role::Bad,
-        Some(it) if it >= 0.8 => Role::Warning,
+        Some(it) if it >= 0.95 || grows == Some(Severity::Critical) => Role::Bad,
+        Some(it) if it >= 0.8 || grows == Some(Severity::Warning) => Role::Warning,
         Some(_) => Role::Good,
         None => Role::Dim,
     })
 }
 
-/// A small bar in eighths.
+fn heat(celsius: Option<u32>, look: &Look) -> Style {
+    look.style(match celsius {
+        Some(HOT..) => Role::Bad,
+        Some(WARM..) => Role::Warning,
+        _ => Role::Text,
+    })
+}
+
+/// A cell that is as full as a device is busy or hot before the figures that say so.
+fn add_bars(row: &mut Row, device: &Device, look: &Look) {
+    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    for (place, percent) in [(UTIL, load.gpu_percent), (TEMP, load.celsius)] {
+        if let (Some(percent), Some((text, _))) = (percent, row.figures.get_mut(place)) {
+            let eighths = usize::try_from(percent.min(100)).unwrap_or(0) * EIGHTHS / 100;
+            let bar = eighths.checked_sub(1).map_or(' ', |it| look.eighths()[it.min(EIGHTHS - 1)]);
+            *text = format!("{bar} {}", cells::right(text, 5));
+        }
+    }
+}
+
+/// A bar as wide as told.
 fn gauge(share: Option<f64>, width: usize) -> String {
     let Some(share) = share else { return cells::UNKNOWN.to_owned() };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width of a bar")]

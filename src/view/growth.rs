@@ -137,7 +137,7 @@ fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -
     if let Some(full) = forecast {
         choices.splice(0..0, [format!("growing {slope} {since} · {full}"), format!("{slope} · {full}")]);
         // When it ends is worth more than when it began.
-        let soon = it.full_in_us.map(|it| format!("{slope} · full in {}", units::duration(it)));
+        let soon = it.left().map(|it| format!("{slope} · full in {it}"));
         choices.splice(2..2, soon);
     }
     choices.into_iter().find(|it| cells::width(it) <= room).unwrap_or(slope)

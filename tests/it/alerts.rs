@@ -304,10 +304,10 @@ fn the_live_view_shows_a_leak_rings_once_and_tells_a_program() {
     assert!(until(PATIENCE, || step(&terminal) > then + 600), "{}", terminal.text());
     assert_eq!((sent(&terminal, "\x07"), sent(&terminal, "\x1b]9;gpuwatch: critical: rank 0")), (1, 1));
     terminal.press("a");
-    terminal.shows("told at step");
+    terminal.shows("noticed at step");
     terminal.shows("allocated +4.00 MiB/step, tensors-retained");
     terminal.press("a");
-    assert!(until(PATIENCE, || !terminal.text().contains("told at step")), "{}", terminal.text());
+    assert!(until(PATIENCE, || !terminal.text().contains("noticed at step")), "{}", terminal.text());
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
     let told = fs::read_to_string(told).unwrap();

@@ -15,7 +15,7 @@ use gpuwatch::{
     },
     findings::findings,
     session::Session,
-    theme::{self, ColorDepth, Theme},
+    theme::{self, ColorDepth, Role, Theme},
     ui::{Command, Focus, Scope, Screen, Ui},
 };
 use ratatui::style::Modifier;
@@ -374,6 +374,69 @@ fn one_word_for_one_thing_on_every_screen() {
         small.contains("72.30 GiB used + reserve") || small.contains("71.80 GiB used + 0.50 GiB reserve"),
         "{small}"
     );
+}
+
+/// What an opened screen is about stands in one line, each figure with what it is of, the bar beside the memory.
+#[test]
+fn the_line_of_a_device_says_what_each_figure_is_of() {
+    let session = usual().session();
+    let line = |width| {
+        let ui = Ui { screen: Screen::Process, ..Ui::default() };
+        let shown = text(&picture(&session, &ui, &theme("dusk"), width, 24));
+        shown.lines().nth(1).unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        line(120),
+        "GPU 0  71.8/140.0 GiB █████····· 51 %  util 97 %  +4.00 MiB/step  full in 37 min  61 °C  512/700 W  device 1 of 2"
+    );
+    assert_eq!(line(80), "GPU 0  71.8/140.0 GiB █████····· 51 %  util 97 %  +4.00 MiB/step  full in 37 min");
+    assert_eq!(line(40), "GPU 0  71.8/140.0 GiB  full in 37 min");
+    for width in 0..200 {
+        assert!(line(width).matches(" %").count() <= 2 && !line(width).contains("…"), "{width}: {}", line(width));
+    }
+}
+
+/// A device that is soon full is as urgent as one that is nearly full, and a figure of load has its bar.
+#[test]
+fn bars_have_the_colour_of_what_is_urgent() {
+    let drawn = picture(&usual().session(), &Ui { focus: Focus::Processes, ..Ui::default() }, &theme("dusk"), 120, 40);
+    let shown = text(&drawn);
+    let colour = |row: u16| {
+        let line = shown.lines().nth(row.into()).unwrap_or_default();
+        let column = line.chars().position(|it| it == '█').unwrap();
+        drawn[(u16::try_from(column).unwrap(), row)].fg
+    };
+    let of = |role| theme("dusk").style(role).fg.unwrap();
+    assert_eq!(colour(2), of(Role::Warning), "half full, and it leaks\n{shown}");
+    assert_eq!(colour(3), of(Role::Good), "a quarter full\n{shown}");
+    assert!(shown.lines().skip(2).take(2).all(|it| it.contains("▇  97 %") && it.contains("▄  61 °")), "{shown}");
+}
+
+/// What a finding rests on is said as a person would, and nothing is said twice.
+#[test]
+fn evidence_is_told_in_words() {
+    let session = usual().session();
+    let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+    for width in [80, 120] {
+        let all = read_through(&session, &ui, width);
+        for words in ["4.00 MiB/step (95 % confidence)", "2.70 GiB gained", "noticed at step"] {
+            assert!(all.contains(words), "{width}: no {words:?} in {all}");
+        }
+        assert!(!all.contains("interval") && !all.contains("95 % +"), "{all}");
+    }
+}
+
+/// No time is left: that is said by no count of steps.
+#[test]
+fn full_in_no_steps_is_not_told() {
+    let session = usual().session();
+    let mut found = findings(&session).all[0].clone();
+    (found.full_in_steps, found.full_in_us) = (Some(0), Some(90_000));
+    assert_eq!((found.forecast(), found.left()), (None, None));
+    (found.full_in_steps, found.full_in_us) = (Some(12), Some(90_000));
+    assert_eq!((found.forecast().as_deref(), found.left()), (Some("full in 12 steps"), None));
+    (found.full_in_steps, found.full_in_us) = (Some(1), Some(2_000_000));
+    assert_eq!(found.forecast().as_deref(), Some("full in 1 step, 2 s"));
 }
 
 /// Whose processes, how many of them are listed, and how many there are.

@@ -1,6 +1,6 @@
 //! What wears on jobs besides growth, from events to findings: raised once, resolved when it is gone.
 
-use crate::story::{GIB, MIB, Story, counters, device};
+use crate::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{
     analysis::{cause::Cause, severity::Severity},
     event::{
@@ -8,6 +8,8 @@ use gpuwatch::{
         wire::{Counters, Device, Hello, Live, PROTOCOL},
     },
     findings::{Finding, Kind, findings},
+    theme::Theme,
+    ui::{Screen, Ui},
 };
 
 /// Two ranks of one run, each on a device of its own.
@@ -95,6 +97,11 @@ fn the_fullest_rank_is_told_and_the_other_is_not() {
     let [it] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!((it.kind, it.cause, it.rank), (Kind::Imbalance, Cause::RankImbalance, Some(0)));
     assert_eq!((it.is_active(), it.evidence.get("against_the_other_ranks")), (true, Some(1.5)));
+    // Said once, in words.
+    let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+    let shown = text(&picture(&story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
+    assert!(shown.contains("holds 1.5 × the other ranks' median"), "{shown}");
+    assert!(shown.contains("rank 0 on GPU 0: imbalance\n") && !shown.contains("rank-imbalance"), "{shown}");
     go_on(&mut story, 200..400, |_, _| {}, same);
     let all = found(&story);
     assert_eq!((all.len(), all[0].resolved_step), (1, Some(299)));

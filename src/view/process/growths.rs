@@ -8,7 +8,7 @@ use crate::{
     findings::{Finding, Kind},
     session::process::{OnDevice, Process},
     theme::Role,
-    units::{self, Bytes},
+    units::Bytes,
     view::{Look, cells, growth::dash, verdict},
 };
 use ratatui::text::{Line, Span};
@@ -75,7 +75,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
 fn told(it: &Finding, is_alive: bool) -> Vec<String> {
     let since = format!("since {}", it.place(it.since_step));
     let Some(full) = it.forecast().filter(|_| is_alive) else { return vec![since] };
-    let soon = it.full_in_us.map(|it| format!("full in {}", units::duration(it)));
+    let soon = it.left().map(|it| format!("full in {it}"));
     [format!("{since}, {full}"), full].into_iter().chain(soon).collect()
 }
 

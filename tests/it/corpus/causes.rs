@@ -25,7 +25,7 @@ impl Named {
         let is_right = found.is_some_and(|it| expected.contains(&it.cause));
         self.judged += 1;
         self.right += usize::from(is_right);
-        let figures: Vec<_> = found.iter().flat_map(|it| &it.evidence.figures).map(ToString::to_string).collect();
+        let figures: Vec<_> = found.iter().flat_map(|it| it.evidence.words()).collect();
         self.lines.push(format!(
             "{} {:24} {:18} of {:40} {}",
             if is_right { ' ' } else { '✗' },
