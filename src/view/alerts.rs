@@ -119,7 +119,8 @@ pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot
         };
         let what = if look.ui.screen == Screen::Process {
             let growth = it.slope().map_or_else(String::new, |it| format!(" {it}"));
-            format!("{}{growth}, {}{}", verdict::what(it), it.cause.id(), it.aside())
+            let cause = it.because().map_or_else(String::new, |it| format!(", {it}"));
+            format!("{}{growth}{cause}{}", verdict::what(it), it.aside())
         } else {
             List { width: usize::MAX, look }.what(it)
         };

@@ -41,10 +41,10 @@ const MARKS: usize = 12;
 /// title     who, and where in its life
 /// identity  command, framework, allocator settings, …
 /// culprit   which line allocates what grows and who keeps it, once it was looked for
-/// memory    every counter
-/// growth    a row for each resource, with its whole run
 /// alerts    what was found of it
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
+/// memory    every counter
+/// growth    a row for each resource, with its whole run
 /// marks     what the job named
 /// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
 /// ```
@@ -67,18 +67,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
     title(buffer, figures, &verdict::place(process, on, look), life, look);
     let width = usize::from(figures.width);
     let mut lines = identity::lines(process, on, width, look);
-    let growth = growths::lines(process, on, width, look);
-    let counters = counters::lines(process, on, width, look);
-    let mut parts = [("memory", counters), ("growth", growth)];
-    if area.height < SMALL {
+    let mut growth = vec![heading("growth", width, look)];
+    growth.extend(growths::lines(process, on, width, look));
+    let mut counters = vec![heading("memory", width, look)];
+    counters.extend(counters::lines(process, on, width, look));
+    let is_small = area.height < SMALL;
+    if is_small {
         // What fits without scrolling is what moves.
         lines.truncate(1);
-        parts.reverse();
     }
     lines.extend(culprit::answer(process, on, width, look));
-    for (name, part) in parts {
-        lines.push(heading(name, width, look));
-        lines.extend(part);
+    if is_small {
+        lines.append(&mut growth);
     }
     let (found, spots) = alerts::listed(width, look);
     if !found.is_empty() {
@@ -87,6 +87,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
     let spots = moved(spots, lines.len());
     lines.extend(found);
     lines.extend(culprit::details(process, on, width, look));
+    lines.extend(counters);
+    lines.extend(growth);
     lines.extend(marks(process, width, look));
     scrolled(buffer, figures, &lines, &spots, look)
 }

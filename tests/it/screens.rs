@@ -426,6 +426,20 @@ fn evidence_is_told_in_words() {
     }
 }
 
+/// Who opens a process wants to know what is wrong with it and where; what else is counted comes after.
+#[test]
+fn alerts_and_source_come_before_the_counters_of_a_process() {
+    let session = crate::story::blamed(crate::culprit::sites).session();
+    for width in [40, 80, 120, 200] {
+        for height in [12, 24, 60] {
+            let all = read_from_top(&session, &Ui { screen: Screen::Process, ..Ui::default() }, width, height);
+            let at = |words: &str| all.find(words).unwrap_or_else(|| panic!("no {words:?}, {width}x{height}\n{all}"));
+            assert!(at("─ culprit") < at("─ alerts") && at("─ alerts") < at("─ where it comes from"), "{width}\n{all}");
+            assert!(at("─ where it comes from") < at("─ memory") && at("─ where") < at(" retries"), "{width}\n{all}");
+        }
+    }
+}
+
 /// No time is left: that is said by no count of steps.
 #[test]
 fn full_in_no_steps_is_not_told() {
@@ -503,6 +517,20 @@ fn without_colours_the_selected_row_is_still_seen() {
         };
         assert!(reversed(2) > 70 && reversed(3) == 0, "{name}");
     }
+}
+
+/// The lines of an opened screen, scrolled line by line, each where it is seen first.
+fn read_from_top(session: &Session, ui: &Ui, width: u16, height: u16) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for scroll in 0..80 {
+        let shown = text(&picture(session, &Ui { scroll, ..ui.clone() }, &theme("dusk"), width, height));
+        for line in shown.lines() {
+            if !seen.iter().any(|it| it == line) {
+                seen.push(line.to_owned());
+            }
+        }
+    }
+    seen.join("\n")
 }
 
 /// The words of an opened screen, scrolled from its beginning to its end.
