@@ -141,6 +141,11 @@ impl Verdict {
         self.on_devices().filter_map(|it| it.step).max()
     }
 
+    /// What it comes to in one line: `1 critical: out of memory at step 170`.
+    pub fn title(&self) -> String {
+        text::title(self)
+    }
+
     /// As text, its last newline included.
     pub fn text(&self) -> String {
         text::report(self)
@@ -271,6 +276,7 @@ impl Verdict {
 
     fn judge_growth(&mut self, most: u64) {
         let over = self.findings.iter().filter(|it| it.is_own_growth() && it.is_active() && !it.is_allowed());
+        let over = over.filter(|it| !it.is_beside());
         let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
         let words = |it: &Finding| {
             format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))

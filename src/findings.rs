@@ -1,8 +1,10 @@
 //! Every analysis of one session, at its own now: one ladder per device, fragmentation and growth per process,
 //! and what is wrong.
 
+mod blame;
 mod derive;
 mod finding;
+mod follow;
 mod json;
 mod words;
 
@@ -20,7 +22,7 @@ use crate::{
     },
     units::{Bytes, Stamp},
 };
-pub use finding::{Finding, Kind, Standing};
+pub use finding::{Finding, Identity, Kind, Standing};
 
 /// What a session means.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,6 +62,8 @@ pub struct ProcessFindings {
     pub fragmentation: Fragmentation,
     /// Whether samples are missing in what this rests on.
     pub approximate: bool,
+    /// Whether it has ended, and its memory is still there.
+    pub ended: bool,
 }
 
 /// Every analysis of one session.
@@ -91,7 +95,8 @@ impl Findings {
 
     /// The fastest growth that lasts on a device: of a process that has not ended, or of nobody.
     pub fn growing_on(&self, device: &DeviceFindings) -> Option<&Finding> {
-        let own = device.processes.iter().filter_map(|it| self.growing(it.probe, it.ordinal));
+        let living = device.processes.iter().filter(|it| !it.ended);
+        let own = living.filter_map(|it| self.growing(it.probe, it.ordinal));
         let is_nobodys =
             |it: &&Finding| it.resource == Some(Resource::Device) && it.device.as_ref() == Some(&device.device);
         own.chain(self.lasting_growth().filter(is_nobodys)).max_by(|one, other| rate(one).total_cmp(&rate(other)))
@@ -108,11 +113,11 @@ fn rate(growth: &Finding) -> f64 {
 
 /// Where the memory of one device is.
 pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
-    // What ended holds nothing any more: it leaves the ladder, and stays in the table. What has said
-    // nothing yet is to the ladder what any other process is.
-    let own: Vec<_> =
-        session.probed(Some(&device.id)).into_iter().filter(|(it, on)| it.is_alive() && on.first.is_some()).collect();
     let list = device.process_list();
+    // What ended leaves the ladder with what it held, and stays in the table. What has said nothing yet is to the ladder
+    // what any other process is.
+    let has_said = |it: &(&Process, &OnDevice)| it.1.first.is_some() && is_there(it.0, device);
+    let own: Vec<_> = session.probed(Some(&device.id)).into_iter().filter(has_said).collect();
     let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
     let strangers: Vec<_> = list
         .unwrap_or_default()
@@ -129,24 +134,31 @@ pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
     } else {
         strangers.iter().map(|it| it.used).try_fold(Bytes(0), |sum, used| Some(sum.plus(used?)))
     };
+    let used_now = |process: &Process, on: &OnDevice| {
+        let listed = used_by(process.pid).and_then(|it| it.used);
+        let is_as_told = process.is_alive() || device.ended.is_some();
+        if is_as_told { on.charge.now(listed) } else { listed }
+    };
     let figures: Vec<_> = own
         .iter()
         .enumerate()
-        .map(|(place, (process, it))| {
-            let used = used_by(process.pid).and_then(|it| it.used);
-            own_figures(process, it, charged(&own, place, used), list_at)
-        })
+        .map(|(place, (process, it))| own_figures(process, it, charged(&own, place, used_now(process, it)), list_at))
         .collect();
     DeviceFindings {
         device: device.id.clone(),
         ladder: ladder::ladder(&device_figures(device, &own, others), &figures),
-        processes: own
-            .iter()
-            .map(|(process, it)| process_findings(process, it, used_by(process.pid).and_then(|it| it.used)))
-            .collect(),
+        processes: own.iter().map(|(process, it)| process_findings(process, it, used_now(process, it))).collect(),
         unprobed: list.map(|_| strangers.len()),
         foreign_pids,
     }
+}
+
+/// Whether a process has memory on a device: while it lives, while the driver still lists it, and where the device is shown
+/// as it was when its jobs ended.
+fn is_there(process: &Process, device: &Device) -> bool {
+    let Some(end) = process.ended_at() else { return true };
+    let is_listed = || device.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == process.pid));
+    device.ended.is_some_and(|then| then <= end) || is_listed()
 }
 
 /// What the driver charges a process with is of all its allocators: the first of its probes on a device gets what the
@@ -157,7 +169,10 @@ fn charged(own: &[(&Process, &OnDevice)], place: usize, used: Option<Bytes>) -> 
     if beside.peek().is_some_and(|(at, _)| *at < place) {
         return None;
     }
-    beside.try_fold(used?.0, |left, (_, (_, it))| left.checked_sub(it.counters.reserved?)).map(Bytes)
+    // What another of its probes shows was taken since the driver's list, the list's figure does not have.
+    let left =
+        |left: u64, it: &OnDevice| left.saturating_add_signed(it.charge.taken()).checked_sub(it.counters.reserved?);
+    beside.try_fold(used?.0, |sum, (_, (_, it))| left(sum, it)).map(Bytes)
 }
 
 /// The driver's figures; without them, what CUDA says inside a probed process.
@@ -179,13 +194,20 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
     DeviceFigures {
         at: latest.map_or(Stamp(0), |it| it.device_at),
         total: latest.and_then(|it| it.counters.device_total).map(Bytes),
-        free: latest.and_then(|it| it.counters.device_free).map(Bytes),
+        free: device.room.filter(|_| latest.is_some()).map(|it| Bytes(it.free())),
         driver: None,
         others,
     }
 }
 
 fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, driver_at: Stamp) -> OwnFigures {
+    // The driver takes the memory of what ended piece by piece: of which rungs is not known.
+    let held = it.counters.reserved;
+    if !process.is_alive()
+        && let Some(left) = driver_used.map(|it| it.0).filter(|left| held.is_some_and(|held| *left < held))
+    {
+        return OwnFigures { at: it.at, reserved: Some(left), driver_used, driver_at, ..OwnFigures::default() };
+    }
     OwnFigures {
         at: it.at,
         requested: it.counters.requested,
@@ -214,6 +236,7 @@ fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>
         )
         .beside_pools(counters.private_pools),
         approximate: process.stride > 1 || process.lost > 0,
+        ended: !process.is_alive(),
     }
 }
 

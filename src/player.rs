@@ -108,6 +108,7 @@ fn read(tape: Tape, tell: &Sender<Said>) {
         return;
     }
     if let Some(session) = glimpse(&tape, LONG) {
+        let session = session.as_it_ended().unwrap_or(session);
         let _ = tell.blocking_send(Said::Glimpse(Box::new(session)));
     }
     let mut told = Instant::now();
@@ -155,7 +156,7 @@ impl Picture {
                 replay.update(command);
             }
         } else {
-            let session = self.replay.as_ref().map_or(&self.session, |it| it.session());
+            let session = self.replay.as_ref().map_or(&self.session, |it| it.shown());
             hands.obey(input, &mut self.ui, session);
         }
     }
@@ -169,7 +170,7 @@ impl Picture {
 
     fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
         let (session, progress) = if let Some(replay) = &self.replay {
-            (replay.session(), Progress::Standing(replay.standing()))
+            (replay.shown(), Progress::Standing(replay.standing()))
         } else {
             let Self { read, total, glimpse, .. } = *self;
             (&self.session, Progress::Loading { read, total, glimpse })

@@ -125,6 +125,8 @@ pub struct Replay {
     cursor: Cursor,
     /// `None` where there is no file to be had for it: then a seek backward begins at the beginning.
     shelf: Option<Shelf>,
+    /// At the end of a run: the devices as they were when its jobs ended.
+    ended: Option<Box<Session>>,
 }
 
 impl Replay {
@@ -151,12 +153,24 @@ impl Replay {
 
     fn new(tape: Tape, index: Index, cursor: Cursor, folded: Folded, shelf: Option<Shelf>) -> Self {
         let head = Playhead::new(index.from, index.to);
-        Self { tape, index, head, folded, cursor, shelf }
+        let mut replay = Self { tape, index, head, folded, cursor, shelf, ended: None };
+        replay.look_back();
+        replay
     }
 
     /// What was known then.
     pub fn session(&self) -> &Session {
         &self.folded.session
+    }
+
+    /// What is shown of it: at the end of a run, the devices as they were when its jobs ended.
+    pub fn shown(&self) -> &Session {
+        self.ended.as_deref().unwrap_or(&self.folded.session)
+    }
+
+    fn look_back(&mut self) {
+        let is_at_end = self.folded.place == self.index.events;
+        self.ended = is_at_end.then(|| self.folded.session.as_it_ended().map(Box::new)).flatten();
     }
 
     /// The highest step that was done then.
@@ -185,6 +199,7 @@ impl Replay {
             Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
             Command::PreviousTrouble => self.previous_trouble(),
         }
+        self.look_back();
     }
 
     /// So much time went by, µs.
@@ -192,6 +207,7 @@ impl Replay {
         if self.head.playing {
             let at = self.head.tick(us);
             self.fold_by(at);
+            self.look_back();
         }
     }
 
@@ -239,6 +255,7 @@ impl Replay {
         self.restore(at < self.head.at, |it| it.now <= at);
         self.fold_by(at);
         self.head.at = at;
+        self.look_back();
     }
 
     fn fold_by(&mut self, at: Stamp) {

@@ -27,6 +27,7 @@ const SCRIPT: (&str, &str) = (
         include_str!("report/page.js")
     ),
 );
+const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
 
@@ -64,6 +65,7 @@ impl Report {
         let data = escape_json(&json::value(self).to_string()).replace('<', "\\u003c");
         let (style, script) = (STYLE, SCRIPT);
         let parts = [
+            (TITLE, escape_html(&format!("gpuwatch: {}", self.verdict.title()))),
             (style.0, style.1.to_owned()),
             (VERDICT, escape_html(&self.verdict.text())),
             (DATA, data),
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_part_and_text_is_escaped() {
-        let places = [STYLE.0, VERDICT, DATA, SCRIPT.0].map(|it| PAGE.find(it).unwrap());
+        let places = [TITLE, STYLE.0, VERDICT, DATA, SCRIPT.0].map(|it| PAGE.find(it).unwrap());
         assert!(places.is_sorted(), "{places:?}");
         assert!(!SCRIPT.1.contains("</") && !STYLE.1.contains("</"), "nothing ends its element early");
         assert_eq!(escape_html("<a href='x'>&\"</a>"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;&lt;/a&gt;");

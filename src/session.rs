@@ -11,6 +11,9 @@ pub mod oom;
 
 mod others;
 
+/// What is free between two readings of the driver, and how a device was when its jobs ended.
+pub mod room;
+
 /// Which lines allocated what grew.
 pub mod sites;
 
@@ -41,6 +44,7 @@ use losses::Losses;
 use oom::Tenancy;
 use others::Others;
 use process::{Life, OnDevice, Placed, Process};
+use room::Room;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -101,6 +105,7 @@ impl Session {
             Fact::Memory { device, reading } => self.with_device(device, |it| {
                 if let Ok(memory) = reading {
                     it.history.push(at.0, memory.used.0);
+                    it.room = Some(Room::new(at, memory.free.0));
                 }
                 it.memory = Some(Reading { at, value: reading.clone() });
             }),
@@ -109,6 +114,7 @@ impl Session {
             }
             Fact::Processes { device, reading } => {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
+                self.listed(device, at);
                 self.charge(device, at);
                 self.surround(device);
             }
@@ -123,6 +129,7 @@ impl Session {
             Fact::ProbeFound { probe, pid, socket } => self.probe_found(*probe, *pid, socket, at),
             Fact::Probe { probe, line } => self.line(*probe, line, at),
             Fact::ProbeGone { probe, why } => {
+                self.ends(*probe, at);
                 if let Some(it) = self.process_mut(*probe)
                     && it.is_alive()
                 {
@@ -318,20 +325,27 @@ impl Session {
             Line::Hello(hello) => self.hello(probe, hello),
             Line::Sample(sample) => {
                 let unnamed = || unnamed(probe, sample.device);
+                let before = process.held(sample.device);
                 match process.sample(sample, others, unnamed) {
                     Placed::Known => {}
                     Placed::New => self.with_device(&unnamed(), |_| {}),
                     Placed::Nowhere => self.losses.samples += 1,
                 }
+                self.took(probe, sample, before);
             }
             Line::Mark(mark) => process.mark(mark),
-            Line::Oom(oom) => process.oom(oom, tenancy),
+            Line::Oom(oom) => {
+                process.oom(oom, tenancy);
+                self.room_at(probe, oom);
+            }
             Line::OomMessage(it) => process.oom_message(it),
             Line::Sites(sites) => process.sites(sites),
             Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,
             Line::Bye(bye) => {
+                self.ends(probe, at);
+                let Some(process) = self.process_mut(probe) else { return };
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
                 self.sort();
             }

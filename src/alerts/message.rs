@@ -42,6 +42,7 @@ impl Message {
         object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
         let account: Vec<_> = it.account.iter().take(LINES).map(|it| cut(it, SENTENCE)).collect();
         object.insert("account".to_owned(), json!(account));
+        object.insert("sentence".to_owned(), json!(it.sentence.as_deref().map(|it| cut(it, SENTENCE))));
         object.insert("device_id".to_owned(), json!(it.device.as_ref().map(|it| short(&it.0))));
         object.insert("schema".to_owned(), json!(SCHEMA));
         object.insert("gpuwatch".to_owned(), json!(env!("CARGO_PKG_VERSION")));

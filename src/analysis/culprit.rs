@@ -48,6 +48,8 @@ pub struct Culprit {
     pub bytes_per_step: f64,
     /// Blocks a step, likewise; 0 for one that is made anew and larger.
     pub blocks_per_step: f64,
+    /// Its share of all that was found to grow on the device, from 0 to 1.
+    pub share: f64,
     /// The part of both that autograd holds for them: bytes and blocks a step.
     pub graph: Option<(f64, f64)>,
     /// The path by which they are held, from the tensor outwards, in words.
@@ -84,6 +86,10 @@ pub fn account(sites: &Sites, device: u32) -> Account {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let mut culprits = if sites.steps > 0 { culprits(&own, sites.steps) } else { Vec::new() };
     culprits.sort_by(|one, other| other.bytes_per_step.total_cmp(&one.bytes_per_step));
+    let all: f64 = culprits.iter().map(|it| it.bytes_per_step).sum();
+    for it in &mut culprits {
+        it.share = if all > 0.0 { it.bytes_per_step / all } else { 1.0 };
+    }
     let notes = words::notes(sites, &own, culprits.is_empty());
     Account { culprits, notes }
 }
@@ -203,6 +209,7 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
         kept: kept.map(spot_of),
         kept_or: site.kept_or.iter().filter(|_| is_found).map(spot_of).collect(),
         is_kept_by_library: kept.is_some_and(|it| it.library || spot_of(it).is_library()),
+        share: 1.0,
         bytes_per_step: per_step(bytes.saturating_add(more_bytes)),
         blocks_per_step: per_step(blocks.saturating_add(more_blocks)),
         graph: graph.map(|(bytes, blocks)| (per_step(bytes), per_step(blocks))),

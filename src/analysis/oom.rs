@@ -156,6 +156,21 @@ impl OomFigures {
         self.tried.map(segment).is_some_and(|size| free < size && bytes.saturating_add(free) >= size)
     }
 
+    /// Whether the request would have fitted, had the job held so many bytes less.
+    pub fn would_fit_without(&self, bytes: u64) -> bool {
+        match (self.own_limit(), self.tried, self.reserved) {
+            (Some(limit), Some(tried), Some(held)) => {
+                held.saturating_sub(bytes).saturating_add(segment(tried)) <= limit
+            }
+            _ => self.would_fit_with(bytes),
+        }
+    }
+
+    /// The job's own limit, where that and not the device is what the request did not fit.
+    pub fn own_limit(&self) -> Option<u64> {
+        self.allowed.filter(|_| self.is_limited())
+    }
+
     /// Free memory inside the allocator that could have served the request, had it been in one piece.
     ///
     /// Before it fails, the allocator gives whole free segments back to the driver, and under expandable segments every

@@ -60,6 +60,14 @@ pub fn full(bytes_per_step: f64, room: Option<u64>, step_us: Option<u64>) -> Ful
     Full { in_steps, in_us: in_steps.zip(step_us).map(|(steps, us)| steps.saturating_mul(us)) }
 }
 
+/// µs until growth has used up what it takes from, with 64 GiB of room where no limit is known and a second a step where no
+/// step was timed.
+pub fn assumed(bytes_per_step: f64, full: Full, step_us: Option<u64>) -> u64 {
+    let steps =
+        full.in_steps.or_else(|| self::full(bytes_per_step, Some(crate::units::whole(ASSUMED_ROOM)), None).in_steps);
+    steps.map_or(u64::MAX, |it| it.saturating_mul(step_us.unwrap_or(1_000_000)))
+}
+
 /// The severity of growth that lasts.
 pub fn of_growth(bytes_per_step: f64, full: Full, step_us: Option<u64>) -> Severity {
     if bytes_per_step <= QUIET {

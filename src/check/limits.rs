@@ -54,7 +54,7 @@ impl Limits {
         self.fail_on.iter().any(|it| match it {
             FailOn::Never => false,
             FailOn::Severity(severity) => finding.severity >= *severity,
-            FailOn::Kind(kind) => finding.kind == *kind,
+            FailOn::Kind(kind) => finding.kind == *kind && !finding.is_beside(),
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::{
         DeviceId, Event, Fact, Line, ProbeId,
         wire::{Edge, Sample},
     },
-    session::{DEVICES, PROBES, Session},
+    session::{DEVICES, PROBES, Session, device::Device},
     units::Bytes,
 };
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub struct DevicePeaks {
     pub allocated: Option<Bytes>,
     /// What their allocators held.
     pub reserved: Option<Bytes>,
-    /// What the driver saw in use, by whomever.
+    /// What was in use, by whomever: by the driver's readings, and between them by what the probes say.
     pub used: Option<Bytes>,
     /// What share of the reserved bytes was stuck in split segments, in hundredths: at how many steps.
     stuck: BTreeMap<ProbeId, Stucks>,
@@ -50,16 +50,33 @@ impl Peaks {
     pub fn apply(&mut self, event: &Event, session: &Session) {
         match &event.fact {
             Fact::Memory { device, reading: Ok(memory) } if session.device(device).is_some() => {
-                let it = self.devices.entry(device.clone()).or_default();
-                it.total = Some(memory.total);
-                it.used = it.used.max(Some(memory.used));
+                self.devices.entry(device.clone()).or_default().total = Some(memory.total);
+                self.used(device, session);
             }
             Fact::Probe { probe, line } => {
-                if let Line::Sample(sample) = &**line {
-                    self.sample(*probe, sample, session);
+                let ordinal = match &**line {
+                    Line::Sample(sample) => {
+                        self.sample(*probe, sample, session);
+                        sample.device
+                    }
+                    Line::Oom(oom) => oom.device,
+                    _ => return,
+                };
+                let of_probe =
+                    session.process(*probe).and_then(|it| it.devices.iter().find(|it| it.ordinal == ordinal));
+                if let Some(on) = of_probe {
+                    self.used(&on.device, session);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What is in use now, as far as the driver, probes and errors say.
+    fn used(&mut self, device: &DeviceId, session: &Session) {
+        let used = session.device(device).and_then(Device::figures).map(|it| it.used);
+        if let Some(it) = self.devices.get_mut(device) {
+            it.used = it.used.max(used);
         }
     }
 

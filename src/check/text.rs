@@ -2,11 +2,12 @@
 
 use super::{DevicePeaks, Outcome, Verdict};
 use crate::{
+    analysis::severity::Severity,
     event::DeviceId,
     findings::Finding,
     session::{Session, process::Process},
     text::Foreign,
-    units::{Bytes, counted, duration},
+    units::{self, Bytes, counted, duration},
 };
 use std::fmt::Write;
 
@@ -53,6 +54,25 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
     Ok(())
 }
 
+/// How many findings count, by severity, and what the worst one is.
+pub(super) fn title(verdict: &Verdict) -> String {
+    let counts = |it: &&Finding| !it.is_allowed() && it.follows.is_none() && it.severity > Severity::Info;
+    let counted: Vec<_> = verdict.findings.iter().filter(counts).collect();
+    let many = |severity: Severity| {
+        let count = counted.iter().filter(|it| it.severity == severity).count() as u64;
+        let noun =
+            if severity == Severity::Warning { units::counted(count, "warning") } else { format!("{count} critical") };
+        (count > 0).then_some(noun)
+    };
+    let counts: Vec<_> = [Severity::Critical, Severity::Warning].into_iter().filter_map(many).collect();
+    match (counted.first(), verdict.hits.first(), verdict.doubts.first()) {
+        (Some(worst), ..) => format!("{}: {}", counts.join(", "), worst.brief()),
+        (None, Some(hit), _) => format!("a limit was hit: {}", Foreign::new(hit.as_str())),
+        (None, None, Some(doubt)) => format!("this run cannot be judged: {}", Foreign::new(doubt.as_str())),
+        (None, None, None) => "no warnings".to_owned(),
+    }
+}
+
 /// How far a run was seen whose end is not recorded.
 pub(super) fn seen(verdict: &Verdict) -> String {
     let far = match verdict.seen_to_step() {
@@ -80,6 +100,13 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
     writeln!(out, "  since {since}, noticed at {told}, {end}{forecast}")?;
+    if let Some(following) = it.following() {
+        // What is to be done stands with what it follows from.
+        return writeln!(out, "  {following}");
+    }
+    if let Some(sentence) = &it.sentence {
+        writeln!(out, "  {sentence}")?;
+    }
     writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
     if let Some(culprit) = &it.culprit {
         writeln!(out, "  culprit: {}", culprit.sentence)?;

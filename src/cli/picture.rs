@@ -80,7 +80,7 @@ pub(super) fn of_demo(seed: u64, look: &Look, file: &Path) -> Result<u8> {
 /// A recording at its end.
 pub(super) fn of_tape(tape: Tape, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
     let replay = Replay::load(tape, None, |_, _| {});
-    write(replay.session(), policy, Some(&Progress::Standing(replay.standing())), look, file)
+    write(replay.shown(), policy, Some(&Progress::Standing(replay.standing())), look, file)
 }
 
 /// What is there now.

@@ -1,6 +1,9 @@
 //! What is found in one process on one device: from what the session holds to findings.
 
-use super::finding::{Finding, Kind, Standing};
+use super::{
+    finding::{Finding, Kind, Standing},
+    follow,
+};
 use crate::{
     analysis::{
         cause::Cause,
@@ -15,10 +18,10 @@ use crate::{
     event::{DeviceId, wire::Sites},
     session::{
         Session,
-        oom::OutOfMemory,
+        device::Device,
         process::{OnDevice, Process},
     },
-    units::{self, Bytes, Stamp},
+    units::Stamp,
 };
 
 /// The least share of growth that a look has to see before it names the cause: where rises are rare, a look of a few steps
@@ -28,14 +31,14 @@ const LEAST_SHARE: f64 = 0.25;
 /// Bytes a step that the nodes of one step's graph take of host memory at most: thousands of them, of a few hundred bytes.
 const MOST_NODES: f64 = 4.0 * 1_048_576.0;
 
-/// Every finding of a session: worst first, those that last before those that ended, then as they were raised.
+/// Every finding of a session, in the order of [`follow::order`].
 pub(super) fn all(session: &Session) -> Vec<Finding> {
     let mut out = Vec::new();
     for process in &session.processes {
         for on in &process.devices {
             let place = Place { session, process, on };
-            out.extend(on.growth.episodes().map(|it| place.growth(it)));
-            out.extend(Resource::ALL.iter().filter_map(|it| place.sawtooth(*it)));
+            out.extend(on.growth.episodes().filter(|it| place.tells(it.resource)).map(|it| place.growth(it)));
+            out.extend(Resource::ALL.iter().filter(|it| place.tells(**it)).filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.said.device == on.ordinal);
             out.extend(ooms.map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
@@ -46,19 +49,26 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
         }
     }
-    out.sort_by_key(|it| (std::cmp::Reverse(it.severity), !it.is_active(), it.first_alert_at, it.rank));
+    follow::order(&mut out);
     out
 }
 
 /// One process on one device.
-struct Place<'a> {
-    session: &'a Session,
-    process: &'a Process,
-    on: &'a OnDevice,
+pub(super) struct Place<'a> {
+    pub(super) session: &'a Session,
+    pub(super) process: &'a Process,
+    pub(super) on: &'a OnDevice,
 }
 
 impl Place<'_> {
-    fn finding(&self, kind: Kind, cause: Cause, evidence: Evidence, first: (u64, Stamp)) -> Finding {
+    /// Whether a resource is told of here: the host's memory is the process's, and each of its devices sees it.
+    fn tells(&self, resource: Resource) -> bool {
+        let sees = |on: &&OnDevice| on.growth.curve(resource).is_some();
+        !is_of_host(resource)
+            || self.process.devices.iter().find(sees).is_none_or(|first| first.ordinal == self.on.ordinal)
+    }
+
+    pub(super) fn finding(&self, kind: Kind, cause: Cause, evidence: Evidence, first: (u64, Stamp)) -> Finding {
         Finding {
             kind,
             severity: Severity::Info,
@@ -83,12 +93,16 @@ impl Place<'_> {
             full_in_us: None,
             evidence,
             culprit: None,
+            sentence: None,
+            led_by: None,
+            follows: None,
+            ends_us: u64::MAX,
             account: Vec::new(),
             approximate: self.process.stride > 1 || self.process.lost > 0,
         }
     }
 
-    fn growth(&self, it: &Episode) -> Finding {
+    pub(super) fn growth(&self, it: &Episode) -> Finding {
         let (cause, evidence) = diagnosis::diagnose(it, &self.on.trail.signature(it));
         let step_us = match it.axis {
             Axis::Steps => self.on.trail.step_us(),
@@ -98,7 +112,8 @@ impl Place<'_> {
         let full =
             if lasts { severity::full(it.bytes_per_step, self.room(it.resource), step_us) } else { Full::default() };
         let severity = if lasts { severity::of_growth(it.bytes_per_step, full, step_us) } else { Severity::Info };
-        let is_host = matches!(it.resource, Resource::Host | Resource::Pinned);
+        let is_host = is_of_host(it.resource);
+        let ends = if lasts { severity::assumed(it.bytes_per_step, full, step_us) } else { u64::MAX };
         let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
         let found = Finding {
             severity,
@@ -113,6 +128,7 @@ impl Place<'_> {
             blocks_per_step: it.blocks_per_step,
             full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
             full_in_us: full.in_us,
+            ends_us: ends,
             ..found
         };
         self.blamed(found)
@@ -143,11 +159,11 @@ impl Place<'_> {
     /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
     /// the allocator holds and does not use.
     fn room(&self, resource: Resource) -> Option<u64> {
-        if matches!(resource, Resource::Pinned | Resource::Host) {
+        if is_of_host(resource) {
             return None;
         }
         let counters = &self.on.counters;
-        let driver = self.session.device(&self.on.device).and_then(|it| it.figures()).map(|it| it.free.0);
+        let driver = self.session.device(&self.on.device).and_then(Device::figures).map(|it| it.free.0);
         let hello = self.process.hello.as_ref();
         let total =
             counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
@@ -241,42 +257,6 @@ impl Place<'_> {
             ..found
         }
     }
-
-    /// One that steps went on after was caught, and is no longer what ends the run. Growth without which the request would
-    /// have fitted is its cause, before anything else.
-    fn oom(&self, it: &OutOfMemory) -> Finding {
-        let step = it.said.step.unwrap_or(0);
-        let found = self.finding(Kind::Oom, it.figures.cause(), it.figures.evidence(), (step, Stamp(it.said.at_us)));
-        let caught = self.on.step.is_some_and(|it| it > step + 1);
-        let severity = if caught { Severity::Warning } else { Severity::Critical };
-        let found = Finding { severity, account: it.account(self.process.lines_at(it)), ..found };
-        match self.growth_into(it) {
-            Some(growth) => led_by(growth, found),
-            None => found,
-        }
-    }
-
-    /// The growth that was open when memory ran out, and that kept more than the request lacked: the largest.
-    fn growth_into(&self, oom: &OutOfMemory) -> Option<Finding> {
-        let at = Stamp(oom.said.at_us);
-        let is_open = |it: &&Episode| it.first_alert_at <= at && it.resolved.is_none_or(|end| at <= end.at);
-        let is_own = |it: &&Episode| {
-            matches!(it.resource, Resource::Allocated | Resource::Reserved | Resource::Driver)
-                && (oom.figures.tried.is_none() || oom.figures.would_fit_with(it.gained))
-        };
-        let episodes = self.on.growth.episodes().filter(is_open).filter(is_own);
-        episodes.max_by_key(|it| (it.resource == Resource::Allocated, it.gained)).map(|it| self.growth(it))
-    }
-}
-
-/// An error that growth led to: its line, its cause and its remedy come first.
-fn led_by(growth: Finding, mut oom: Finding) -> Finding {
-    let gained = Bytes(units::whole(growth.evidence.get("gained").unwrap_or(0.0)));
-    let resource = growth.resource.map_or("", Resource::name);
-    let since = growth.place(growth.since_step);
-    let line = growth.culprit.as_ref().map_or_else(String::new, |it| format!("{}: ", it.leading().place()));
-    oom.account.insert(0, format!("{line}{resource} memory had grown by {gained} since {since}"));
-    Finding { cause: growth.cause, advice: growth.advice, culprit: growth.culprit, ..oom }
 }
 
 /// Whether a culprit tells why something grows: it is most of it, as far as one look can tell, and the course of the growth
@@ -297,6 +277,10 @@ fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
         }
         None => it,
     }
+}
+
+fn is_of_host(resource: Resource) -> bool {
+    matches!(resource, Resource::Pinned | Resource::Host)
 }
 
 fn add_bytes(evidence: &mut Evidence, name: &'static str, bytes: Option<u64>) {

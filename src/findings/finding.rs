@@ -84,6 +84,9 @@ impl Standing {
     }
 }
 
+/// What a finding is known by: its identity, which never changes.
+pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64, Stamp);
+
 /// Something found: raised once, kept up to date while it lasts, resolved when it ended.
 ///
 /// `kind`, `probe`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
@@ -135,6 +138,15 @@ pub struct Finding {
     pub evidence: Evidence,
     /// Which line allocates what grows and who keeps it, where a probe looked for it.
     pub culprit: Option<Box<Culprit>>,
+    /// What happened and why, in one sentence; out-of-memory errors have one.
+    pub sentence: Option<String>,
+    /// The growth that led to it.
+    pub led_by: Option<Identity>,
+    /// What it follows from: that is told instead, and fixing that mends this.
+    pub follows: Option<Identity>,
+    /// When what it takes is used up, µs from now, with an assumed limit where none is known: findings of one severity are
+    /// ordered by it.
+    pub ends_us: u64,
     /// What else is to be said of it, in words, a line each.
     pub account: Vec<String>,
     /// Whether samples are missing in what it rests on.
@@ -145,6 +157,16 @@ impl Finding {
     /// Whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()
+    }
+
+    /// Its identity.
+    pub fn identity(&self) -> Identity {
+        (self.kind, self.probe, self.ordinal, self.resource, self.first_alert_step, self.first_alert_at)
+    }
+
+    /// Whether it is growth that comes with other growth, and is no leak of its own.
+    pub fn is_beside(&self) -> bool {
+        self.follows.is_some_and(|it| it.0 == Kind::Growth)
     }
 
     /// Whether memory of the process itself grows: not a neighbour's on the same device.

@@ -9,7 +9,8 @@ impl Finding {
     /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
     /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
     /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `culprit` ([`Culprit::json`]; `null` where none was
-    /// looked for or found), `account[]` (lines of words), `approximate`.
+    /// looked for or found), `sentence` (what ran out of memory, and why), `follows` (`kind`, `resource` and `step` of the finding
+    /// that this one follows from, which is told instead, and `words`), `account[]` (lines of words), `approximate`.
     ///
     /// [`Culprit::json`]: crate::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {
@@ -20,6 +21,9 @@ impl Finding {
             Axis::Steps => "steps",
             Axis::Seconds => "seconds",
         };
+        let follows = self.follows.map(|(kind, _, _, resource, step, _)| {
+            json!({"kind": kind.name(), "resource": resource.map(Resource::name), "step": step, "words": self.following()})
+        });
         let pairs = [
             ("kind", json!(self.kind.name())),
             ("severity", json!(self.severity.name())),
@@ -45,6 +49,8 @@ impl Finding {
             ("full_in_us", json!(self.full_in_us)),
             ("evidence", json!(evidence)),
             ("culprit", json!(self.culprit.as_ref().map(|it| it.json()))),
+            ("sentence", json!(self.sentence)),
+            ("follows", json!(follows)),
             ("account", json!(self.account)),
             ("approximate", json!(self.approximate)),
         ];

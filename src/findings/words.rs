@@ -52,15 +52,44 @@ impl Finding {
 
     /// `full in 16270 steps, 27 min`, or as much of it as is known; nothing where there is no time left.
     pub fn forecast(&self) -> Option<String> {
-        let steps = self.full_in_steps.filter(|it| *it > 0).map(steps);
+        let steps = self.full_in_steps.filter(|it| *it > 0 && self.follows.is_none()).map(steps);
         let both: Vec<String> = steps.into_iter().chain(self.left()).collect();
         (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
     }
 
-    /// `27 min` until the device is full; `None` where that is unknown, or no time is left.
+    /// `27 min` until the device is full; `None` where that is unknown, no time is left, or it is told of what it follows from.
     pub fn left(&self) -> Option<String> {
-        let is_now = self.full_in_steps == Some(0);
-        self.full_in_us.filter(|it| *it >= A_SECOND && !is_now).map(units::duration)
+        let is_over = self.full_in_steps == Some(0) || self.follows.is_some();
+        self.full_in_us.filter(|it| *it >= A_SECOND && !is_over).map(units::duration)
+    }
+
+    /// `out of memory at step 170`, `memory grows 1011 KiB per step`: what it is in a few words.
+    pub fn brief(&self) -> String {
+        let rate = self.slope().map_or_else(String::new, |it| {
+            format!(" {}", it.replace('+', "").replace("/step", " per step").replace("/s", " per second"))
+        });
+        let who = self.rank.map_or_else(String::new, |it| format!(" (rank {it})"));
+        let what = match (self.kind, self.resource) {
+            (Kind::Oom, _) => format!("out of memory at {}", self.place(self.first_alert_step)),
+            (Kind::Growth, Some(Resource::Host)) => format!("host memory grows{rate}"),
+            (Kind::Growth, Some(Resource::Pinned)) => format!("pinned host memory grows{rate}"),
+            (Kind::Growth, Some(Resource::Reserved)) => format!("reserved memory grows{rate}"),
+            (Kind::Growth, Some(Resource::Driver)) => format!("memory outside the allocator grows{rate}"),
+            (Kind::Growth, Some(Resource::Device)) => format!("other processes' memory grows{rate}"),
+            (Kind::Growth, _) => format!("memory grows{rate}"),
+            _ => self.cause.entry().title.to_owned(),
+        };
+        format!("{what}{who}")
+    }
+
+    /// `follows from growth of allocated`, `led to the error at step 200`; nothing where it stands for itself.
+    pub fn following(&self) -> Option<String> {
+        let (kind, _, _, resource, step, _) = self.follows?;
+        Some(match (kind, self.kind, resource) {
+            (Kind::Oom, Kind::Oom, _) => "the same error came again".to_owned(),
+            (Kind::Oom, ..) => format!("led to the out-of-memory error at {}", self.place(step)),
+            (_, _, resource) => format!("follows from growth of {}", resource.map_or("memory", Resource::name)),
+        })
     }
 
     /// `step 12`, or the second where the job counts no steps.

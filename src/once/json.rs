@@ -10,7 +10,7 @@
 //!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
 //!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
-//!   wire), `lost`, `stride`, `marks[]`, `ooms[]`; `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
+//!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
 //!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
 //!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
 //!   `full_in_steps`, `severity` and `cause`), `approximate`
@@ -22,10 +22,11 @@ use super::is_suspended;
 use crate::{
     analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
     event::Trouble,
-    findings::{DeviceFindings, Finding, Findings, ProcessFindings},
+    findings::{DeviceFindings, Finding, Findings, Kind, ProcessFindings},
     session::{
         Session,
         device::{Device, Reading},
+        oom::OutOfMemory,
         process::{Life, OnDevice, Process},
     },
     text::escape_json,
@@ -136,9 +137,20 @@ fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
         "lost": it.lost,
         "stride": it.stride,
         "marks": it.marks.iter().collect::<Vec<_>>(),
-        "ooms": it.ooms.iter().map(|it| &it.said).collect::<Vec<_>>(),
+        "ooms": it.ooms.iter().map(|oom| self::oom(it, oom, findings)).collect::<Vec<_>>(),
         "devices": it.devices.iter().map(|on| on_device(it, on, findings)).collect::<Vec<_>>(),
     })
+}
+
+fn oom(process: &Process, it: &OutOfMemory, findings: &Findings) -> Value {
+    let is_it = |found: &&Finding| {
+        found.kind == Kind::Oom && found.probe == process.probe && found.first_alert_at.0 == it.said.at_us
+    };
+    let found = findings.all.iter().find(is_it);
+    let mut object = object(json!(it.said));
+    object.insert("cause".to_owned(), json!(found.map(|it| it.cause.id())));
+    object.insert("sentence".to_owned(), json!(found.and_then(|it| it.sentence.as_deref())));
+    Value::Object(object)
 }
 
 fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {

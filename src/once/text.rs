@@ -46,6 +46,7 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     for process in &session.processes {
         if !process.is_alive() || process.devices.is_empty() {
             writeln!(out, "\n{}: {}", who(process), life(process))?;
+            errors(out, process, findings)?;
         }
     }
     for it in session.losses.words() {
@@ -115,6 +116,9 @@ fn probed_process(
         bytes(on.counters.reserved),
         if is_suspended(session, process) { ", suspended" } else { "" }
     )?;
+    if process.is_alive() {
+        errors(out, process, findings)?;
+    }
     let watched = on.growth.watched();
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
     let growth = match findings.growing(process.probe, on.ordinal) {
@@ -133,6 +137,15 @@ fn probed_process(
         _ => format!("stuck {}", share(found.fragmentation.stuck_share())),
     };
     writeln!(out, "    {growth}; cached {} of reserved, {stuck}", share(found.fragmentation.share()))
+}
+
+/// What a process ran out of memory with.
+fn errors(out: &mut String, process: &Process, findings: &Findings) -> std::fmt::Result {
+    let own = findings.all.iter().filter(|it| it.probe == process.probe && it.follows.is_none());
+    for (severity, sentence) in own.filter_map(|it| Some((it.severity, it.sentence.as_ref()?))) {
+        writeln!(out, "    {}: {sentence}", severity.name())?;
+    }
+    Ok(())
 }
 
 /// Processes that only the driver knows, each with the line that would probe it.

@@ -206,6 +206,9 @@ fn looks(process: &Process) -> impl Iterator<Item = Raised> {
 fn alerts(session: &Session) -> Vec<Raised> {
     let told = findings(session).all.into_iter().filter(|it| it.severity >= Severity::Warning);
     let words = |it: &Finding| {
+        if let Some(sentence) = &it.sentence {
+            return format!("{}: {sentence}", it.severity.name());
+        }
         let rank = it.rank.map(|rank| format!("rank {rank}"));
         let parts = [Some(it.kind.name().to_owned()), it.growth(), rank];
         format!("{}: {}", it.severity.name(), parts.into_iter().flatten().collect::<Vec<_>>().join(", "))

@@ -1,6 +1,7 @@
 //! The JSON of a report, schema 1: one object, from which the page draws itself too.
 //!
 //! What `gpuwatch check --json` says as `run`, and
+//! - `title`: the verdict in one line
 //! - `started_unix_us`: the wall clock at `from_us`, where the recording knows it
 //! - `from_us`, `to_us`: the first and the last event
 //! - `causes`: the title of each cause that was found, by its id
@@ -9,7 +10,9 @@
 //! - `gaps[]`: `name`, `cause`, `remedy` of each gap of the ladder, from the inside out
 //! - `resources`: what people call each resource that grows, by its name in findings
 //! - `timeline[]`: `device_id`, `stride` (readings a point), `columns` and `points[]`, an array each: the highest figures
-//!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated
+//!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated, or of the error at which
+//!   memory ran out (`out_of_memory` is 1 there); `driver_at_us` is when the driver gave what of it no probe knows: what other
+//!   processes use, and what lies outside of the allocators
 //! - `growth[]`: `finding` (its place among the findings), `points[]` (place, lowest, highest), `line` (its two ends)
 //! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of words),
 //!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
@@ -31,7 +34,7 @@ use serde_json::{Map, Value, json};
 const SCHEMA: u32 = 1;
 
 /// The columns before those of the gaps.
-const COLUMNS: [&str; 6] = ["at_us", "step", "allocated", "reserved", "stuck", "used"];
+const COLUMNS: [&str; 8] = ["at_us", "step", "allocated", "reserved", "stuck", "used", "driver_at_us", "out_of_memory"];
 
 /// The whole report.
 pub(super) fn value(report: &Report) -> Value {
@@ -45,6 +48,7 @@ pub(super) fn value(report: &Report) -> Value {
     let ooms = session.processes.iter().flat_map(|process| process.ooms.iter().map(move |it| oom(process, it)));
     json!({
         "schema": SCHEMA,
+        "title": report.verdict.title(),
         "started_unix_us": report.unix_us,
         "from_us": report.index.from,
         "to_us": report.index.to,
@@ -92,7 +96,9 @@ fn device(id: &DeviceId, series: &Series) -> Value {
     let columns: Vec<String> =
         COLUMNS.iter().map(|it| (*it).to_owned()).chain(names.map(|it| format!("gap {it}"))).collect();
     let points = series.points.iter().map(|it| {
-        let figures = [Some(it.at.0), it.step, it.allocated, it.reserved, it.stuck, it.used];
+        let ran_out = it.ran_out.then_some(1);
+        let driver_at = it.driver_at.map(|it| it.0);
+        let figures = [Some(it.at.0), it.step, it.allocated, it.reserved, it.stuck, it.used, driver_at, ran_out];
         figures.into_iter().chain(gaps.iter().map(|gap| size(it, *gap))).collect::<Vec<_>>()
     });
     json!({"device_id": id, "stride": series.stride, "columns": columns, "points": points.collect::<Vec<_>>()})

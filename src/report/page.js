@@ -1,6 +1,6 @@
 // What stands on the page beside the timeline, and what keys, pointer and buttons do.
-document.title = "gpuwatch: " + { pass: "nothing of weight was found", fail: "something was found", unjudged: "this run cannot be judged" }[run.verdict];
-at("title").textContent = document.title;
+document.title = "gpuwatch: " + plain(data.title);
+at("title").textContent = plain(data.title);
 at("title").className = run.verdict;
 const began = known(data.started_unix_us) ? new Date(data.started_unix_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC, " : "";
 at("about").textContent = began + duration(data.to_us - data.from_us) + ", " + (known(run.steps) ? run.steps + (run.steps === 1 ? " step, " : " steps, ") : "") + run.processes.length + (run.processes.length === 1 ? " probed process, gpuwatch " : " probed processes, gpuwatch ") + run.gpuwatch
@@ -17,6 +17,8 @@ function tellFindings() {
     const box = make("div", null, "finding " + severity), words = it.severity + (it.standing === "usual" ? "" : ", " + it.standing) + ": ";
     box.append(make("strong", words + title(it), severity), make("span", "  " + place(it), "faint"));
     box.append(make("p", (data.causes[it.cause] || it.cause) + (it.culprit ? "." : ". " + it.advice)));
+    if (it.follows) box.append(make("p", it.follows.words));
+    if (it.sentence) box.insertBefore(make("p", it.sentence), box.lastChild);
     if (it.culprit) tellCulprit(it.culprit, box);
     // What ran out of memory has a section of its own.
     for (const line of it.kind === "oom" ? [] : it.account) box.append(make("p", line));
@@ -106,10 +108,14 @@ function tellRest() {
 
 function swatch(gap) { const it = make("i", null, "swatch"); it.style.background = colour(gap.name); return it; }
 
-// Where the memory is at the cursor; without one, where the most was allocated.
+// Where the memory is at the cursor; without one, where it ran out, or where the most was allocated.
 function tellLadder(rows) {
-  const best = rows.reduce((best, row) => (row.allocated || 0) > (best.allocated || 0) ? row : best, rows[0]), shownRow = rows[cursor] || best;
-  at("ladder-heading").textContent = "Where the memory is " + (rows[cursor] ? "at the cursor" : "with the most allocated") + " (" + axisWord(xOf(shownRow)) + ")";
+  const ranOut = rows.filter(row => row.out_of_memory).pop(), most = () => rows.reduce((best, row) => (row.allocated || 0) > (best.allocated || 0) ? row : best, rows[0]);
+  const shownRow = rows[cursor] || ranOut || most(), where = rows[cursor] ? "at the cursor" : ranOut ? "when it ran out" : "with the most allocated";
+  at("ladder-heading").textContent = "Where the memory is " + where + " (" + axisWord(xOf(shownRow)) + ")";
+  // The driver is asked once a second: what only it knows is that old.
+  const age = known(shownRow.driver_at_us) ? shownRow.at_us - shownRow.driver_at_us : 0;
+  at("ladder-age").textContent = age >= 5e4 ? "What other processes use, and what lies outside of the allocators, is from " + (age / 1e6).toFixed(age < 1e6 ? 2 : 1) + " s before." : "";
   at("key").replaceChildren(...device.stacked.map(gap => { const entry = make("li"); entry.append(swatch(gap), gap.name); return entry; }));
   at("ladder").tBodies[0].replaceChildren(...device.gaps.slice().reverse().map(gap => {
     const name = make("th"), value = shownRow["gap " + gap.name];

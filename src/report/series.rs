@@ -2,9 +2,9 @@
 
 use crate::{
     analysis::ladder::MEANINGS,
-    event::{DeviceId, Event, Fact, Line},
+    event::{DeviceId, Event, Fact, Line, ProbeId},
     findings::of_device,
-    session::Session,
+    session::{Session, device::Device},
     units::{Bytes, Stamp},
 };
 use std::collections::BTreeMap;
@@ -28,8 +28,12 @@ pub(super) struct Point {
     pub(super) reserved: Option<u64>,
     /// Free parts of split segments.
     pub(super) stuck: Option<u64>,
-    /// What the driver saw in use, by whomever.
+    /// What was in use on the device, by whomever: the driver's figure, and what allocators took since.
     pub(super) used: Option<u64>,
+    /// When the driver gave the figures that no probe knows: of other processes, and of what lies outside of allocators.
+    pub(super) driver_at: Option<Stamp>,
+    /// Whether memory ran out then.
+    pub(super) ran_out: bool,
     /// The gaps of the ladder, in the order of [`MEANINGS`], at the one instant of that time when most was allocated.
     pub(super) gaps: Gaps,
 }
@@ -39,13 +43,13 @@ pub(super) type Gaps = [Option<u64>; MEANINGS.len()];
 
 impl Point {
     /// What decides whose ladder stands for a time.
-    fn weight(&self) -> (Option<u64>, Option<u64>) {
-        (self.allocated, self.used)
+    fn weight(&self) -> (bool, Option<u64>, Option<u64>) {
+        (self.ran_out, self.allocated, self.used)
     }
 
     fn merge(&mut self, later: &Self) {
         if later.weight() > self.weight() {
-            self.gaps = later.gaps;
+            (self.gaps, self.driver_at, self.ran_out) = (later.gaps, later.driver_at, later.ran_out);
         }
         self.at = later.at;
         self.step = self.step.max(later.step);
@@ -125,19 +129,27 @@ pub(super) struct Timeline {
 impl Timeline {
     /// Takes an event that the session has taken.
     pub(super) fn apply(&mut self, event: &Event, session: &Session) {
+        let on = |probe: ProbeId, ordinal: u32| {
+            let on = session.process(probe)?.devices.iter().find(|on| on.ordinal == ordinal);
+            on.map(|on| &on.device)
+        };
+        let mut ran_out = false;
         let device = match &event.fact {
             Fact::Memory { device, .. } => Some(device),
             Fact::Probe { probe, line } => match &**line {
-                Line::Sample(sample) => session
-                    .process(*probe)
-                    .and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device).map(|on| &on.device)),
+                Line::Sample(sample) => on(*probe, sample.device),
+                // The error's own figures: of that very moment.
+                Line::Oom(oom) => {
+                    ran_out = true;
+                    on(*probe, oom.device)
+                }
                 _ => None,
             },
             _ => None,
         };
         let Some(device) = device else { return };
         if self.devices.len() < DEVICES || self.devices.contains_key(device) {
-            let point = now(session, device, event.at);
+            let point = Point { ran_out, ..now(session, device, event.at) };
             self.devices.entry(device.clone()).or_default().push(point, || gaps(session, device));
         }
     }
@@ -154,8 +166,9 @@ fn now(session: &Session, device: &DeviceId, at: Stamp) -> Point {
         add(&mut point.stuck, on.counters.inactive_split);
         point.step = point.step.max(on.step);
     }
-    let figures = session.device(device).and_then(crate::session::device::Device::figures);
-    point.used = figures.map(|it| it.used).map(|Bytes(it)| it);
+    let device = session.device(device);
+    point.used = device.and_then(Device::figures).map(|it| it.used).map(|Bytes(it)| it);
+    point.driver_at = device.and_then(|it| it.processes.as_ref()).map(|it| it.at);
     point
 }
 

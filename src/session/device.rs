@@ -1,10 +1,11 @@
 //! One device: what the driver and the probes say of it.
 
+use super::room::Room;
 use crate::{
     analysis::curve::Curve,
     event::{DeviceId, DeviceMemory, Load, ProcessUse, Trouble},
     text::Foreign,
-    units::Stamp,
+    units::{Bytes, Stamp},
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,25 @@ pub struct Device {
     pub gone: Option<Stamp>,
     /// Bytes used over time, µs.
     pub history: Curve,
+    /// What was free at the latest word of anybody, and what was taken since.
+    pub room: Option<Room>,
+    /// What was known when its jobs began to end; `None` while they run.
+    pub before: Option<Box<Before>>,
+    /// Where it is shown as it was when its jobs ended: when that was.
+    pub ended: Option<Stamp>,
+}
+
+/// What was known of a device at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Before {
+    /// When.
+    pub at: Stamp,
+    /// The driver's memory figures.
+    pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
+    /// The driver's list of processes.
+    pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
+    /// What was free.
+    pub room: Option<Room>,
 }
 
 impl Device {
@@ -56,12 +76,19 @@ impl Device {
             processes: None,
             gone: None,
             history: Curve::with_stride(HISTORY_STRIDE_US),
+            room: None,
+            before: None,
+            ended: None,
         }
     }
 
-    /// The driver's memory figures, where it gave them.
-    pub fn figures(&self) -> Option<&DeviceMemory> {
-        self.memory.as_ref()?.value.as_ref().ok()
+    /// The driver's memory figures, where it gave them, with what was taken since.
+    pub fn figures(&self) -> Option<DeviceMemory> {
+        let memory = *self.memory.as_ref()?.value.as_ref().ok()?;
+        let Some(room) = self.room else { return Some(memory) };
+        let within = memory.used.plus(memory.free);
+        let free = within.min(Bytes(room.free()));
+        Some(DeviceMemory { used: Bytes(within.0 - free.0), free, ..memory })
     }
 
     /// The driver's process list, where it gave one.

@@ -2,11 +2,12 @@
 
 use super::{Session, device::Device};
 use crate::{
-    analysis::strain,
+    analysis::{growth::Observation, strain},
     event::{
         ProbeId,
         wire::{self, Sample},
     },
+    units::Stamp,
 };
 
 /// What the other probed processes say, for one of them.
@@ -16,6 +17,27 @@ pub(super) struct Others {
     pub(super) beside: Option<u64>,
     /// What the other ranks of its run want of their devices, the median.
     pub(super) want: Option<u64>,
+}
+
+impl Others {
+    /// What a sample says of growth; with `beside`, also of the device outside of all that is probed.
+    pub(super) fn seen(&self, sample: &Sample, step: Option<u64>) -> Observation {
+        let it = &sample.counters;
+        let used = || it.device_total?.checked_sub(it.device_free?);
+        let outside = || used()?.checked_sub(it.reserved?)?.checked_sub(self.beside?);
+        Observation {
+            step,
+            at: Stamp(sample.at_us),
+            allocated: it.allocated,
+            blocks: it.blocks,
+            peak: it.allocated_peak,
+            reserved: it.reserved,
+            driver: None,
+            device: outside(),
+            pinned: it.pinned_reserved,
+            host: it.rss,
+        }
+    }
 }
 
 impl Session {

@@ -5,6 +5,7 @@ use super::{
     history::Latest,
     oom::{OutOfMemory, Tenancy},
     others::Others,
+    room::Charge,
     timeline::Timeline,
 };
 use crate::{
@@ -141,6 +142,8 @@ pub struct OnDevice {
     pub strain: Strain,
     /// Every level over the run.
     pub timeline: Timeline,
+    /// What the process has there in all.
+    pub charge: Charge,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
@@ -171,6 +174,14 @@ impl Process {
     /// Whether more is to be expected of it.
     pub fn is_alive(&self) -> bool {
         !matches!(self.life, Life::Ended { .. } | Life::Gone { .. })
+    }
+
+    /// When it ended, or was lost; `None` while it lives.
+    pub fn ended_at(&self) -> Option<Stamp> {
+        match self.life {
+            Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
+            _ => None,
+        }
     }
 
     /// Its number here, or as it sees itself.
@@ -238,6 +249,7 @@ impl Process {
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
             self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid));
+            self.charged_by_error(oom.device);
         }
     }
 
@@ -248,6 +260,7 @@ impl Process {
             && is_news(it.seq, oom.said.seq)
         {
             oom.worded(&it.message, self.pid);
+            self.charged_by_error(it.device);
         }
     }
 
@@ -288,6 +301,7 @@ impl OnDevice {
             trail: Trail::default(),
             strain: Strain::default(),
             timeline: Timeline::default(),
+            charge: Charge::default(),
             step_us: None,
             last_step: None,
         }
@@ -297,7 +311,7 @@ impl OnDevice {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
         let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
-        self.observe(&seen(sample, boundary, others.beside));
+        self.observe(&others.seen(sample, boundary));
         if let Some(step) = boundary {
             match self.last_step {
                 Some((last, _)) if step <= last => {}
@@ -376,23 +390,5 @@ impl OnDevice {
         if new.device_free.is_some() || new.device_total.is_some() {
             self.device_at = at;
         }
-    }
-}
-
-/// What a sample says of growth; with `beside`, also of the device outside of all that is probed.
-fn seen(sample: &Sample, step: Option<u64>, beside: Option<u64>) -> Observation {
-    let it = &sample.counters;
-    let outside = || it.device_total?.checked_sub(it.device_free?)?.checked_sub(it.reserved?)?.checked_sub(beside?);
-    Observation {
-        step,
-        at: Stamp(sample.at_us),
-        allocated: it.allocated,
-        blocks: it.blocks,
-        peak: it.allocated_peak,
-        reserved: it.reserved,
-        driver: None,
-        device: outside(),
-        pinned: it.pinned_reserved,
-        host: it.rss,
     }
 }

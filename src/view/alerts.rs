@@ -72,7 +72,11 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Row> {
             look.style(verdict::role(it.severity)),
         );
         let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
-        let what = format!("{}{line}", list.what(it));
+        let what = match &it.sentence {
+            _ if it.follows.is_some() => list.what(it),
+            Some(sentence) => format!("{}: {sentence}", verdict::whose(it, look)),
+            None => format!("{}{line}", list.what(it)),
+        };
         // When it ends is worth more than in how many steps.
         let soon = it.left().map(|it| format!("full in {it}"));
         let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
@@ -126,11 +130,16 @@ pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot
         };
         let role = if it.is_allowed() { Role::Dim } else { verdict::role(it.severity) };
         say(&format!("{}: {what}", it.severity.name()), 1, role);
-        // The culprit's advice stands above.
-        if look.ui.screen != Screen::Process || it.culprit.as_ref().is_none_or(|culprit| culprit.cause != it.cause) {
+        let is_device = look.ui.screen != Screen::Process;
+        if let Some(words) = it.following().filter(|_| !is_device).or_else(|| it.sentence.clone()) {
+            say(&words, 3, Role::Text);
+        }
+        // The culprit's advice stands above, as does what it follows from.
+        let is_said = it.culprit.as_ref().is_some_and(|culprit| culprit.cause == it.cause) && !is_device;
+        if it.follows.is_none() && !is_said {
             say(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
-        if let Some(words) = allow(it, look) {
+        if let Some(words) = allow(it, look).filter(|_| it.follows.is_none()) {
             say(&words, 3, Role::Dim);
         }
         spots.push((alerts::identity(it), begin..lines.len()));
@@ -167,8 +176,11 @@ impl List<'_> {
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         let ago = units::duration(self.look.session.now.since(it.first_alert_at));
         self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);
-        if let Some(culprit) = &it.culprit {
-            self.below(&mut lines, &culprit.sentence, rest);
+        if it.follows.is_some() {
+            return lines;
+        }
+        for sentence in it.sentence.iter().chain(it.culprit.as_ref().map(|it| &it.sentence)) {
+            self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
         if let Some(words) = allow(it, self.look) {
@@ -231,6 +243,9 @@ impl List<'_> {
             (kind, Some(resource)) => format!("{} of {}", kind.name(), resource.name()),
             (kind, None) => kind.name().to_owned(),
         };
+        if let Some(following) = it.following() {
+            return format!("{}: {what}, {following}{}", verdict::whose(it, self.look), it.aside());
+        }
         let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
         format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside())
     }

@@ -50,7 +50,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     if usize::from(area.width) < NARROW {
         right.clear();
     }
-    title(buffer, area, &format!("memory of {}", device_name(device)), right, look);
+    let when = if device.ended.is_some() { " when the job ended" } else { "" };
+    title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, look);
     let columns = columns(area, explained);
     let legend = rungs.len().div_ceil(columns);
     let bars = usize::from(area.height).saturating_sub(1 + legend).clamp(1, 2);

@@ -3,6 +3,7 @@
 use super::{Look, cells, device_name, put};
 use crate::{
     event::{DriverState, Trouble, wire::Oom},
+    findings::{Finding, Kind},
     session::{
         device::Device,
         process::{Life, Process},
@@ -14,6 +15,9 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 /// A broken connection is told this long, then only in the table.
 const GONE_US: u64 = 60_000_000;
+
+/// How the sentence of an out-of-memory error begins, which the message says in its own way.
+const SENTENCE: &str = "Out of memory: ";
 
 /// Sizes of live blocks that are told of an out-of-memory error.
 const GROUPS: usize = 4;
@@ -109,22 +113,27 @@ fn oom(process: &Process, look: &Look) -> Option<Message> {
     };
     let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
     let who = short(process);
-    let held = held(oom);
-    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: wanted {tried}, {free} free{limit}{held}")))
+    let is_it = |it: &&Finding| it.kind == Kind::Oom && it.probe == process.probe && it.first_alert_at.0 == oom.at_us;
+    let found = look.findings.all.iter().find(is_it);
+    // What it comes from is worth more than its figures, of which the sentence may have the first two.
+    let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);
+    let is_grown = found.is_none_or(|it| it.led_by.is_some());
+    let figures = is_grown.then(|| format!("Asked for {tried}, {free} was free{limit}"));
+    let rest = figures.into_iter().chain(held(oom)).collect::<Vec<_>>().join(". ");
+    let words = why.into_iter().chain(Some(rest)).collect::<Vec<_>>().join(" ");
+    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: {}", words.trim_end())))
 }
 
 /// What the allocator held then: the largest hole, and the sizes that took most.
-fn held(oom: &Oom) -> String {
+fn held(oom: &Oom) -> Vec<String> {
     // Blocks are small: in one unit for all, most would be 0.
     let size = |bytes: u64| Bytes(bytes).to_string();
-    let hole = oom.largest_free.map_or_else(String::new, |it| format!("; its largest unused block {}", size(it)));
-    if oom.blocks.is_empty() {
-        return hole;
-    }
+    let hole = oom.largest_free.map(|it| format!("Largest unused block: {}", size(it)));
     let told: Vec<_> =
         oom.blocks.iter().take(GROUPS).map(|(bytes, count)| format!("{count} x {}", size(*bytes))).collect();
     let more = oom.blocks.len() > GROUPS || oom.other_blocks.is_some_and(|it| it > 0);
-    format!("{hole}; live {}{}", told.join(", "), if more { ", …" } else { "" })
+    let live = format!("Live blocks: {}{}", told.join(", "), if more { ", …" } else { "" });
+    hole.into_iter().chain((!told.is_empty()).then_some(live)).collect()
 }
 
 fn trouble(device: &Device, look: &Look) -> Option<Message> {

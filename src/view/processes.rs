@@ -223,8 +223,12 @@ fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, look: &Look
     Row { figures, text: (command, dim), style: None }
 }
 
-/// The line that would probe a job: of the selected process, else of the largest that runs Python.
+/// The line that would probe a job: of the selected process, else of the largest that runs Python. What was recorded cannot
+/// be started any more.
 fn hint(rows: &[Listed], look: &Look) -> Option<String> {
+    if look.progress.is_some() {
+        return None;
+    }
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
     let known = || {
         rows.iter().filter_map(|it| match it {

@@ -304,7 +304,7 @@ fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
                 .any(|it| it.starts_with("live blocks, by line: model.py:12 32.00 MiB in 16 blocks, train.py:40"))
         })
         .collect();
-    assert_eq!(told, [true, false], "the other error has no account of its own: {found:?}");
+    assert_eq!(told, [false, true], "the other error has no account of its own: {found:?}");
     assert!(found.iter().any(|it| it.kind == gpuwatch::findings::Kind::Growth), "{found:?}");
     assert!(found.iter().all(|it| it.culprit.is_none()), "what is live at one moment does not say what grows");
 }

@@ -34,6 +34,7 @@ mod jobs;
 mod keyboard;
 mod launch;
 mod leaks;
+mod leaky;
 mod light;
 mod losses;
 mod mouse;

@@ -95,19 +95,24 @@ fn a_leak_is_to_blame_for_running_out_of_memory_and_not_a_small_neighbour() {
     let leak = |step| 20 * GIB + step * 160 * MIB;
     let found = out_of_memory(leak, None);
     assert_eq!(found.cause.id(), "tensors-retained", "{found:#?}");
-    let first = &found.account[0];
-    assert!(first.starts_with("allocated memory had grown by 10") && first.contains("since step "), "{first}");
+    let sentence = found.sentence.clone().unwrap();
+    assert!(sentence.starts_with("Out of memory: the job's live memory grew by 10"), "{sentence}");
+    assert!(sentence.contains(" GiB since step ") && sentence.ends_with(". Other processes hold 2 %."), "{sentence}");
     assert!(found.account.iter().any(|it| it.contains("other processes had 2.53 GiB")), "{found:#?}");
 
     let found = out_of_memory(leak, Some(culprit::sites(69_000_000, 690)));
     let place = found.culprit.as_ref().unwrap().leading().place();
-    assert!(found.account[0].starts_with(&format!("{place}: allocated memory had grown by ")), "{found:#?}");
+    let sentence = found.sentence.clone().unwrap();
+    assert!(sentence.starts_with(&format!("Out of memory: {place} has kept 10")), "{sentence}");
 }
 
 #[test]
 fn without_growth_the_neighbour_that_took_the_room_is_to_blame() {
     let found = out_of_memory(|_| 134 * GIB, None);
     assert_eq!((found.cause.id(), &found.culprit), ("other-process", &None), "{found:#?}");
+    let said =
+        "Out of memory: other processes hold 2.53 GiB (2 %) of the device. Without them, 1.00 GiB would have fitted.";
+    assert_eq!(found.sentence.as_deref(), Some(said));
     let tiny = out_of_memory(|step| 134 * GIB + step * 512, None);
     assert_eq!(tiny.cause.id(), "other-process", "without that growth the request would not have fitted either");
 }

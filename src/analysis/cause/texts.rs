@@ -159,6 +159,9 @@ the extension takes. empty_cache() does nothing here: this memory is not in PyTo
         text: "\
 The device loses free memory, and this process's own figures do not explain it.
 
+After an out-of-memory error: the request would have fitted without the others, and no growth of the job's
+own explains the error. The error's account says how much the others hold, and lists their processes.
+
 Where to look: another user's job; a worker of an earlier run that never ended; a notebook kernel; one's
 own helper processes (data loaders that touch CUDA, evaluation servers). Without the driver's list of
 processes, memory that this process takes outside its allocator looks the same: then see driver-growth.

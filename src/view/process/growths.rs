@@ -44,6 +44,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
     // What is flat is a thin line.
     let rises = growing.is_some() || follows;
     let (rate, role) = match (growing, now) {
+        (Some(it), _) if it.is_beside() => ("follows".to_owned(), Role::Text),
         (Some(it), _) => {
             (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
         }
