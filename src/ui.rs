@@ -16,6 +16,8 @@ pub mod mouse;
 pub mod order;
 /// The rows of the process list.
 pub mod rows;
+/// The rungs of the ladder as rows.
+mod rungs;
 /// The menu of signals.
 pub mod signal;
 /// Asking a job which lines allocate what grows.
@@ -25,7 +27,7 @@ pub mod timeline;
 
 use crate::{
     alerts::{Identity, Policy},
-    analysis::cause::Cause,
+    analysis::{cause::Cause, ladder::Gap},
     event::DeviceId,
     session::Session,
     text::Foreign,
@@ -67,6 +69,8 @@ pub enum Focus {
     Processes,
     /// The alerts.
     Alerts,
+    /// The rungs of the ladder.
+    Ladder,
 }
 
 /// Whose processes are listed.
@@ -106,6 +110,10 @@ pub struct Ui {
     pub device: Option<DeviceId>,
     /// What needs attention most, before anybody chose.
     pub attention: Option<Attention>,
+    /// The selected rung; `None`, before anybody chose, is the largest that something can be done about.
+    pub gap: Option<Gap>,
+    /// Of each device the rungs that held something since the view began, a bit each.
+    pub held_bytes: Vec<(DeviceId, u32)>,
     /// The selected row of the processes, where `held` is not listed.
     pub row: usize,
     /// The process that was selected: it stays selected wherever the order takes it.
@@ -204,14 +212,14 @@ impl Ui {
         self.word = Some(word.into());
     }
 
-    /// The boxes of the overview in their order; on the other screens the alerts, and all the rest.
+    /// The boxes of the overview, those that are used most first; on the other screens the alerts, and all the rest.
     fn next_box(&mut self, forward: bool, session: &Session) {
-        let mut boxes = vec![Focus::Devices, Focus::Processes, Focus::Alerts];
+        let mut boxes = vec![Focus::Devices, Focus::Processes, Focus::Alerts, Focus::Ladder];
         if self.screen != Screen::Overview {
-            boxes.remove(0);
+            boxes.retain(|it| matches!(it, Focus::Processes | Focus::Alerts));
         }
         if self.alerts(&self.policy.findings(session), session).is_empty() {
-            boxes.pop();
+            boxes.retain(|it| *it != Focus::Alerts);
         }
         let here = boxes.iter().position(|it| *it == self.focus).unwrap_or(0);
         let step = if forward { 1 } else { boxes.len() - 1 };
@@ -311,10 +319,12 @@ impl Ui {
                 return;
             }
         }
-        if self.focus == Focus::Devices {
-            self.select_device(moved(command, self.selected(session)), session);
-        } else {
-            self.select_row(moved(command, self.place(&self.rows(session))), session);
+        match self.focus {
+            Focus::Devices => self.select_device(moved(command, self.selected(session)), session),
+            Focus::Ladder => self.travel_rungs(command, session),
+            Focus::Processes | Focus::Alerts => {
+                self.select_row(moved(command, self.place(&self.rows(session))), session);
+            }
         }
     }
 

@@ -76,7 +76,14 @@ impl Ui {
             Screen::Process | Screen::Timeline => true,
             Screen::Device | Screen::Alerts => false,
         };
-        match if of_process { command() } else { device() } {
+        let of_rung = self.screen == Screen::Overview && self.focus == Focus::Ladder;
+        match if of_process {
+            command()
+        } else if of_rung {
+            self.remedy(session)
+        } else {
+            device()
+        } {
             Some(text) => self.request = Some(Request::Copy(text)),
             None => self.say("nothing is selected that could be copied"),
         }

@@ -16,8 +16,10 @@ pub struct Attention {
 }
 
 impl Ui {
-    /// Looks at the worst open finding, for as long as the user has selected nothing.
+    /// Looks at the worst open finding, for as long as the user has selected nothing, and notes which rungs hold
+    /// something. To be asked before each picture of what goes on.
     pub fn attend(&mut self, session: &Session, findings: &Findings) {
+        self.note_rungs(findings);
         let open = findings.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session));
         self.attention = open.filter(|_| self.is_free()).find_map(|it| subject(it, session));
     }

@@ -1,7 +1,7 @@
 //! The mouse: what stands where in a picture, and what a click on it does.
 
 use super::{Command, Focus, Screen, Ui, rows::RowId};
-use crate::{alerts::Identity, event::DeviceId, session::Session};
+use crate::{alerts::Identity, analysis::ladder::Gap, event::DeviceId, session::Session};
 use ratatui::layout::{Position, Rect};
 
 /// What a place in a picture stands for.
@@ -17,6 +17,8 @@ pub enum Target {
     Alert(Identity),
     /// A signal of the menu, by its place.
     Signal(usize),
+    /// A rung of the ladder.
+    Rung(Gap),
     /// The timeline, from this place of its axis at the left end to that at the right.
     Run(u64, u64),
     /// What a key does.
@@ -126,6 +128,7 @@ impl Ui {
                     self.select_row(place, session);
                 }
             }
+            Target::Rung(gap) => self.select_rung(*gap),
             Target::Alert(alert) => {
                 self.focus = Focus::Alerts;
                 self.select_alert(*alert);

@@ -95,8 +95,16 @@ fn explained(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
     let (alerts, spots) = alerts::listed(width, look);
     let spots = moved(spots, lines.len());
     lines.extend(alerts);
-    for rung in &found.ladder.rungs {
+    let (folded, shown): (Vec<_>, Vec<_>) =
+        found.ladder.rungs.iter().partition(|it| look.ui.is_folded(&found.device, it));
+    for rung in shown {
         explain(rung, found, look, width, &mut lines);
+    }
+    if !folded.is_empty() {
+        let mut names: Vec<&str> = folded.iter().map(|it| it.gap.meaning().name).collect();
+        names.dedup();
+        let words = cells::wrapped(&format!("0 B: {}", names.join(", ")), width.saturating_sub(3));
+        lines.extend(words.into_iter().map(|it| Line::styled(format!("   {it}"), look.style(Role::Dim))));
     }
     (lines, spots)
 }

@@ -4,6 +4,7 @@ use super::{Look, cells, device_name, devices::used, put, title};
 use crate::{
     analysis::ladder::{Gap, Rung},
     theme::Role,
+    ui::{Focus, mouse::Target},
     units::Bytes,
 };
 use ratatui::{
@@ -21,20 +22,23 @@ const ENTRY: usize = 36;
 /// The least place in which an explanation says anything.
 const EXPLANATION: usize = 36;
 
+/// The least of a cause that says anything beside a remedy.
+const CAUSE: usize = 16;
+
 /// The place for a rung's bytes.
 const FIGURE: usize = 11;
 
 /// The rows that the box wants.
 pub(super) fn height(area: Rect, look: &Look, explained: bool) -> usize {
-    let rungs = rungs(look).len();
     let columns = columns(area, explained);
-    1 + bar_height(area) + rungs.div_ceil(columns)
+    1 + bar_height(area) + legend(look).len().div_ceil(columns) + notes(usize::from(area.width), look).len()
 }
 
-/// Draws title, bar and legend.
+/// Draws title, bar and legend; where the arrows are in it, below them what to do about the selected rung, whole.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool) {
     let (Some(device), Some(found)) = (look.device(), look.found()) else { return };
-    let rungs = rungs(look);
+    look.claim(area, Target::Box(Focus::Ladder));
+    let legend = legend(look);
     let alone = found.processes.is_empty();
     let total = found.ladder.total;
     let mut right = vec![Span::styled(
@@ -53,31 +57,57 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
     let when = if device.ended.is_some() { " when the job ended" } else { "" };
     title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, look);
     let columns = columns(area, explained);
-    let legend = rungs.len().div_ceil(columns);
-    let bars = usize::from(area.height).saturating_sub(1 + legend).clamp(1, 2);
-    let bar = bar(&rungs, total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
+    let mut notes = notes(usize::from(area.width), look);
+    notes.truncate(usize::from(area.height).saturating_sub(3));
+    let below = usize::from(area.height).saturating_sub(1 + notes.len());
+    let bars = below.saturating_sub(legend.len().div_ceil(columns)).clamp(1, 2);
+    let bar = bar(&rungs(look), total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
     for row in 1..=bars {
         put(buffer, area, row, &bar);
     }
-    let rows = usize::from(area.height).saturating_sub(1 + bars);
-    let shown = most_telling(rungs, rows * columns);
+    let selected = look.ui.rung(&legend).filter(|_| look.ui.focus == Focus::Ladder).map(|it| it.gap);
+    let shown = most_telling(legend, below.saturating_sub(bars) * columns, selected);
     let height = shown.len().div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     for (place, rung) in shown.iter().enumerate() {
         let (column, row) = (place / height.max(1), place % height.max(1));
         let offset = width.saturating_mul(u16::try_from(column).unwrap_or(0));
-        let cell = Rect { x: area.x.saturating_add(offset), width, ..area }.intersection(area);
-        put(buffer, cell, 1 + bars + row, &entry(rung, total, alone, usize::from(cell.width), look));
+        let top = u16::try_from(1 + bars + row).unwrap_or(u16::MAX);
+        let cell = Rect { x: area.x.saturating_add(offset), y: area.y.saturating_add(top), width, height: 1 };
+        let cell = cell.intersection(area);
+        let is_selected = Some(rung.gap) == selected;
+        put(buffer, cell, 0, &entry(rung, total, (alone, is_selected), usize::from(cell.width), look));
+        look.claim(cell, Target::Rung(rung.gap));
+    }
+    for (row, words) in notes.iter().enumerate() {
+        put(buffer, area, 1 + bars + height + row, &Line::styled(format!("   {words}"), look.style(Role::Good)));
     }
 }
 
-/// The rungs of the selected device worth a place, from the inside out.
+/// The rungs of the selected device that have a row.
+fn legend(look: &Look) -> Vec<Rung> {
+    look.found().map_or_else(Vec::new, |it| look.ui.rungs(it))
+}
+
+/// What to do about the selected rung, or what it is where nothing is to be done, in lines of a width: it is what one
+/// copies. Nothing while the arrows are elsewhere.
+fn notes(width: usize, look: &Look) -> Vec<String> {
+    let selected = look.ui.rung(&legend(look)).filter(|_| look.ui.focus == Focus::Ladder);
+    let Some(meaning) = selected.map(|it| it.gap.meaning()) else { return Vec::new() };
+    // The arrow stays with its word.
+    let words =
+        if meaning.remedy.is_empty() { meaning.cause.to_owned() } else { format!("→\u{a0}{}", meaning.remedy) };
+    let room = width.saturating_sub(4).max(1);
+    // A word that is longer than a line goes on in the next one.
+    let letters: Vec<char> = words.chars().collect();
+    let parts = letters.split(|it| *it == ' ').flat_map(|word| word.chunks(room));
+    let parts: Vec<String> = parts.map(|it| it.iter().collect()).collect();
+    cells::wrapped(&parts.join(" "), room).into_iter().map(|it| it.replace('\u{a0}', " ")).collect()
+}
+
+/// The rungs of the selected device, as they lie in the bar, from the inside out.
 pub(super) fn rungs(look: &Look) -> Vec<Rung> {
-    let Some(found) = look.found() else { return Vec::new() };
-    let mut rungs = found.ladder.by_gap();
-    // What nobody could know anything of without a probe is not worth a row.
-    rungs.retain(|it| it.bytes.is_some() || it.inconsistent.is_some() || !found.processes.is_empty());
-    rungs
+    look.found().map_or_else(Vec::new, |it| it.ladder.by_gap())
 }
 
 fn bar_height(area: Rect) -> usize {
@@ -91,24 +121,30 @@ fn columns(area: Rect, explained: bool) -> usize {
     if explained { 1 } else { (usize::from(area.width) / ENTRY).clamp(1, 3) }
 }
 
-/// Where not all fit, the largest; in their order from the inside out.
-fn most_telling(mut rungs: Vec<Rung>, room: usize) -> Vec<Rung> {
+/// Where not all fit, the selected one and the largest; in their order from the inside out.
+fn most_telling(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec<Rung> {
     if rungs.len() > room {
-        rungs.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+        rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
         rungs.truncate(room);
         rungs.sort_by_key(|it| it.gap);
     }
     rungs
 }
 
-/// `█ releasable    12.00 GiB   9 %`, and where there is room, why and what to do.
-fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Look) -> Line<'static> {
+/// `█ releasable    12.00 GiB   9 %`, and where there is room, why and what to do: this whole, as long as it fits.
+fn entry(
+    rung: &Rung,
+    total: Option<Bytes>,
+    (alone, selected): (bool, bool),
+    width: usize,
+    look: &Look,
+) -> Line<'static> {
     let meaning = rung.gap.meaning();
     let colour = look.style(Role::Gap(rung.gap));
     let name = if alone && rung.gap == Gap::Others { "processes" } else { meaning.name };
     let text = look.style(Role::Text);
     let mut spans = vec![
-        Span::raw(" "),
+        Span::styled(if selected { "▸" } else { " " }, text),
         Span::styled(glyph(rung.gap, look).to_string(), colour),
         Span::styled(format!(" {}", cells::left(name, width.saturating_sub(FIGURE + 3).min(12))), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), width.saturating_sub(3).min(FIGURE)), text),
@@ -121,17 +157,29 @@ fn entry(rung: &Rung, total: Option<Bytes>, alone: bool, width: usize, look: &Lo
     }
     let taken: usize = spans.iter().map(Span::width).sum();
     if let Some(room) = width.checked_sub(taken + EXPLANATION) {
-        let mut words = if rung.inconsistent.is_some() {
-            "two readings contradict each other".to_owned()
-        } else {
-            meaning.cause.to_owned()
-        };
-        if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
-            words = format!("{words} → {}", meaning.remedy);
-        }
-        spans.push(Span::styled(format!("  {}", cells::elide(&words, room + EXPLANATION - 2)), look.style(Role::Dim)));
+        let words = explanation(rung, room + EXPLANATION - 2);
+        spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
     }
-    Line::from(spans)
+    let line = Line::from(spans);
+    if !selected {
+        return line;
+    }
+    let style = look.style(Role::Selected);
+    line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style)
+}
+
+/// Why a rung is there, and what makes it smaller: of the two, the second is whole where it fits.
+fn explanation(rung: &Rung, room: usize) -> String {
+    let meaning = rung.gap.meaning();
+    let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { meaning.cause };
+    if meaning.remedy.is_empty() || rung.bytes.is_none_or(|it| it.0 == 0) {
+        return cells::elide(cause, room);
+    }
+    let remedy = format!("→ {}", meaning.remedy);
+    match room.checked_sub(cells::width(&remedy) + 1) {
+        Some(left) if left >= cells::width(cause).min(CAUSE) => format!("{} {remedy}", cells::elide(cause, left)),
+        _ => cells::elide(&remedy, room),
+    }
 }
 
 /// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the

@@ -94,6 +94,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
             let mut keep = shown.iter();
             row.figures.retain(|_| keep.next().is_some_and(|it| *it));
         }
+        if let Some((figure, first)) =
+            rows.get_mut(place).and_then(|it| it.figures.first_mut()).zip(columns.first_mut())
+        {
+            // What the boxes above are about, wherever the arrows are. A pid may leave no room for it.
+            first.width += usize::from(first.title == "pid");
+            figure.0 = marked(&figure.0, first.width);
+        }
         for (place, it) in table::places(kept).skip(above.len()).zip(listed.iter().skip(first)) {
             look.claim(place, Target::Row(it.id()));
         }
@@ -137,6 +144,12 @@ fn named(rows: usize, look: &Look) -> String {
     let all = look.session.probed(None).len() + look.session.unprobed(None).len();
     let of = if all == rows { String::new() } else { format!(" of {all}") };
     format!("processes on {place}{order}: {rows}{of}")
+}
+
+/// A figure in a column, `▸` in the first cell if that is free.
+fn marked(figure: &str, columns: usize) -> String {
+    let text = cells::right(figure, columns);
+    text.strip_prefix(' ').map_or_else(|| text.clone(), |rest| format!("▸{rest}"))
 }
 
 /// Why no row is there.

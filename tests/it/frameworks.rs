@@ -52,7 +52,9 @@ impl Trained {
     fn run(python: &Path, devices: usize, job: &str) -> Self {
         // Small, so that leaks of tiny models matter.
         let (gpu, home) = (Gpu::new(&vec!["NVIDIA A10:6GiB:256MiB"; devices].join(";")), Home::new());
-        let words = job.split(' ').map(|it| if it.ends_with(".py") { path(it) } else { it.to_owned() });
+        let words = job
+            .split(' ')
+            .map(|it| if Path::new(it).extension().is_some_and(|it| it == "py") { path(it) } else { it.to_owned() });
         let until = home.0.path().join("until");
         let mut run = gpu.command(PROGRAM);
         run.args(["run", "--"]).arg(python).args(words).envs(home.variables()).env("UNTIL", &until);

@@ -2,6 +2,7 @@
 
 mod culprit;
 mod every;
+mod layout;
 mod ranks;
 mod timeline;
 
@@ -355,7 +356,10 @@ fn one_word_for_one_thing_on_every_screen() {
         for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
             let shown = text(&picture(&session, &Ui { screen, ..Ui::default() }, &theme("dusk"), width, height));
             let own = |it: &str| {
-                it.replace("driver 570", "").replace("the driver keeps it for itself", "").contains("driver")
+                it.replace("driver 570", "")
+                    .replace("the driver keeps it for itself", "")
+                    .replace("no driver", "")
+                    .contains("driver")
             };
             assert!(!shown.lines().any(own), "{screen:?} {width}x{height}\n{shown}");
             for old in ["taken", "probed", "driver says", " of  full"] {

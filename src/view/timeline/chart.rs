@@ -29,6 +29,9 @@ const EIGHTHS: u64 = 8;
 const SCALE: u16 = 12;
 const LEAST: u16 = 36;
 
+/// What is said where only the allocator is known.
+const UNREAD: &str = "no driver readings yet";
+
 /// Nothing was heard for so long, µs, and for so many stretches: it is a gap and not a long stretch.
 const SILENCE_US: u64 = 5_000_000;
 const STRETCHES: u64 = 3;
@@ -97,7 +100,12 @@ impl Chart {
                 cell.set_symbol(CUT).set_style(dim);
             }
         }
-        for (column, levels) in (0..).zip(self.levels(on)) {
+        let columns = self.levels(on);
+        // Before the driver's first word nobody knows what lies around the allocator.
+        let is_unread = |it: &Option<Levels>| it.is_some_and(|it| it.get(Level::Used).is_none());
+        let unread = columns.iter().take_while(|it| it.is_none_or(|_| is_unread(it))).count();
+        let unread = if columns.iter().any(is_unread) { unread } else { 0 };
+        for (column, levels) in (0..).zip(columns) {
             let stack = levels.map_or_else(Vec::new, |it| stack(&it));
             // What nobody said anything of is neither used nor free.
             let is_whole = levels.is_some_and(|it| it.get(Level::Used).is_some());
@@ -110,6 +118,7 @@ impl Chart {
                 }
             }
         }
+        self.unread(buffer, unread, look);
         if look.ui.timeline.cursor.is_some()
             && let Some(column) = self.column(self.span.cursor)
         {
@@ -119,6 +128,22 @@ impl Chart {
                     let ground = behind.and_then(|it| shade(it, cell.fg, look)).unwrap_or(cell.bg);
                     cell.set_char('│').set_style(look.style(Role::Title).bg(ground));
                 }
+            }
+        }
+    }
+
+    /// Says in the blank part of so many columns from the left why it is blank, where all of the words have room.
+    fn unread(&self, buffer: &mut Buffer, columns: usize, look: &Look) {
+        let words = cells::wrapped(UNREAD, columns.saturating_sub(1));
+        let is_whole = words.iter().all(|it| !it.contains('…')) && !words.is_empty();
+        let rows = usize::from(self.area.height).min(words.len());
+        let place =
+            Rect { width: u16::try_from(columns).unwrap_or(0), height: u16::try_from(rows).unwrap_or(0), ..self.area };
+        let place = place.intersection(self.area);
+        let is_blank = place.positions().all(|at| buffer.cell(at).is_some_and(|it| it.symbol() == " "));
+        if is_whole && rows == words.len() && is_blank {
+            for (row, words) in words.iter().enumerate() {
+                put(buffer, place, row, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
             }
         }
     }

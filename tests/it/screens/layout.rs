@@ -1,0 +1,159 @@
+//! What has a place on a screen: rungs that hold something, the remedy of the selected one, the selected row's mark, words
+//! for what is blank.
+
+use super::theme;
+use crate::story::{GIB, Story, counters, device, picture, text, usual};
+use gpuwatch::{
+    analysis::ladder::{Gap, MEANINGS},
+    event::{DeviceMemory, Fact, wire::Counters},
+    findings::findings,
+    session::Session,
+    ui::{
+        Command, Focus, Request, Screen, Ui,
+        mouse::{Mouse, Regions},
+    },
+    units::Bytes,
+    view,
+};
+use ratatui::{Terminal, backend::TestBackend, layout::Position};
+
+const SIZES: [(u16, u16); 4] = [(40, 12), (80, 24), (120, 40), (200, 60)];
+
+fn shown(session: &Session, ui: &Ui, (width, height): (u16, u16)) -> String {
+    text(&picture(session, ui, &theme("dusk"), width, height))
+}
+
+fn words(shown: &str) -> String {
+    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// It is what one copies, so that it is whole, and its rung is seen to be selected.
+#[test]
+fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
+    let session = usual().session();
+    for size in SIZES {
+        let mut ui = Ui::default();
+        ui.update(Command::PreviousBox, &session);
+        assert_eq!(ui.focus, Focus::Ladder);
+        // The largest that something can be done about, before anybody chose.
+        assert!(words(&shown(&session, &ui, size)).contains("▸▒ releasable"), "{}", shown(&session, &ui, size));
+        ui.update(Command::First, &session);
+        let mut seen = Vec::new();
+        for _ in 0..MEANINGS.len() {
+            let picture = shown(&session, &ui, size);
+            let row =
+                picture.lines().find_map(|it| it.split_once('▸')?.1.split_whitespace().nth(1)).unwrap_or_default();
+            let name = MEANINGS.iter().find(|it| it.name == row).unwrap_or_else(|| panic!("{row}\n{picture}"));
+            // At the right may stand the curve.
+            let left: String = picture.lines().map(|it| it.chars().take(98).collect::<String>() + "\n").collect();
+            let whole = if name.remedy.is_empty() { name.cause } else { name.remedy };
+            let dense = |it: &str| it.split_whitespace().collect::<String>();
+            assert!(dense(&left).contains(&dense(whole)), "{size:?} {row}\n{picture}");
+            ui.update(Command::Copy, &session);
+            let copied = ui.request.take();
+            let remedy = Some(name.remedy).filter(|it| !it.is_empty());
+            assert_eq!(copied, remedy.map(|it| Request::Copy(it.to_owned())), "{row}");
+            seen.push(name.gap);
+            ui.update(Command::Down, &session);
+        }
+        seen.dedup();
+        assert_eq!(seen.len(), 9, "{seen:?}");
+        assert!(seen.contains(&Gap::Stuck) && !seen.contains(&Gap::Unattributed), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_click_on_a_rung_selects_it() {
+    let (session, mut ui) = (usual().session(), Ui::default());
+    let found = findings(&session);
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    let mut regions = Regions::default();
+    terminal.draw(|it| regions = view::draw(it, &session, &found, &ui, &theme("dusk")).regions).unwrap();
+    let picture = shown(&session, &ui, (80, 24));
+    let row = picture.lines().position(|it| it.contains("▚ stuck")).unwrap();
+    ui.mouse(Mouse::Press(Position::new(6, u16::try_from(row).unwrap())), &regions, &session);
+    assert_eq!((ui.focus, ui.gap), (Focus::Ladder, Some(Gap::Stuck)));
+    let picture = words(&shown(&session, &ui, (80, 24)));
+    assert!(
+        picture.contains("→ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or fewer different sizes"),
+        "{picture}"
+    );
+}
+
+/// One that comes and goes keeps its row, so that nothing below it jumps.
+#[test]
+fn rungs_of_no_bytes_fold_away_unless_they_held_something() {
+    let session = usual().session();
+    for size in SIZES {
+        for screen in [Screen::Overview, Screen::Device] {
+            let picture = shown(&session, &Ui { screen, ..Ui::default() }, size);
+            let rows = picture.lines().filter(|it| it.contains("unattributed") && it.contains("0 %")).count();
+            assert_eq!(rows, 0, "{picture}");
+        }
+    }
+    let device_screen = Ui { screen: Screen::Device, ..Ui::default() };
+    assert!(shown(&session, &device_screen, (120, 40)).contains("   0 B: unattributed"));
+    let mut story = Story::default();
+    story.device(0, 40 * GIB, &[(4242, 39 * GIB)]).probe(0, 4242, 0, None);
+    let pending = counters(20 * GIB, GIB);
+    let settled = Counters { active: pending.allocated, requested: pending.allocated, ..pending };
+    story.wait(100_000).sample(0, 1, settled);
+    let mut ui = Ui::default();
+    let mut see = |story: &Story| {
+        let session = story.session();
+        ui.attend(&session, &findings(&session));
+        shown(&session, &ui, (80, 24))
+    };
+    assert!(!see(&story).contains(" pending"), "{}", see(&story));
+    story.wait(100_000).sample(0, 2, pending);
+    assert!(see(&story).contains("▞ pending        0.06 GiB"), "{}", see(&story));
+    story.wait(100_000).sample(0, 3, settled);
+    assert!(see(&story).contains("▞ pending             0 B"), "{}", see(&story));
+}
+
+/// The boxes above the list are about one process of it, wherever the arrows are.
+#[test]
+fn the_selected_process_has_its_mark() {
+    let session = usual().session();
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        for focus in [Focus::Devices, Focus::Processes] {
+            let picture = shown(&session, &Ui { focus, ..Ui::default() }, size);
+            let marked: Vec<&str> = picture.lines().filter(|it| it.starts_with('▸')).collect();
+            assert!(matches!(marked.as_slice(), [one] if one.contains(" 4242 ")), "{marked:?}\n{picture}");
+        }
+        let second = Ui { focus: Focus::Processes, row: 1, ..Ui::default() };
+        let picture = shown(&session, &second, size);
+        assert!(picture.lines().any(|it| it.starts_with('▸') && it.contains(" 977 ")), "{picture}");
+    }
+}
+
+/// What lies around the allocator is not known before the driver's first word: that is said where it is blank.
+#[test]
+fn the_blank_part_of_a_timeline_says_why() {
+    let mut story = Story::default();
+    story.say(Fact::Device(gpuwatch::event::DeviceInfo {
+        id: device(0),
+        index: 0,
+        name: "NVIDIA H200".into(),
+        parent: None,
+    }));
+    story.probe(0, 4242, 0, None);
+    for step in 1..=400 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB, GIB));
+        if step >= 200 {
+            let used = Bytes(30 * GIB);
+            let free = Bytes(110 * GIB);
+            let reading = Ok(DeviceMemory { total: Bytes(140 * GIB), used, free, reserved: None });
+            story.say(Fact::Memory { device: device(0), reading });
+        }
+    }
+    let session = story.session();
+    let ui = Ui { screen: Screen::Timeline, ..Ui::default() };
+    for size in SIZES {
+        let picture = shown(&session, &ui, size);
+        let left: String = picture.lines().map(|it| it.chars().skip(12).take(24).collect::<String>() + "\n").collect();
+        assert!(words(&left).contains("no driver readings yet"), "{size:?}\n{picture}");
+    }
+    let known = shown(&usual().session(), &ui, (40, 12));
+    assert!(!known.contains("no driver readings yet"), "{known}");
+}
