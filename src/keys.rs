@@ -1,10 +1,10 @@
-//! The table of keys: key, command, and the line for it in the help, the README and the manual, in one place.
+//! The table of keys: key, command, and the line for it in the help, the reference and the manual, in one place.
 
 /// The mouse.
 pub mod mouse;
 /// The keys that only a replay has.
 pub mod replay;
-/// Every key as text: for README and manual.
+/// Every key as text: for the reference and the manual.
 pub mod sheet;
 
 use crate::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui};

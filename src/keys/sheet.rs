@@ -1,4 +1,4 @@
-//! Every key as text, made from the table: the help, the manual and the README hold it.
+//! Every key as text, made from the table: the help, the manual and the reference hold it.
 
 use super::{BINDINGS, Binding, DEVICES, Group, Place, replay};
 

@@ -13,7 +13,7 @@ use gpuwatch::{
         signal::{Dialog, Signal},
     },
 };
-use std::{fs, path::Path, time::Duration};
+use std::time::Duration;
 
 /// Eight ranks on two devices, the later the larger; only rank 5 grows.
 fn ranks() -> Session {
@@ -320,12 +320,6 @@ fn menu_and_question_are_drawn_at_every_size() {
             assert!(is_there || width < 30 || height < 2, "{width}x{height}:\n{screen}");
         }
     }
-}
-
-#[test]
-fn the_readme_has_the_table_of_keys_as_it_is() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    assert!(readme.contains(&keys::sheet::markdown()), "README.md has to hold:\n\n{}", keys::sheet::markdown());
 }
 
 /// What it is for stands above it, and what cannot be done here has its reason.

@@ -15,6 +15,7 @@ mod damaged;
 mod deaths;
 mod demo;
 mod diff;
+mod docs;
 mod doctor;
 mod early;
 mod explain;

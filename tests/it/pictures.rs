@@ -1,4 +1,4 @@
-//! Pictures of the screen: those of the README are what the program writes, and any picture is a whole SVG file.
+//! Pictures of the screen: those of the documents are what the program writes, and any picture is a whole SVG file.
 
 use crate::{
     pty::PROGRAM,
@@ -12,8 +12,8 @@ use std::{
     process::{Command, Output},
 };
 
-/// The README's pictures: name, screen, theme.
-const README: [(&str, &str, &str); 8] = [
+/// The documents' pictures: name, screen, theme.
+const KEPT: [(&str, &str, &str); 8] = [
     ("overview-dark.svg", "overview", "dusk"),
     ("overview-light.svg", "overview", "paper"),
     ("timeline-dark.svg", "timeline", "dusk"),
@@ -34,11 +34,12 @@ fn shoot(file: &Path, arguments: &[&str]) -> Output {
 
 /// `GPUWATCH_PICTURES=write cargo test --test it pictures::` writes them anew.
 #[test]
-fn the_pictures_of_the_readme_are_what_the_program_writes() {
+fn the_pictures_of_the_documents_are_what_the_program_writes() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let (kept, readme) = (root.join("themes/pictures"), fs::read_to_string(root.join("README.md")).unwrap());
+    let kept = root.join("themes/pictures");
+    let documents: String = crate::docs::documents().into_iter().map(|it| it.1).collect();
     let home = tempfile::tempdir().unwrap();
-    for (name, screen, theme) in README {
+    for (name, screen, theme) in KEPT {
         let file = home.path().join(name);
         let output = shoot(&file, &["--size", "100x30", "--screen", screen, "--theme", theme]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -50,7 +51,7 @@ fn the_pictures_of_the_readme_are_what_the_program_writes() {
         }
         let before = fs::read_to_string(kept.join(name)).unwrap_or_default();
         assert!(before == now, "themes/pictures/{name} is not what is drawn now: look at it, and write it anew");
-        assert!(readme.contains(&format!("themes/pictures/{name}")), "{name} is in the README");
+        assert!(documents.contains(&format!("themes/pictures/{name}")), "{name} is in a document");
     }
 }
 

@@ -124,7 +124,7 @@ fn has(program: &str) -> Result<(), String> {
     status.map(|_| ()).map_err(|why| format!("{program}: {why}"))
 }
 
-/// What README promises, on machines that have both programs.
+/// What the documents promise, on machines that have both programs.
 #[test]
 fn zstdcat_and_jq_read_what_we_read() {
     test_tiers::needs!(has("zstdcat"));

@@ -1,0 +1,163 @@
+//! The documents: what is made from the program is what the program says, links lead somewhere, commands exist.
+//!
+//! `GPUWATCH_DOCS=write cargo test --test it docs::` writes the reference anew.
+
+use crate::pty::PROGRAM;
+use gpuwatch::keys;
+use std::{
+    env,
+    fmt::Write as _,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the program writes to standard output, as a user without any setting gets it.
+fn said(arguments: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(arguments).env_clear().output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names of all commands, as the help lists them.
+fn commands() -> Vec<String> {
+    let help = said(&["--help"]);
+    let (_, list) = help.split_once("Commands:\n").unwrap();
+    let (list, _) = list.split_once("\n\n").unwrap();
+    let named =
+        |it: &str| it.strip_prefix("  ").filter(|it| !it.starts_with(' '))?.split(' ').next().map(str::to_owned);
+    list.lines().filter_map(named).filter(|it| it != "help").collect()
+}
+
+fn block(kind: &str, text: &str) -> String {
+    let lines: Vec<_> = text.trim_end().lines().map(str::trim_end).collect();
+    format!("```{kind}\n{}\n```\n", lines.join("\n"))
+}
+
+/// The files of the reference, by name.
+fn reference() -> [(&'static str, String); 4] {
+    let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &said(&["--help"])));
+    for it in commands() {
+        let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &said(&[&it, "--help"])));
+    }
+    let mut of_causes = "# Causes\n".to_owned();
+    let list = said(&["explain"]);
+    for id in list.lines().take_while(|it| !it.is_empty()).filter_map(|it| it.split(' ').next()) {
+        let _ = write!(of_causes, "\n## {id}\n\n{}", block("text", &said(&["explain", id])));
+    }
+    [
+        ("commands.md", of_commands),
+        ("config.md", format!("# Configuration file\n\n{}", block("toml", &said(&["generate", "config"])))),
+        ("keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
+        ("causes.md", of_causes),
+    ]
+}
+
+#[test]
+fn the_reference_is_what_the_program_says() {
+    for (name, now) in reference() {
+        let path = root().join("docs/reference").join(name);
+        if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+            fs::write(&path, &now).unwrap();
+        }
+        let before = fs::read_to_string(&path).unwrap_or_default();
+        assert!(before == now, "docs/reference/{name} differs: GPUWATCH_DOCS=write cargo test --test it docs::");
+    }
+}
+
+/// Every document that a person writes.
+pub(crate) fn documents() -> Vec<(PathBuf, String)> {
+    let of = |folder: &Path| fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
+    let all = of(&root()).into_iter().chain(of(&root().join("docs")));
+    let documents: Vec<_> = all
+        .filter(|it| it.extension().is_some_and(|it| it == "md"))
+        .map(|it| (it.clone(), fs::read_to_string(it).unwrap()))
+        .collect();
+    assert!(documents.len() > 10, "{}", documents.len());
+    documents
+}
+
+/// What stands between two texts, again and again.
+fn between<'a>(text: &'a str, before: &'a str, after: char) -> impl Iterator<Item = &'a str> {
+    text.split(before).skip(1).filter_map(move |it| it.split(after).next())
+}
+
+#[test]
+fn every_link_of_the_documents_leads_to_a_file() {
+    for (path, text) in documents() {
+        let links =
+            between(&text, "](", ')').chain(between(&text, "src=\"", '"')).chain(between(&text, "srcset=\"", '"'));
+        for link in links.filter(|it| !it.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            let target = path.parent().unwrap().join(target);
+            assert!(target.exists(), "{}: {link}", path.display());
+            if !anchor.is_empty() {
+                let heading = |it: &str| it.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                let linked = fs::read_to_string(&target).unwrap();
+                assert!(
+                    linked.lines().any(|it| it.starts_with('#') && heading(it) == anchor),
+                    "{}: {link}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_book_is_in_its_table_of_contents() {
+    let docs = root().join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    for folder in [docs.clone(), docs.join("reference")] {
+        for page in fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()) {
+            let name = page.strip_prefix(&docs).unwrap().to_str().unwrap().to_owned();
+            let is_page = page.extension().is_some_and(|it| it == "md") && name != "SUMMARY.md";
+            assert!(!is_page || summary.contains(&format!("]({name})")), "docs/SUMMARY.md lacks {name}");
+        }
+    }
+}
+
+/// The flags and commands that the documents show exist: a line is asked for its help, after its own words.
+#[test]
+fn every_command_of_the_documents_is_one() {
+    let (mut seen, programs) = (0, tempfile::tempdir().unwrap());
+    let notify = programs.path().join("notify-send");
+    fs::write(&notify, "").unwrap();
+    fs::set_permissions(&notify, fs::Permissions::from_mode(0o700)).unwrap();
+    for (path, text) in documents() {
+        let lines = text.lines().filter_map(|it| it.strip_prefix("$ ")).flat_map(|it| it.split([';', '|']));
+        for line in lines.filter_map(|it| it.trim().strip_prefix("gpuwatch")) {
+            let (own, _) = line.split_once(" -- ").unwrap_or((line, ""));
+            let own = own.split('#').next().unwrap_or_default();
+            let words = shlex(own);
+            let mut command = Command::new(PROGRAM);
+            let output = command.args(&words).arg("--help").env_clear().env("PATH", programs.path()).output().unwrap();
+            assert!(output.status.success(), "{}: gpuwatch{line}: {output:?}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "{seen}");
+}
+
+/// Words of a line, those in quotes as one.
+fn shlex(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate();
+    parts
+        .flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        })
+        .collect()
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
+    assert!(lines <= 150, "{lines} lines: what is longer belongs into docs");
+}
