@@ -276,7 +276,7 @@ fn sent(terminal: &Terminal, what: &str) -> usize {
 fn step(terminal: &Terminal) -> u64 {
     let text = terminal.text();
     let row = text.lines().find(|it| it.contains("train.py")).unwrap_or_default();
-    row.split_whitespace().nth(2).and_then(|it| it.parse().ok()).unwrap_or(0)
+    row.trim_start_matches('▸').split_whitespace().nth(2).and_then(|it| it.parse().ok()).unwrap_or(0)
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn the_fullest_rank_is_told_and_the_other_is_not() {
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
     let shown = text(&picture(&story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
     assert!(shown.contains("holds 1.5 × the other ranks' median"), "{shown}");
-    assert!(shown.contains("rank 0 on GPU 0: imbalance\n") && !shown.contains("rank-imbalance"), "{shown}");
+    assert!(shown.contains("rank 0 on GPU 0: imbalance\n") && !shown.contains("imbalance, rank"), "{shown}");
     go_on(&mut story, 200..400, |_, _| {}, same);
     let all = found(&story);
     assert_eq!((all.len(), all[0].resolved_step), (1, Some(299)));
