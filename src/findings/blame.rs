@@ -13,13 +13,13 @@ use crate::{
         severity::Severity,
     },
     session::oom::OutOfMemory,
-    units::{self, Bytes, Stamp},
+    units::{Bytes, Stamp},
 };
 
 /// A culprit with this share of what grows is named alone.
 const ALONE: f64 = 0.9;
 
-/// Growth of this share of what is live leads where nothing else explains the error.
+/// Growth of this share of the device leads where nothing else explains the error.
 const MATTERS: f64 = 0.04;
 
 impl Place<'_> {
@@ -32,30 +32,32 @@ impl Place<'_> {
         let severity = if is_caught { Severity::Warning } else { Severity::Critical };
         let found = Finding { severity, ends_us: 0, account: it.account(self.process.lines_at(it)), ..found };
         let (why, found) = match self.growth_into(it) {
-            Some(growth) => (grown(&growth), led_by(growth, found)),
+            Some((growth, gained)) => (grown(&growth, gained), led_by(growth, found)),
             None => (unexplained_by_growth(figures, found.cause), found),
         };
         Finding { sentence: Some(format!("Out of memory: {why}{}", beside(figures, found.cause))), ..found }
     }
 
-    /// The growth that was open when memory ran out and that explains it: without it the request would have fitted; or
-    /// nothing else does, and it is no trifle.
-    fn growth_into(&self, oom: &OutOfMemory) -> Option<Finding> {
-        let at = Stamp(oom.said.at_us);
-        let is_open = |it: &&Episode| it.first_alert_at <= at && it.resolved.is_none_or(|end| at <= end.at);
+    /// The growth that was open when memory ran out and that explains it, and what it had taken by then: without it the
+    /// request would have fitted; or nothing else explains it, and it is no trifle.
+    fn growth_into(&self, oom: &OutOfMemory) -> Option<(Finding, Bytes)> {
         let is_own = |it: &&Episode| matches!(it.resource, Resource::Allocated | Resource::Reserved | Resource::Driver);
-        let open = self.on.growth.episodes().filter(is_open).filter(is_own);
-        let largest = open.max_by_key(|it| (it.resource == Resource::Allocated, it.gained))?;
-        explains(largest.gained, &oom.figures).then(|| self.growth(largest))
+        let open = oom.growing.iter().filter(is_own);
+        let then = open.max_by_key(|it| (it.resource == Resource::Allocated, it.gained))?;
+        let is_same = |it: &&Episode| (it.resource, it.first_alert_at) == (then.resource, then.first_alert_at);
+        let now = self.on.growth.episodes().find(is_same).unwrap_or(then);
+        explains(then.gained, &oom.figures).then(|| (self.growth(now), Bytes(then.gained)))
     }
 }
 
 /// Whether growth of so many bytes is what an error comes from.
 fn explains(gained: u64, figures: &OomFigures) -> bool {
-    if figures.tried.is_none() || figures.would_fit_without(gained) {
+    if figures.would_fit_without(gained) {
         return true;
     }
-    let is_no_trifle = gained as f64 >= MATTERS * figures.allocated.or(figures.reserved).unwrap_or(0) as f64;
+    let most = figures.own_limit().or(figures.total);
+    let is_too_much = figures.tried > most && most.is_some();
+    let is_no_trifle = !is_too_much && gained as f64 >= MATTERS * most.or(figures.allocated).unwrap_or(0) as f64;
     match figures.cause() {
         Cause::Oom => is_no_trifle,
         Cause::OtherProcess => is_no_trifle && figures.others.is_some_and(|it| it < gained),
@@ -70,8 +72,7 @@ fn led_by(growth: Finding, oom: Finding) -> Finding {
 }
 
 /// `oom.py:8 has kept 136.1 GiB since step 33.`
-fn grown(growth: &Finding) -> String {
-    let gained = Bytes(units::whole(growth.evidence.get("gained").unwrap_or(0.0)));
+fn grown(growth: &Finding, gained: Bytes) -> String {
     let since = growth.place(growth.since_step);
     let kept = |it: &Culprit| {
         let place = it.leading().place();
@@ -97,6 +98,9 @@ fn subject(growth: &Finding) -> &'static str {
 fn unexplained_by_growth(figures: &OomFigures, cause: Cause) -> String {
     let tried = figures.tried.map_or_else(|| "the request".to_owned(), |it| Bytes(it).to_string());
     let free = figures.free.map_or_else(String::new, |it| format!("; {} was free", Bytes(it)));
+    if let (Cause::Oom, Some(total)) = (cause, figures.total.filter(|it| figures.tried > Some(*it))) {
+        return format!("{tried} is more than the device has, which is {}.", Bytes(total));
+    }
     match (cause, figures.others, figures.unallocated()) {
         (Cause::OtherProcess, Some(others), _) => {
             let share = share(others, figures.total).map_or_else(String::new, |it| format!(" ({it})"));

@@ -16,12 +16,13 @@ function tellFindings() {
     const severity = it.standing === "allowed" ? "info" : it.severity;
     const box = make("div", null, "finding " + severity), words = it.severity + (it.standing === "usual" ? "" : ", " + it.standing) + ": ";
     box.append(make("strong", words + title(it), severity), make("span", "  " + place(it), "faint"));
-    box.append(make("p", (data.causes[it.cause] || it.cause) + (it.culprit ? "." : ". " + it.advice)));
+    if (it.sentence) box.append(make("p", it.sentence));
+    // What is to be done stands with what it follows from.
     if (it.follows) box.append(make("p", it.follows.words));
-    if (it.sentence) box.insertBefore(make("p", it.sentence), box.lastChild);
-    if (it.culprit) tellCulprit(it.culprit, box);
+    else box.append(make("p", (data.causes[it.cause] || it.cause) + (it.culprit ? "." : ". " + it.advice)));
+    if (it.culprit && !it.follows) tellCulprit(it.culprit, box);
     // What ran out of memory has a section of its own.
-    for (const line of it.kind === "oom" ? [] : it.account) box.append(make("p", line));
+    for (const line of it.kind === "oom" || it.follows ? [] : it.account) box.append(make("p", line));
     let when = "since " + unit(it) + " " + it.since_step + ", noticed at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;
     else if (it.full_in_steps > 0) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s");

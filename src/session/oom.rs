@@ -3,6 +3,7 @@
 use crate::{
     analysis::{
         culprit,
+        episode::Episode,
         oom::{self, Blocks, OomFigures, Tenant},
     },
     event::wire::{Counters, GROUPS_MAX, Oom, Sites},
@@ -27,6 +28,8 @@ pub struct OutOfMemory {
     pub figures: OomFigures,
     /// The other processes that the driver listed on the device by then, the largest first.
     pub tenants: Vec<Tenant>,
+    /// What of the process grew on the device by then.
+    pub growing: Vec<Episode>,
 }
 
 /// Who had memory on a device, as the driver lists them.
@@ -70,7 +73,7 @@ impl OutOfMemory {
         let message = said.message.take();
         let mut tenants = tenancy.unwrap_or_default().others;
         tenants.truncate(TENANTS);
-        let mut it = Self { said, figures, tenants };
+        let mut it = Self { said, figures, tenants, growing: Vec::new() };
         if let Some(message) = message {
             it.worded(&message, pid);
         }

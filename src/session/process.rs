@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     analysis::{
-        episode::{Axis, Resource},
+        episode::{Axis, Episode, Resource},
         fragmentation,
         growth::{self, Growth, Observation},
         signature::Trail,
@@ -248,7 +248,12 @@ impl Process {
         if is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
-            self.ooms.push(OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid));
+            let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
+            let on = self.devices.iter().find(|it| it.ordinal == oom.device);
+            let episodes = on.into_iter().flat_map(|it| it.growth.episodes());
+            let is_open = |it: &&Episode| it.resolved.is_none() && it.first_alert_at.0 <= oom.at_us;
+            error.growing = episodes.filter(is_open).copied().collect();
+            self.ooms.push(error);
             self.charged_by_error(oom.device);
         }
     }

@@ -89,7 +89,8 @@ impl Session {
             // What its first sample shows, it may have had before the driver was asked.
             let before = before.unwrap_or_else(|| listed.map_or(now, |it| it.0.min(now)));
             let taken = now.cast_signed().saturating_sub(before.cast_signed());
-            if at > on.charge.at {
+            // Of a process that was found after the list, the past comes after it too.
+            if at > on.charge.at && device.processes.as_ref().is_none_or(|list| at > list.at) {
                 on.charge.taken = on.charge.taken.saturating_add(taken);
             }
             if let Some(room) = device.room.as_mut().filter(|it| at > it.at) {

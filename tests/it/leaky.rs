@@ -253,6 +253,7 @@ fn a_job_that_caught_its_error_and_went_on_is_warned_of_in_the_same_words() {
     let sentence =
         once.lines().find_map(|it| it.trim_start().strip_prefix("warning: Out of")).unwrap_or_else(|| panic!("{once}"));
     assert!(is_blamed(&format!("Out of{sentence}")), "{once}");
+    assert!(sentence.contains(" kept 3.") && sentence.contains(" GiB since"), "what was kept by then: {once}");
     let json: Value = serde_json::from_slice(&run.gpuwatch(&["once", "--json"]).output().unwrap().stdout).unwrap();
     assert_eq!(json["probes"][0]["ooms"][0]["sentence"], format!("Out of{sentence}"), "{json:#}");
     writeln!(job.stdin.take().unwrap()).unwrap();

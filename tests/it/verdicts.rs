@@ -11,7 +11,7 @@ use gpuwatch::{
     analysis::episode::Resource,
     event::{
         Line,
-        wire::{Counters, Hello, Oom, PROTOCOL, Sites},
+        wire::{Counters, Edge, Hello, Oom, PROTOCOL, Sample, Sites},
     },
     findings::{Finding, Kind, findings},
 };
@@ -186,4 +186,150 @@ fn the_cause_of_a_sawtooth_is_that_of_its_newest_release() {
     let found = findings(&story.session()).all;
     let sawtooth = found.iter().find(|it| it.kind == Kind::Sawtooth).unwrap_or_else(|| panic!("{found:#?}"));
     assert_eq!((sawtooth.evidence.get("releases"), sawtooth.cause.id()), (Some(3.0), "graph-pools"), "{sawtooth:#?}");
+}
+
+/// Runs of one rank that end with an error; each says what was held at a step, and of the error what is not usual.
+fn ended_with(held: impl Fn(u64) -> Counters, others: u64, oom: Oom) -> Vec<Finding> {
+    let mut story = one_rank();
+    for step in 1..=700 {
+        story.wait(100_000).sample(0, step, held(step));
+    }
+    let reserved = held(700).reserved.unwrap();
+    story.device(0, reserved + others, &[(4242, reserved), (977, others)]);
+    let usual = Oom { at_us: story.now, step: Some(700), ..Oom::default() };
+    story.line(0, Line::Oom(Oom { at_us: usual.at_us, step: oom.step.or(usual.step), ..oom }));
+    findings(&story.session()).all
+}
+
+/// What is held at a step.
+type Held<'a> = &'a dyn Fn(u64) -> Counters;
+
+fn sentence(found: &[Finding]) -> &str {
+    found.iter().find_map(|it| it.sentence.as_deref()).unwrap_or_else(|| panic!("{found:#?}"))
+}
+
+fn asked(tried: u64, free: u64) -> Oom {
+    Oom { tried: Some(tried), device_free: Some(free), ..Oom::default() }
+}
+
+#[test]
+fn an_error_says_what_it_comes_from_whatever_it_is() {
+    let live = |step: u64| counters(10 * GIB + step * 160 * MIB, 2 * GIB);
+    let flat = |_: u64| counters(100 * GIB, 2 * GIB);
+    let cached = |step: u64| counters(10 * GIB, 2 * GIB + step * 160 * MIB);
+    let limit = |it: Oom| Oom { limit: Some(122 * GIB), ..it };
+    let cases: [(Held, u64, Oom, &str, &str); 7] = [
+        (&live, 0, asked(GIB, GIB / 2), "the job's live memory grew by 10", "No other process uses the device."),
+        (&cached, 9 * GIB, asked(GIB, GIB / 2), "what the allocator holds from the driver grew by 10", "hold 6 %."),
+        // The limit is the job's own: the device has room.
+        (&live, 0, limit(asked(2 * GIB, 9 * GIB)), "the job's live memory grew by 10", "uses the device."),
+        // It would not have fitted without the leak, which is what can be mended all the same.
+        (&live, 9 * GIB, asked(120 * GIB, GIB / 2), "the job's live memory grew by 10", "hold 6 %."),
+        (&live, 0, asked(200 * GIB, GIB / 2), "200.0 GiB is more than the device has, which is 140.0 GiB.", "device."),
+        (&flat, 30 * GIB, asked(8 * GIB, GIB), "other processes hold 30.00 GiB (21 %) of the device.", "have fitted."),
+        (&flat, GIB / 4, asked(50 * GIB, 38 * GIB), "50.00 GiB did not fit beside the 100.0 GiB", "less than 1 %."),
+    ];
+    for (held, others, oom, begins, ends) in cases {
+        let found = ended_with(held, others, oom);
+        let said = sentence(&found);
+        assert!(said.starts_with(&format!("Out of memory: {begins}")) && said.ends_with(ends), "{begins}: {said}");
+    }
+}
+
+/// A job that caught an error at step 300, and another one at step 700 which came twice.
+#[test]
+fn each_error_is_told_with_what_was_kept_by_then_and_once() {
+    let mut story = one_rank();
+    for step in 1..=700 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 160 * MIB, 2 * GIB));
+        if step == 300 || step == 700 {
+            for _ in 0..if step == 700 { 2 } else { 1 } {
+                let at_us = story.wait(10).now;
+                story.line(0, Line::Oom(Oom { at_us, step: Some(step), ..asked(GIB, GIB / 2) }));
+            }
+        }
+    }
+    let found = findings(&story.session()).all;
+    let errors: Vec<_> = found.iter().filter(|it| it.kind == Kind::Oom).collect();
+    let told = |it: &&Finding| (it.severity.name(), it.since_step, it.follows.is_some());
+    let all: Vec<_> = errors.iter().map(told).collect();
+    assert_eq!(all, [("critical", 700, false), ("info", 700, true), ("warning", 300, false)], "{found:#?}");
+    assert!(errors[0].sentence.as_ref().unwrap().contains("grew by 10"), "{:?}", errors[0]);
+    assert!(errors[2].sentence.as_ref().unwrap().contains("grew by 4"), "{:?}", errors[2]);
+    assert_eq!(found.iter().filter(|it| it.severity > gpuwatch::analysis::severity::Severity::Info).count(), 2);
+}
+
+/// A leak of the device, and host memory that grows beside it: since when, and by how much a step.
+fn beside(leak: u64, since: u64, rate: u64) -> Vec<Finding> {
+    let mut story = one_rank();
+    for step in 1..=2000_u64 {
+        let rss = Some(4 * GIB + step.saturating_sub(since) * rate);
+        let held = 20 * GIB + step.saturating_sub(600) * leak;
+        story.wait(100_000).sample(0, step, Counters { rss, ..counters(held, 2 * GIB) });
+    }
+    findings(&story.session()).all
+}
+
+#[test]
+fn growth_of_host_memory_follows_a_leak_only_where_it_is_small_began_with_it_and_endangers_nothing() {
+    const KIB: u64 = 1024;
+    for (leak, since, rate, follows) in [
+        (4 * MIB, 600, 8 * KIB, true),
+        (4 * MIB, 600, 200 * KIB, true),
+        (4 * MIB, 600, 900 * KIB, false),
+        (4 * MIB, 200, 200 * KIB, false),
+        // The host ends before the device is full.
+        (512, 600, 200 * KIB, false),
+        (512, 600, 8 * KIB, true),
+    ] {
+        let found = beside(leak, since, rate);
+        let host = found.iter().find(|it| it.resource == Some(Resource::Host)).unwrap();
+        let what = format!("{leak} {since} {rate}: {host:#?}");
+        assert_eq!(host.is_beside(), follows, "{what}");
+        assert_eq!(host.severity.name(), if follows || rate < 64 * KIB { "info" } else { "warning" }, "{what}");
+        if follows {
+            assert_eq!(found[0].resource, Some(Resource::Allocated), "{found:#?}");
+        }
+    }
+}
+
+/// Each device of a process sees all of its host memory.
+#[test]
+fn host_memory_of_a_process_on_two_devices_is_one_finding() {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).device(1, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=700 {
+        let at_us = story.wait(100_000).now;
+        for device in 0..2 {
+            let counters = Counters { rss: Some(4 * GIB + step * 2 * MIB), ..counters(20 * GIB, 2 * GIB) };
+            let sample = Sample { at_us, device, edge: Edge::Step, step: Some(step), counters, ..Sample::default() };
+            story.line(0, Line::Sample(sample));
+        }
+    }
+    let found = findings(&story.session()).all;
+    assert_eq!(found.iter().filter(|it| it.resource == Some(Resource::Host)).count(), 1, "{found:#?}");
+}
+
+/// The driver listed the process before its probe was found, whose past comes afterwards.
+#[test]
+fn what_a_probe_tells_of_the_past_is_not_added_to_the_drivers_figures() {
+    let mut story = Story::default();
+    story.wait(60_000_000).device(0, 103 * GIB, &[(4242, 103 * GIB)]).probe(0, 4242, 0, None);
+    for step in 1..=500_u64 {
+        let held = counters(20 * GIB + step * 160 * MIB, GIB);
+        let sample =
+            Sample { at_us: step * 100_000, edge: Edge::Step, step: Some(step), counters: held, ..Sample::default() };
+        story.line(0, Line::Sample(sample));
+    }
+    let used = |story: &Story| {
+        let session = story.session();
+        let found = findings(&session);
+        (session.devices[0].figures().unwrap().used.0, found.devices[0].processes[0].driver_used.unwrap().0)
+    };
+    assert_eq!(used(&story), (103 * GIB, 103 * GIB));
+    // What it takes from now on is added at once, until the driver says so itself.
+    story.wait(100_000).sample(0, 501, counters(20 * GIB + 500 * 160 * MIB + 7 * GIB, GIB));
+    assert_eq!(used(&story), (110 * GIB, 110 * GIB));
+    story.device(0, 110 * GIB, &[(4242, 110 * GIB)]);
+    assert_eq!(used(&story), (110 * GIB, 110 * GIB));
 }
