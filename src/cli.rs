@@ -88,10 +88,10 @@ fn code(done: Result<u8>, failure: u8) -> u8 {
 fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
         // A job runs, whatever is wrong with the file.
-        Some(Command::Run { on_alert, asking, driver, keep, command }) => {
+        Some(Command::Run { on_alert, asking, driver, keep, recording, command }) => {
             let no_arguments = keep.no_arguments;
             Ok(launch::run(&command, no_arguments, move |started| {
-                beside::beside(started, &on_alert, &keep, policy, asking, driver);
+                beside::beside(started, &on_alert, (&keep, &recording), policy, asking, driver);
             }))
         }
         command => shown(command, &cli.live, policy?),
@@ -149,8 +149,8 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             output::print(&if json { diff.json() } else { diff.text() })?;
             Ok(diff.code())
         }
-        Some(Command::Explain { cause }) => {
-            explain::print(cause)?;
+        Some(Command::Explain { topic }) => {
+            explain::print(topic.as_deref())?;
             Ok(0)
         }
         Some(Command::Generate { what }) => {

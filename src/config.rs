@@ -8,6 +8,7 @@ mod file;
 pub mod keys;
 
 use crate::{
+    output,
     sink::{
         hook::{self, Hook, Program},
         store::Store,
@@ -19,7 +20,16 @@ use anyhow::{Context, Result, bail};
 pub use edit::Edit;
 pub use file::{Fault, File, Setting, Settings};
 use rustix::fs::{Access, access};
-use std::{env, ffi::OsString, io, path::Path, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Characters of a recording's name.
+const NAME: usize = 64;
 
 /// Whether the driver is asked.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -111,6 +121,48 @@ impl Keep {
         let files_max = usize::try_from(self.keep).unwrap_or(usize::MAX);
         Some(Store { files_max, bytes_max: self.keep_bytes, ..Store::user()? })
     }
+}
+
+/// How a job is recorded, and what is said of it when it is over.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Recording {
+    /// The recording's name: it stands in the file's, and in `gpuwatch recordings`.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<String>,
+    /// The file to record into, which must not exist yet; by default a new one among the recordings.
+    #[arg(short, long, value_name = "FILE", value_parser = file)]
+    pub output: Option<PathBuf>,
+    /// When a line on standard error says, after the job, what was found and how to replay it.
+    #[arg(long, env = "GPUWATCH_SUMMARY", value_name = "WHEN", value_enum, default_value_t)]
+    pub summary: Summary,
+}
+
+/// When the end of a job is summed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Summary {
+    /// Where the probe was in a process of the job.
+    #[default]
+    Auto,
+    /// After every job.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// A name that fits into one line and into a file's name.
+fn name(text: &str) -> Result<String> {
+    if text.is_empty() || text.chars().count() > NAME || text.chars().any(|it| it.is_control() || it == '/') {
+        bail!("a name has 1 to {NAME} characters, and no slash");
+    }
+    Ok(text.to_owned())
+}
+
+/// A file beside the job's output.
+fn file(text: &str) -> Result<PathBuf> {
+    if output::is_stdout(Path::new(text)) {
+        bail!("standard output is the job's: name a file");
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// A program that can be executed: what is wrong with it is better told now than at the first alert.

@@ -22,11 +22,13 @@ use std::{
     path::{Path, PathBuf},
     process::{self, Child, Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 use tokio::{
     sync::{
         Notify,
         mpsc::{Receiver, channel},
+        watch,
     },
     time::Instant,
 };
@@ -39,6 +41,8 @@ pub const RANKS: [(Kind, &[u32]); 4] =
 pub struct Demo {
     /// What happens.
     pub events: Receiver<Event>,
+    /// The pace at which the driver of the demo is read, until somebody takes it.
+    pub pace: Option<watch::Sender<Duration>>,
     begun: Instant,
     jobs: Vec<Child>,
     directory: PathBuf,
@@ -55,7 +59,8 @@ impl Demo {
         let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
         let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         let (tell, events) = channel(1024);
-        let mut demo = Self { events, begun: sources.feed().begun, jobs: Vec::new(), directory };
+        let (pace, read_every) = watch::channel(driver::FASTEST);
+        let mut demo = Self { events, pace: Some(pace), begun: sources.feed().begun, jobs: Vec::new(), directory };
         for (rank, (kind, devices)) in RANKS.iter().enumerate() {
             demo.jobs.push(start_job(seed, rank, *kind, devices, &demo.directory)?);
         }
@@ -63,6 +68,7 @@ impl Demo {
             let mut driver = Driver::default();
             while let Some(event) = sources.events.recv().await.map(past::paced) {
                 // The driver of the demo is our own.
+                driver.read_every(*read_every.borrow());
                 let derived = driver.after(&event);
                 let kept = !matches!(event.fact, Fact::Driver(DriverState::Off));
                 for event in kept.then_some(event).into_iter().chain(derived) {
@@ -99,7 +105,7 @@ impl Drop for Demo {
 }
 
 fn ends_soon(job: &mut Child) -> bool {
-    use std::{thread, time::Duration};
+    use std::thread;
     for _ in 0..60 {
         if job.try_wait().is_ok_and(|it| it.is_some()) {
             return true;

@@ -41,6 +41,9 @@ pub struct Header {
     pub started_unix_us: u64,
     /// `CLOCK_MONOTONIC` at the same instant, µs: what `at_us` counts in.
     pub monotonic_us: u64,
+    /// What its user calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Foreign>,
     /// Who writes it; `None` in recordings of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WritingProcess>,

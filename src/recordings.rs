@@ -54,6 +54,8 @@ struct Entry {
     /// Wall clock at its beginning, µs of Unix time.
     started_unix_us: Option<u64>,
     host: Option<Foreign>,
+    /// What its user calls it.
+    called: Option<Foreign>,
     verdict: Verdict,
     trouble: Option<String>,
 }
@@ -109,6 +111,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
         state: State::Unreadable,
         started_unix_us: None,
         host: None,
+        called: None,
         verdict: Verdict::default(),
         trouble: None,
     };
@@ -116,6 +119,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
         Ok(found) => {
             let header = found.tape.tracks.first().and_then(|it| it.header.as_ref());
             entry.started_unix_us = header.map(|it| it.started_unix_us);
+            entry.called = header.and_then(|it| it.name.clone());
             entry.host = header.map(|it| it.host.clone());
             entry.verdict = check(&found.tape, &Limits::default(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
@@ -159,7 +163,8 @@ impl Entry {
         let ranks = units::counted(processes as u64, "process");
         let steps = self.verdict.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
         let peak = self.peak().map_or_else(|| "–".to_owned(), |it| it.to_string());
-        writeln!(out, "\n{}", self.name())?;
+        let called = self.called.as_ref().map_or_else(String::new, |it| format!("  {it}"));
+        writeln!(out, "\n{}{called}", self.name())?;
         writeln!(out, "  {when}  {took}  {ranks}  {steps}  peak {peak}  {} on disk", self.bytes)?;
         if let Some(argv) = self.argv() {
             let words: Vec<_> = argv.iter().map(|it| Foreign::new(it.as_str()).to_string()).collect();
@@ -215,6 +220,7 @@ impl Entry {
         };
         json!({
             "file": self.name(),
+            "name": self.called,
             "state": self.state.name(),
             "trouble": self.trouble.as_ref().map(|it| Foreign::new(it.as_str())),
             "started_unix_us": self.started_unix_us,

@@ -2,21 +2,37 @@
 
 use super::look::Look;
 use crate::{
-    analysis::cause::Cause,
     check,
-    config::{self, Asking, Driver, Keep, OnAlert, Watching},
+    config::{self, Asking, Driver, Keep, OnAlert, Recording, Watching},
     demo, explain, export, launch, output, sites,
 };
 use clap::{Parser, Subcommand};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+const EXAMPLE: &str = "Example:
+  gpuwatch run -- python train.py    in one terminal
+  gpuwatch                           in another, at any time
+
+Without a command: the live view of all devices and probed jobs.";
+
+/// What new users ask next.
+const ANSWERS: &str = "\
+Jobs that run already: gpuwatch lists them with the driver's figures alone (bytes on each device, user, command). A probe \
+cannot be put into a running process: start the job again with `gpuwatch run`, or from a shell after \
+`eval \"$(gpuwatch env)\"`. A job with a probe can be watched at any time, from its beginning on.
+
+Several machines: run one gpuwatch on each (`ssh -t node gpuwatch`); none of them listens on the network. For one run \
+over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
+copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
+have to agree.
+
+For a team: the program is one file without dependencies beside glibc, with the probe in it. Copy it to where everybody \
+finds it; it has to be built on the oldest system that it runs on. `gpuwatch doctor` says what is missing on a machine.";
+
 /// Shows, live and per training step, where a GPU's memory goes.
 #[derive(Debug, Parser)]
 #[command(name = "gpuwatch", version, args_conflicts_with_subcommands = true)]
-#[command(
-    after_help = "Example:\n  gpuwatch run -- python train.py    in one terminal\n  gpuwatch                           \
-                        in another, at any time\n\nWithout a command: the live view of all devices and probed jobs."
-)]
+#[command(after_help = EXAMPLE, after_long_help = format!("{EXAMPLE}\n\n{ANSWERS}"))]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Option<Command>,
@@ -48,7 +64,9 @@ pub(super) struct Live {
 pub(super) enum Command {
     /// Run a job with its probe, and record it.
     #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
-                            output, signals and the exit code are the job's own.\n\nTo be told by mail:\n  \
+                            output, signals and the exit code are the job's own. After a probed job, one line on \
+                            standard error says what was found and how to replay it; --summary never keeps it \
+                            away.\n\nTo be told by mail:\n  \
                             gpuwatch run --on-alert mail --on-alert-arg=-s --on-alert-arg='GPU memory grows' \
                             --on-alert-arg=ada -- python train.py")]
     Run {
@@ -60,8 +78,10 @@ pub(super) enum Command {
         driver: Driver,
         #[command(flatten)]
         keep: Keep,
+        #[command(flatten)]
+        recording: Recording,
         /// The job and its arguments.
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+        #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
     /// Print the exports that probe jobs started otherwise.
@@ -104,7 +124,7 @@ pub(super) enum Command {
         look: Look,
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
-    #[command(after_help = "Example:\n  gpuwatch run -- python train.py && gpuwatch check --max-growth 1MiB/step\n\n\
+    #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
                             A run whose end is not recorded is judged up to the step that was seen, and the verdict \
                             says so; with --require-end it does not pass. What was found to be too much to watch \
                             leaves the run unjudged.\n\n\
@@ -198,12 +218,15 @@ pub(super) enum Command {
         #[command(flatten)]
         watching: Watching,
     },
-    /// Tell how a cause is recognised, what it is not, and what to do about it.
-    #[command(after_help = "Example:\n  gpuwatch explain graph-retained\n\nWithout a cause: a line for each.")]
+    /// Explain a cause, a kind of alert or what may grow: how it is recognised, what it is not, and what to do.
+    #[command(
+        after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
+                            host\n\nWithout a name: a line for each."
+    )]
     Explain {
-        /// The cause, as a finding names it.
-        #[arg(hide_possible_values = true, value_parser = explain::cause())]
-        cause: Option<Cause>,
+        /// The name, as an alert has it.
+        #[arg(hide_possible_values = true, value_parser = explain::topic(), value_name = "NAME")]
+        topic: Option<String>,
     },
     /// Print the commented config, completions for a shell, or the manual.
     #[command(

@@ -2,18 +2,29 @@
 
 use super::record::{keep, start};
 use crate::{
-    alerts::{Edges, Looks, News, Policy},
-    config::{self, Asking, Driver, Keep, OnAlert, When},
+    alerts::{self, Edges, Looks, News, Policy},
+    analysis::severity::Severity,
+    config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
     event::{Ask, Event, Fact},
+    findings::Findings,
     launch::{self, job::Ended},
+    output,
     recording::encode_alert,
     session::Session,
     sink::{follow::follow, hook::Hook, record::Recorder},
     source::{self, Sources},
-    text::Foreign,
+    text::{self, Foreign},
 };
-use anyhow::Result;
-use std::{sync::mpsc::Receiver, thread, time::Duration};
+use anyhow::{Context, Result};
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::Receiver,
+    thread,
+    time::Duration,
+};
+
+/// Bytes of a path that are told.
+const PATH_MAX: usize = 4096;
 
 /// How long a program may still take for an alert when the job is over: less than the job's exit waits for us.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,17 +33,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) fn beside(
     started: launch::Started,
     on_alert: &OnAlert,
-    bounds: &Keep,
+    (bounds, recording): (&Keep, &Recording),
     policy: Result<Policy, config::Fault>,
     asking: Asking,
     driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
     // What fails is said when the job is over: until then standard output and error are its own.
-    let (recorder, unrecorded) = match start_recording(&run, bounds) {
-        Ok(recorder) => (Some(recorder), None),
+    let (recorder, unrecorded) = match start_recording(&run, bounds, recording) {
+        Ok(it) => (Some(it), None),
         Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
     };
+    let summary = recording.summary;
     let hook = on_alert.hook().ok().flatten();
     let (policy, fault) = match policy {
         Ok(policy) => (policy, None),
@@ -43,14 +55,41 @@ pub(super) fn beside(
         let looks = (asking.sites == When::Auto).then(Looks::default);
         let asks = Vec::new();
         let no_arguments = bounds.no_arguments;
-        let watch = Watch { recorder, unrecorded, hook, policy, fault, session, edges, news, looks, asks };
+        let watch = Watch { recorder, unrecorded, summary, hook, policy, fault, session, edges, news, looks, asks };
         let _ = watch.follow_job(config::job_sources(&run, driver, no_arguments), over);
     }
 }
 
-fn start_recording(run: &str, bounds: &Keep) -> Result<Recorder> {
-    let (path, file) = keep(run, bounds)?;
-    Ok(start(&path, file)?)
+fn start_recording(run: &str, bounds: &Keep, recording: &Recording) -> Result<(Recorder, PathBuf)> {
+    let name = recording.name.as_deref();
+    let (path, file) = match &recording.output {
+        Some(path) => {
+            let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
+            (path.clone(), file)
+        }
+        None => keep(name.unwrap_or(run), bounds)?,
+    };
+    Ok((start(&path, file, name)?, path))
+}
+
+/// What was found in a job, and how to look at it again: `1 critical, 2 info · gpuwatch replay FILE`.
+fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String {
+    let count = |it: Severity| Some((alerts::open(session, found, it), it)).filter(|it| it.0 > 0);
+    let counts: Vec<String> = [Severity::Critical, Severity::Warning, Severity::Info]
+        .into_iter()
+        .filter_map(count)
+        .map(|(count, severity)| format!("{count} {}", severity.name()))
+        .collect();
+    let what = match (counts.is_empty(), session.processes.is_empty()) {
+        (false, _) => counts.join(", "),
+        (true, false) => "no alerts".to_owned(),
+        (true, true) => "no process was probed".to_owned(),
+    };
+    let replay = file.map(|it| {
+        let path = it.to_string_lossy();
+        format!(" · {}", text::command(["gpuwatch", "replay", &path].into_iter(), PATH_MAX))
+    });
+    what + &replay.unwrap_or_default()
 }
 
 fn ended(how: Ended) -> Fact {
@@ -62,9 +101,12 @@ fn ended(how: Ended) -> Fact {
 
 /// Watches where nobody looks: what happens is recorded with the alerts it raises, and a program is told of them.
 struct Watch {
-    recorder: Option<Recorder>,
+    /// The recorder, and its file.
+    recorder: Option<(Recorder, PathBuf)>,
     /// Why there is none.
     unrecorded: Option<String>,
+    /// When what was found is summed up at the end.
+    summary: Summary,
     hook: Option<Hook>,
     policy: Policy,
     /// Why there is no policy of the user's.
@@ -98,11 +140,22 @@ impl Watch {
         });
         // What ended the job is told too.
         self.tell();
-        let recorded = self.recorder.map(Recorder::finish);
-        let unrecorded = self.unrecorded.or_else(|| recorded?.fault());
+        let is_summed_up = match self.summary {
+            Summary::Auto => !self.session.processes.is_empty(),
+            Summary::Always => true,
+            Summary::Never => false,
+        };
+        let recorded = self.recorder.map(|(recorder, file)| (recorder.finish(), file));
+        let summary = is_summed_up.then(|| {
+            // What was not written to its end may be gone.
+            let file = recorded.as_ref().filter(|it| it.0.trouble.is_none()).map(|it| it.1.as_path());
+            summed_up(&self.session, &self.policy.findings(&self.session), file)
+        });
+        let unrecorded = self.unrecorded.or_else(|| recorded?.0.fault());
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
         let complaints = unrecorded.into_iter().chain(fault);
-        for complaint in complaints.chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint())) {
+        let complaints = complaints.chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint()));
+        for complaint in complaints.chain(summary) {
             // The job is over, and its terminal is free.
             super::say(format_args!("{}", Foreign::new(complaint)));
         }
@@ -110,7 +163,7 @@ impl Watch {
     }
 
     fn hear(&mut self, event: &Event) {
-        if let Some(recorder) = &self.recorder {
+        if let Some((recorder, _)) = &self.recorder {
             recorder.offer(event);
         }
         self.session.apply(event);
@@ -121,7 +174,7 @@ impl Watch {
 
     fn tell(&mut self) {
         let found = self.policy.findings(&self.session);
-        if let Some(recorder) = &self.recorder {
+        if let Some((recorder, _)) = &self.recorder {
             for (edge, it) in self.edges.at(&found) {
                 recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
             }

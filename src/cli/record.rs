@@ -42,7 +42,7 @@ pub(super) fn record(
     // Before anything is written: from its first line on, a recording can be ended in good order.
     // Whoever started us may want a signal ignored, as nohup does: then it stays so.
     let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
-    let recorder = start(&path, file).context("cannot write the recording")?;
+    let recorder = start(&path, file, None).context("cannot write the recording")?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
     super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -89,8 +89,8 @@ pub(super) fn record(
 }
 
 /// Starts the recorder; where not even the header can be written, no file is left.
-pub(super) fn start(path: &Path, file: File) -> io::Result<Recorder> {
-    Recorder::start(file, &header()).inspect_err(|_| {
+pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<Recorder> {
+    Recorder::start(file, &header(name)).inspect_err(|_| {
         if !output::is_stdout(path) {
             let _ = fs::remove_file(path);
         }
@@ -109,13 +109,14 @@ pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
     store.create(&writer).with_context(|| format!("cannot record in {}", store.directory.display()))
 }
 
-fn header() -> Header {
+fn header(name: Option<&str>) -> Header {
     Header {
         format: FORMAT,
         gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
         host: Foreign::new(source::host()),
         started_unix_us: source::unix_us(),
         monotonic_us: source::now().0,
+        name: name.map(Foreign::new),
         writer: source::system::writer(),
     }
 }

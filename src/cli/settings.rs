@@ -119,7 +119,8 @@ mod tests {
     use std::fs;
 
     /// Long flags of what shows and records that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 6] = [
+    const EXCEPTIONS: [(&str, &str); 7] = [
+        ("name", "it is of one recording"),
         ("config", "it names the file"),
         ("output", "it names one recording"),
         ("seed", "it tells one demo from another"),

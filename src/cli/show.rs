@@ -69,7 +69,7 @@ pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
         }
         // What is simulated alarms nobody.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
-        let options = Options { no_signals, ..options(look, theme) };
+        let options = Options { no_signals, pace: demo.pace.take(), ..options(look, theme) };
         Ok(code(live::watch(demo.feed(), options, Policy::default(), &Telling::default()).await?))
     })
 }

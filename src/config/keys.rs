@@ -27,7 +27,7 @@ const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
 }
 
 /// Every key that stands for a flag.
-pub const KEYS: [Key; 15] = [
+pub const KEYS: [Key; 16] = [
     key("view", "theme", Kind::Text),
     key("view", "color", Kind::Text),
     key("view", "graph", Kind::Text),
@@ -43,6 +43,7 @@ pub const KEYS: [Key; 15] = [
     key("recordings", "keep", Kind::Text),
     key("recordings", "keep-bytes", Kind::Text),
     key("recordings", "no-arguments", Kind::Switch),
+    key("recordings", "summary", Kind::Text),
 ];
 
 /// The tables, as they follow one another in the file.

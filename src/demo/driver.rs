@@ -7,7 +7,7 @@ use crate::{
     text::Foreign,
     units::{Bytes, Stamp},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Bytes of one simulated device.
 pub(super) const TOTAL: u64 = 150_754_820_096;
@@ -24,6 +24,9 @@ const TENANT_DEVICE: usize = 1;
 
 const MEMORY_EVERY_US: u64 = 250_000;
 
+/// The pace at which figures come as soon as they change.
+pub(super) const FASTEST: Duration = Duration::from_millis(100);
+
 /// The simulated driver.
 #[derive(Default)]
 pub(super) struct Driver {
@@ -34,11 +37,19 @@ pub(super) struct Driver {
     /// Device of each probe's ordinal.
     ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
     told_at: Stamp,
+    /// The least time between two readings, µs.
+    pause: u64,
     /// Something was taken or given back since then.
     stale: bool,
 }
 
 impl Driver {
+    /// Sets the pace at which it is read.
+    pub(super) fn read_every(&mut self, pace: Duration) {
+        let pace = if pace > FASTEST { pace } else { Duration::ZERO };
+        self.pause = u64::try_from(pace.as_micros()).unwrap_or(u64::MAX);
+    }
+
     /// What the driver has to add to an event.
     pub(super) fn after(&mut self, event: &Event) -> Vec<Event> {
         let mut facts = Vec::new();
@@ -57,8 +68,9 @@ impl Driver {
             _ => {}
         }
         // A job here takes half a GiB a second: figures of a moment ago would contradict it in every picture.
-        let is_due = self.stale && event.at >= self.told_at;
-        if is_due || event.at.since(self.told_at) >= MEMORY_EVERY_US {
+        let passed = event.at.since(self.told_at);
+        let is_due = self.stale && event.at >= self.told_at && passed >= self.pause;
+        if is_due || passed >= MEMORY_EVERY_US.max(self.pause) {
             (self.stale, self.told_at) = (false, event.at);
             self.devices.iter().enumerate().for_each(|(place, it)| figures(place, it, &mut facts));
         }
@@ -143,5 +155,37 @@ fn tenant() -> ProcessInfo {
         user: "somebody".into(),
         contained: false,
         suspended: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::wire::{Counters, Device, Hello, Sample};
+
+    fn probe(at: u64, line: Line) -> Event {
+        Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }
+    }
+
+    /// How often the driver's figures come in four seconds in which they change forty times.
+    fn readings(pace: Duration) -> usize {
+        let mut driver = Driver::default();
+        driver.read_every(pace);
+        let devices = vec![Device { ordinal: 0, uuid: Some("GPU-demo-0".to_owned()), ..Device::default() }];
+        let found = Fact::ProbeFound { probe: ProbeId(0), pid: Some(7), socket: "x".into() };
+        let mut facts = driver.after(&Event { at: Stamp(0), fact: found });
+        facts.extend(driver.after(&probe(0, Line::Hello(Hello { devices, ..Hello::default() }))));
+        for step in 1..=40 {
+            let counters = Counters { reserved: Some(step * MIB), ..Counters::default() };
+            facts.extend(driver.after(&probe(step * 100_000, Line::Sample(Sample { counters, ..Sample::default() }))));
+        }
+        facts.iter().filter(|it| matches!(it.fact, Fact::Memory { .. })).count()
+    }
+
+    #[test]
+    fn figures_come_as_they_change_or_at_the_pace_that_was_asked_for() {
+        assert!(readings(FASTEST) >= 40);
+        let [fast, slow] = [1, 2].map(|it| readings(Duration::from_secs(it)));
+        assert!((4..=5).contains(&fast) && (2..=3).contains(&slow), "{fast} {slow}");
     }
 }

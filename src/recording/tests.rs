@@ -72,6 +72,7 @@ fn header() -> Header {
         host: "node7".into(),
         started_unix_us: 1,
         monotonic_us: 2,
+        name: None,
         writer: None,
     }
 }

@@ -231,7 +231,15 @@ mod tests {
     /// The first line of a recording that this process of a host writes.
     fn by(host: &str, writer: Option<WritingProcess>) -> String {
         let host = host.into();
-        encode_header(&Header { format: 1, gpuwatch: "0".into(), host, started_unix_us: 1, monotonic_us: 0, writer })
+        encode_header(&Header {
+            format: 1,
+            gpuwatch: "0".into(),
+            host,
+            started_unix_us: 1,
+            monotonic_us: 0,
+            name: None,
+            writer,
+        })
     }
 
     #[test]

@@ -24,8 +24,7 @@ impl Ui {
                 } else {
                     self.order.inverted = !self.order.inverted;
                 }
-                let end = if self.order.rises() { "lowest" } else { "highest" };
-                self.say(format!("processes by {}, {end} first", self.order.by.name()));
+                self.say_order();
             }
             Command::Slower | Command::Faster => self.pace(command == Command::Slower),
             Command::Redraw => self.request = Some(Request::Redraw),
@@ -35,6 +34,12 @@ impl Ui {
             Command::Sites => self.ask_sites(session),
             _ => {}
         }
+    }
+
+    /// Says by what the processes are ordered.
+    pub(super) fn say_order(&mut self) {
+        let end = if self.order.rises() { "lowest" } else { "highest" };
+        self.say(format!("processes by {}, {end} first", self.order.by.name()));
     }
 
     /// Takes a command while a filter is typed.

@@ -1,6 +1,6 @@
 //! The mouse: what stands where in a picture, and what a click on it does.
 
-use super::{Command, Focus, Screen, Ui, rows::RowId};
+use super::{Command, Focus, Screen, Ui, filter::Filter, order::By, rows::RowId};
 use crate::{alerts::Identity, analysis::ladder::Gap, event::DeviceId, session::Session};
 use ratatui::layout::{Position, Rect};
 
@@ -15,6 +15,8 @@ pub enum Target {
     Row(RowId),
     /// An alert.
     Alert(Identity),
+    /// The title of a column of the process list.
+    Column(By),
     /// A signal of the menu, by its place.
     Signal(usize),
     /// A rung of the ladder.
@@ -86,9 +88,18 @@ impl Ui {
                     _ => false,
                 };
                 if opens && matches!(mouse, Mouse::Double(_)) {
-                    self.update(Command::Open, session);
+                    self.open_clicked(&target, session);
                 }
             }
+        }
+    }
+
+    /// Opens what was clicked twice; of a process on its device's screen, that very one or none.
+    fn open_clicked(&mut self, target: &Target, session: &Session) {
+        if self.screen == Screen::Device && matches!(target, Target::Row(RowId::Unprobed(..))) {
+            self.say("no probe is in this process: start it with gpuwatch run");
+        } else {
+            self.update(Command::Open, session);
         }
     }
 
@@ -124,6 +135,10 @@ impl Ui {
             }
             Target::Row(row) => {
                 self.focus = Focus::Processes;
+                // The screen of a device lists what the filter hides, too.
+                if self.rows(session).iter().all(|it| it.id() != *row) {
+                    self.filter = Filter::default();
+                }
                 if let Some(place) = self.rows(session).iter().position(|it| it.id() == *row) {
                     self.select_row(place, session);
                 }
@@ -132,6 +147,11 @@ impl Ui {
             Target::Alert(alert) => {
                 self.focus = Focus::Alerts;
                 self.select_alert(*alert);
+            }
+            Target::Column(by) => {
+                self.focus = Focus::Processes;
+                self.order.choose(*by);
+                self.say_order();
             }
             Target::Run(from, to) => {
                 self.timeline.cursor = Some(place(column, area, (*from, *to)));

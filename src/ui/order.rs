@@ -60,6 +60,11 @@ impl By {
         }
     }
 
+    /// What a column of this name is ordered by.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
     /// Whether the lowest comes first by itself: names and numbers do, what costs memory does not.
     fn rises(self) -> bool {
         matches!(self, Self::Rank | Self::Pid | Self::Command)
@@ -80,6 +85,11 @@ impl Order {
     pub(super) fn next(&mut self) {
         let place = By::ALL.iter().position(|it| *it == self.by).unwrap_or(0);
         *self = Self { by: By::ALL[(place + 1) % By::ALL.len()], inverted: false };
+    }
+
+    /// By this column, its usual end first; turned round where it is by that one already.
+    pub(super) fn choose(&mut self, by: By) {
+        *self = Self { by, inverted: self.by == by && !self.inverted };
     }
 
     /// Whether the lowest comes first.

@@ -49,7 +49,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
         }
         let begin = lines.len();
         lines.extend(if is_open { list.open(it) } else { list.ended(it) });
-        spots.push((alerts::identity(it), begin..lines.len()));
+        spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
     }
     let devices = || look.session.processes.iter().flat_map(|it| &it.devices);
     let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
@@ -142,7 +142,7 @@ pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot
         if let Some(words) = allow(it, look).filter(|_| it.follows.is_none()) {
             say(&words, 3, Role::Dim);
         }
-        spots.push((alerts::identity(it), begin..lines.len()));
+        spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
     }
     (lines, spots)
 }

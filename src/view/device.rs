@@ -67,20 +67,25 @@ pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> Scrolled
         facts_and_past(buffer, right, look);
     }
     let width = usize::from(left.width).saturating_sub(1);
-    let (mut lines, spots) = explained(width, look);
+    let (mut lines, mut spots) = explained(width, look);
     if area.width < WIDE {
-        lines.extend(facts::lines(device, width + 1, look));
+        let (facts, rows) = facts::lines(device, width + 1, look);
+        spots.extend(moved(rows, lines.len()));
+        lines.extend(facts);
     }
     scrolled(buffer, left, &lines, &spots, look)
 }
 
 fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
     let Some(device) = look.device() else { return };
-    let lines = facts::lines(device, usize::from(area.width), look);
+    let (lines, rows) = facts::lines(device, usize::from(area.width), look);
     let kept = lines.len().min(usize::from(area.height).saturating_sub(6));
     let top = super::take(&mut area, kept);
     for (row, line) in lines.iter().take(kept).enumerate() {
         super::put(buffer, top, row, line);
+    }
+    for (target, place) in rows {
+        top.rows().skip(place.start).take(place.len()).for_each(|row| look.claim(row, target.clone()));
     }
     growth::of_device(buffer, area, look);
 }

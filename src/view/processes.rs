@@ -13,7 +13,12 @@ use crate::{
         process::{Life, OnDevice, Process},
     },
     theme::Role,
-    ui::{Focus, Scope, mouse::Target, order::Order, rows::Row as Listed},
+    ui::{
+        Focus, Scope,
+        mouse::Target,
+        order::{By, Order},
+        rows::Row as Listed,
+    },
     units::{self, Bytes},
 };
 use ratatui::{
@@ -103,6 +108,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         }
         for (place, it) in table::places(kept).skip(above.len()).zip(listed.iter().skip(first)) {
             look.claim(place, Target::Row(it.id()));
+        }
+        for (place, title) in table::titles(kept, &columns, "command", TEXT) {
+            if let Some(by) = By::named(title) {
+                look.claim(place, Target::Column(by));
+            }
         }
         above.extend(rows.into_iter().skip(first));
         table::draw(buffer, kept, &columns, "command", &above, TEXT, look.style(Role::Dim));

@@ -2,7 +2,6 @@
 
 use super::{Look, put};
 use crate::{
-    alerts::Identity,
     theme::Role,
     ui::{alerts::Sight, mouse::Target},
 };
@@ -20,19 +19,19 @@ pub struct Scrolled {
     pub sight: Sight,
 }
 
-/// The lines of an alert, by their places.
-pub(super) type Spot = (Identity, Range<usize>);
+/// Lines that stand for something that can be clicked, by their places.
+pub(super) type Spot = (Target, Range<usize>);
 
-/// Moves the alerts of a part to where its lines are put.
+/// The spots of a part whose lines are put below others.
 pub(super) fn moved(spots: Vec<Spot>, below: usize) -> Vec<Spot> {
-    spots.into_iter().map(|(alert, it)| (alert, it.start + below..it.end + below)).collect()
+    spots.into_iter().map(|(target, it)| (target, it.start + below..it.end + below)).collect()
 }
 
 /// Draws lines below a title. Where the selected alert has to be seen, they are scrolled as far as that takes.
-pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], alerts: &[Spot], look: &Look) -> Scrolled {
+pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], spots: &[Spot], look: &Look) -> Scrolled {
     let height = usize::from(area.height).saturating_sub(1);
     let most = lines.len().saturating_sub(height);
-    let selected = look.selected_alert().and_then(|it| alerts.iter().find(|spot| spot.0 == it));
+    let selected = look.selected_alert().and_then(|it| spots.iter().find(|spot| spot.0 == Target::Alert(it)));
     let mut scroll = look.ui.scroll.min(most);
     if let Some((_, place)) = selected.filter(|_| look.ui.sight.reveal) {
         // Its beginning, if it does not fit.
@@ -45,8 +44,8 @@ pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], alerts: 
     for (row, line) in lines.iter().skip(scroll).take(height).enumerate() {
         put(buffer, area, row + 1, line);
     }
-    for (alert, place) in alerts {
-        place.clone().filter_map(row).for_each(|it| look.claim(it, Target::Alert(*alert)));
+    for (target, place) in spots {
+        place.clone().filter_map(row).for_each(|it| look.claim(it, target.clone()));
     }
     let Some((_, place)) = selected else { return Scrolled { scroll, most, ..Scrolled::default() } };
     if let Some(row) = row(place.start) {

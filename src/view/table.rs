@@ -29,6 +29,25 @@ pub(super) struct Row {
     pub style: Option<Style>,
 }
 
+/// Where the titles stand, as [`draw`] draws them.
+pub(super) fn titles(
+    area: Rect,
+    columns: &[Column],
+    text_title: &'static str,
+    text_least: usize,
+) -> Vec<(Rect, &'static str)> {
+    let kept = fitting(columns, usize::from(area.width).saturating_sub(text_least));
+    let mut rest = Rect { height: area.height.min(1), ..area };
+    let mut places = Vec::new();
+    for column in kept.iter().filter_map(|it| columns.get(*it)) {
+        let width = u16::try_from(column.width + 1).unwrap_or(u16::MAX).min(rest.width);
+        places.push((Rect { width, ..rest }, column.title));
+        (rest.x, rest.width) = (rest.x + width, rest.width - width);
+    }
+    places.push((rest, text_title));
+    places
+}
+
 /// Draws the titles and the rows; the text keeps at least `text_least` columns.
 pub(super) fn draw(
     buffer: &mut Buffer,

@@ -25,6 +25,7 @@ pub(crate) fn header() -> String {
         host: "h".into(),
         started_unix_us: 1_795_214_453_000_000,
         monotonic_us: 0,
+        name: None,
         writer: None,
     })
 }

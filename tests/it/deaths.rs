@@ -42,6 +42,7 @@ impl Run {
             .env("GPUWATCH_SOCKET_DIR", dir.path())
             .env("XDG_STATE_HOME", dir.path().join("state"))
             .env("GPUWATCH_NO_NVML", "1")
+            .env("GPUWATCH_SUMMARY", "never")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(dir.path().join("said")).unwrap())

@@ -29,3 +29,27 @@ fn a_name_that_is_no_cause_is_told_the_nearest() {
     assert!(text.contains("'graph-retaned'") && text.contains("similar value exists: 'graph-retained'"), "{text}");
     assert!(wrong.stdout.is_empty());
 }
+
+#[test]
+fn kinds_and_what_grows_are_explained_with_their_causes() {
+    for (name, words) in [
+        ("growth", &["six resources", "tensors-retained", "allow = [\"growth\"]"][..]),
+        ("host", &["resident", "host-growth"]),
+        ("growth:host", &["resident", "allow = [\"growth:host\"]"]),
+        ("non-torch", &["NCCL", "driver-growth"]),
+        ("driver", &["NCCL", "driver-growth"]),
+        ("imbalance", &["median", "rank-imbalance"]),
+        ("oom", &["In short: "]),
+    ] {
+        let page = explain(&[name]);
+        let text = String::from_utf8(page.stdout).unwrap();
+        assert!(page.status.success() && text.starts_with(&format!("{name}: ")), "{text}");
+        assert!(words.iter().all(|it| text.contains(it)), "{words:?} in {text}");
+    }
+    for (wrong, near) in [("growht", "growth"), ("hots", "host"), ("growth:hots", "growth:host")] {
+        let text = String::from_utf8(explain(&[wrong]).stderr).unwrap();
+        assert!(text.contains(&format!("'{near}'")), "{text}");
+    }
+    let list = String::from_utf8(explain(&[]).stdout).unwrap();
+    assert!(["growth", "sawtooth", "host", "others"].iter().all(|it| list.lines().any(|line| line.starts_with(it))));
+}

@@ -8,6 +8,7 @@ use gpuwatch::{
     ui::{
         Command, Focus, Scope, Screen, Ui,
         mouse::{Mouse, Target},
+        order::By,
         signal::Dialog,
     },
     view::{self, Drawn},
@@ -184,5 +185,51 @@ fn clicks_anywhere_are_survived() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_turns_it_round() {
+    let session = usual().session();
+    let mut ui = Ui { scope: Scope::All, ..Ui::default() };
+    let columns = |ui: &Ui| {
+        let (buffer, drawn) = drawn(&session, ui, 160, 40);
+        let all: Vec<Position> = buffer.area.positions().collect();
+        let mut found: Vec<(By, Position)> = Vec::new();
+        for at in all {
+            if let Some((_, Target::Column(by))) = drawn.regions.at(at).next()
+                && found.iter().all(|it| it.0 != *by)
+            {
+                found.push((*by, at));
+            }
+        }
+        (found, buffer, drawn.regions)
+    };
+    let (found, buffer, regions) = columns(&ui);
+    assert_eq!(found.len(), By::ALL.len(), "each has a title: {found:?}");
+    for (by, at) in found {
+        let row: String = (at.x..160).map(|x| buffer.cell((x, at.y)).unwrap().symbol()).collect();
+        assert!(row.trim_start().starts_with(by.name()), "{by:?}: {row}");
+        let before = ui.order;
+        ui.mouse(Mouse::Press(at), &regions, &session);
+        assert_eq!((ui.order.by, ui.order.inverted), (by, before.by == by), "{by:?}");
+        assert!(ui.word.as_ref().is_some_and(|it| it.contains(by.name())));
+        ui.mouse(Mouse::Press(at), &regions, &session);
+        assert_eq!((ui.order.by, ui.order.inverted), (by, before.by != by));
+    }
+}
+
+#[test]
+fn a_process_that_is_listed_on_the_screen_of_its_device_is_opened_by_two_clicks() {
+    let session = usual().session();
+    for (width, height) in [(100, 60), (160, 40)] {
+        let mut ui = Ui { screen: Screen::Device, ..Ui::default() };
+        click(&mut ui, &session, (width, height), "4242 ", Mouse::Press);
+        assert_eq!((ui.screen, ui.chosen(&session).and_then(|it| it.pid())), (Screen::Device, Some(4242)));
+        click(&mut ui, &session, (width, height), "977 ", Mouse::Double);
+        assert_eq!(ui.screen, Screen::Device, "there is nothing inside of one without a probe");
+        assert!(ui.word.as_ref().is_some_and(|it| it.contains("no probe")), "{:?}", ui.word);
+        click(&mut ui, &session, (width, height), "4242 ", Mouse::Double);
+        assert_eq!((ui.screen, ui.process(&session).and_then(|it| it.0.pid)), (Screen::Process, Some(4242)));
     }
 }

@@ -249,7 +249,7 @@ fn an_error_that_nobody_catches_is_recorded_with_its_words() {
         let (gpu, home) = (machine(3 * GIB), Home::new());
         let mut command = if is_watched { gpu.command(PROGRAM) } else { gpu.command(torch::python()) };
         if is_watched {
-            command.args(["run", "--"]).arg(torch::python());
+            command.args(["run", "--summary", "never", "--"]).arg(torch::python());
         }
         let done = command.arg(script("oom.py")).arg("uncaught").envs(home.variables()).output().unwrap();
         (done, home)

@@ -25,7 +25,15 @@ use std::{
 };
 
 fn header() -> Header {
-    Header { format: FORMAT, gpuwatch: "0".into(), host: "h".into(), started_unix_us: 1, monotonic_us: 2, writer: None }
+    Header {
+        format: FORMAT,
+        gpuwatch: "0".into(),
+        host: "h".into(),
+        started_unix_us: 1,
+        monotonic_us: 2,
+        name: None,
+        writer: None,
+    }
 }
 
 pub(crate) fn read(path: &Path) -> (Vec<Entry>, Option<Fault>) {

@@ -25,6 +25,7 @@ fn watched(job: &mut Job, file: File) -> Session {
         host: "h".into(),
         started_unix_us: 1,
         monotonic_us: now().0,
+        name: None,
         writer: None,
     };
     let recorder = Recorder::start(file, &header).unwrap();

@@ -109,9 +109,11 @@ impl Job {
     }
 }
 
-/// Nothing was said aside, but for what PyTorch 2.9 says of the variable that alone chooses the backend there.
+/// Nothing was said aside, but for the line of `run` when its job is over, and what PyTorch 2.9 says of the variable that
+/// alone chooses the backend there.
 pub(crate) fn is_quiet(aside: &str) -> bool {
-    aside.lines().all(|it| it.contains("PYTORCH_CUDA_ALLOC_CONF is deprecated"))
+    let is_end = |it: &str| it.starts_with("gpuwatch: ") && it.contains(" · gpuwatch replay ");
+    aside.lines().all(|it| is_end(it) || it.contains("PYTORCH_CUDA_ALLOC_CONF is deprecated"))
 }
 
 pub(crate) fn script(name: &str) -> String {

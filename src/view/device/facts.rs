@@ -7,8 +7,9 @@ use crate::{
         process::{OnDevice, Process},
     },
     theme::Role,
+    ui::{mouse::Target, rows::Row},
     units::{self, Bytes},
-    view::{Look, cells, devices, heading, messages},
+    view::{Look, cells, devices, heading, messages, scroll::Spot},
 };
 use ratatui::text::{Line, Span};
 
@@ -19,20 +20,23 @@ pub(super) fn full(device: &Device, look: &Look) -> String {
     format!("{} used of {}, {share}", cells::bytes(used), cells::bytes(total))
 }
 
-/// The processes on it, then the driver's figures.
-pub(super) fn lines(device: &Device, width: usize, look: &Look) -> Vec<Line<'static>> {
+/// The processes on it, each of which can be clicked, then the driver's figures.
+pub(super) fn lines(device: &Device, width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
     let mut lines = vec![heading("on this device", width, look)];
     let probed = look.session.probed(Some(&device.id));
     let unprobed = look.session.unprobed(Some(&device.id));
     lines.extend(probed.iter().map(|(process, on)| own(process, on, device, width, look)));
     lines.extend(unprobed.iter().map(|(_, it)| stranger(it, device, width, look)));
+    let rows = probed.iter().map(|(process, on)| Row::Probed(process, on));
+    let rows = rows.chain(unprobed.iter().map(|(device, it)| Row::Unprobed(device, *it)));
+    let spots = rows.zip(1..).map(|(it, line)| (Target::Row(it.id()), line..line + 1)).collect();
     if probed.is_empty() && unprobed.is_empty() {
         let words = if device.process_list().is_some() { " nobody" } else { " unknown: the driver has not said" };
         lines.push(Line::styled(words, look.style(Role::Dim)));
     }
     lines.push(heading("device", width, look));
     lines.extend(driver(device, width, look));
-    lines
+    (lines, spots)
 }
 
 /// `rank 1   pid 8891   67.82 GiB  48 %  train.py --leaking`

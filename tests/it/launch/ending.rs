@@ -1,0 +1,119 @@
+//! What `gpuwatch run` says when its job is over, where it recorded, and what it takes before `--`.
+
+use super::{Home, done, text};
+use crate::pty::PROGRAM;
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A probed job that leaks until an alert was told, says a word on either stream, and ends with 7.
+fn leak(home: &Home, flags: &[&str]) -> Output {
+    let folder = home.0.path().join("sockets");
+    let told = home.0.path().join("told");
+    let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
+    let _ = fs::remove_file(&told);
+    let wait = format!("for it in $(seq 2400); do [ -e '{}' ] && break; sleep 0.05; done", told.display());
+    let leaking = format!("{PROGRAM:?} demo-job --kind leaking --rate 200 --directory '{}'", folder.display());
+    let job = format!("({wait}) | {leaking}; echo out; echo err >&2; exit 7");
+    let mut command = home.gpuwatch(&["run", "--on-alert", "touch", "--on-alert-arg", told.to_str().unwrap()]);
+    command.args(flags).args(["--", "sh", "-c", &job]);
+    let output = done(command);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "out\n".to_owned()), "{output:?}");
+    output
+}
+
+fn recordings(home: &Home) -> Vec<PathBuf> {
+    let files = fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).into_iter().flatten();
+    files.map(|it| it.unwrap().path()).collect()
+}
+
+fn said(output: &Output) -> String {
+    text(&output.stderr)
+}
+
+#[test]
+fn the_end_of_a_probed_job_is_summed_up_in_one_line() {
+    let home = Home::new();
+    let file = home.0.path().join("a run.jsonl.zst");
+    let output = leak(&home, &["-o", file.to_str().unwrap(), "--name", "baseline"]);
+    let said = said(&output);
+    let line = said.strip_prefix("err\ngpuwatch: ").unwrap_or_else(|| panic!("{said}"));
+    let (found, how) = line.split_once(" · ").unwrap();
+    assert_eq!(how, format!("gpuwatch replay '{}'\n", file.display()), "{said}");
+    // It counts what the replay's first line does, and what a check fails on.
+    assert!(found.contains("1 critical") || found.contains("1 warning"), "{said}");
+    let check = Command::new(PROGRAM).args(["check", file.to_str().unwrap()]).envs(home.variables()).output().unwrap();
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(recordings(&home).is_empty(), "it is where it was asked for");
+    let listed = done(home.gpuwatch(&["recordings", home.0.path().to_str().unwrap()]));
+    assert!(text(&listed.stdout).contains("a run.jsonl.zst  baseline\n"), "{listed:?}");
+}
+
+#[test]
+fn the_line_is_taken_back_and_asked_for() {
+    let home = Home::new();
+    assert_eq!(said(&leak(&home, &["--summary", "never", "--name", "quiet one"])), "err\n");
+    let made = recordings(&home);
+    assert!(made.len() == 1 && made[0].to_string_lossy().ends_with("_quiet-one.jsonl.zst"), "{made:?}");
+    let run = |flags: &[&str], variable: &str, config: &str| {
+        let file = home.0.path().join("config.toml");
+        fs::write(&file, config).unwrap();
+        let mut command = home.gpuwatch(&["run", "--config", file.to_str().unwrap()]);
+        command.args(flags).args(["--", "sh", "-c", "exit 3"]).env("GPUWATCH_SUMMARY", variable);
+        let output = done(command);
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(3), true));
+        said(&output)
+    };
+    assert_eq!(run(&[], "auto", ""), "", "nothing was probed, and nobody asked");
+    for asked in [run(&["--summary", "always"], "never", ""), run(&[], "always", "[recordings]\nsummary = 'never'\n")] {
+        assert!(asked.starts_with("gpuwatch: no process was probed · gpuwatch replay /"), "{asked}");
+        assert_eq!(asked.lines().count(), 1, "{asked}");
+    }
+    let mut command = home.run(&["true"]);
+    let config = home.0.path().join("config.toml");
+    fs::write(&config, "[recordings]\nsummary = 'always'\n").unwrap();
+    command.env("GPUWATCH_CONFIG", &config).env_remove("GPUWATCH_SUMMARY");
+    assert!(said(&done(command)).starts_with("gpuwatch: no process was probed"));
+}
+
+#[test]
+fn a_file_that_cannot_be_made_costs_the_recording_and_not_the_job() {
+    let home = Home::new();
+    let file = home.0.path().join("there.jsonl.zst");
+    fs::write(&file, "mine").unwrap();
+    let run = |file: &Path| {
+        let mut command = home.gpuwatch(&["run", "-o"]);
+        command.arg(file).args(["--", "sh", "-c", "echo out; exit 3"]);
+        done(command)
+    };
+    let output = run(&file);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()));
+    assert!(said(&output).contains("nothing was recorded: cannot make "), "{output:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    let output = run(Path::new("-"));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
+    assert!(said(&output).contains("standard output is the job's: name a file"), "{output:?}");
+}
+
+#[test]
+fn what_run_does_not_know_is_an_error_and_not_the_command() {
+    let home = Home::new();
+    for words in [
+        &["run", "--no-such-flag-of-ours"][..],
+        &["run", "--no-such-flag-of-ours", "--", "echo", "ran"],
+        &["run", "-x", "echo", "ran"],
+        &["run", "--name", "a/b", "--", "echo", "ran"],
+        &["run", "--name", "", "--", "echo", "ran"],
+    ] {
+        let output = done(home.gpuwatch(words));
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{words:?}");
+    }
+    let unknown = done(home.gpuwatch(&["run", "--sumary", "never", "--", "true"]));
+    assert!(said(&unknown).contains("'--summary'"), "the nearest is named: {unknown:?}");
+    // What stands behind the command is the command's.
+    let own = done(home.gpuwatch(&["run", "echo", "--name", "x", "-o", "y", "--no-such-flag-of-ours"]));
+    assert_eq!(text(&own.stdout), "--name x -o y --no-such-flag-of-ours\n");
+}
