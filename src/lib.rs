@@ -22,6 +22,12 @@ pub mod input;
 /// Standard output, and files that a command makes.
 pub mod output;
 
+/// What an allocator did and held: events, segments, call stacks.
+pub mod trace;
+
+/// PyTorch's memory snapshots, read from their pickles without running anything.
+pub mod pickle;
+
 /// Everything that can happen.
 pub mod event;
 

@@ -61,6 +61,7 @@ mod session;
 mod shim;
 mod simgpu;
 mod sites;
+mod snapshot;
 mod steps;
 mod story;
 mod strain;

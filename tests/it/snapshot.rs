@@ -1,0 +1,233 @@
+//! Memory snapshots are read as Python reads them, nothing in them is run, and what is damaged is read as far as it goes.
+
+mod columns;
+mod writer;
+
+use crate::torch;
+use flate2::{Compression, write::GzEncoder};
+use gpuwatch::pickle::{self, Fault, Reading};
+use proptest::prelude::*;
+use std::{
+    env, fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use writer::{Py, pickle, snapshot};
+
+/// Runs `columns.py` on a snapshot.
+fn by_python(file: &Path) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshot/columns.py");
+    torch::stdout(&Command::new(torch::python()).arg(script).arg(file).output().unwrap())
+}
+
+fn told(bytes: &[u8]) -> String {
+    let reading = pickle::read(bytes).unwrap();
+    assert!(reading.ended.is_none(), "{:?}", reading.ended);
+    columns::told(&reading.trace)
+}
+
+/// Texts that differ are shown from where they differ on.
+fn assert_same(ours: &str, theirs: &str, of: &str) {
+    let at = ours.lines().zip(theirs.lines()).position(|it| it.0 != it.1);
+    let at = at.unwrap_or_else(|| ours.lines().count().min(theirs.lines().count()));
+    let show = |text: &str| text.lines().skip(at).take(3).collect::<Vec<_>>().join("\n");
+    assert!(ours == theirs, "{of}, line {}:\n{}\ninstead of\n{}", at + 1, show(ours), show(theirs));
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+#[test]
+fn every_protocol_and_every_packing_gives_what_python_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("snapshot.pickle");
+    // More events than one batch of a pickler, more memoised objects than one byte counts.
+    let snapshot = snapshot(700, 12);
+    let mut all = Vec::new();
+    for protocol in 2..=5 {
+        let bytes = pickle(protocol, &snapshot);
+        fs::write(&file, &bytes).unwrap();
+        let ours = told(&bytes);
+        assert_same(&ours, &by_python(&file), &format!("protocol {protocol}"));
+        assert_same(&ours, &told(&gzip(&bytes)), "gzip");
+        assert_same(&ours, &told(&zstd::encode_all(&bytes[..], 1).unwrap()), "zstd");
+        all.push(ours);
+    }
+    assert!(all.iter().all(|it| *it == all[0]));
+}
+
+#[test]
+fn what_could_run_code_is_refused_by_name_and_offset() {
+    let code = [
+        (b'c', "GLOBAL"),
+        (0x93, "STACK_GLOBAL"),
+        (b'R', "REDUCE"),
+        (b'b', "BUILD"),
+        (b'i', "INST"),
+        (b'o', "OBJ"),
+        (0x81, "NEWOBJ"),
+        (0x92, "NEWOBJ_EX"),
+        (b'P', "PERSID"),
+        (b'Q', "BINPERSID"),
+        (0x82, "EXT1"),
+        (0x83, "EXT2"),
+        (0x84, "EXT4"),
+    ];
+    let bytes = pickle(4, &snapshot(2, 2));
+    for (opcode, name) in code {
+        // Before the end, when all of the snapshot is there, and right at the beginning.
+        for at in [bytes.len() - 1, 2] {
+            let mut bytes = bytes.clone();
+            bytes.insert(at, opcode);
+            let said = pickle::read(&bytes[..]).unwrap_err().to_string();
+            assert!(said.contains(name) && said.contains(&format!("byte {at} ")), "{said}");
+            assert!(said.contains("_dump_snapshot"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_snapshot_is_named() {
+    let empty = pickle(4, &Py::Dict(vec![("weights", Py::List(Vec::new()))]));
+    let cases: [(&[u8], &str); 6] = [
+        (b"", "empty"),
+        (b"{\"segments\": []}", "text"),
+        (b"PK\x03\x04", "zip archive"),
+        (b"\x80\x07}.", "no pickle of protocol 2 to 5"),
+        (b"(dp0\n.", "no pickle of protocol 2 to 5"),
+        (&empty, "holds no memory snapshot"),
+    ];
+    for (bytes, word) in cases {
+        let said = pickle::read(bytes).unwrap_err().to_string();
+        assert!(said.contains(word) && said.contains("_dump_snapshot"), "{word}: {said}");
+    }
+    let said = pickle::open(Path::new("/nonexistent/it.pickle")).unwrap_err().to_string();
+    assert!(said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn a_snapshot_that_is_cut_anywhere_is_read_up_to_there() {
+    let bytes = pickle(4, &snapshot(3, 2));
+    let whole = pickle::read(&bytes[..]).unwrap().trace;
+    let mut most = 0;
+    for length in 3..bytes.len() {
+        let Reading { trace, ended, .. } = match pickle::read(&bytes[..length]) {
+            Ok(it) => it,
+            // There is no key of a snapshot yet.
+            Err(Fault::Cut { at }) if most == 0 => {
+                assert_eq!(at, length as u64);
+                continue;
+            }
+            Err(e) => panic!("{length}: {e}"),
+        };
+        assert!(matches!(ended, Some(Fault::Cut { at }) if at == length as u64), "{ended:?}");
+        let events: usize = trace.devices.iter().map(ExactSizeIterator::len).sum();
+        assert!(trace.events.range(0..events).eq(whole.events.range(0..events)), "{length}");
+        assert!(events >= most && trace.segments.iter().all(|it| whole.segments.contains(it)), "{length}");
+        most = events;
+    }
+    assert_eq!((most, whole.segments.len()), (10, 1));
+    // What was packed is cut likewise, and one whose checksum is wrong is read and called damaged.
+    let packed = gzip(&bytes);
+    let cut = pickle::read(&packed[..packed.len() - 20]);
+    assert!(cut.is_err() || cut.unwrap().ended.is_some());
+    let mut wrong = packed.clone();
+    let checksum = wrong.len() - 8;
+    wrong[checksum] ^= 1;
+    let Reading { trace, ended, .. } = pickle::read(&wrong[..]).unwrap();
+    assert!(matches!(ended, Some(Fault::Packed { .. })), "{ended:?}");
+    assert_eq!(trace.events.len(), whole.events.len());
+}
+
+#[test]
+fn what_a_file_claims_takes_no_memory_and_no_nesting_is_too_deep() {
+    let deep = |inner: &[u8], end: &[u8]| [&[0x80, 4][..], &inner.repeat(300_000), end].concat();
+    let long = |claim: &[u8]| [&[0x80, 4, b'}', b'('][..], claim].concat();
+    let most = u64::MAX.to_le_bytes();
+    let hostile = [
+        deep(b"](", b""),
+        deep(b"]", &[&b"a".repeat(299_999)[..], b"."].concat()),
+        deep(b"}(N", &[&b"u".repeat(300_000)[..], b"."].concat()),
+        deep(b"N", &b"\x85".repeat(300_000)),
+        long(&[&[0x8d][..], &most, b"short"].concat()),
+        long(&[&[0x8e][..], &most, b"short"].concat()),
+        long(&[&[0x8b][..], &most[..4], b"short"].concat()),
+        long(&[&b"X"[..], &most[..4], b"short"].concat()),
+        // Object 4294967280 of a file with one.
+        [&b"\x80\x02]r"[..], &[0xf0, 0xff, 0xff, 0xff], b"."].concat(),
+        [&b"\x80\x02]j"[..], &[0xf0, 0xff, 0xff, 0xff], b"."].concat(),
+        // More on the stack than a file of its size has any use for.
+        [&b"\x80\x02"[..], &b"N".repeat(3 << 20)].concat(),
+        [&b"\x80\x02"[..], &b"(".repeat(3 << 20)].concat(),
+        // 300 MB in 300 KB.
+        gzip(&[&b"\x80\x02"[..], &b"NNNN)".repeat(60 << 20)].concat()),
+    ];
+    for (at, bytes) in hostile.iter().enumerate() {
+        let said = pickle::read(&bytes[..]).unwrap_err();
+        assert!(!matches!(said, Fault::Io(_)), "{at}: {said}");
+    }
+    // A list that grows by one, again and again, is not kept for each of its lengths.
+    let name = [&b"\x80\x02}U\x08filenameNsq\x00]q\x01"[..], &b"h\x00a".repeat(200_000), b"."].concat();
+    assert!(pickle::read(&name[..]).is_err());
+}
+
+proptest! {
+    #[test]
+    fn damage_of_any_kind_ends_reading_and_nothing_else(
+        times in 0_i64..5, protocol in 2_u8..=5, packed in 0_u8..3, length in any::<prop::sample::Index>(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 0_u8..8), 0..6),
+    ) {
+        let plain = pickle(protocol, &snapshot(times, 3));
+        let mut bytes = match packed {
+            0 => plain,
+            1 => gzip(&plain),
+            _ => zstd::encode_all(&plain[..], 1).unwrap(),
+        };
+        for (at, bit) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        bytes.truncate(length.index(bytes.len() + 1));
+        if let Ok(it) = pickle::read(&bytes[..]) {
+            // What was read can be walked through.
+            prop_assert!(it.trace.events.len() <= bytes.len().max(1) * 250);
+            let _ = it.trace.segments.iter().map(|segment| it.trace.blocks_of(segment).len()).sum::<usize>();
+        }
+    }
+}
+
+/// Snapshots of a job with everything in it that a snapshot has: the script writes them into its directory.
+#[test]
+fn snapshots_of_real_jobs_are_read_as_python_reads_them() {
+    for settings in ["", "expandable_segments:True", "max_split_size_mb:64,garbage_collection_threshold:0.6"] {
+        let gpu = torch::Gpu::new("NVIDIA A10:4GiB:256MiB;NVIDIA A10:4GiB:256MiB");
+        let mut script = gpu.script(include_str!("snapshot/features.py"));
+        let said = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
+        let names: Vec<_> = said.split_whitespace().collect();
+        assert!(names.len() >= 5, "{said}");
+        for name in names {
+            let file = gpu.dir().join(name);
+            let reading = pickle::open(&file).unwrap();
+            assert!(reading.ended.is_none(), "{name}: {:?}", reading.ended);
+            assert_same(&columns::told(&reading.trace), &by_python(&file), &format!("{settings}: {name}"));
+        }
+    }
+}
+
+#[test]
+fn snapshots_of_a_folder_are_read_as_python_reads_them() {
+    let Some(folder) = env::var_os("GPUWATCH_SNAPSHOTS") else {
+        test_tiers::skip!("GPUWATCH_SNAPSHOTS names no folder of snapshots");
+    };
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let is_pickle = |it: &PathBuf| it.to_string_lossy().contains(".pickle");
+    for file in files.filter(is_pickle) {
+        let reading = pickle::open(&file).unwrap();
+        assert!(reading.ended.is_none(), "{}: {:?}", file.display(), reading.ended);
+        assert_same(&columns::told(&reading.trace), &by_python(&file), &file.display().to_string());
+    }
+}
