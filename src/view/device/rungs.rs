@@ -95,31 +95,48 @@ fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
     vec![format!("= {used} used + {reserve} reserve"), "used + reserve".to_owned()]
 }
 
-/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, each in as
-/// many words as fit.
+/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, in the
+/// longest words that leave the others their place.
 fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], look: &Look) {
-    let width = usize::from(area.width);
-    let mut taken: Vec<(usize, usize, usize)> = Vec::new();
-    for (column, choices) in ends {
-        let place = |words: &String| {
-            let (at, long) = (column.saturating_sub(1), cells::width(words) + 1);
-            // The words lie to the right of their end, or to its left where there is no room.
-            let right = Some((at, true)).filter(|_| at + long <= width);
-            let left = (at + 1).checked_sub(long).map(|it| (it, false));
-            let rows = usize::from(area.height).saturating_sub(first);
-            let mut places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));
-            let is_free =
-                |row: usize, from: usize| taken.iter().all(|it| it.0 != row || from > it.2 || from + long < it.1);
-            places.find(|(row, place)| is_free(*row, place.0))
-        };
-        let Some((words, (row, (from, is_right)))) = choices.iter().find_map(|it| Some((it, place(it)?))) else {
-            continue;
-        };
-        taken.push((row, from, from + cells::width(words) + 1));
-        let (tick, text) = (Span::styled("╵", look.style(Role::Border)), Span::styled(words, look.style(Role::Text)));
-        let line = Line::from(if is_right { vec![tick, text] } else { vec![text, tick] });
-        let offset = u16::try_from(from).unwrap_or(u16::MAX);
+    let size = (usize::from(area.width), usize::from(area.height).saturating_sub(first));
+    let longest = ends.iter().map(|it| it.1.len()).max().unwrap_or(0);
+    let choices = (0..longest).rev().map(|choice| placed(ends, choice, size));
+    // Of those with as many names the last is taken, which is the longest.
+    for it in choices.max_by_key(Vec::len).unwrap_or_default() {
+        let (tick, text) =
+            (Span::styled("╵", look.style(Role::Border)), Span::styled(it.words, look.style(Role::Text)));
+        let line = Line::from(if it.is_right { vec![tick, text] } else { vec![text, tick] });
+        let offset = u16::try_from(it.from).unwrap_or(u16::MAX);
         let place = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);
-        put(buffer, place, first + row, &line);
+        put(buffer, place, first + it.row, &line);
     }
+}
+
+/// A name that has room.
+struct Placed<'a> {
+    row: usize,
+    from: usize,
+    to: usize,
+    /// Whether the words lie to the right of their end.
+    is_right: bool,
+    words: &'a str,
+}
+
+/// The names that have room, each in its words of this choice, or the shortest.
+fn placed(ends: &[(usize, Vec<String>)], choice: usize, (width, rows): (usize, usize)) -> Vec<Placed<'_>> {
+    let mut out: Vec<Placed> = Vec::new();
+    for (column, choices) in ends {
+        let Some(words) = choices.get(choice).or(choices.last()) else { continue };
+        let (at, long) = (column.saturating_sub(1), cells::width(words) + 1);
+        // The words lie to the right of their end, or to its left where there is no room.
+        let right = Some((at, true)).filter(|_| at + long <= width);
+        let left = (at + 1).checked_sub(long).map(|it| (it, false));
+        let mut places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));
+        let is_free =
+            |row: usize, from: usize| out.iter().all(|it| it.row != row || from > it.to || from + long < it.from);
+        if let Some((row, (from, is_right))) = places.find(|(row, place)| is_free(*row, place.0)) {
+            out.push(Placed { row, from, to: from + long, is_right, words });
+        }
+    }
+    out
 }

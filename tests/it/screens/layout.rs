@@ -157,3 +157,19 @@ fn the_blank_part_of_a_timeline_says_why() {
     let known = shown(&usual().session(), &ui, (40, 12));
     assert!(!known.contains("no driver readings yet"), "{known}");
 }
+
+/// How what is used comes about is worth less than the name of another rung.
+#[test]
+fn no_name_under_the_ladder_is_left_out_for_a_longer_one() {
+    let mut story = Story::default();
+    story.device(0, 77 * GIB, &[(4242, 68 * GIB), (977, 9 * GIB)]).probe(0, 4242, 0, None);
+    story.wait(100_000).sample(0, 1, counters(52 * GIB, 15 * GIB));
+    story.device(0, 77 * GIB, &[(4242, 68 * GIB), (977, 9 * GIB)]);
+    let ui = Ui { screen: Screen::Device, ..Ui::default() };
+    for (size, used) in [((80, 24), "used + reserve"), ((200, 60), "77.50 GiB = 77.00 GiB used + 0.50 GiB reserve")] {
+        let picture = shown(&story.session(), &ui, size);
+        for words in [used, "52.00 GiB allocated", "67.06 GiB reserved"] {
+            assert!(picture.contains(words), "no {words:?}\n{picture}");
+        }
+    }
+}
