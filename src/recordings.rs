@@ -240,9 +240,7 @@ impl Entry {
 
 /// `2026-11-20 22:40:53Z`.
 fn date(unix_us: u64) -> String {
-    let utc = store::utc(unix_us / 1_000_000);
-    let part = |from, to| utc.get(from..to).unwrap_or_default();
-    format!("{}-{}-{} {}:{}:{}Z", part(0, 4), part(4, 6), part(6, 8), part(9, 11), part(11, 13), part(13, 15))
+    store::utc(unix_us / 1_000_000, "%Y-%m-%d %H:%M:%SZ")
 }
 
 #[cfg(test)]

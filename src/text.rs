@@ -110,23 +110,8 @@ const COMPARED: usize = 64;
 
 /// The name that takes the fewest changed characters to come to from a text; the first of several.
 pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
-    names.into_iter().min_by_key(|it| distance(text, it.as_ref()))
-}
-
-/// Characters to insert, remove or replace (Levenshtein 1966, row by row after Wagner and Fischer 1974).
-fn distance(text: &str, name: &str) -> usize {
-    let mut row: Vec<usize> = (0..=name.chars().count()).collect();
-    for (place, one) in text.chars().take(COMPARED).enumerate() {
-        let mut next = vec![place + 1];
-        let mut left = place + 1;
-        for (other, above) in name.chars().zip(row.windows(2)) {
-            let &[corner, above] = above else { continue };
-            left = (corner + usize::from(one != other)).min(above + 1).min(left + 1);
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
+    let text: String = text.chars().take(COMPARED).collect();
+    names.into_iter().min_by_key(|it| strsim::levenshtein(&text, it.as_ref()))
 }
 
 #[cfg(test)]
@@ -158,7 +143,6 @@ mod tests {
         {
             assert_eq!(nearest(text, names), Some(name), "{text}");
         }
-        assert_eq!((distance("kitten", "sitting"), distance("训练", "训"), distance("oom", "oom")), (3, 1, 0));
         assert!(nearest(&"\u{202e}".repeat(1 << 16), names).is_some());
         assert_eq!(nearest("growth", [""; 0]), None);
     }

@@ -10,7 +10,7 @@ use crate::{
         device::Device,
         process::{Life, Process},
     },
-    text::Foreign,
+    text::{self, Foreign},
     units::Bytes,
 };
 use std::fmt::Write;
@@ -165,17 +165,11 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` lets it go on")?;
             continue;
         }
-        let command: Vec<String> = who.argv.iter().map(quoted).collect();
+        let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);
         writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
-        writeln!(out, "    gpuwatch run -- {}", command.join(" "))?;
+        writeln!(out, "    gpuwatch run -- {command}")?;
     }
     Ok(())
-}
-
-fn quoted(word: &Foreign) -> String {
-    let shown = word.to_string();
-    let plain = |c: char| c.is_alphanumeric() || "-_=+./:,@%".contains(c);
-    if !shown.is_empty() && shown.chars().all(plain) { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) }
 }
 
 fn who(process: &Process) -> String {

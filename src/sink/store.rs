@@ -86,7 +86,7 @@ impl Store {
 
 /// `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`: sorting by name is sorting by time.
 fn name(writer: &Writer) -> String {
-    let time = utc(writer.started_unix_us / 1_000_000);
+    let time = utc(writer.started_unix_us / 1_000_000, "%Y%m%dT%H%M%SZ");
     format!("{time}_{}_{}_{}{ENDING}", word(&writer.host), writer.pid, word(&writer.run))
 }
 
@@ -167,19 +167,10 @@ fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
 }
 
-/// Unix seconds as `20261120T224053Z`. The calendar is Howard Hinnant's: years begin in March, so that
-/// the leap day is the last one.
-pub fn utc(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
+/// Unix seconds in a format of `strftime`, in UTC; nothing beyond the year 9999.
+pub fn utc(unix_s: u64, format: &str) -> String {
+    let at = i64::try_from(unix_s).ok().and_then(|it| jiff::Timestamp::from_second(it).ok());
+    at.map_or_else(String::new, |it| it.strftime(format).to_string())
 }
 
 #[cfg(test)]
@@ -195,7 +186,7 @@ mod tests {
     fn seconds_become_dates() {
         let cases = [(0, "19700101T000000Z"), (951_827_696, "20000229T123456Z"), (1_795_214_453, "20261120T224053Z")];
         for (unix_s, text) in cases {
-            assert_eq!(utc(unix_s), text);
+            assert_eq!(utc(unix_s, "%Y%m%dT%H%M%SZ"), text);
         }
     }
 
