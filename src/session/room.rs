@@ -21,6 +21,9 @@ use serde::{Deserialize, Serialize};
 /// After the end of its jobs a device is shown as it was before for so long, µs: what comes later is another story.
 const LATELY_US: u64 = 60_000_000;
 
+/// Samples further apart than this do not say when something was taken, µs.
+const SPARSE_US: u64 = 250_000;
+
 /// An error's words give hundredths of a GiB.
 const ROUNDING: u64 = 8 << 20;
 
@@ -76,8 +79,8 @@ impl Charge {
 }
 
 impl Session {
-    /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held by then.
-    pub(super) fn took(&mut self, probe: ProbeId, sample: &Sample, before: Option<u64>) {
+    /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held before, and when.
+    pub(super) fn took(&mut self, probe: ProbeId, sample: &Sample, before: Option<(Stamp, u64)>) {
         let at = Stamp(sample.at_us);
         let Some(process) = self.processes.iter_mut().find(|it| it.probe == probe) else { return };
         let pid = process.pid;
@@ -87,13 +90,17 @@ impl Session {
         if let Some(now) = on.counters.reserved {
             let listed = device.process_list().and_then(|it| it.iter().find(|it| Some(it.pid) == pid)?.used);
             // What its first sample shows, it may have had before the driver was asked.
-            let before = before.unwrap_or_else(|| listed.map_or(now, |it| it.0.min(now)));
+            let (then, before) = before.unwrap_or_else(|| (at, listed.map_or(now, |it| it.0.min(now))));
+            // Between samples that lie far apart it was taken before the driver was asked, unless the driver's figure has no
+            // room for it.
+            let is_sparse = at.since(then) > SPARSE_US && listed.is_none_or(|it| it.0 >= now);
+            let is_after = |reading: Stamp| at > reading && !(is_sparse && then <= reading);
             let taken = now.cast_signed().saturating_sub(before.cast_signed());
             // Of a process that was found after the list, the past comes after it too.
-            if at > on.charge.at && device.processes.as_ref().is_none_or(|list| at > list.at) {
+            if is_after(on.charge.at) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
                 on.charge.taken = on.charge.taken.saturating_add(taken);
             }
-            if let Some(room) = device.room.as_mut().filter(|it| at > it.at) {
+            if let Some(room) = device.room.as_mut().filter(|it| is_after(it.at)) {
                 room.taken = room.taken.saturating_add(taken);
             }
         }
@@ -167,9 +174,10 @@ impl Process {
         }
     }
 
-    /// What its allocator holds on a device, as of its latest sample.
-    pub(super) fn held(&self, ordinal: u32) -> Option<u64> {
-        self.devices.iter().find(|it| it.ordinal == ordinal)?.counters.reserved
+    /// What its allocator holds on a device, and since when that is known.
+    pub(super) fn held(&self, ordinal: u32) -> Option<(Stamp, u64)> {
+        let on = self.devices.iter().find(|it| it.ordinal == ordinal)?;
+        Some((on.at, on.counters.reserved?))
     }
 }
 

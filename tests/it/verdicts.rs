@@ -327,8 +327,12 @@ fn what_a_probe_tells_of_the_past_is_not_added_to_the_drivers_figures() {
         (session.devices[0].figures().unwrap().used.0, found.devices[0].processes[0].driver_used.unwrap().0)
     };
     assert_eq!(used(&story), (103 * GIB, 103 * GIB));
+    // A tick long after shows what the job took before the driver was asked.
+    let before = counters(20 * GIB + 500 * 160 * MIB, GIB);
+    story.wait(100_000).sample(0, 501, before);
+    assert_eq!(used(&story), (103 * GIB, 103 * GIB));
     // What it takes from now on is added at once, until the driver says so itself.
-    story.wait(100_000).sample(0, 501, counters(20 * GIB + 500 * 160 * MIB + 7 * GIB, GIB));
+    story.wait(100_000).sample(0, 502, counters(20 * GIB + 500 * 160 * MIB + 7 * GIB, GIB));
     assert_eq!(used(&story), (110 * GIB, 110 * GIB));
     story.device(0, 110 * GIB, &[(4242, 110 * GIB)]);
     assert_eq!(used(&story), (110 * GIB, 110 * GIB));
