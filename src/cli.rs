@@ -20,6 +20,8 @@ mod report;
 mod settings;
 /// What is shown on a screen.
 mod show;
+/// A memory snapshot's account.
+mod snapshot;
 
 use self::arguments::{Cli, Command, Format, Live};
 use crate::{
@@ -120,6 +122,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             })?;
             Ok(0)
         }
+        Some(Command::Snapshot { file, fits, json }) => snapshot::snapshot(&file, fits, json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))
         }

@@ -112,6 +112,9 @@ pub mod explain;
 /// `gpuwatch sites`: which lines allocate what grows.
 pub mod sites;
 
+/// `gpuwatch snapshot`: what a memory snapshot of PyTorch holds.
+pub mod snapshot;
+
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 

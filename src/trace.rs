@@ -5,12 +5,18 @@
 mod events;
 /// Segments and their blocks.
 mod layout;
+/// Whose live blocks are.
+mod peak;
 /// Texts, frames and stacks, each kept once.
 mod stacks;
+/// What is live, stuck and free.
+mod standing;
 
 pub use events::{Action, Event, Events};
 pub use layout::{Block, Segment, State};
+pub use peak::{Peak, Share};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
+pub use standing::{Fit, Standing};
 
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use super::look::Look;
 use crate::{
     check,
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Watching},
-    demo, explain, export, launch, output, sites,
+    demo, explain, export, launch, output, sites, units,
 };
 use clap::{Parser, Subcommand};
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -153,6 +153,24 @@ pub(super) enum Command {
     Sites {
         #[command(flatten)]
         question: Question,
+    },
+    /// Open a memory snapshot of PyTorch: what is live, stuck and free, and by which call stacks.
+    #[command(
+        after_help = "Examples:\n  gpuwatch snapshot snapshot.pickle --fits 2GiB\n  gpuwatch snapshot oom.pickle.gz --json \
+                            | jq '.devices[].live[] | [.bytes, .frames[0]]'\n\nThe job writes the file: \
+                            torch.cuda.memory._record_memory_history() at its beginning, \
+                            torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it matters. Nothing in the file is run."
+    )]
+    Snapshot {
+        /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Whether a request of so many bytes would fit at that moment.
+        #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+        fits: Option<u64>,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
     },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
@@ -334,6 +352,7 @@ impl Cli {
                     | Command::Explain { .. }
                     | Command::Generate { .. }
                     | Command::Doctor { .. }
+                    | Command::Snapshot { .. }
                     | Command::DemoJob { .. }
             )
         )

@@ -1,0 +1,133 @@
+//! Whose the live blocks are: at the end, and where a trace has most of them.
+
+use super::{Action, StackId, State, Trace};
+use std::collections::{HashMap, HashSet};
+
+/// Live blocks that were asked for by one stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// The stack; the empty one of blocks whose stack is not known.
+    pub stack: StackId,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// The moment of a trace at which most was live.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// The event that made it so, by its place in the device's trace, from 0.
+    pub event: usize,
+    /// When, in µs since 1970.
+    pub unix_us: Option<u64>,
+    /// Bytes that were asked for and live.
+    pub bytes: u64,
+    /// Of them, bytes of blocks that are older than the trace.
+    pub older: u64,
+    /// Whose, the largest first.
+    pub shares: Vec<Share>,
+}
+
+impl Trace {
+    /// Returns a device's live blocks by stack, the largest share first.
+    pub fn live(&self, device: u32) -> Vec<Share> {
+        let blocks = self.segments_on(device).flat_map(|it| self.blocks_of(it));
+        shares(blocks.filter(|it| it.state == State::Live).map(|it| (it.stack, it.size)))
+    }
+
+    /// Returns the moment of a device's trace at which most was live, `None` where nothing was allocated or freed.
+    ///
+    /// What is counted are the bytes asked for: a trace does not have the blocks' sizes.
+    pub fn peak(&self, device: u32) -> Option<Peak> {
+        let mut walk = Walk::from_start(self, device);
+        let (mut best, mut at) = (None, walk.bytes);
+        for (place, event) in self.moves(device) {
+            walk.go(event);
+            if walk.bytes > at || best.is_none() {
+                (best, at) = (Some(place), walk.bytes);
+            }
+        }
+        let best = best?;
+        let mut walk = Walk::from_start(self, device);
+        let mut unix_us = None;
+        for (_, event) in self.moves(device).take_while(|it| it.0 <= best) {
+            walk.go(event);
+            unix_us = event.unix_us;
+        }
+        let older = walk.live.values().filter(|it| it.is_older).map(|it| it.bytes).fold(0, u64::saturating_add);
+        let shares = shares(walk.live.values().map(|it| (it.stack, it.bytes)));
+        Some(Peak { event: best, unix_us, bytes: walk.bytes, older, shares })
+    }
+
+    /// The events that give blocks away or take them back, with their places in the device's trace.
+    fn moves(&self, device: u32) -> impl Iterator<Item = (usize, super::Event)> {
+        let range = self.devices.get(device as usize).cloned().unwrap_or_default();
+        let moves = |it: &(usize, super::Event)| {
+            matches!(it.1.action, Action::Alloc | Action::FreeRequested | Action::FreeCompleted)
+        };
+        self.events.range(range).enumerate().filter(moves)
+    }
+}
+
+/// A live block, as a trace knows it.
+#[derive(Clone, Copy)]
+struct Live {
+    stack: StackId,
+    bytes: u64,
+    is_older: bool,
+}
+
+/// What is live while a trace goes by.
+struct Walk {
+    live: HashMap<u64, Live>,
+    bytes: u64,
+}
+
+impl Walk {
+    /// What was live before the first event: blocks that are freed or live at the end, and that no event made.
+    fn from_start(trace: &Trace, device: u32) -> Self {
+        let mut older: HashMap<u64, Live> = HashMap::new();
+        let mut seen = HashSet::new();
+        // Where requests are recorded, a completion without one is of a block that was given back before.
+        let is_requested = trace.moves(device).any(|it| it.1.action == Action::FreeRequested);
+        let frees = if is_requested { Action::FreeRequested } else { Action::FreeCompleted };
+        for (_, event) in trace.moves(device) {
+            let (Some(address), Some(bytes)) = (event.address, event.size) else { continue };
+            if seen.insert(address) && event.action == frees {
+                older.insert(address, Live { stack: StackId::default(), bytes, is_older: true });
+            }
+        }
+        let blocks = trace.segments_on(device).flat_map(|it| trace.blocks_of(it));
+        for it in blocks.filter(|it| it.state == State::Live && !seen.contains(&it.address)) {
+            let bytes = it.requested.unwrap_or(it.size);
+            older.insert(it.address, Live { stack: it.stack, bytes, is_older: true });
+        }
+        let bytes = older.values().map(|it| it.bytes).fold(0, u64::saturating_add);
+        Self { live: older, bytes }
+    }
+
+    fn go(&mut self, event: super::Event) {
+        let (Some(address), Some(bytes)) = (event.address, event.size) else { return };
+        // What is freed goes when that is asked for, and its completion finds nothing; some traces have only the latter.
+        if let Some(gone) = self.live.remove(&address) {
+            self.bytes = self.bytes.saturating_sub(gone.bytes);
+        }
+        if event.action == Action::Alloc {
+            self.live.insert(address, Live { stack: event.stack, bytes, is_older: false });
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+    }
+}
+
+fn shares(blocks: impl Iterator<Item = (StackId, u64)>) -> Vec<Share> {
+    let mut sums: HashMap<StackId, Share> = HashMap::new();
+    for (stack, bytes) in blocks {
+        let share = sums.entry(stack).or_insert(Share { stack, ..Share::default() });
+        share.bytes = share.bytes.saturating_add(bytes);
+        share.blocks += 1;
+    }
+    let mut all: Vec<_> = sums.into_values().collect();
+    all.sort_by_key(|it| (std::cmp::Reverse(it.bytes), it.stack));
+    all
+}

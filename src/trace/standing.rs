@@ -1,0 +1,152 @@
+//! How an allocator's memory stands: what is live, stuck and free, and whether a request would fit.
+
+use super::{Segment, State, Trace};
+use std::collections::BTreeMap;
+
+/// Sums over the segments of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Segments.
+    pub segments: u64,
+    /// Of them, those that can grow.
+    pub expandable: u64,
+    /// Bytes of the segments.
+    pub reserved: u64,
+    /// Bytes of live blocks.
+    pub allocated: u64,
+    /// Bytes that were given back and that a stream may still use.
+    pub pending: u64,
+    /// Bytes that live and pending blocks were asked for; `None` where one does not say.
+    pub requested: Option<u64>,
+    /// Free bytes beside blocks that are not free.
+    pub stuck: u64,
+    /// Bytes of segments that are free as a whole.
+    pub releasable: u64,
+    /// Bytes of segments of private pools.
+    pub private_pools: u64,
+    /// The largest free block.
+    pub largest_free: u64,
+}
+
+impl Standing {
+    /// Returns the sums over some segments of a trace.
+    pub fn of<'a>(trace: &Trace, segments: impl IntoIterator<Item = &'a Segment>) -> Self {
+        let mut sums = Self { requested: Some(0), ..Self::default() };
+        for segment in segments {
+            sums.add(trace, segment);
+        }
+        sums
+    }
+
+    fn add(&mut self, trace: &Trace, segment: &Segment) {
+        let blocks = trace.blocks_of(segment);
+        let sum = |state| blocks.iter().filter(|it| it.state == state).map(|it| it.size).fold(0, u64::saturating_add);
+        let (live, pending, free) = (sum(State::Live), sum(State::Pending), sum(State::Free));
+        let add = |to: &mut u64, bytes: u64| *to = to.saturating_add(bytes);
+        self.segments += 1;
+        self.expandable += u64::from(segment.is_expandable);
+        add(&mut self.reserved, segment.size);
+        add(&mut self.allocated, live);
+        add(&mut self.pending, pending);
+        add(if live + pending == 0 { &mut self.releasable } else { &mut self.stuck }, free);
+        if trace.is_private(segment) {
+            add(&mut self.private_pools, segment.size);
+        }
+        for block in blocks {
+            match block.state {
+                State::Free => self.largest_free = self.largest_free.max(block.size),
+                _ => self.requested = self.requested.zip(block.requested).map(|(a, b)| a.saturating_add(b)),
+            }
+        }
+    }
+}
+
+/// What an allocator would do with a request, by PyTorch's rules (`CUDACachingAllocator.cpp`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It has a free block for it.
+    Block {
+        /// That block's bytes.
+        size: u64,
+    },
+    /// It would ask the driver for a segment.
+    Segment {
+        /// The segment's bytes.
+        size: u64,
+        /// The largest block that could serve, had it been large enough.
+        largest: u64,
+    },
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Requests up to this are served from small segments.
+const SMALL_MAX: u64 = MIB;
+const SMALL_SEGMENT: u64 = 2 * MIB;
+/// Requests below this are served from segments of one size.
+const LARGE_MIN: u64 = 10 * MIB;
+const LARGE_SEGMENT: u64 = 20 * MIB;
+/// What all others are rounded up to.
+const GRANULE: u64 = 2 * MIB;
+const ROUNDING: u64 = 512;
+
+impl Trace {
+    /// Returns whether a segment belongs to a private pool.
+    pub fn is_private(&self, segment: &Segment) -> bool {
+        segment.pool.and_then(|it| self.pools.get(it)).is_some_and(|it| it != (0, 0))
+    }
+
+    /// Returns the ordinals of the devices that have segments or events.
+    pub fn ordinals(&self) -> Vec<u32> {
+        let traced = (0..).zip(&self.devices).filter(|it| !it.1.is_empty()).map(|it| it.0);
+        let mut all: Vec<u32> = self.segments.iter().filter_map(|it| it.device).chain(traced).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Returns the segments of a device.
+    pub fn segments_on(&self, device: u32) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |it| it.device == Some(device))
+    }
+
+    /// Returns the stream that has most of a device's memory.
+    pub fn main_stream(&self, device: u32) -> Option<u64> {
+        let mut sums = BTreeMap::new();
+        for it in self.segments_on(device) {
+            let sum: &mut u64 = sums.entry(it.stream).or_default();
+            *sum = sum.saturating_add(it.size);
+        }
+        // Of equal ones the first, which is mostly the default stream.
+        sums.into_iter().rev().max_by_key(|it| it.1).map(|it| it.0)
+    }
+
+    /// Returns what the allocator would do with a request on a stream, outside of private pools. `largest_split` is its setting
+    /// `max_split_size`, where that is set.
+    pub fn fit(&self, device: u32, stream: u64, bytes: u64, largest_split: Option<u64>) -> Fit {
+        let bytes = bytes.max(1).checked_next_multiple_of(ROUNDING).unwrap_or(u64::MAX);
+        let is_small = bytes <= SMALL_MAX;
+        let split = largest_split.unwrap_or(u64::MAX);
+        // A block that must not be split serves neither a request that would split it, nor one that would waste a segment.
+        let serves = |block: u64| {
+            block >= bytes
+                && (is_small || if bytes < split { block < split } else { block < bytes.saturating_add(LARGE_SEGMENT) })
+        };
+        let pool = self.segments_on(device);
+        let pool = pool.filter(|it| it.stream == stream && it.is_small == is_small && !self.is_private(it));
+        let free = pool.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == State::Free).map(|it| it.size);
+        let (mut best, mut largest) = (None, 0);
+        for block in free {
+            largest = largest.max(block);
+            if serves(block) {
+                best = Some(best.map_or(block, |it: u64| it.min(block)));
+            }
+        }
+        let size = match bytes {
+            _ if is_small => SMALL_SEGMENT,
+            0..LARGE_MIN => LARGE_SEGMENT,
+            _ => bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX),
+        };
+        best.map_or(Fit::Segment { size, largest }, |size| Fit::Block { size })
+    }
+}
