@@ -96,6 +96,14 @@ fn every_figure_is_its_own() {
 }
 
 #[test]
+fn its_snapshots_are_read() {
+    again! {
+        "snapshot::snapshots_of_real_jobs_are_read_as_python_reads_them",
+        "snapshot::the_account_of_a_real_job_is_what_pytorch_counts",
+    }
+}
+
+#[test]
 fn its_job_cannot_tell() {
     again! {
         "shim::a_backend_that_counts_less_leaves_the_rest_unknown",
