@@ -329,6 +329,10 @@ fn a_replay_in_a_terminal_opens_at_the_end_seeks_and_quits() {
     let mut terminal = Terminal::start(&["replay", path.to_str().unwrap()], &[]);
     terminal.shows("step 1300");
     terminal.shows("not closed");
+    // What is to be said of the place takes no keys away.
+    terminal.shows("q quit  ? help  Space play  ←→ seek  [] step  {} trouble");
+    terminal.press("z");
+    terminal.shows("z: no such key · ? help");
     terminal.press("[");
     terminal.shows("step 1299");
     terminal.press("\x1b[H");
