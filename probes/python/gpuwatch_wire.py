@@ -56,7 +56,7 @@ class Probe:
 
     def start(self):
         """Starts it, once; `GPUWATCH=off` forbids it. A forked child may start its own."""
-        if self._listener or "off" in os.environ.get("GPUWATCH", "").split(","):
+        if self._listener or "off" in _variable("GPUWATCH").split(","):
             return
         try:
             self._listener, self._path = _listen()
@@ -153,8 +153,8 @@ class Probe:
             "instance": self._instance,
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            # What follows the script's name may be a secret.
-            "argv": sys.argv[:1],
+            # Readers hide what looks like a secret.
+            "argv": getattr(sys, "orig_argv", sys.argv)[: 1 if "noargs" in _variable("GPUWATCH").split(",") else None],
             "run": _variable("GPUWATCH_RUN") or None,
             **{name: int(value) for name, value in launched.items() if value},
             **self._says,
