@@ -11,11 +11,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// What a job's probes may still have to say after it ended, since they last said something.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+/// What a job's probes may still have to say after it ended, since they last said something. Only a process that goes on
+/// without its job makes anybody wait for so long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long it may take to look for what they left, and to hear it: less than `gpuwatch run` waits for us.
-const LAST_LOOK: Duration = Duration::from_millis(1500);
+/// How long it may take to look for what they left, and to hear it, on a machine that is busy: less than `gpuwatch run`
+/// waits for us.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 
 /// Says every event to `hear` until `stop` is done and what was under way has been taken.
 pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>, mut hear: impl FnMut(&Event)) {
