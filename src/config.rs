@@ -123,7 +123,7 @@ impl Keep {
     }
 }
 
-/// How a job is recorded, and what is said of it when it is over.
+/// How a job is recorded, and how it is summed up at its end.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Recording {
     /// The recording's name: it stands in the file's, and in `gpuwatch recordings`.

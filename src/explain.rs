@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::{collections::BTreeSet, fmt::Write as _, io};
 use topics::{TOPICS, Topic};
 
-/// Reads the name of a topic; what is none is told with the names that are near to it.
+/// Reads the name of a topic. The error of an unknown one lists the names near to it.
 pub fn topic() -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(names())
 }

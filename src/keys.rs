@@ -21,7 +21,7 @@ pub enum Place {
     Filter,
     /// While the menu of signals is open.
     Signal,
-    /// While it is asked whether an alert is to be expected; every other key is a no.
+    /// While the view asks whether to expect an alert; every other key means no.
     Allow,
 }
 
@@ -270,7 +270,7 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     })
 }
 
-/// What is said of a key that does nothing here; nothing where keys are letters or answers.
+/// The answer to a key that does nothing here; nothing where keys are letters or answers.
 pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
     if key.kind == KeyEventKind::Release || Place::of(ui).is_asking() {
         return None;

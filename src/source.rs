@@ -38,7 +38,7 @@ pub struct Options {
     pub nvml: Option<nvml::Options>,
     /// Probes; `None` looks for none.
     pub probes: Option<probe::Options>,
-    /// Of command lines, only the program is told.
+    /// Of command lines, only the program is passed on.
     pub no_arguments: bool,
 }
 

@@ -48,7 +48,7 @@ pub struct Trace {
 /// One end of a range that the program or a library named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// Whether it begins or ends there; `None` where neither is said.
+    /// Whether it begins or ends there; `None` where neither is given.
     pub begins: Option<bool>,
     /// The range's name.
     pub name: TextId,

@@ -151,7 +151,7 @@ pub struct Ui {
     pub interval: Option<Duration>,
     /// What is to be said of the last key; the next one takes it away.
     pub word: Option<String>,
-    /// What the program that is told of alerts had to complain of.
+    /// The complaints of the program that alerts start.
     pub complaint: Option<Foreign>,
     /// The run, while the mouse holds it.
     pub grabbed: Option<Grab>,

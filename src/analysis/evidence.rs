@@ -41,7 +41,7 @@ pub enum Unit {
     Times,
 }
 
-/// What a figure says, by its name; `{}` is the figure. One that is not listed is told as `name figure`.
+/// The phrase of each figure, by its name; `{}` is the figure. One that is not listed reads `name figure`.
 const WORDS: [(&str, &str); 24] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),

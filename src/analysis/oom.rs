@@ -185,7 +185,7 @@ impl OomFigures {
         (free >= self.tried? && matters).then_some(free)
     }
 
-    /// What private pools held and did not use; at most, where nobody says what was live in them.
+    /// What private pools held and did not use; an upper bound where it is unknown what was live in them.
     fn unused_in_pools(&self) -> u64 {
         self.pools_held.unwrap_or(0).saturating_sub(self.pools_live.unwrap_or(0))
     }

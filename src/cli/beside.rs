@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of a path that are told.
+/// Bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
 
 /// How long a program may still take for an alert when the job is over: less than the job's exit waits for us.

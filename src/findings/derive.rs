@@ -61,7 +61,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether a resource is told of here: the host's memory is the process's, and each of its devices sees it.
+    /// Whether a resource is reported for this device: the host's memory is the process's, and each of its devices sees it.
     fn tells(&self, resource: Resource) -> bool {
         let sees = |on: &&OnDevice| on.growth.curve(resource).is_some();
         !is_of_host(resource)

@@ -142,7 +142,7 @@ pub struct Finding {
     pub sentence: Option<String>,
     /// The growth that led to it.
     pub led_by: Option<Identity>,
-    /// What it follows from: that is told instead, and fixing that mends this.
+    /// What it follows from: views lead with that one, and fixing it mends this one.
     pub follows: Option<Identity>,
     /// When what it takes is used up, µs from now, with an assumed limit where none is known: findings of one severity are
     /// ordered by it.

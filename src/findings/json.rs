@@ -10,7 +10,7 @@ impl Finding {
     /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
     /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `culprit` ([`Culprit::json`]; `null` where none was
     /// looked for or found), `sentence` (what ran out of memory, and why), `follows` (`kind`, `resource` and `step` of the finding
-    /// that this one follows from, which is told instead, and `words`), `account[]` (lines of words), `approximate`.
+    /// that this one follows from, and `words`), `account[]` (lines of words), `approximate`.
     ///
     /// [`Culprit::json`]: crate::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {

@@ -6,7 +6,7 @@ use crate::{
     units,
 };
 
-/// Times are told from here on, µs.
+/// Times count from here, µs.
 const A_SECOND: u64 = 1_000_000;
 
 impl Finding {
@@ -57,7 +57,7 @@ impl Finding {
         (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
     }
 
-    /// `27 min` until the device is full; `None` where that is unknown, no time is left, or it is told of what it follows from.
+    /// `27 min` until the device is full; `None` where that is unknown, no time is left, or what it follows from has it.
     pub fn left(&self) -> Option<String> {
         let is_over = self.full_in_steps == Some(0) || self.follows.is_some();
         self.full_in_us.filter(|it| *it >= A_SECOND && !is_over).map(units::duration)

@@ -128,7 +128,7 @@ struct Scanner {
     told: HashSet<String>,
     /// Sockets of this look that there was no room for.
     no_room: u64,
-    /// What was told of what is not read.
+    /// Losses that were reported.
     unread: BTreeMap<Unread, u64>,
     connections: JoinSet<()>,
     reports: mpsc::Sender<Report>,

@@ -165,7 +165,7 @@ impl Ui {
         self.open(if run { Screen::Timeline } else { Screen::Process });
     }
 
-    /// Takes a command while it is asked whether an alert is to be expected; anything else than a yes is a no.
+    /// Takes a command while the view asks whether to expect an alert; anything but yes means no.
     pub(super) fn answer(&mut self, command: Command) {
         if self.allowing.take().is_some() {
             if command == Command::Yes {

@@ -60,7 +60,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
 /// What the help lists here: filter, menu and question show their own keys.
 fn sections(look: &Look) -> Vec<Section> {
     let replay = look.progress.is_some();
-    // The timeline's keys are told everywhere, and take no other's place while it is not open.
+    // The timeline's keys are in the help of every screen, and take no other's place while it is not open.
     let is_there = |it: &&Binding| {
         let reaches = keys::reaches(it, look.ui) || it.group == Group::Timeline;
         reaches && !(replay && keys::replay::replaces(it.command, look.ui.screen))

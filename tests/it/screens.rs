@@ -417,7 +417,7 @@ fn bars_have_the_colour_of_what_is_urgent() {
     assert!(shown.lines().skip(2).take(2).all(|it| it.contains("▇  97 %") && it.contains("▄  61 °")), "{shown}");
 }
 
-/// What a finding rests on is said as a person would, and nothing is said twice.
+/// Evidence reads as a person would say it, and nothing stands twice.
 #[test]
 fn evidence_is_told_in_words() {
     let session = usual().session();
@@ -445,7 +445,7 @@ fn alerts_and_source_come_before_the_counters_of_a_process() {
     }
 }
 
-/// No time is left: that is said by no count of steps.
+/// No time is left: no count of steps stands there.
 #[test]
 fn full_in_no_steps_is_not_told() {
     let session = usual().session();

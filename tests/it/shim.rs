@@ -109,7 +109,7 @@ impl Job {
     }
 }
 
-/// Nothing was said aside, but for the line of `run` when its job is over, and what PyTorch 2.9 says of the variable that
+/// Standard error is empty but for the line of `run` when its job is over, and what PyTorch 2.9 writes about the variable that
 /// alone chooses the backend there.
 pub(crate) fn is_quiet(aside: &str) -> bool {
     let is_end = |it: &str| it.starts_with("gpuwatch: ") && it.contains(" · gpuwatch replay ");
@@ -325,7 +325,7 @@ fn the_boot_imports_nothing() {
         it.env_remove("PYTHONPATH");
     });
     let said = String::from_utf8_lossy(&with.stderr);
-    // "import time: self µs | cumulative µs |   name": what a module imports is told before it, further to the right.
+    // "import time: self µs | cumulative µs |   name": what a module imports stands before it, further to the right.
     let names: Vec<&str> = said.lines().filter_map(|it| it.rsplit('|').next()).collect();
     let depth = |it: &str| it.len() - it.trim_start().len();
     let ours = names.iter().rposition(|it| it.trim() == "sitecustomize").unwrap_or_else(|| panic!("{said}"));

@@ -426,7 +426,7 @@ fn costs(load: &[&str; 2]) {
     assert_eq!(after["enabled"], false);
     if is_benchmark() {
         assert!(longest < LOOK_US && holders_longest < HOLDERS_LONGEST_US && holders < HOLDERS_US, "{sites:#?}");
-        // What is told of the cost is what a step of the job felt.
+        // The reported cost is what a step of the job felt.
         let (felt, told) = (during["longest_us"].as_f64().unwrap(), longest.max(holders_longest) as f64);
         assert!(felt < told * 1.3 + 5_000.0, "felt {felt} us, told {told} us");
         let (bare, again) = (before["median_us"].as_f64().unwrap(), after["median_us"].as_f64().unwrap());

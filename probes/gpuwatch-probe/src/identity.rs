@@ -61,7 +61,7 @@ pub(crate) fn resident() -> Option<u64> {
     statm.split(' ').nth(1)?.parse::<u64>().ok()?.checked_mul(sys::page_size())
 }
 
-/// What is told of a command line: all but its secrets, or the program alone where `GPUWATCH` has the word `noargs`.
+/// The command line as viewers get it: without secrets, or the program alone where `GPUWATCH` has the word `noargs`.
 pub(crate) fn told(argv: Vec<String>) -> Vec<String> {
     if asks_for("noargs") { argv.into_iter().take(1).collect() } else { secrets::arguments(&argv) }
 }

@@ -183,7 +183,7 @@ impl Probe {
     }
 
     /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when this
-    /// returns, for the process may be gone before a reader is told of it.
+    /// returns, for the process may be gone before a reader hears of it.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);

@@ -242,7 +242,7 @@ impl Server {
     }
 }
 
-/// Starts its thread; what comes back is told when it has ended.
+/// Starts its thread; the receiver hears when it has ended.
 pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
     let (end, ended) = channel();
     let body = move || {

@@ -1,6 +1,6 @@
 //! The spill: a file beside the socket with what may reach no reader otherwise, above all an out-of-memory error.
 //!
-//! A process can be gone microseconds after its error, before any reader was told of it, or before there was one. So the
+//! A process can be gone microseconds after its error, before any reader hears of it, or before there is one. So the
 //! thread that ran out of memory writes the error to a file itself. The file holds what a viewer would get from the socket:
 //! hello, the latest samples, the error, and, once it is known, the end. Readers look for it where a probe ended without
 //! a bye, or was never connected; sequence numbers tell them what they have.

@@ -19,7 +19,7 @@ _OWNERS = 8
 # Blocks of a group whose holders are looked for: some of all, and some of the latest.
 _SAMPLES, _RECENT = 16, 8
 
-# Characters of a text that are told, as on the wire.
+# Characters of a text, as on the wire.
 _LONG = 240
 
 # Seconds after which the next site waits for the next step.
@@ -30,7 +30,7 @@ _ENDED = "the job ended before the holder of some was found"
 
 
 class Answer:
-    """What is told once the holders are known; it keeps no object of the job's.
+    """What is sent once the holders are known; it keeps no object of the job's.
 
     `found` is what grew (`_looks.grown`), `blocks` its blocks and `recent` the latest of them, `where` their streams and
     pools, `collections` what the collector had run when the latest came, `told` what else is to be said.
@@ -102,7 +102,7 @@ class Answer:
 
 
 def site(stacks, sources, group, grew, sizes, held=None):
-    """What is told of one stack."""
+    """The site of one stack, as on the wire."""
     device, stack = group
     held = held or {}
     holders = held.get("holders", [])

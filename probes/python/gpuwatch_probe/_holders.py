@@ -2,7 +2,7 @@
 
 A job is held for `SLICE_S` at a time and for `TOTAL_S` in all, however large it is. So nothing looks through the whole
 heap: the young generations tell whether anything in Python owns what was made lately (`_young`), and walks go down from
-variables, the most promising first (`_walk`). Where the time is over before a holder is found, none is told.
+variables, the most promising first (`_walk`). Where the time is over before a holder is found, the answer has none.
 
 Between two slices nothing is held but numbers and words. None of the job's code runs.
 """

@@ -10,7 +10,7 @@ LEVEL, AHEAD, INNER, OUTER, BESIDE, APART, UNKNOWN = range(7)
 # Calls that are compared each time, and every how many calls all of them are.
 _NEAR, _OFTEN = 4, 17
 
-# Deeper stacks are compared by their innermost calls, and so many different ones are told apart.
+# Deeper stacks are compared by their innermost calls; so many different ones are kept apart.
 _DEPTH = 200
 _MOST = 1024
 

@@ -16,7 +16,7 @@ _LONG = 200
 # Characters of a line that a person may have written; what it takes to look through one grows faster than they do.
 _WIDE = 300
 
-# Statements that are told where it is not known which of them keeps a tensor.
+# Statements that are reported where nobody knows which of them keeps a tensor.
 _CANDIDATES = 3
 
 # The only value that a call puts somewhere, or that is assigned; one that is no tensor on a device, and one without a graph.

@@ -86,7 +86,7 @@ class Stacks:
 
 
 def told(frame):
-    """A frame as it is told."""
+    """A frame, as on the wire."""
     return {"file": frame[0], "line": frame[1], "function": frame[2]}
 
 

@@ -1,6 +1,9 @@
 //! The path by which a tensor is held, in words: each container by the name that the next one has it under.
 
-use crate::{event::wire::Holder, text::Foreign};
+use crate::{
+    event::wire::{Holder, limits::grouped},
+    text::Foreign,
+};
 use std::fmt::Display;
 
 /// Steps of a path that are told.
@@ -63,7 +66,7 @@ fn container(it: &Holder, name: Option<&str>) -> String {
     let items = match it.items {
         None => String::new(),
         Some(1) => " (1 item)".to_owned(),
-        Some(many) => format!(" ({} items)", thousands(many)),
+        Some(many) => format!(" ({} items)", grouped(many)),
     };
     format!("{under}{kind}{name}{items}")
 }
@@ -89,7 +92,7 @@ fn role(it: &Holder, named: bool) -> String {
         "cell" => format!("closure variable{name}{}", of(function)),
         "default" => format!("default argument{name}{}", of(function)),
         "graph" => {
-            let nodes = it.items.map_or_else(String::new, |it| format!(" ({} nodes)", thousands(it)));
+            let nodes = it.items.map_or_else(String::new, |it| format!(" ({} nodes)", grouped(it)));
             format!("the graph{nodes} of a tensor")
         }
         "class" => match (kind, it.name.as_deref().filter(|_| named)) {
@@ -143,17 +146,4 @@ pub(super) fn place(file: &str, line: impl Display) -> String {
 /// The last part of a path.
 pub(super) fn file_name(path: &str) -> String {
     word(path.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(path))
-}
-
-/// `1,204`
-pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

@@ -2,11 +2,11 @@
 
 use super::{
     Culprit, Group, Spot,
-    held::{self, quoted, thousands},
+    held::{self, quoted},
     is_ownerless,
 };
 use crate::{
-    event::wire::{Site, Sites},
+    event::wire::{Site, Sites, limits::grouped},
     text::Foreign,
     units::{self, Bytes},
 };
@@ -46,7 +46,7 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
         let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
         let is_even = graph_blocks.is_multiple_of(steps) && all.is_multiple_of(steps);
         let (of_them, pace) = if is_even { (graph_blocks / steps, "") } else { (graph_blocks, " a step") };
-        format!(", {} of them of its graph ({graph_bytes}{pace})", thousands(of_them))
+        format!(", {} of them of its graph ({graph_bytes}{pace})", grouped(of_them))
     });
     let allocated = allocated_at(it, group);
     let out = out + &of_graph.unwrap_or_default() + &allocated;
@@ -94,7 +94,7 @@ fn lead(it: &Spot) -> String {
 
 /// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`
 fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
-    let plural = |count: u64, of: &str| format!("{} {of}{}", thousands(count), if count == 1 { "" } else { "s" });
+    let plural = |count: u64, of: &str| format!("{} {of}{}", grouped(count), if count == 1 { "" } else { "s" });
     if blocks.is_multiple_of(steps) {
         format!("{} a step ({bytes})", plural(blocks / steps, "block"))
     } else if blocks > steps {
@@ -109,9 +109,9 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
     let steps = sites.steps;
     let count = |blocks: u64, bytes: Option<u64>| {
         let bytes = bytes.map_or_else(String::new, |it| format!(" ({})", Bytes(it)));
-        format!("{} block{}{bytes}", thousands(blocks), if blocks == 1 { "" } else { "s" })
+        format!("{} block{}{bytes}", grouped(blocks), if blocks == 1 { "" } else { "s" })
     };
-    let over = if steps == 1 { "in 1 step".to_owned() } else { format!("in {} steps", thousands(steps)) };
+    let over = if steps == 1 { "in 1 step".to_owned() } else { format!("in {} steps", grouped(steps)) };
     let stackless: Vec<&&Site> = own.iter().filter(|it| it.file.is_empty()).collect();
     let blocks = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.blocks));
     let bytes = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
@@ -169,12 +169,7 @@ pub fn live(sites: &Sites, device: u32) -> Option<String> {
     let one = |it: &&Site| {
         let file = Some(&*it.file).filter(|it| !it.is_empty());
         let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
-        format!(
-            "{place} {} in {} block{}",
-            Bytes(it.bytes),
-            thousands(it.blocks),
-            if it.blocks == 1 { "" } else { "s" }
-        )
+        format!("{place} {} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
     };
     let told: Vec<String> = own.iter().take(TOLD).map(one).collect();
     let more = own.len().saturating_sub(TOLD);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The gap after one, so that a new one does not compile until it is told of here.
+    /// The gap after one, so that a new one does not compile until it is listed here.
     fn next(gap: Gap) -> Option<Gap> {
         Some(match gap {
             Gap::Wanted => Gap::Allocated,

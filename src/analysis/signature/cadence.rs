@@ -3,7 +3,7 @@
 use super::{Row, Trail};
 use crate::{analysis::episode::Episode, event::Rises};
 
-/// Rises from which a period is told.
+/// Rises that a period needs.
 const ENOUGH: usize = 3;
 
 /// Rises nearer to each other than this share of the longest distance are one.

@@ -104,7 +104,7 @@ impl Probes {
         self.register().known.values().any(|it| it.probe == probe && it.read.is_some())
     }
 
-    /// Asks a probe, if it is connected: that one has gone is told otherwise.
+    /// Asks a probe, if it is connected; that it has gone is an event of its own.
     pub(super) fn ask(&self, ask: Ask) {
         let register = self.register();
         let asked = register.known.values().find(|it| it.probe == ask.probe);

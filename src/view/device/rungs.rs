@@ -12,7 +12,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// What is reached under the bar, in the order in which it is told where there is not room for all.
+/// What is reached under the bar, the most important first, for where there is no room for all.
 const TOLD: [End; 4] = [End::Used, End::Allocated, End::Reserved, End::Processes];
 
 /// What is reached at the end of a gap.

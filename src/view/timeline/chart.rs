@@ -29,7 +29,7 @@ const EIGHTHS: u64 = 8;
 const SCALE: u16 = 12;
 const LEAST: u16 = 36;
 
-/// What is said where only the allocator is known.
+/// The title where only the allocator is known.
 const UNREAD: &str = "no driver readings yet";
 
 /// Nothing was heard for so long, µs, and for so many stretches: it is a gap and not a long stretch.

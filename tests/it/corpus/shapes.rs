@@ -119,7 +119,7 @@ fn a_small_leak_under_a_sawtooth_is_found_at_the_third_fall_and_measured() {
     assert_eq!(last.resolved, None);
     assert!((300..=560).contains(&last.first_alert_step), "{last:?}");
     assert!((last.bytes_per_step / 1024.0 - 1.0).abs() < 0.02, "{last:?}");
-    // The same sawtooth alone is told once.
+    // The same sawtooth alone is one finding.
     assert_eq!(
         one(&allocated(1..=1500, |step| ((step - fallen(step)) * 10, 0))).resolved.map(|it| it.end),
         Some(End::Released)

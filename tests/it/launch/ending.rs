@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// A probed job that leaks until an alert was told, says a word on either stream, and ends with 7.
+/// A probed job that leaks until an alert came, writes a word to either stream, and ends with 7.
 fn leak(home: &Home, flags: &[&str]) -> Output {
     let folder = home.0.path().join("sockets");
     let told = home.0.path().join("told");

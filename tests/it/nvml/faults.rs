@@ -1,4 +1,4 @@
-//! Faults on demand: each is told by the next reading, is on the screen, explained, and off it when it is over.
+//! Faults on demand: the next reading reports each; the screen shows and explains it until it is over.
 //!
 //! `GPUWATCH_BENCHMARK=full cargo test --test it nvml::faults -- --nocapture` also holds the screen to its time.
 

@@ -202,7 +202,7 @@ def nothing_is_kept_between_slices():
 
 
 def time_is_limited():
-    """A holder that is too far away is not told, and that is said."""
+    """The answer leaves out a holder that is too far away, and says so."""
     chain = [made()]
     for _ in range(500_000):
         chain = [chain]
@@ -235,7 +235,7 @@ def a_frozen_heap():
 
 
 def of_old_tensors_nothing_is_known_that_was_not_seen():
-    """Where nothing says that the young generations would have them, no graph is said to hold blocks."""
+    """Where the young generations may not have them, no graph is reported to hold blocks."""
     search = Search(torch, [[(1 << 60, 512)] * 3], lambda file: 0, None)
     while not search.slice():
         pass

@@ -127,7 +127,7 @@ fn the_selected_process_has_its_mark() {
     }
 }
 
-/// What lies around the allocator is not known before the driver's first word: that is said where it is blank.
+/// What lies around the allocator is unknown before the driver's first reading: the blank part says so.
 #[test]
 fn the_blank_part_of_a_timeline_says_why() {
     let mut story = Story::default();

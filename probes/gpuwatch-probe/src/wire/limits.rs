@@ -42,7 +42,7 @@ pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     }
     let end = (0..=limit).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0);
     let (kept, left) = text.split_at(end);
-    Cow::Owned(format!("{kept}… {} bytes omitted", grouped(left.len())))
+    Cow::Owned(format!("{kept}… {} bytes omitted", grouped(left.len() as u64)))
 }
 
 /// The arguments within a limit of bytes and of their number; the last one says how many are missing.
@@ -63,13 +63,13 @@ pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_
             bytes -= kept.pop().map_or(bytes, |it| it.len());
             left += 1;
         }
-        kept.push(format!("… {} arguments omitted", grouped(left)));
+        kept.push(format!("… {} arguments omitted", grouped(left as u64)));
     }
     kept
 }
 
-/// `1,048,000`.
-fn grouped(number: usize) -> String {
+/// A number with its thousands apart: `1,048,000`.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {

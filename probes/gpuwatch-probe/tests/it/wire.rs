@@ -173,7 +173,7 @@ fn decoded(text: &str) -> Line {
 #[test]
 fn golden_lines_never_change() {
     let text: String = lines().iter().map(encoded).collect();
-    // The first line that differs is told, before all of them are.
+    // The first line that differs is shown before all of them.
     for (ours, golden) in text.lines().zip(include_str!("wire/golden.jsonl").lines()) {
         assert_eq!(ours, golden);
     }
