@@ -12,7 +12,7 @@ use crate::{
     alerts::Policy,
     analysis::fragmentation::is_expandable,
     event::Event,
-    findings::Finding,
+    findings::{Finding, Kind},
     recording::Fault,
     replay::{
         self,
@@ -222,7 +222,7 @@ impl Verdict {
         }
         self.note_end();
         self.note_unheard();
-        self.judge_steps();
+        self.judge_steps(limits.max_growth.is_some());
         let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
         if let Some(most) = limits.max_growth {
@@ -247,12 +247,16 @@ impl Verdict {
 
     /// What was watched for too short a time shows no growth, whatever it does; without steps nothing may have been seen
     /// of what the job does.
-    fn judge_steps(&mut self) {
-        if self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
+    fn judge_steps(&mut self, is_growth_limited: bool) {
+        let has_grown = self.findings.iter().any(|it| it.kind == Kind::Growth);
+        if has_grown || self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
             return;
         }
         let longest = self.on_devices().max_by_key(|it| it.growth.watched()).map(|it| it.growth.progress());
         match longest.filter(|_| self.steps().is_some_and(|it| it > 0)) {
+            Some(progress) if is_growth_limited => {
+                self.doubts.push(format!("--max-growth: not enough data to judge growth ({progress})"));
+            }
             Some(progress) => self.notes.push(format!("not enough data to judge growth ({progress})")),
             None => self.doubts.push(format!("no step was recorded: {}", self.why_no_step())),
         }

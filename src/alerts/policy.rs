@@ -46,7 +46,7 @@ impl Policy {
 /// The name by which a finding is allowed: its cause, which is as narrow as names are; without one its kind and resource.
 pub fn name(it: &Finding) -> String {
     match it.resource {
-        _ if it.cause != Cause::Unknown => it.cause.id().to_owned(),
+        _ if it.kind != Kind::Oom && it.cause != Cause::Unknown => it.cause.id().to_owned(),
         Some(resource) if OF_RESOURCES.contains(&it.kind) => format!("{}:{}", it.kind.name(), resource.name()),
         _ => it.kind.name().to_owned(),
     }
@@ -85,7 +85,8 @@ impl Name {
 
     fn is_of(self, it: &Finding) -> bool {
         match self.resource {
-            None => self.kind == Some(it.kind) || self.cause == Some(it.cause),
+            // Whoever expects a leak does not expect the job to die of it.
+            None => self.kind == Some(it.kind) || (it.kind != Kind::Oom && self.cause == Some(it.cause)),
             resource => self.kind == Some(it.kind) && resource == it.resource,
         }
     }

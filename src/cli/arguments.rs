@@ -159,7 +159,7 @@ pub(super) enum Command {
         after_help = "Examples:\n  gpuwatch snapshot snapshot.pickle --fits 2GiB\n  gpuwatch snapshot oom.pickle.gz --json \
                             | jq '.devices[].live[] | [.bytes, .frames[0]]'\n\nThe job writes the file: \
                             torch.cuda.memory._record_memory_history() at its beginning, \
-                            torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it matters. Nothing in the file is run."
+                            torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it matters. Nothing in the file is run.\n\nExit code 1 if the file is cut or damaged."
     )]
     Snapshot {
         /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd.

@@ -11,5 +11,5 @@ pub(super) fn snapshot(file: &Path, fits: Option<u64>, json: bool) -> Result<u8>
         super::say(format_args!("{name}: {why}"));
     }
     output::print(&if json { account.json() } else { account.text() })?;
-    Ok(0)
+    Ok(u8::from(account.ended().is_some()))
 }

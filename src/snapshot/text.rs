@@ -25,7 +25,9 @@ pub(super) fn account(it: &Account) -> String {
         write(&mut out, it, device);
     }
     if it.devices.is_empty() {
-        out.push_str("nothing was allocated on any device\n");
+        let none =
+            if it.ended().is_some() { "no segment could be read" } else { "nothing was allocated on any device" };
+        let _ = writeln!(out, "{none}");
     }
     out
 }

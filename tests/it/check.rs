@@ -142,6 +142,21 @@ fn what_fails_is_what_was_asked_for() {
 }
 
 #[test]
+fn a_limit_on_growth_passes_no_run_that_is_too_short_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("short.jsonl.zst");
+    let mut lines = lines_of(HEALTHY, |_| ());
+    let end = lines.pop().unwrap();
+    lines.truncate(14);
+    lines.push(end);
+    write(&path, &lines);
+    let (code, json) = judged(&path, &[]);
+    assert_eq!((code, json["doubts"].as_array().map(Vec::len)), (0, Some(0)), "{json:#}");
+    let (code, json) = judged(&path, &["--max-growth", "1MiB/step"]);
+    assert!(code == 2 && json["doubts"][0].as_str().unwrap().contains("not enough data to judge growth"), "{json:#}");
+}
+
+#[test]
 fn what_a_probe_said_line_by_line_is_judged_as_well() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{ACTIVATIONS}.jsonl.zst"));
     assert_eq!(judged(&path, &[]).0, 1);

@@ -8,7 +8,8 @@ use crate::{
     story::{GIB, MIB, alerted, one_rank, picture_of, steps, text},
 };
 use gpuwatch::{
-    alerts::{Name, Policy},
+    alerts::{self, Name, Policy},
+    findings::Kind,
     theme::{Role, Theme},
     ui::{Screen, Ui},
 };
@@ -46,6 +47,21 @@ fn nobody_is_told_of_what_is_allowed_or_silenced_by_any_of_its_names() {
         assert_eq!(told_under(&policy(names, &[]), &story).len(), count, "{names:?}");
         assert_eq!(told_under(&policy(&[], names), &story).len(), count, "{names:?}");
     }
+}
+
+/// Whoever expects a leak does not expect the job to die of it.
+#[test]
+fn an_expected_cause_allows_no_out_of_memory_error() {
+    let session = alerted().session();
+    let allowed = |names: &[&str]| {
+        let found = policy(names, &[]).findings(&session);
+        let it = found.all.into_iter().find(|it| it.kind == Kind::Oom).unwrap();
+        (it.is_allowed(), alerts::name(&it), it.cause.id())
+    };
+    let (is_allowed, name, cause) = allowed(&[]);
+    assert_eq!((is_allowed, name.as_str()), (false, "oom"));
+    assert!(!allowed(&["tensors-retained", "growth"]).0 && allowed(&["oom"]).0);
+    assert!(cause == "oom" || !allowed(&[cause]).0, "{cause}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     let holders = &site.holders;
     let held = |by: &str| holders.iter().any(|it| it.by == by);
     let grad = site.owners.iter().any(|it| it.grad);
-    let is_alone = (holders.is_empty() && site.owners.is_empty()) || is_ownerless(site);
+    let is_alone = is_ownerless(site);
     let says = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
     if group.own().1 == 0 {
         return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();

@@ -69,6 +69,14 @@ fn a_line_is_named_by_its_file_or_its_cell() {
     assert_eq!([place("/home/ada/train.py"), place("In [2]")], ["train.py:9", "In [2], line 9"]);
 }
 
+/// As where the job ended before anybody had looked for it.
+#[test]
+fn a_holder_that_nobody_found_is_no_graph() {
+    let (sentence, advice) = told(Site { owners: Vec::new(), holders: Vec::new(), autograd: false, ..site() });
+    assert!(sentence.ends_with(", held by something that was not found"), "{sentence}");
+    assert!(advice.ends_with("bound or clear what holds them"), "{advice}");
+}
+
 #[test]
 fn the_example_is_told_whole() {
     let losses = Site {

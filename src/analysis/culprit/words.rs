@@ -51,12 +51,11 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     let allocated = allocated_at(it, group);
     let out = out + &of_graph.unwrap_or_default() + &allocated;
     let apart = if allocated.is_empty() { "" } else { "," };
-    match (path.is_empty(), &leads, group.first.owners.is_empty(), group.first.autograd) {
-        (false, Some(_), _, _) => out + apart + " through " + &path,
-        (false, None, _, _) => out + ", held by " + &path,
-        (true, _, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
-        (true, _, false, _) => out + ", held by something that was not found",
-        (true, _, true, _) => out + ", with no Python object that owns them",
+    match (path.is_empty(), &leads, group.first.autograd) {
+        (false, Some(_), _) => out + apart + " through " + &path,
+        (false, None, _) => out + ", held by " + &path,
+        (true, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
+        (true, ..) => out + ", held by something that was not found",
     }
 }
 
