@@ -121,13 +121,14 @@ class Search:
                     is_whole = sure == CYCLE or bool(steps and steps[-1]["by"] == "generator")
                     (self._paths if is_whole else self._partial)[group].append((steps, sure))
                     self._held[group] += is_whole
+            doubtful = young.doubtful
         finally:
             young.clear()
-        if self._recent is not None and young.counts_uses:
+        if self._recent is not None:
             before, recent = self._recent
             if before == collections():
                 for group, blocks in enumerate(recent):
-                    owned = self._blocks.count(blocks)
+                    owned = self._blocks.count(blocks, doubtful)
                     self._ownerless[group] = bool(blocks) and 2 * owned < len(blocks)
 
     def _walk(self, place):

@@ -27,8 +27,8 @@ class Blocks:
         self._dtype, self._leaf = (base.__dict__[name].__get__ for name in ("dtype", "is_leaf"))
         self._without = {}
 
-    def of(self, tensor):
-        """The number of the block in which a tensor lies, whose kind is noted; `None` in none of them."""
+    def of(self, tensor, is_noted=True):
+        """The number of the block in which a tensor lies, whose kind is noted or not; `None` in none of them."""
         kind = type(tensor)
         if self._without.setdefault(id(kind), None) is None:
             self._without[id(kind)] = name_of(kind) in _WITHOUT_MEMORY
@@ -44,7 +44,8 @@ class Blocks:
         at = bisect_right(self._starts, begins) - 1
         if at < 0 or not begins or begins >= self._blocks[at][1]:
             return None
-        self._note(at, tensor)
+        if is_noted:
+            self._note(at, tensor)
         return at
 
     def _note(self, at, tensor):
@@ -62,9 +63,10 @@ class Blocks:
         """Blocks of a group in which tensors lie that were met."""
         return [it for it in self.kinds if self._blocks[it][2] == group]
 
-    def count(self, blocks):
-        """In how many of these blocks, `(address, size)`, tensors lie that were met."""
-        return sum(bisect_right(self._starts, address) - 1 in self.kinds for address, _ in blocks)
+    def count(self, blocks, more=()):
+        """In how many of these blocks, `(address, size)`, tensors lie that were met, or whose number is among `more`."""
+        found = [bisect_right(self._starts, address) - 1 for address, _ in blocks]
+        return sum(at in self.kinds or at in more for at in found)
 
     def owners(self, group):
         """How many blocks of a group there are with tensors of each kind, the most frequent first."""

@@ -58,13 +58,10 @@ class Young:
         # Made by this very call.
         self.nodes.pop(own, None)
         self.samples = [[] for _ in range(blocks.groups)]
+        # Blocks in which a tensor lies that perhaps only C++ refers to.
+        self.doubtful = set()
         self._torch, self._blocks = torch, blocks
         self._uses = torch._C.TensorBase._use_count if _refers_from_cpp(torch) else None
-
-    @property
-    def counts_uses(self):
-        """Whether PyTorch says what C++ refers to, so that it is certain that nothing in Python does."""
-        return self._uses is not None
 
     def _is_in_python(self, at):
         """Whether anything in Python refers to a tensor: what a graph saved keeps its object, for it may come back."""
@@ -97,10 +94,12 @@ class Young:
                 self.up.setdefault(child, []).append(at)
         self.up = {child: holders for child, holders in self.up.items() if child in young}
         for at in [at for at, it in self.nodes.items() if is_a(it, self._torch.Tensor)]:
-            if self._is_in_python(at):
-                block = self._blocks.of(self.nodes[at])
-                if block is not None:
-                    self.samples[self._blocks.group(block)].append(at)
+            is_owned = self._is_in_python(at)
+            block = self._blocks.of(self.nodes[at], is_owned)
+            if block is not None and is_owned:
+                self.samples[self._blocks.group(block)].append(at)
+            elif block is not None and self._uses is None:
+                self.doubtful.add(block)
 
     def clear(self):
         """Lets go of everything."""
