@@ -47,7 +47,7 @@ pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
 
 /// The arguments within a limit of bytes and of their number; the last one says how many are missing.
 pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_max: usize) -> Vec<String> {
-    let (mut kept, mut bytes, mut left) = (Vec::new(), 0, 0);
+    let (mut kept, mut bytes, mut left) = (Vec::new(), 0, 0_u64);
     for it in all {
         bytes += it.len();
         // One more than the limit, as the words below are one themselves.
@@ -63,7 +63,7 @@ pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_
             bytes -= kept.pop().map_or(bytes, |it| it.len());
             left += 1;
         }
-        kept.push(format!("… {} arguments omitted", grouped(left as u64)));
+        kept.push(format!("… {} arguments omitted", grouped(left)));
     }
     kept
 }
