@@ -123,8 +123,8 @@ struct Scanner {
     unknown: HashSet<SocketId>,
     /// Sockets that are not read now.
     left: HashMap<SocketId, Left>,
-    /// Spills that were read, by how long they were.
-    spilled: HashMap<SocketId, u64>,
+    /// Spills that were read, and how long they were. By name: a file that is gone leaves its inode to the next one.
+    spilled: HashMap<PathBuf, u64>,
     told: HashSet<String>,
     /// Sockets of this look that there was no room for.
     no_room: u64,
@@ -207,7 +207,7 @@ impl Scanner {
         }
         let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
         self.left.retain(|id, _| there.contains(id));
-        self.spilled.retain(|id, _| there.contains(id));
+        self.spilled.retain(|path, _| spills.iter().any(|it| it.path == *path));
         self.no_room = 0;
         for socket in sockets {
             self.connect(socket);
@@ -252,7 +252,7 @@ impl Scanner {
     /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
     fn take_up(&mut self, found: spill::Found) {
         let id = found.id;
-        if self.read.contains(&id) || self.spilled.get(&id) == Some(&found.bytes) {
+        if self.read.contains(&id) || self.spilled.get(&found.path) == Some(&found.bytes) {
             return;
         }
         let Some(spilled) = Spilled::read(&found.path) else { return };
@@ -268,7 +268,7 @@ impl Scanner {
         }
         // What was read before its process was seen to be gone may have lacked the last words.
         let Some(spilled) = Spilled::read(&found.path) else { return };
-        self.spilled.insert(id, found.bytes);
+        self.spilled.insert(found.path.clone(), found.bytes);
         if is_ours && self.read.len() < PROBES {
             self.begin(id);
             let (probes, is_run) = (self.probes.clone(), self.options.run.is_some());

@@ -245,17 +245,19 @@ impl Alert {
     /// Bytes a step, above 0, and the half width of the interval around it.
     fn slope(&self) -> (f64, f64) {
         let (slope, half) = self.surest(|it| &it.bytes).unwrap_or((0.0, 0.0));
+        // Of the series in which growth was found; a line through all of it may fall where its lowest rise.
+        let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
         if !self.found.is_count() {
-            let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
             return if slope > 0.0 { (slope, half) } else { (mean, half) };
         }
-        if half <= UNSURE * slope {
+        if slope > 0.0 && half <= UNSURE * slope {
             return (slope, half);
         }
         let (blocks, of_blocks) = self.surest(|it| &it.blocks).unwrap_or((0.0, 0.0));
+        let least = LEAST_BLOCK * if blocks > 0.0 { blocks } else { mean };
         let counted = self.per_block.typical(slope / blocks).map(|per| (per * blocks, per * of_blocks));
         let (slope, half) = counted.filter(|it| (it.0 - slope).abs() <= DISAGREE * half).unwrap_or((slope, half));
-        (slope.max(LEAST_BLOCK * blocks), half)
+        (slope.max(least), half)
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]

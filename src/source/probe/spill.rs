@@ -84,7 +84,8 @@ pub(super) async fn read(
 ) {
     let pid = spilled.pid(&found.path);
     let instance = spilled.hello.instance.as_deref().unwrap_or_default();
-    if let Ok(known) = probes.introduce_spilled(instance, pid) {
+    let introduced = probes.introduce_spilled(instance, pid);
+    if let Ok(known) = introduced {
         let mut lines = Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: &teller };
         if known.seq == 0 {
             lines.find(pid, Foreign::new(found.path.to_string_lossy()), &spilled.hello).await;
@@ -98,7 +99,8 @@ pub(super) async fn read(
         }
         probes.part(known.probe, lines.seq);
     }
-    if is_run {
+    // Where its socket is still read, that reader may need the file.
+    if is_run && introduced.is_ok() {
         let _ = fs::remove_file(&found.path);
     }
     let _ = reports.send(Report::Ended(found.id, Next::Again)).await;
