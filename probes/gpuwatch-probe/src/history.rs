@@ -24,7 +24,7 @@ use raw::Raw;
 use std::collections::VecDeque;
 use stride::Strided;
 
-/// Memory of a history, in bytes: three fifths raw, a quarter strided, the rest notes.
+/// Memory of a history, in bytes: eleven twentieths raw, a quarter strided, the rest notes: a thousand errors with their words.
 pub(crate) const BUDGET: usize = 4 << 20;
 
 const NOTES_MAX: usize = 2048;
@@ -62,11 +62,11 @@ impl History {
         Self {
             seq: 0,
             at_us: 0,
-            raw: Raw::new(budget / 5 * 3),
+            raw: Raw::new(budget / 20 * 11),
             strided: Strided::new(budget / 4 / size_of::<(u64, Reading)>()),
             notes: VecDeque::new(),
             notes_bytes: 0,
-            notes_budget: budget / 20 * 3,
+            notes_budget: budget / 20 * 4,
             failures_bytes: 0,
         }
     }
