@@ -356,7 +356,7 @@ fn run_tells_a_program_with_no_viewer_open() {
     let output = command.output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"out\n"[..]));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.lines().count() == 1 && said.contains(" · gpuwatch replay "), "the job's end alone is told: {said}");
+    assert!(said.lines().count() == 1 && said.contains(" · gpuwatch replay "), "one line at the end: {said}");
     let told = fs::read_to_string(told).unwrap();
     let object: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&object["kind"], &object["cause"]), (&Value::from("growth"), &Value::from("tensors-retained")));
