@@ -37,7 +37,7 @@ fn jobs_and_sockets_of_the_demo_do_not_outlive_a_viewer_that_was_killed() {
     assert!(until(PATIENCE, || !directory.exists()), "{} is left", directory.display());
 }
 
-fn children(of: u32) -> BTreeSet<u32> {
+pub(crate) fn children(of: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     for task in fs::read_dir(format!("/proc/{of}/task")).unwrap().flatten() {
         let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! What is told of an out-of-memory error of real PyTorch, and that the job gets the very same error as without us.
 
 use crate::{
+    demo::children,
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
     record::read,
@@ -13,12 +14,14 @@ use gpuwatch::{
     recording::Entry,
     replay::{Replay, find::find},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    thread,
 };
 
 const GIB: u64 = 1 << 30;
@@ -62,6 +65,12 @@ impl Told {
     }
 }
 
+/// Whether the process has ended, also where nobody has waited for it yet.
+fn is_over(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
 fn recording(home: &Home) -> Option<PathBuf> {
     let store = home.0.path().join("state/gpuwatch/recordings");
     fs::read_dir(store).ok()?.flatten().map(|it| it.path()).find(|it| it.to_string_lossy().ends_with(".zst"))
@@ -86,20 +95,21 @@ fn run(how: &str, strangers: u64, is_watched: bool) -> Told {
     if how == "stream-ordered" {
         command.env("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
     }
-    let (error, figures) = talk(command, || {
+    let (error, figures) = talk(command, |_| {
         assert!(!is_watched || until(PATIENCE, || is_listed(&home, usize::from(strangers > 0))), "{how}: no list");
     });
     let [took, again] = ["took", "again"].map(|it| figures[it].as_f64().unwrap());
     Told { home, gpu, error, took, again }
 }
 
-fn talk(mut command: Command, before: impl FnOnce()) -> (Value, Value) {
+/// Starts it and lets it fail; `before` is called with the command when it is ready for that.
+fn talk(mut command: Command, before: impl FnOnce(&Child)) -> (Value, Value) {
     let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(job.stdout.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
     if line.contains("ready") {
-        before();
+        before(&job);
         writeln!(job.stdin.take().unwrap()).unwrap();
     }
     let mut rest = String::new();
@@ -206,6 +216,28 @@ fn a_thousand_errors_cost_little_and_are_kept_in_little() {
     assert_eq!(words.len(), 1001, "and so are its words");
     assert!(words.iter().all(|words| it.error["words"] == **words));
     assert!(said_bye(&it.home), "errors without end leave room for what comes after them");
+}
+
+/// The recorder can be as late as it likes: what its socket does not take waits in the spill.
+#[test]
+fn a_recorder_that_stood_still_misses_none_of_a_thousand_errors() {
+    let (gpu, home) = (machine(3 * GIB), Home::new());
+    let mut command = gpu.command(PROGRAM);
+    command.args(["run", "--"]).arg(torch::python()).arg(script("oom.py")).args(["retries", "wait"]);
+    command.envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+    let mut waker = None;
+    talk(command, |run| {
+        assert!(until(PATIENCE, || is_listed(&home, 1)));
+        let (recorder, jobs) = (Pid::from_child(run), children(run.id()));
+        kill_process(recorder, Signal::STOP).unwrap();
+        waker = Some(thread::spawn(move || {
+            let has_ended = until(PATIENCE, || jobs.iter().all(|it| is_over(*it)));
+            kill_process(recorder, Signal::CONT).unwrap();
+            has_ended
+        }));
+    });
+    assert!(waker.unwrap().join().unwrap(), "the job ended while nobody recorded");
+    assert_eq!(recorded(&home).0, 1001);
 }
 
 /// PyTorch words its message after it told us of the error; wherever that is, the job gets the same one.

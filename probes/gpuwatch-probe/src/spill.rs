@@ -21,8 +21,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest spill, in bytes. A job that retries for ever keeps its first errors there.
-pub const BYTES_MAX: usize = 256 * 1024;
+/// The largest spill, in bytes: about 1,500 errors with their words. A job that retries for ever keeps its first errors there.
+pub const BYTES_MAX: usize = 2 << 20;
 
 /// How long a spill that nobody removes stays.
 pub const KEPT: Duration = Duration::from_secs(600);
