@@ -25,16 +25,18 @@ mod snapshot;
 
 use self::arguments::{Cli, Command, Format, Live};
 use crate::{
-    alerts::Policy,
-    config, demo, diff, doctor, explain, export,
-    launch::{self, sys},
-    once, output, recordings,
-    replay::find::{Found, find},
-    sink::store::Store,
-    sites,
-    source::{self, Sources},
-    text::Foreign,
-    theme,
+    commands::{demo, diff, doctor, explain, export, once, recordings, sites},
+    config,
+    facts::text::Foreign,
+    jobs::launch::{self, sys},
+    model::alerts::Policy,
+    screen::theme,
+    sources::{self, Sources},
+    storage::{
+        output,
+        replay::find::{Found, find},
+        sink::store::Store,
+    },
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -128,7 +130,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         }
         Some(Command::Recordings { directory, last, json }) => {
             let directory = directory.map_or_else(store, Ok)?;
-            output::write(|out| recordings::list(&directory, last, &source::host(), &policy, json, out))?;
+            output::write(|out| recordings::list(&directory, last, &sources::host(), &policy, json, out))?;
             Ok(0)
         }
         Some(Command::Export { files, format }) => {

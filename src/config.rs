@@ -8,13 +8,15 @@ mod file;
 pub mod keys;
 
 use crate::{
-    output,
-    sink::{
-        hook::{self, Hook, Program},
-        store::Store,
+    facts::units,
+    sources::{self, nvml, probe},
+    storage::{
+        output,
+        sink::{
+            hook::{self, Hook, Program},
+            store::Store,
+        },
     },
-    source::{self, nvml, probe},
-    units,
 };
 use anyhow::{Context, Result, bail};
 pub use edit::Edit;
@@ -52,10 +54,10 @@ pub struct Watching {
 
 impl Watching {
     /// Every source that was not switched off.
-    pub fn sources(&self) -> source::Options {
+    pub fn sources(&self) -> sources::Options {
         let nvml = (!self.driver.no_nvml)
             .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
-        source::Options { nvml, probes: Some(probe::Options::user()), no_arguments: false }
+        sources::Options { nvml, probes: Some(probe::Options::user()), no_arguments: false }
     }
 }
 
@@ -180,15 +182,15 @@ fn program(text: &str) -> Result<OsString> {
 }
 
 /// What is recorded beside a job: its own probes, and the driver once a second.
-pub fn job_sources(run: &str, driver: Driver, no_arguments: bool) -> source::Options {
+pub fn job_sources(run: &str, driver: Driver, no_arguments: bool) -> sources::Options {
     let watching = Watching { driver, interval: Duration::from_secs(1) };
     let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
-    source::Options { probes: Some(probes), no_arguments, ..watching.sources() }
+    sources::Options { probes: Some(probes), no_arguments, ..watching.sources() }
 }
 
 /// Every probe of this user, and no driver.
-pub fn probes_alone() -> source::Options {
-    source::Options { probes: Some(probe::Options::user()), ..source::Options::default() }
+pub fn probes_alone() -> sources::Options {
+    sources::Options { probes: Some(probe::Options::user()), ..sources::Options::default() }
 }
 
 /// `250ms`, `2s`, `1m`.

@@ -2,9 +2,11 @@
 
 use super::look::Look;
 use crate::{
-    check,
+    commands::{check, demo, explain, export, sites},
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Watching},
-    demo, explain, export, launch, output, sites, units,
+    facts::units,
+    jobs::launch,
+    storage::output,
 };
 use clap::{Parser, Subcommand};
 use std::{ffi::OsString, path::PathBuf, time::Duration};

@@ -2,18 +2,24 @@
 
 use super::record::{keep, start};
 use crate::{
-    alerts::{self, Edges, Looks, News, Policy},
-    analysis::severity::Severity,
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
-    event::{Ask, Event, Fact},
-    findings::Findings,
-    launch::{self, job::Ended},
-    output,
-    recording::encode_alert,
-    session::Session,
-    sink::{follow::follow, hook::Hook, record::Recorder},
-    source::{self, Sources},
-    text::{self, Foreign},
+    facts::{
+        event::{Ask, Event, Fact},
+        text::{self, Foreign},
+    },
+    jobs::launch::{self, job::Ended},
+    model::{
+        alerts::{self, Edges, Looks, News, Policy},
+        analysis::severity::Severity,
+        findings::Findings,
+        session::Session,
+    },
+    sources::{self, Sources},
+    storage::{
+        output,
+        recording::encode_alert,
+        sink::{follow::follow, hook::Hook, record::Recorder},
+    },
 };
 use anyhow::{Context, Result};
 use std::{
@@ -121,7 +127,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn follow_job(mut self, sources: source::Options, over: Receiver<Ended>) -> Result<()> {
+    fn follow_job(mut self, sources: sources::Options, over: Receiver<Ended>) -> Result<()> {
         let (tell, told) = tokio::sync::oneshot::channel();
         thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
         gpuwatch_probe::socket::prepare();

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     config::keys::{KEYS, Kind, LISTS, SECTIONS},
-    keys, output,
+    screen::keys,
+    storage::output,
 };
 use anyhow::{Context, Result};
 use clap::{Command, builder::StyledStr};

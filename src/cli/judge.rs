@@ -1,6 +1,6 @@
 //! `gpuwatch check`: the verdict written, and its exit code.
 
-use crate::{alerts::Policy, check};
+use crate::{commands::check, model::alerts::Policy};
 use std::{
     io::{self, Write},
     path::PathBuf,

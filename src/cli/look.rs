@@ -1,7 +1,7 @@
 //! How a screen looks, and what it may do, as flags.
 
 use super::picture::Shot;
-use crate::{
+use crate::screen::{
     term,
     theme::{self, ColorDepth, Fault, Graph, Theme},
 };

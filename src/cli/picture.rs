@@ -2,14 +2,19 @@
 
 use super::look::Look;
 use crate::{
-    alerts::Policy,
-    demo, once, output, picture,
-    replay::{Progress, Replay, tape::Tape},
-    session::Session,
-    source::{self, Sources},
-    text::Foreign,
-    ui::{Focus, Scope, Screen, Ui},
-    view,
+    commands::{demo, once},
+    facts::text::Foreign,
+    model::{alerts::Policy, session::Session},
+    screen::{
+        picture,
+        ui::{Focus, Scope, Screen, Ui},
+        view,
+    },
+    sources::{self, Sources},
+    storage::{
+        output,
+        replay::{Progress, Replay, tape::Tape},
+    },
 };
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -84,7 +89,7 @@ pub(super) fn of_tape(tape: Tape, policy: &Policy, look: &Look, file: &Path) -> 
 }
 
 /// What is there now.
-pub(super) async fn of_now(sources: source::Options, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
+pub(super) async fn of_now(sources: sources::Options, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
     let session = once::collect(&mut Sources::start(sources).events, 0).await;
     write(&session, policy, None, look, file)
 }

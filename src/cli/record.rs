@@ -1,17 +1,23 @@
 //! `gpuwatch record`, and what every recording needs: a new file and its header.
 
 use crate::{
-    alerts::{Looks, Policy},
     config::{Asking, Keep, Watching, When},
-    event::{Event, Fact},
-    launch::sys,
-    output::{self, create},
-    recording::{FORMAT, Header},
-    session::Session,
-    signal,
-    sink::{follow::follow, record::Recorder, store::Writer},
-    source::{self, Sources},
-    text::Foreign,
+    facts::{
+        event::{Event, Fact},
+        text::Foreign,
+    },
+    jobs::launch::sys,
+    model::{
+        alerts::{Looks, Policy},
+        session::Session,
+    },
+    screen::signal,
+    sources::{self, Sources},
+    storage::{
+        output::{self, create},
+        recording::{FORMAT, Header},
+        sink::{follow::follow, record::Recorder, store::Writer},
+    },
 };
 use anyhow::{Context, Result, bail};
 use signal_hook::iterator::Signals;
@@ -49,7 +55,7 @@ pub(super) fn record(
     thread::spawn(move || tell.send(signals.forever().next()));
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
-        let mut sources = Sources::start(source::Options { no_arguments: bounds.no_arguments, ..watching.sources() });
+        let mut sources = Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources() });
         let stop = async {
             // Without a signal's thread there is no end but a harder one.
             if told.await.is_err() {
@@ -101,8 +107,8 @@ pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<R
 pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
     let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
     let writer = Writer {
-        started_unix_us: source::unix_us(),
-        host: source::host(),
+        started_unix_us: sources::unix_us(),
+        host: sources::host(),
         pid: std::process::id(),
         run: run.to_owned(),
     };
@@ -113,10 +119,10 @@ fn header(name: Option<&str>) -> Header {
     Header {
         format: FORMAT,
         gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Foreign::new(source::host()),
-        started_unix_us: source::unix_us(),
-        monotonic_us: source::now().0,
+        host: Foreign::new(sources::host()),
+        started_unix_us: sources::unix_us(),
+        monotonic_us: sources::now().0,
         name: name.map(Foreign::new),
-        writer: source::system::writer(),
+        writer: sources::system::writer(),
     }
 }

@@ -1,6 +1,6 @@
 //! `gpuwatch report`: which run, and into which file.
 
-use crate::{alerts::Policy, output, report::Report, text::Foreign};
+use crate::{commands::report::Report, facts::text::Foreign, model::alerts::Policy, storage::output};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,12 @@
 
 use super::arguments::Cli;
 use crate::{
-    alerts::Policy,
     config::{
         Fault, Setting, Settings,
         keys::{KEYS, Kind},
     },
-    theme,
+    model::alerts::Policy,
+    screen::theme,
 };
 use clap::{
     Arg, ArgAction, ArgMatches, Command, CommandFactory, Error, FromArgMatches, builder::FalseyValueParser,

@@ -2,16 +2,16 @@
 
 use super::{arguments::Live, look::Look, picture};
 use crate::{
-    alerts::Policy,
+    commands::{
+        demo,
+        live::{self, Telling},
+        once, player,
+    },
     config::{File, When},
-    demo,
-    hands::Options,
-    live::{self, Telling},
-    once, player,
-    source::Sources,
-    term,
-    text::Foreign,
-    theme::Theme,
+    facts::text::Foreign,
+    model::alerts::Policy,
+    screen::{effects::Options, term, theme::Theme},
+    sources::Sources,
 };
 use anyhow::{Context, Result, bail};
 use std::{path::PathBuf, time::Duration};

@@ -1,6 +1,6 @@
 //! `gpuwatch snapshot`: the account written, and on standard error what keeps it from being whole.
 
-use crate::{output, snapshot, text::Foreign};
+use crate::{commands::snapshot, facts::text::Foreign, storage::output};
 use anyhow::{Context, Result};
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! not at all.
 
 use super::file::{BYTES_MAX, Fault, File, Reader, read};
-use crate::text::Foreign;
+use crate::facts::text::Foreign;
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -148,7 +148,7 @@ fn allowed(document: &mut Table) -> Option<&mut Array> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alerts::{Name, Policy};
+    use crate::model::alerts::{Name, Policy};
     use std::os::unix::fs::symlink;
 
     fn file(path: &Path) -> File {

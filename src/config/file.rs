@@ -2,9 +2,9 @@
 
 use super::keys::{KEYS, Key, Kind, SECTIONS, names};
 use crate::{
-    alerts::{Name, Policy},
-    input,
-    text::{Foreign, nearest},
+    facts::text::{Foreign, nearest},
+    model::alerts::{Name, Policy},
+    storage::input,
 };
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{

@@ -2,13 +2,7 @@
 
 #![no_main]
 
-use gpuwatch::{
-    alerts::Policy,
-    check::{Limits, check},
-    replay::tape::{Tape, Track},
-    report::Report,
-    text::Foreign,
-};
+use gpuwatch::{model::alerts::Policy, commands::{check::{Limits, check}, report::Report}, storage::replay::tape::{Tape, Track}, facts::text::Foreign};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use gpuwatch::pickle;
+use gpuwatch::storage::pickle;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use gpuwatch::theme::{ROLES, Theme};
+use gpuwatch::screen::theme::{ROLES, Theme};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

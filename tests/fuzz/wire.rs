@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use gpuwatch::recording::{Entry, decode, encode};
+use gpuwatch::storage::recording::{Entry, decode, encode};
 use gpuwatch_probe::wire::{self, Line};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,8 @@
 //! The machine, gpuwatch with a home of its own, and jobs that are spoken to line by line.
 
 use gpuwatch::{
-    event::{Fact, Line},
-    recording::{Entry, Reader},
+    facts::event::{Fact, Line},
+    storage::recording::{Entry, Reader},
 };
 use serde_json::Value;
 use std::{

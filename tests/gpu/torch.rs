@@ -4,7 +4,7 @@ use crate::{
     bench::{Bench, Job},
     results::Row,
 };
-use gpuwatch::event::Line;
+use gpuwatch::facts::event::Line;
 use gpuwatch_probe::wire::{Counters, Edge, Sample};
 use serde_json::Value;
 

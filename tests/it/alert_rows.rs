@@ -6,18 +6,22 @@ use crate::{
     story::{alerted, picture, text},
 };
 use gpuwatch::{
-    alerts::{self, Policy},
-    analysis::cause::Cause,
-    findings::{Finding, findings},
-    session::Session,
-    theme::Theme,
-    ui::{
-        Command, Focus, Request, Screen, Ui,
-        alerts::Allowing,
-        mouse::{Mouse, Target},
-        rows::RowId,
+    model::{
+        alerts::{self, Policy},
+        analysis::cause::Cause,
+        findings::{Finding, findings},
+        session::Session,
     },
-    view::{self, Drawn},
+    screen::{
+        theme::Theme,
+        ui::{
+            Command, Focus, Request, Screen, Ui,
+            alerts::Allowing,
+            mouse::{Mouse, Target},
+            rows::RowId,
+        },
+        view::{self, Drawn},
+    },
 };
 use ratatui::{Terminal, backend::TestBackend, layout::Position};
 use std::fs;

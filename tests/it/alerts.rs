@@ -5,15 +5,17 @@ use crate::{
     story::{GIB, MIB, Story, counters, hostile, one_rank, steps},
 };
 use gpuwatch::{
-    alerts::{Edges, Message, News, Policy},
-    analysis::episode::Resource,
-    event::{
+    facts::event::{
         Fact, Line, ProbeId,
         wire::{Bye, Device, Hello, History, Live, Oom},
     },
-    findings::findings,
-    session::Session,
-    sink::hook::{Hook, LIMIT, Outcome, Program},
+    model::{
+        alerts::{Edges, Message, News, Policy},
+        analysis::episode::Resource,
+        findings::findings,
+        session::Session,
+    },
+    storage::sink::hook::{Hook, LIMIT, Outcome, Program},
 };
 use serde_json::Value;
 use std::{

@@ -2,9 +2,11 @@
 
 use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
 use gpuwatch::{
-    event::{Event, Fact, Line, ProbeId},
-    recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
-    units::Stamp,
+    facts::{
+        event::{Event, Fact, Line, ProbeId},
+        units::Stamp,
+    },
+    storage::recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
 };
 use serde_json::Value;
 use std::{

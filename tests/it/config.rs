@@ -8,10 +8,14 @@ use crate::{
     story::{GIB, MIB, alerted, one_rank, picture_of, steps, text},
 };
 use gpuwatch::{
-    alerts::{self, Name, Policy},
-    findings::Kind,
-    theme::{Role, Theme},
-    ui::{Screen, Ui},
+    model::{
+        alerts::{self, Name, Policy},
+        findings::Kind,
+    },
+    screen::{
+        theme::{Role, Theme},
+        ui::{Screen, Ui},
+    },
 };
 use serde_json::Value;
 use std::{

@@ -13,11 +13,15 @@ mod shapes;
 
 use causes::Named;
 use gpuwatch::{
-    analysis::episode::Episode,
-    event::{DeviceId, Event, Fact, Line, ProbeId},
-    findings::{Kind, findings},
-    session::Session,
-    units::Stamp,
+    facts::{
+        event::{DeviceId, Event, Fact, Line, ProbeId},
+        units::Stamp,
+    },
+    model::{
+        analysis::episode::Episode,
+        findings::{Kind, findings},
+        session::Session,
+    },
 };
 use judge::{Label, Score};
 use std::{

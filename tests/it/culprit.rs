@@ -7,14 +7,18 @@ use crate::{
     story::{GIB, MIB, Story, counters, one_rank},
 };
 use gpuwatch::{
-    alerts::{News, Policy},
-    event::{
-        Event, Fact, Line, ProbeId,
-        wire::{Frame, Holder, Oom, Owner, Place, Site, Sites},
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId,
+            wire::{Frame, Holder, Oom, Owner, Place, Site, Sites},
+        },
+        units::Stamp,
     },
-    findings::findings,
-    recording::encode,
-    units::Stamp,
+    model::{
+        alerts::{News, Policy},
+        findings::findings,
+    },
+    storage::recording::encode,
 };
 use serde_json::Value;
 use std::{
@@ -297,7 +301,7 @@ fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
     let found = findings(&story.session()).all;
     let told: Vec<bool> = found
         .iter()
-        .filter(|it| it.kind == gpuwatch::findings::Kind::Oom)
+        .filter(|it| it.kind == gpuwatch::model::findings::Kind::Oom)
         .map(|it| {
             it.account
                 .iter()
@@ -305,7 +309,7 @@ fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
         })
         .collect();
     assert_eq!(told, [false, true], "the other error has no account of its own: {found:?}");
-    assert!(found.iter().any(|it| it.kind == gpuwatch::findings::Kind::Growth), "{found:?}");
+    assert!(found.iter().any(|it| it.kind == gpuwatch::model::findings::Kind::Growth), "{found:?}");
     assert!(found.iter().all(|it| it.culprit.is_none()), "what is live at one moment does not say what grows");
 }
 

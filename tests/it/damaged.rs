@@ -8,10 +8,12 @@ use crate::{
     recording_cost::{record, told},
 };
 use gpuwatch::{
-    alerts::Policy,
-    check::{Limits, check},
-    export::{Format, export},
-    replay::{Command as Asked, Replay, find::find},
+    commands::{
+        check::{Limits, check},
+        export::{Format, export},
+    },
+    model::alerts::Policy,
+    storage::replay::{Command as Asked, Replay, find::find},
 };
 use serde_json::Value;
 use std::{

@@ -7,8 +7,8 @@ use crate::{
     record::{own_directory, read, recorder, steps},
 };
 use gpuwatch::{
-    event::{Event, Fact},
-    recording::{Entry, Fault},
+    facts::event::{Event, Fact},
+    storage::recording::{Entry, Fault},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::{

@@ -4,7 +4,7 @@ use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},
     pty::PROGRAM,
 };
-use gpuwatch::event::Line;
+use gpuwatch::facts::event::Line;
 use serde_json::Value;
 use std::{
     fs,

@@ -3,7 +3,7 @@
 //! `GPUWATCH_DOCS=write cargo test --test it docs::` writes the reference anew.
 
 use crate::pty::PROGRAM;
-use gpuwatch::keys;
+use gpuwatch::screen::keys;
 use std::{
     env,
     fmt::Write as _,

@@ -8,10 +8,12 @@ use crate::{
     torch::stdout,
 };
 use gpuwatch::{
-    analysis::cause::Cause,
-    event::{Event, Fact, Line},
-    recording::{Closed, Entry},
-    replay::{Replay, find::find},
+    facts::event::{Event, Fact, Line},
+    model::analysis::cause::Cause,
+    storage::{
+        recording::{Closed, Entry},
+        replay::{Replay, find::find},
+    },
 };
 use serde_json::Value;
 use std::{

@@ -97,7 +97,7 @@ fn the_manual_is_set_without_a_warning_and_has_every_key() {
         assert!(text.len() > 500, "{}: {text}", page.display());
     }
     let text = set(&pages.join("gpuwatch.1")).unwrap();
-    for binding in gpuwatch::keys::BINDINGS {
+    for binding in gpuwatch::screen::keys::BINDINGS {
         // The formatter breaks lines and pads words.
         let words: Vec<&str> = binding.help.split_whitespace().collect();
         assert!(text.contains(words[0]) && text.contains(binding.keys), "{binding:?}");

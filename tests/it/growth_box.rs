@@ -2,15 +2,18 @@
 
 use crate::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{
-    analysis::episode::Resource,
-    event::{
-        Fact, Line, ProcessUse,
-        wire::{Bye, Counters, Edge, Sample},
+    facts::{
+        event::{
+            Fact, Line, ProcessUse,
+            wire::{Bye, Counters, Edge, Sample},
+        },
+        units::{self, Bytes},
     },
-    findings::findings,
-    theme::{ColorDepth, Theme},
-    ui::{Screen, Ui},
-    units::{self, Bytes},
+    model::{analysis::episode::Resource, findings::findings},
+    screen::{
+        theme::{ColorDepth, Theme},
+        ui::{Screen, Ui},
+    },
 };
 
 const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
@@ -187,7 +190,7 @@ fn a_count_that_begins_anew_is_a_curve_of_its_own() {
     }
     let session = story.session();
     let curve = session.processes[0].devices[0].growth.curve(Resource::Allocated);
-    assert_eq!(curve.and_then(gpuwatch::analysis::curve::Curve::ends), Some((1, 50)));
+    assert_eq!(curve.and_then(gpuwatch::model::analysis::curve::Curve::ends), Some((1, 50)));
 }
 
 /// 4 MiB a step on a device with 5.5 GiB left, and 1 GiB in the cache.

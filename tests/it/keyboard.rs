@@ -3,14 +3,16 @@
 use crate::story::{GIB, MIB, Story, counters, picture, styles, text, usual};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gpuwatch::{
-    keys,
-    session::Session,
-    theme::Theme,
-    ui::{
-        Command, Focus, Request, Scope, Screen, Ui,
-        alerts::Allowing,
-        rows::RowId,
-        signal::{Dialog, Signal},
+    model::session::Session,
+    screen::{
+        keys,
+        theme::Theme,
+        ui::{
+            Command, Focus, Request, Scope, Screen, Ui,
+            alerts::Allowing,
+            rows::RowId,
+            signal::{Dialog, Signal},
+        },
     },
 };
 use std::time::Duration;
@@ -39,7 +41,7 @@ fn typed(ui: &mut Ui, session: &Session, letters: &str) {
 }
 
 fn pids(ui: &Ui, session: &Session) -> Vec<u32> {
-    ui.rows(session).iter().filter_map(gpuwatch::ui::rows::Row::pid).collect()
+    ui.rows(session).iter().filter_map(gpuwatch::screen::ui::rows::Row::pid).collect()
 }
 
 fn shown(ui: &Ui, session: &Session) -> String {
@@ -148,7 +150,7 @@ fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
     ui.update(Command::Down, &session);
     let held = ui.chosen(&session).map(|it| it.id());
-    assert_eq!(held, Some(RowId::Probed(gpuwatch::event::ProbeId(1), 0)));
+    assert_eq!(held, Some(RowId::Probed(gpuwatch::facts::event::ProbeId(1), 0)));
     for _ in 0..20 {
         ui.update(Command::Order, &session);
         ui.update(Command::Invert, &session);

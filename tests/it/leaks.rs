@@ -6,7 +6,7 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use gpuwatch::analysis::culprit;
+use gpuwatch::model::analysis::culprit;
 use gpuwatch_probe::wire::{Holder, Line, Site, Sites};
 use serde_json::Value;
 

@@ -8,13 +8,17 @@ use crate::{
     torch::{self, Gpu},
 };
 use gpuwatch::{
-    alerts::News,
-    analysis::ladder::Gap,
-    findings::{Finding, Findings, Kind, findings},
-    replay::{Replay, find::find},
-    theme::Theme,
-    ui::{Screen, Ui},
-    units::Bytes,
+    facts::units::Bytes,
+    model::{
+        alerts::News,
+        analysis::ladder::Gap,
+        findings::{Finding, Findings, Kind, findings},
+    },
+    screen::{
+        theme::Theme,
+        ui::{Screen, Ui},
+    },
+    storage::replay::{Replay, find::find},
 };
 use serde_json::Value;
 use std::{
@@ -113,10 +117,10 @@ fn load(file: &Path) -> Replay {
 /// A screen as a replay shows it, its words without line breaks.
 fn shown(replay: &Replay, screen: Screen) -> String {
     let (session, found) = (replay.shown(), findings(replay.shown()));
-    let progress = gpuwatch::replay::Progress::Standing(replay.standing());
+    let progress = gpuwatch::storage::replay::Progress::Standing(replay.standing());
     let mut buffer = ratatui::buffer::Buffer::empty(ratatui::layout::Rect::new(0, 0, 160, 60));
     let ui = Ui { screen, ..Ui::default() };
-    gpuwatch::view::paint(&mut buffer, session, &found, &ui, &Theme::builtin("dusk").unwrap(), Some(&progress));
+    gpuwatch::screen::view::paint(&mut buffer, session, &found, &ui, &Theme::builtin("dusk").unwrap(), Some(&progress));
     text(&buffer).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -293,5 +297,8 @@ fn host_memory_that_leaks_beside_a_leak_of_the_device_is_a_leak_of_its_own() {
     assert_eq!(json["hits"].as_array().map(Vec::len), Some(2), "{json:#}");
     let found = findings(run.replay().session()).all;
     let host = host(&found);
-    assert!(host.follows.is_none() && host.severity == gpuwatch::analysis::severity::Severity::Warning, "{host:#?}");
+    assert!(
+        host.follows.is_none() && host.severity == gpuwatch::model::analysis::severity::Severity::Warning,
+        "{host:#?}"
+    );
 }

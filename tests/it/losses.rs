@@ -7,13 +7,15 @@ use crate::{
     record::{own_directory, read},
 };
 use gpuwatch::{
-    event::{
-        Event, Fact, Line, ProbeId,
-        wire::{Counters, Device, Edge, Hello, PROTOCOL, Sample},
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId,
+            wire::{Counters, Device, Edge, Hello, PROTOCOL, Sample},
+        },
+        units::Stamp,
     },
-    recording::{Closed, Entry, encode, encode_closed},
-    session::PROBES,
-    units::Stamp,
+    model::session::PROBES,
+    storage::recording::{Closed, Entry, encode, encode_closed},
 };
 use serde_json::Value;
 use std::{

@@ -2,16 +2,17 @@
 
 use crate::story::{hostile, many_devices, usual};
 use gpuwatch::{
-    findings::findings,
-    session::Session,
-    theme::Theme,
-    ui::{
-        Command, Focus, Scope, Screen, Ui,
-        mouse::{Mouse, Target},
-        order::By,
-        signal::Dialog,
+    model::{findings::findings, session::Session},
+    screen::{
+        theme::Theme,
+        ui::{
+            Command, Focus, Scope, Screen, Ui,
+            mouse::{Mouse, Target},
+            order::By,
+            signal::Dialog,
+        },
+        view::{self, Drawn},
     },
-    view::{self, Drawn},
 };
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Position};
 
@@ -179,7 +180,7 @@ fn clicks_anywhere_are_survived() {
                         for mouse in [Mouse::Press(at), Mouse::Drag(at), Mouse::Wheel(at, true), Mouse::Double(at)] {
                             ui.mouse(mouse, &drawn.regions, &session);
                         }
-                        let is_there = |it: &gpuwatch::event::DeviceId| session.device(it).is_some();
+                        let is_there = |it: &gpuwatch::facts::event::DeviceId| session.device(it).is_some();
                         assert!(ui.device.as_ref().is_none_or(is_there));
                     }
                 }

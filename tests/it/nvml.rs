@@ -5,8 +5,8 @@ mod faults;
 use crate::pty::{PATIENCE, PROGRAM, Terminal, until};
 use ::simgpu::{Fault, Machine, prepare_nvml};
 use gpuwatch::{
-    event::{DriverState, Event, Fact},
-    recording::{Entry, Reader},
+    facts::event::{DriverState, Event, Fact},
+    storage::recording::{Entry, Reader},
 };
 use serde_json::Value;
 use std::{

@@ -9,10 +9,12 @@ use crate::{
     torch::{self, Gpu},
 };
 use gpuwatch::{
-    event::{Event, Fact, Line},
-    findings::{Kind, findings},
-    recording::Entry,
-    replay::{Replay, find::find},
+    facts::event::{Event, Fact, Line},
+    model::findings::{Kind, findings},
+    storage::{
+        recording::Entry,
+        replay::{Replay, find::find},
+    },
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -7,8 +7,8 @@ use crate::{
     record::{read, read_all},
 };
 use gpuwatch::{
-    event::{DriverState, Event, Fact},
-    recording::Entry,
+    facts::event::{DriverState, Event, Fact},
+    storage::recording::Entry,
 };
 use rustix::{
     fs::{CWD, Mode, mkfifoat},

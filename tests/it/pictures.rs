@@ -5,7 +5,7 @@ use crate::{
     replay,
     story::{hostile, picture, usual},
 };
-use gpuwatch::{picture::svg, theme::Theme, ui::Ui};
+use gpuwatch::screen::{picture::svg, theme::Theme, ui::Ui};
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -286,7 +286,7 @@ fn a_terminal_that_is_gone_ends_the_view() {
 #[test]
 fn a_panic_gives_the_terminal_back_before_it_is_printed() {
     if std::env::var_os("GPUWATCH_TEST_PANIC").is_some() {
-        let _screen = gpuwatch::term::Screen::take(true).unwrap();
+        let _screen = gpuwatch::screen::term::Screen::take(true).unwrap();
         panic!("as asked");
     }
     let own = std::env::current_exe().unwrap();

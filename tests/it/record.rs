@@ -7,10 +7,14 @@ use crate::{
     torch,
 };
 use gpuwatch::{
-    event::{Event, Fact, Line},
-    recording::{Entry, FORMAT, Fault, Header, Reader},
-    sink::record::Recorder,
-    units::Stamp,
+    facts::{
+        event::{Event, Fact, Line},
+        units::Stamp,
+    },
+    storage::{
+        recording::{Entry, FORMAT, Fault, Header, Reader},
+        sink::record::Recorder,
+    },
 };
 use gpuwatch_probe::{Description, Probe, reading::Reading, wire::Edge};
 use std::{

@@ -4,13 +4,17 @@
 
 use crate::{check::header, corpus};
 use gpuwatch::{
-    event::{
-        Event, Fact, Line, ProbeId,
-        wire::{Edge, Sample},
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId,
+            wire::{Edge, Sample},
+        },
+        units::Stamp,
     },
-    recording::{Closed, encode_closed},
-    sink::writing::Writing,
-    units::Stamp,
+    storage::{
+        recording::{Closed, encode_closed},
+        sink::writing::Writing,
+    },
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::{

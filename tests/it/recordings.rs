@@ -5,9 +5,11 @@ use crate::{
     pty::PROGRAM,
 };
 use gpuwatch::{
-    event::{Event, Fact},
-    recording::encode,
-    units::Stamp,
+    facts::{
+        event::{Event, Fact},
+        units::Stamp,
+    },
+    storage::recording::encode,
 };
 use serde_json::{Value, json};
 use std::{

@@ -10,16 +10,18 @@ use crate::{
     story::usual,
 };
 use gpuwatch::{
-    analysis::severity::Severity,
-    event::{
-        Event, Fact, Line, ProbeId,
-        wire::{Bye, Counters, Edge, Mark, Sample},
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId,
+            wire::{Bye, Counters, Edge, Mark, Sample},
+        },
+        units::Stamp,
     },
-    findings::findings,
-    recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
-    replay::{Command, Replay, find::find, glimpse::glimpse},
-    session::Session,
-    units::Stamp,
+    model::{analysis::severity::Severity, findings::findings, session::Session},
+    storage::{
+        recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
+        replay::{Command, Replay, find::find, glimpse::glimpse},
+    },
 };
 use std::{
     fs,
@@ -216,7 +218,7 @@ fn a_look_for_the_culprit_is_reached_among_the_alerts() {
     replay.update(Command::NextTrouble);
     assert!(replay.here().unwrap().0.raw().starts_with("train.py:41 `losses.append(loss)` keeps"));
     let here = findings(replay.session()).all;
-    let culprit = |all: &[gpuwatch::findings::Finding]| all.iter().find_map(|it| it.culprit.clone()).unwrap();
+    let culprit = |all: &[gpuwatch::model::findings::Finding]| all.iter().find_map(|it| it.culprit.clone()).unwrap();
     assert_eq!(culprit(&here), culprit(&all));
 }
 

@@ -5,7 +5,7 @@ use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},
     pty::PROGRAM,
 };
-use gpuwatch::event::{
+use gpuwatch::facts::event::{
     Line,
     wire::{Mark, Sample},
 };

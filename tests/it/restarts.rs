@@ -7,8 +7,8 @@ use crate::{
     torch,
 };
 use gpuwatch::{
-    event::{Event, Fact, Line, wire::Hello},
-    recording::{Entry, Reader},
+    facts::event::{Event, Fact, Line, wire::Hello},
+    storage::recording::{Entry, Reader},
 };
 use serde_json::Value;
 use std::{

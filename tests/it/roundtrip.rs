@@ -3,12 +3,16 @@
 use std::fs::File;
 
 use gpuwatch::{
-    event::{Event, Fact, Line},
-    findings::{Kind, findings},
-    recording::{Entry, FORMAT, Header, Reader},
-    session::Session,
-    sink::record::Recorder,
-    source::{Options, Sources, now, probe},
+    facts::event::{Event, Fact, Line},
+    model::{
+        findings::{Kind, findings},
+        session::Session,
+    },
+    sources::{Options, Sources, now, probe},
+    storage::{
+        recording::{Entry, FORMAT, Header, Reader},
+        sink::record::Recorder,
+    },
 };
 use tokio::time::{Instant, timeout_at};
 

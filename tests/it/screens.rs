@@ -10,14 +10,15 @@ use crate::story::{
     GIB, Story, alerted, counters, device, fleet, hostile, many_devices, nvml_alone, picture, styles, text, usual,
 };
 use gpuwatch::{
-    event::{
+    facts::event::{
         DriverState, Fact, Line, ProbeId, Trouble,
         wire::{Hello, Oom},
     },
-    findings::findings,
-    session::Session,
-    theme::{self, ColorDepth, Role, Theme},
-    ui::{Command, Focus, Scope, Screen, Ui},
+    model::{findings::findings, session::Session},
+    screen::{
+        theme::{self, ColorDepth, Role, Theme},
+        ui::{Command, Focus, Scope, Screen, Ui},
+    },
 };
 use ratatui::style::Modifier;
 
@@ -99,10 +100,10 @@ fn the_badge_counts_what_is_open_worst_first() {
     let mut story = alerted();
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
     // Of a process that has ended beside one that goes on, only what it ran out of memory with stays.
-    story.line(0, Line::Bye(gpuwatch::event::wire::Bye::default()));
+    story.line(0, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
     assert!(first(&story).starts_with("gpuwatch  1 critical  2 devices"), "{}", first(&story));
     // When none goes on, what they ended with is what there is to see.
-    story.line(1, Line::Bye(gpuwatch::event::wire::Bye::default()));
+    story.line(1, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
 }
 
@@ -116,7 +117,7 @@ fn without_any_probe_it_is_a_monitor_of_its_own() {
 
 #[test]
 fn every_trouble_is_a_state_of_its_own() {
-    let stalled = DriverState::Stalled { since: gpuwatch::units::Stamp(1_000_000) };
+    let stalled = DriverState::Stalled { since: gpuwatch::facts::units::Stamp(1_000_000) };
     let absent = DriverState::Absent { why: "no NVIDIA driver here: libnvidia-ml.so.1 was not found".into() };
     let cases = [
         (Fact::Driver(stalled), "has not answered for 69 s"),
@@ -195,7 +196,7 @@ fn absent_is_not_zero() {
     let mut story = Story::default();
     story.device(0, 0, &[]);
     story.say(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
-    story.say(Fact::Load { device: device(0), load: gpuwatch::event::Load::default() });
+    story.say(Fact::Load { device: device(0), load: gpuwatch::facts::event::Load::default() });
     let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
     assert!(shown.lines().any(|it| it.contains("▸ 0") && it.matches('–').count() >= 6), "{shown}");
 }
@@ -335,7 +336,7 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
         ui.attend(&session, &findings(&usual().session()));
         assert_eq!(ui.attention, None);
         let mut quiet = ui.clone();
-        quiet.attend(&session, &gpuwatch::findings::Findings::default());
+        quiet.attend(&session, &gpuwatch::model::findings::Findings::default());
         assert_eq!(quiet.selected(&session), 1);
     }
     let mut chosen = begun();

@@ -5,17 +5,19 @@ use crate::{
     story::{GIB, Story, counters, device, hostile, picture, usual},
 };
 use gpuwatch::{
-    analysis::{episode::Resource, ladder::Gap},
-    event::{
-        DeviceMemory, Event, Fact, Line, ProbeId, ProcessUse, Unread,
-        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, PROTOCOL, Sample},
+    facts::{
+        event::{
+            DeviceMemory, Event, Fact, Line, ProbeId, ProcessUse, Unread,
+            wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, PROTOCOL, Sample},
+        },
+        units::{Bytes, Stamp},
     },
-    findings::{Kind, findings},
-    session::{self, Session, process::Life},
-    theme::Theme,
-    ui::Ui,
-    units::{Bytes, Stamp},
-    view,
+    model::{
+        analysis::{episode::Resource, ladder::Gap},
+        findings::{Kind, findings},
+        session::{self, Session, process::Life},
+    },
+    screen::{theme::Theme, ui::Ui, view},
 };
 use proptest::prelude::*;
 use ratatui::{Terminal, backend::TestBackend};

@@ -6,11 +6,11 @@ use crate::{
     torch::{self, Gpu},
 };
 use gpuwatch::{
-    event::{
+    facts::event::{
         Event, Fact, Line,
         wire::{Site, Sites},
     },
-    recording::Entry,
+    storage::recording::Entry,
 };
 use serde_json::Value;
 use std::{

@@ -5,7 +5,7 @@ mod writer;
 
 use crate::{pty::PROGRAM, torch};
 use flate2::{Compression, write::GzEncoder};
-use gpuwatch::pickle::{self, Fault, Reading};
+use gpuwatch::storage::pickle::{self, Fault, Reading};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::{

@@ -1,17 +1,19 @@
 //! A fixed session told as events: two devices, a leaking rank, a fragmenting one, a stranger.
 
 use gpuwatch::{
-    event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
-        wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
+    facts::{
+        event::{
+            DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
+            wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
+        },
+        text::Foreign,
+        units::{Bytes, Stamp},
     },
-    findings::{Findings, findings},
-    session::Session,
-    text::Foreign,
-    theme::Theme,
-    ui::Ui,
-    units::{Bytes, Stamp},
-    view,
+    model::{
+        findings::{Findings, findings},
+        session::Session,
+    },
+    screen::{theme::Theme, ui::Ui, view},
 };
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
 use std::fmt::Write as _;

@@ -2,14 +2,18 @@
 
 use crate::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{
-    analysis::{cause::Cause, severity::Severity},
-    event::{
+    facts::event::{
         Fact, Line, ProbeId,
         wire::{Counters, Device, Hello, Live, PROTOCOL},
     },
-    findings::{Finding, Kind, findings},
-    theme::Theme,
-    ui::{Screen, Ui},
+    model::{
+        analysis::{cause::Cause, severity::Severity},
+        findings::{Finding, Kind, findings},
+    },
+    screen::{
+        theme::Theme,
+        ui::{Screen, Ui},
+    },
 };
 
 /// Two ranks of one run, each on a device of its own.

@@ -4,7 +4,7 @@ use crate::{
     pty::{PATIENCE, PROGRAM, Terminal},
     story::{picture, text, usual},
 };
-use gpuwatch::{
+use gpuwatch::screen::{
     theme::{self, ColorDepth, Graph, ROLES, Role, Theme},
     ui::{Screen, Ui},
 };
@@ -77,7 +77,9 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
             let on = contrast(ink, background);
             match role {
                 // Lines, and what is free, are to be seen less than what stands between them.
-                Role::Border | Role::Gap(gpuwatch::analysis::ladder::Gap::Free) => assert!(on >= 1.5, "{name} {on}"),
+                Role::Border | Role::Gap(gpuwatch::model::analysis::ladder::Gap::Free) => {
+                    assert!(on >= 1.5, "{name} {on}");
+                }
                 Role::Gap(_) => assert!(on >= 3.0, "{} {name}: {on:.2}", theme.name()),
                 _ => {
                     assert!(on >= 4.5, "{} {name}: {on:.2}", theme.name());

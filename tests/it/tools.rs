@@ -7,8 +7,8 @@ use crate::{
     venv::Venv,
 };
 use gpuwatch::{
-    event::{Event, Fact, Line},
-    recording::{Entry, Reader},
+    facts::event::{Event, Fact, Line},
+    storage::recording::{Entry, Reader},
 };
 use serde_json::Value;
 use std::{

@@ -7,13 +7,15 @@ use crate::{
     story::{GIB, MIB, Story, counters, one_rank, steps},
 };
 use gpuwatch::{
-    alerts::Looks,
-    analysis::episode::Resource,
-    event::{
+    facts::event::{
         Line,
         wire::{Counters, Edge, Hello, Oom, PROTOCOL, Sample, Sites},
     },
-    findings::{Finding, Kind, findings},
+    model::{
+        alerts::Looks,
+        analysis::episode::Resource,
+        findings::{Finding, Kind, findings},
+    },
 };
 use serde_json::Value;
 use std::{
@@ -256,7 +258,7 @@ fn each_error_is_told_with_what_was_kept_by_then_and_once() {
     assert_eq!(all, [("critical", 700, false), ("info", 700, true), ("warning", 300, false)], "{found:#?}");
     assert!(errors[0].sentence.as_ref().unwrap().contains("grew by 10"), "{:?}", errors[0]);
     assert!(errors[2].sentence.as_ref().unwrap().contains("grew by 4"), "{:?}", errors[2]);
-    assert_eq!(found.iter().filter(|it| it.severity > gpuwatch::analysis::severity::Severity::Info).count(), 2);
+    assert_eq!(found.iter().filter(|it| it.severity > gpuwatch::model::analysis::severity::Severity::Info).count(), 2);
 }
 
 /// A leak of the device, and host memory that grows beside it: since when, and by how much a step.

@@ -2,9 +2,9 @@
 
 use crate::pty::{PATIENCE, PROGRAM, until};
 use gpuwatch::{
-    event::{DeviceId, Event, Fact, Line, ProbeId},
-    session::{Session, process::Life},
-    source::{Options, Sources, probe},
+    facts::event::{DeviceId, Event, Fact, Line, ProbeId},
+    model::session::{Session, process::Life},
+    sources::{Options, Sources, probe},
 };
 use gpuwatch_probe::{
     Description, Probe,
@@ -123,7 +123,7 @@ fn a_real_probe_is_found_and_read_from_its_first_step() {
         _ => None,
     });
     assert_eq!(found, Some(Some(std::process::id())), "the pid is the kernel's word");
-    let now = gpuwatch::source::now();
+    let now = gpuwatch::sources::now();
     assert!(events.iter().all(|it| it.at <= now));
 }
 

@@ -4,7 +4,7 @@
 //! of 20 MiB, larger ones have a segment of their own, rounded to 2 MiB. The smallest free block that is large enough is
 //! taken and split; what is freed is merged with its neighbours and never given back.
 
-use gpuwatch::event::wire::Counters;
+use gpuwatch::facts::event::wire::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! The cause that is named on labelled traces, against what was written into their loops.
 
 use super::judge::Label;
-use gpuwatch::{
+use gpuwatch::model::{
     analysis::cause::Cause,
     findings::{Finding, Kind},
 };

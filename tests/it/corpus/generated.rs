@@ -11,7 +11,10 @@ use super::{
     properties::feed,
 };
 use crate::story::Story;
-use gpuwatch::{analysis::growth::Observation, findings::findings, units::Stamp};
+use gpuwatch::{
+    facts::units::Stamp,
+    model::{analysis::growth::Observation, findings::findings},
+};
 
 #[test]
 fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {

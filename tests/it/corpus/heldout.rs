@@ -10,9 +10,8 @@ use super::{
     labels, read,
 };
 use gpuwatch::{
-    event::{Event, Fact, Line},
-    findings::findings,
-    session::Session,
+    facts::event::{Event, Fact, Line},
+    model::{findings::findings, session::Session},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

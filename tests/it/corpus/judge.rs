@@ -8,7 +8,7 @@
 //! - A bounded trace or a sawtooth has gone wrong when a finding is unresolved at the end although nothing grew
 //!   for 150 steps or more, or when findings flap: more than one per resource if bounded, two if a sawtooth.
 
-use gpuwatch::analysis::episode::{Episode, Resource};
+use gpuwatch::model::analysis::episode::{Episode, Resource};
 use serde::Deserialize;
 use std::fmt;
 

@@ -9,7 +9,7 @@ use super::{
     allocator::{Allocator, Handle},
     judge::{Class, Label},
 };
-use gpuwatch::event::wire::Counters;
+use gpuwatch::facts::event::wire::Counters;
 use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
 /// Every family, by what it is.

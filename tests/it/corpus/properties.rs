@@ -3,11 +3,11 @@
 
 use crate::recording_cost::cpu_time;
 use gpuwatch::{
-    analysis::{
+    facts::units::Stamp,
+    model::analysis::{
         episode::{Episode, Resource},
         growth::{self, EPISODES, Growth, Observation},
     },
-    units::Stamp,
 };
 use proptest::prelude::*;
 

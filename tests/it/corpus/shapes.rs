@@ -3,12 +3,11 @@
 use super::properties::{feed, noise};
 use crate::story::{GIB, MIB, Story, counters};
 use gpuwatch::{
-    analysis::{
+    facts::{event::wire::Counters, units::Stamp},
+    model::analysis::{
         episode::{Axis, End, Episode, Resource},
         growth::{Growth, Observation},
     },
-    event::wire::Counters,
-    units::Stamp,
 };
 
 /// One sample a step of live allocations: blocks, and bytes beyond what those have.

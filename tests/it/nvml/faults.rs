@@ -6,9 +6,11 @@ use super::{Bench, events, live, says};
 use crate::pty::{PATIENCE, until};
 use ::simgpu::Fault;
 use gpuwatch::{
-    event::{DriverState, Event, Fact, Trouble},
-    source,
-    units::Stamp,
+    facts::{
+        event::{DriverState, Event, Fact, Trouble},
+        units::Stamp,
+    },
+    sources,
 };
 use std::time::{Duration, Instant};
 
@@ -143,7 +145,7 @@ fn each_fault_is_told_within_a_second_of_readings_and_so_is_its_end() {
     assert!(until(PATIENCE, || since(Stamp(0)).iter().any(|it| is_well(&it.fact, &ids[0]))));
     for (fault, tells) in tellings() {
         bench.machine.set_faults(std::slice::from_ref(&fault)).unwrap();
-        let begun = source::now();
+        let begun = sources::now();
         assert!(until(PATIENCE, || since(begun).iter().any(|it| tells(&it.fact))), "{fault:?}: {:#?}", since(begun));
         let told = since(begun);
         assert!(readings(&told, &tells) <= 2, "{fault:?} was told after more: {told:#?}");
@@ -154,7 +156,7 @@ fn each_fault_is_told_within_a_second_of_readings_and_so_is_its_end() {
         assert!(!matches!(fault, Fault::Stall(_)) || stalled.is_some(), "{told:#?}");
         assert!(stalled.is_none_or(|it| it >= 750_000), "the call began {stalled:?} µs before");
         bench.machine.set_faults(&[]).unwrap();
-        let over = source::now();
+        let over = sources::now();
         let is_over = |told: &[Event]| {
             let well = |id: &str| told.iter().any(|it| is_well(&it.fact, id));
             ids.iter().all(|it| well(it))

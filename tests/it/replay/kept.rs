@@ -2,11 +2,12 @@
 
 use super::{SECOND, events, file, lines, load};
 use gpuwatch::{
-    event::Event,
-    recording::{Entry, Reader},
-    replay::{Command, Replay, find::find, tape::Tape},
-    session::Session,
-    units::Stamp,
+    facts::{event::Event, units::Stamp},
+    model::session::Session,
+    storage::{
+        recording::{Entry, Reader},
+        replay::{Command, Replay, find::find, tape::Tape},
+    },
 };
 use std::{
     fs::{self, File, OpenOptions},

@@ -6,14 +6,15 @@ use crate::{
     story::{GIB, MIB, Story, blamed, counters, picture, styles, text, usual},
 };
 use gpuwatch::{
-    event::{
+    facts::event::{
         Line,
         wire::{Hello, PROTOCOL, Refused, Sites},
     },
-    findings::findings,
-    session::Session,
-    ui::{Command, Screen, Ui},
-    view,
+    model::{findings::findings, session::Session},
+    screen::{
+        ui::{Command, Screen, Ui},
+        view,
+    },
 };
 use ratatui::{buffer::Buffer, layout::Rect};
 

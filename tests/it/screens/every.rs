@@ -7,12 +7,13 @@ use crate::story::{
     usual,
 };
 use gpuwatch::{
-    event::Fact,
-    findings::findings,
-    session::Session,
-    theme::Theme,
-    ui::{Command, Focus, Scope, Screen, Ui, mouse::Target},
-    view::{self, Drawn},
+    facts::event::Fact,
+    model::{findings::findings, session::Session},
+    screen::{
+        theme::Theme,
+        ui::{Command, Focus, Scope, Screen, Ui, mouse::Target},
+        view::{self, Drawn},
+    },
 };
 use ratatui::{Terminal, backend::TestBackend, layout::Rect};
 
@@ -175,7 +176,7 @@ fn one_screen_answers_the_first_five_questions() {
 #[test]
 fn colour_is_never_all_that_tells() {
     let session = usual().session();
-    let plain: Theme = theme("plain").at(gpuwatch::theme::ColorDepth::None);
+    let plain: Theme = theme("plain").at(gpuwatch::screen::theme::ColorDepth::None);
     for (name, ui) in screens() {
         let shown = text(&picture(&session, &ui, &plain, 80, 24));
         let ascii = text(&picture(&session, &ui, &plain.clone().in_ascii(), 80, 24));

@@ -4,16 +4,22 @@
 use super::theme;
 use crate::story::{GIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
-    analysis::ladder::{Gap, MEANINGS},
-    event::{DeviceMemory, Fact, wire::Counters},
-    findings::findings,
-    session::Session,
-    ui::{
-        Command, Focus, Request, Screen, Ui,
-        mouse::{Mouse, Regions},
+    facts::{
+        event::{DeviceMemory, Fact, wire::Counters},
+        units::Bytes,
     },
-    units::Bytes,
-    view,
+    model::{
+        analysis::ladder::{Gap, MEANINGS},
+        findings::findings,
+        session::Session,
+    },
+    screen::{
+        ui::{
+            Command, Focus, Request, Screen, Ui,
+            mouse::{Mouse, Regions},
+        },
+        view,
+    },
 };
 use ratatui::{Terminal, backend::TestBackend, layout::Position};
 
@@ -131,7 +137,7 @@ fn the_selected_process_has_its_mark() {
 #[test]
 fn the_blank_part_of_a_timeline_says_why() {
     let mut story = Story::default();
-    story.say(Fact::Device(gpuwatch::event::DeviceInfo {
+    story.say(Fact::Device(gpuwatch::facts::event::DeviceInfo {
         id: device(0),
         index: 0,
         name: "NVIDIA H200".into(),

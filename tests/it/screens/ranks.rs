@@ -2,7 +2,7 @@
 
 use super::theme;
 use crate::story::{fleet, picture, text};
-use gpuwatch::ui::{Command, Focus, Scope, Ui};
+use gpuwatch::screen::ui::{Command, Focus, Scope, Ui};
 
 #[test]
 fn sixty_four_ranks_are_told_at_a_glance() {

@@ -3,14 +3,18 @@
 use super::theme;
 use crate::story::{GIB, MIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
-    event::{
-        Fact, Line, ProcessUse,
-        wire::{Edge, Sample},
+    facts::{
+        event::{
+            Fact, Line, ProcessUse,
+            wire::{Edge, Sample},
+        },
+        units::Bytes,
     },
-    session::{Session, timeline::Level},
-    theme::ColorDepth,
-    ui::{Command, Screen, Ui, timeline::Axis},
-    units::Bytes,
+    model::session::{Session, timeline::Level},
+    screen::{
+        theme::ColorDepth,
+        ui::{Command, Screen, Ui, timeline::Axis},
+    },
 };
 
 fn timeline() -> Ui {

@@ -1,6 +1,6 @@
 //! What a trace holds, line by line, in the words of `columns.py`.
 
-use gpuwatch::trace::{Action, Event, Segment, Setting, StackId, State, Trace};
+use gpuwatch::model::trace::{Action, Event, Segment, Setting, StackId, State, Trace};
 use std::fmt::{Display, Write as _};
 
 pub(crate) fn told(trace: &Trace) -> String {

@@ -1,0 +1,336 @@
+//! `gpuwatch check`: whether a recorded run passes, for a person and for a CI job.
+
+mod json;
+mod limits;
+mod peaks;
+mod text;
+
+pub use limits::{FailOn, Limits, Peak, share};
+pub use peaks::{DevicePeaks, Peaks};
+
+use crate::{
+    facts::{
+        event::Event,
+        text::Foreign,
+        units::{self, Bytes, Stamp},
+    },
+    model::{
+        alerts::Policy,
+        analysis::fragmentation::is_expandable,
+        findings::{Finding, Kind},
+        session::{
+            Session,
+            process::{Life, OnDevice, Process},
+        },
+    },
+    storage::{
+        recording::Fault,
+        replay::{
+            self,
+            tape::{Ending, Tape, Track},
+        },
+    },
+};
+
+/// What is to be said of a run.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Which limits were hit, in words; with one the run fails.
+    pub hits: Vec<String>,
+    /// Why it cannot be judged, in words; with one a run that does not fail does not pass either.
+    pub doubts: Vec<String>,
+    /// Why a file was not read to its end, other than that it is cut, in words; a doubt as well.
+    pub damage: Vec<String>,
+    /// What else is to be known.
+    pub notes: Vec<String>,
+    /// What was found: the worst first, what is allowed at the end.
+    pub findings: Vec<Finding>,
+    /// The highest figures.
+    pub peaks: Peaks,
+    /// Whether every file was ended in good order.
+    pub closed: bool,
+    /// Whether the end of the run is recorded; without it the verdict is of what came before.
+    pub is_whole: bool,
+    /// From the first event to the last, µs; `None` where there was none.
+    pub span_us: Option<u64>,
+    /// What was known at the end.
+    pub session: Session,
+}
+
+/// What a run comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing was hit.
+    Pass,
+    /// Something was.
+    Fail,
+    /// It cannot be told.
+    Unjudged,
+}
+
+impl Outcome {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unjudged => "unjudged",
+        }
+    }
+
+    /// The exit code that says it: 0 passes, 1 fails, 2 cannot be judged.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Pass => 0,
+            Self::Fail => 1,
+            Self::Unjudged => 2,
+        }
+    }
+}
+
+/// Reads a tape to its end and judges it, all but what is allowed.
+pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
+    check_with(tape, limits, policy, |_, _, _| ())
+}
+
+/// The same; `hear` is told of each event and of the tape's time once the session has taken it, so that nothing need be read
+/// twice.
+pub fn check_with(
+    tape: &Tape,
+    limits: &Limits,
+    policy: &Policy,
+    mut hear: impl FnMut(Stamp, &Event, &Session),
+) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut cursor = tape.play();
+    let mut began = None;
+    while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
+        let began = *began.get_or_insert(at);
+        verdict.span_us = Some(at.since(began).max(verdict.span_us.unwrap_or(0)));
+        verdict.session.apply(&event);
+        verdict.peaks.apply(&event, &verdict.session);
+        hear(at, &event, &verdict.session);
+    }
+    let endings = cursor.endings();
+    verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));
+    // A captured stream has no last line, but each probe says goodbye.
+    let is_stream = |(track, it): (&Track, &Ending)| track.header.is_none() && matches!(it, Ending::Open);
+    let is_captured = tape.tracks.iter().zip(&endings).all(is_stream);
+    verdict.is_whole = verdict.closed || (is_captured && verdict.living().next().is_none());
+    for (track, ending) in tape.tracks.iter().zip(endings) {
+        verdict.ends(&track.name, &ending, track.header.is_some());
+    }
+    verdict.findings = policy.findings(&verdict.session).all;
+    verdict.judge(limits);
+    verdict
+}
+
+/// What is said where nothing could be read.
+pub fn unreadable(why: String) -> Verdict {
+    Verdict { doubts: vec![why], ..Verdict::default() }
+}
+
+impl Verdict {
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        if !self.hits.is_empty() {
+            Outcome::Fail
+        } else if self.doubts.is_empty() {
+            Outcome::Pass
+        } else {
+            Outcome::Unjudged
+        }
+    }
+
+    /// The highest step that any process has done; `None` without steps.
+    pub fn steps(&self) -> Option<u64> {
+        self.on_devices().filter_map(|it| it.step).max()
+    }
+
+    /// What it comes to in one line: `1 critical: out of memory at step 170`.
+    pub fn title(&self) -> String {
+        text::title(self)
+    }
+
+    /// As text, its last newline included.
+    pub fn text(&self) -> String {
+        text::report(self)
+    }
+
+    /// As JSON (schema 1), its last newline included.
+    pub fn json(&self) -> String {
+        json::report(self)
+    }
+
+    /// The last step of which everything was seen, where the end of the run is not recorded: of the process that had
+    /// done the fewest by then.
+    pub fn seen_to_step(&self) -> Option<u64> {
+        let steps = self.living().filter_map(|it| it.devices.iter().filter_map(|on| on.step).max());
+        steps.min().or_else(|| self.steps())
+    }
+
+    /// Those that had not ended when the recording did.
+    fn living(&self) -> impl Iterator<Item = &Process> {
+        self.session.processes.iter().filter(|it| it.is_alive())
+    }
+
+    fn on_devices(&self) -> impl Iterator<Item = &OnDevice> {
+        self.session.processes.iter().flat_map(|it| &it.devices)
+    }
+
+    /// A file that its writer was killed over is judged as far as it goes; a damaged one vouches for nothing.
+    fn ends(&mut self, name: &Foreign, ending: &Ending, has_header: bool) {
+        let Some(words) = replay::words(ending, has_header) else { return };
+        let said = format!("{name}: {words}");
+        match ending {
+            Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => {
+                self.damage.push(words);
+                self.doubts.push(said);
+            }
+            _ => self.notes.push(said),
+        }
+    }
+
+    /// How the command ended is its own affair: `run` passes its exit code on.
+    fn note_end(&mut self) {
+        let words = match self.session.job.map(|it| (it.code, it.signal)) {
+            Some((_, Some(signal))) => format!("the command was killed by signal {signal}"),
+            Some((Some(code @ 1..), None)) => format!("the command ended with exit code {code}"),
+            _ => return,
+        };
+        self.notes.push(words);
+    }
+
+    /// A process that was found and whose lines are not understood is not judged. Lost samples only make figures less
+    /// exact.
+    fn note_unheard(&mut self) {
+        for it in &self.session.processes {
+            if let Life::Incompatible { protocol } = it.life {
+                self.doubts.push(format!(
+                    "{} speaks version {protocol} of the wire, which this gpuwatch does not: nothing is known of it",
+                    text::process(it)
+                ));
+            }
+            if it.lost > 0 {
+                self.notes.push(format!(
+                    "{}: {} samples were lost; figures are approximate",
+                    text::process(it),
+                    it.lost
+                ));
+            }
+        }
+    }
+
+    fn judge(&mut self, limits: &Limits) {
+        self.doubts.extend(self.session.losses.words());
+        if limits.require_end && !self.is_whole {
+            self.doubts.push(format!("--require-end: {}", text::seen(self)));
+        }
+        self.note_end();
+        self.note_unheard();
+        self.judge_steps(limits.max_growth.is_some());
+        let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
+        self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
+        if let Some(most) = limits.max_growth {
+            self.judge_growth(most);
+        }
+        if limits.max_peak.is_none() && limits.max_fragmentation.is_none() {
+            return;
+        }
+        let peaks = std::mem::take(&mut self.peaks);
+        let mut any = false;
+        for (id, peaks) in peaks.devices.iter().filter(|(_, it)| it.reserved.is_some()) {
+            any = true;
+            let name = text::device(&self.session, id);
+            self.judge_peak(&name, peaks, limits.max_peak);
+            self.judge_fragmentation(&name, peaks, limits.max_fragmentation);
+        }
+        self.peaks = peaks;
+        if !any {
+            self.doubts.push("no process said what it reserved, so that limits on it cannot be judged".to_owned());
+        }
+    }
+
+    /// What was watched for too short a time shows no growth, whatever it does; without steps nothing may have been seen
+    /// of what the job does.
+    fn judge_steps(&mut self, is_growth_limited: bool) {
+        let has_grown = self.findings.iter().any(|it| it.kind == Kind::Growth);
+        if has_grown || self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
+            return;
+        }
+        let longest = self.on_devices().max_by_key(|it| it.growth.watched()).map(|it| it.growth.progress());
+        match longest.filter(|_| self.steps().is_some_and(|it| it > 0)) {
+            Some(progress) if is_growth_limited => {
+                self.doubts.push(format!("--max-growth: not enough data to judge growth ({progress})"));
+            }
+            Some(progress) => self.notes.push(format!("not enough data to judge growth ({progress})")),
+            None => self.doubts.push(format!("no step was recorded: {}", self.why_no_step())),
+        }
+    }
+
+    /// Why no step was recorded, as far as it is known, and what to do.
+    fn why_no_step(&self) -> &'static str {
+        let processes = &self.session.processes;
+        let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|it| it.run.is_some()));
+        let is_run = self.session.job.is_some() || has_run;
+        if processes.iter().any(|it| it.ooms.iter().next().is_some()) {
+            "memory ran out before the first one"
+        } else if !is_run {
+            "start the job with `gpuwatch run`, and let an optimizer step or call gpuwatch_probe.step()"
+        } else if processes.is_empty() {
+            "no process had a probe, which comes with `import torch` and CUDA, unless Python runs with -I, -E or -S"
+        } else {
+            "let an optimizer step, or call gpuwatch_probe.step()"
+        }
+    }
+
+    fn judge_growth(&mut self, most: u64) {
+        let over = self.findings.iter().filter(|it| it.is_own_growth() && it.is_active() && !it.is_allowed());
+        let over = over.filter(|it| !it.is_beside());
+        let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
+        let words = |it: &Finding| {
+            format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))
+        };
+        let hits: Vec<_> = over.map(words).collect();
+        self.hits.extend(hits);
+    }
+
+    fn judge_peak(&mut self, name: &str, peaks: &DevicePeaks, most: Option<Peak>) {
+        let limit = match most {
+            None => return,
+            Some(Peak::Bytes(bytes)) => Some(bytes),
+            Some(Peak::Share(share)) => peaks.total.map(|it| units::whole(it.0 as f64 * share)),
+        };
+        match (peaks.reserved, limit.map(Bytes)) {
+            (Some(peak), Some(limit)) if peak > limit => {
+                self.hits.push(format!("{name}: {peak} were reserved, more than {limit}"));
+            }
+            (_, None) => {
+                self.doubts.push(format!("{name}: its total is not known, so that no share of it can be judged"));
+            }
+            _ => {}
+        }
+    }
+
+    fn judge_fragmentation(&mut self, name: &str, peaks: &DevicePeaks, most: Option<f64>) {
+        let Some(most) = most else { return };
+        match peaks.fragmentation() {
+            Some(share) if share > most => self.hits.push(format!(
+                "{name}: {:.0} % of what is reserved is stuck, more than {:.0} %",
+                share * 100.0,
+                most * 100.0
+            )),
+            Some(_) => {}
+            None => {
+                let expandable = self.session.processes.iter().filter_map(|it| it.hello.as_ref());
+                let mut expandable = expandable.filter(|it| is_expandable(it.allocator_conf.as_deref()));
+                let why = if expandable.next().is_some() {
+                    "under expandable segments, which hardly fragment, it cannot be measured"
+                } else {
+                    "its allocator does not say"
+                };
+                self.notes.push(format!("{name}: fragmentation was not judged: {why}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The JSON of `gpuwatch check --json`, schema 1: one object.
+//!
+//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. What is not known is `null`, never 0. Later releases add
+//! fields; they rename or remove none without raising `schema`.
+//!
+//! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (in words)
+//! - `steps`: the highest step done
+//! - `end_recorded`: whether the end of the run is recorded; where it is not, the verdict is of what came up to
+//!   `seen_to_step`, the last step that every process was seen to do
+//! - `losses`: what was not seen or is not kept, counted, as in `gpuwatch once --json`
+//! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`
+//! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
+//!   0 to 1, that a tenth of the steps reach)
+//! - `findings[]`: as [`Finding::json`] says
+
+use super::{DevicePeaks, Verdict};
+use crate::{
+    facts::{event::DeviceId, text::escape_json},
+    model::{findings::Finding, session::process::Process},
+};
+use serde_json::{Value, json};
+
+/// The version of what is documented above.
+const SCHEMA: u32 = 1;
+
+/// The whole report.
+pub(super) fn report(verdict: &Verdict) -> String {
+    let devices: Vec<_> = verdict.peaks.devices.iter().map(|(id, it)| device(verdict, id, it)).collect();
+    let whole = json!({
+        "schema": SCHEMA,
+        "gpuwatch": env!("CARGO_PKG_VERSION"),
+        "verdict": verdict.outcome().name(),
+        "hits": verdict.hits,
+        "doubts": verdict.doubts,
+        "notes": verdict.notes,
+        "steps": verdict.steps(),
+        "end_recorded": verdict.is_whole,
+        "seen_to_step": verdict.seen_to_step(),
+        "losses": verdict.session.losses.json(),
+        "processes": verdict.session.processes.iter().map(process).collect::<Vec<_>>(),
+        "devices": devices,
+        "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),
+    });
+    let mut text = escape_json(&format!("{whole:#}"));
+    text.push('\n');
+    text
+}
+
+fn process(it: &Process) -> Value {
+    let hello = it.hello.as_ref();
+    json!({
+        "probe": it.probe,
+        "pid": it.any_pid(),
+        "rank": it.rank(),
+        "host": hello.map(|it| &it.host),
+        "argv": hello.map(|it| &it.argv),
+        "steps": it.devices.iter().filter_map(|it| it.step).max(),
+        "lost": it.lost,
+        "stride": it.stride,
+    })
+}
+
+fn device(verdict: &Verdict, id: &DeviceId, it: &DevicePeaks) -> Value {
+    let known = verdict.session.device(id);
+    json!({
+        "id": id,
+        "index": known.and_then(|it| it.index),
+        "name": known.map(|it| &it.name).filter(|it| !it.is_empty()),
+        "total": it.total,
+        "peak": { "allocated": it.allocated, "reserved": it.reserved, "used": it.used },
+        "stuck": it.fragmentation(),
+    })
+}

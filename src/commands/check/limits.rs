@@ -1,0 +1,136 @@
+//! What a run may do and still pass: severities, and bytes and shares as people write them.
+
+use crate::{
+    facts::units::parse_bytes,
+    model::{
+        analysis::severity::Severity,
+        findings::{Finding, Kind},
+    },
+};
+use anyhow::{Context, Result, bail};
+
+/// What a run may do and still pass; by default anything.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Limits {
+    /// Fail on findings of this severity or a higher one (info, warning, critical), on kinds of findings (as in
+    /// growth,oom) whatever their severity, or never.
+    #[arg(long, value_name = "SEVERITY|KIND", value_delimiter = ',', default_value = "warning", value_parser = fail_on)]
+    pub fail_on: Vec<FailOn>,
+    /// Fail on growth that lasts by more than this, as in 1MiB/step.
+    #[arg(long, value_name = "BYTES/STEP", value_parser = bytes_per_step)]
+    pub max_growth: Option<u64>,
+    /// Fail when more of what an allocator holds is stuck in split segments in a tenth of the steps or more, as in 20%.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    pub max_fragmentation: Option<f64>,
+    /// Fail when the probed processes reserve more on a device, as in 70GiB or 90%.
+    #[arg(long, value_name = "BYTES|PERCENT", value_parser = peak)]
+    pub max_peak: Option<Peak>,
+    /// Pass no run whose end is not recorded (exit code 2): its recording was cut, or is still being written.
+    #[arg(long)]
+    pub require_end: bool,
+}
+
+/// Findings that a run fails on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailOn {
+    /// None.
+    Never,
+    /// Those of a severity or a higher one.
+    Severity(Severity),
+    /// Those of a kind.
+    Kind(Kind),
+}
+
+/// The highest memory that passes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Peak {
+    /// In bytes.
+    Bytes(u64),
+    /// As a share of the device's total.
+    Share(f64),
+}
+
+impl Limits {
+    /// Whether a run with this finding fails.
+    pub fn are_hit_by(&self, finding: &Finding) -> bool {
+        self.fail_on.iter().any(|it| match it {
+            FailOn::Never => false,
+            FailOn::Severity(severity) => finding.severity >= *severity,
+            FailOn::Kind(kind) => finding.kind == *kind && !finding.is_beside(),
+        })
+    }
+}
+
+fn fail_on(text: &str) -> Result<FailOn> {
+    let severities = [Severity::Info, Severity::Warning, Severity::Critical];
+    if text == "never" {
+        return Ok(FailOn::Never);
+    }
+    if let Some(it) = severities.iter().find(|it| it.name() == text) {
+        return Ok(FailOn::Severity(*it));
+    }
+    let kind = Kind::ALL.iter().find(|it| it.name() == text);
+    kind.map(|it| FailOn::Kind(*it)).with_context(|| {
+        let kinds: Vec<_> = Kind::ALL.iter().map(|it| it.name()).collect();
+        format!("there are info, warning, critical, never, and the kinds {}", kinds.join(", "))
+    })
+}
+
+fn bytes_per_step(text: &str) -> Result<u64> {
+    parse_bytes(text.strip_suffix("/step").unwrap_or(text)).context("write 1MiB/step")
+}
+
+fn peak(text: &str) -> Result<Peak> {
+    if text.ends_with('%') {
+        return share(text).map(Peak::Share);
+    }
+    parse_bytes(text).map(Peak::Bytes).context("write 70GiB or 90%")
+}
+
+/// `20%` or `20`, as a share from 0 to 1.
+///
+/// # Errors
+/// When it is no percentage between 0 and 100.
+pub fn share(text: &str) -> Result<f64> {
+    let number: f64 =
+        text.strip_suffix('%').unwrap_or(text).trim_end().parse().context("write a percentage, as in 20%")?;
+    if !(0.0..=100.0).contains(&number) {
+        bail!("a percentage lies between 0 and 100");
+    }
+    Ok(number / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_or_are_bytes() {
+        assert_eq!(bytes_per_step("1MiB/step").unwrap(), 1 << 20);
+        assert_eq!(bytes_per_step("512").unwrap(), 512);
+        assert_eq!(parse_bytes("1.5 KiB").unwrap(), 1536);
+        assert_eq!(peak("70GiB").unwrap(), Peak::Bytes(70 << 30));
+        assert_eq!(peak("2GB").unwrap(), Peak::Bytes(2_000_000_000));
+        assert_eq!(peak("90%").unwrap(), Peak::Share(0.9));
+        for bad in ["", "MiB", "-1", "1e3", "5 apples", "1MiB/s", "NaN", "∞"] {
+            assert!(bytes_per_step(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percentages() {
+        assert!((share("20%").unwrap() - 0.2).abs() < 1e-12 && (share("12.5").unwrap() - 0.125).abs() < 1e-12);
+        for bad in ["", "%", "101%", "-1%", "NaN", "inf"] {
+            assert!(share(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_fails_is_a_severity_a_kind_or_nothing() {
+        assert_eq!(fail_on("never").unwrap(), FailOn::Never);
+        assert_eq!(fail_on("critical").unwrap(), FailOn::Severity(Severity::Critical));
+        assert_eq!(fail_on("oom").unwrap(), FailOn::Kind(Kind::Oom));
+        let error = fail_on("often").unwrap_err().to_string();
+        assert!(error.contains("warning") && error.contains("extra-context"), "{error}");
+    }
+}

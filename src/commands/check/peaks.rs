@@ -1,0 +1,156 @@
+//! The most that was held on each device, followed event by event.
+
+use crate::{
+    facts::{
+        event::{
+            DeviceId, Event, Fact, Line, ProbeId,
+            wire::{Edge, Sample},
+        },
+        units::Bytes,
+    },
+    model::{
+        analysis::fragmentation,
+        session::{DEVICES, PROBES, Session, device::Device},
+    },
+};
+use std::collections::BTreeMap;
+
+/// Hundredths of a share.
+const HUNDREDTHS: usize = 101;
+
+/// Share of the steps that may lie above what is said of fragmentation.
+const RARE: u64 = 10;
+
+/// The highest figures of every device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Peaks {
+    /// By device; as many at most as a session has.
+    pub devices: BTreeMap<DeviceId, DevicePeaks>,
+}
+
+/// The highest figures of one device; `None` is unknown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DevicePeaks {
+    /// Its total.
+    pub total: Option<Bytes>,
+    /// Live allocations of all probed processes together.
+    pub allocated: Option<Bytes>,
+    /// What their allocators held.
+    pub reserved: Option<Bytes>,
+    /// What was in use, by whomever: by the driver's readings, and between them by what the probes say.
+    pub used: Option<Bytes>,
+    /// What share of the reserved bytes was stuck in split segments, in hundredths: at how many steps.
+    stuck: BTreeMap<ProbeId, Stucks>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Stucks {
+    steps: u64,
+    at: [u64; HUNDREDTHS],
+}
+
+impl Peaks {
+    /// Takes an event that the session has taken.
+    pub fn apply(&mut self, event: &Event, session: &Session) {
+        match &event.fact {
+            Fact::Memory { device, reading: Ok(memory) } if session.device(device).is_some() => {
+                self.devices.entry(device.clone()).or_default().total = Some(memory.total);
+                self.used(device, session);
+            }
+            Fact::Probe { probe, line } => {
+                let ordinal = match &**line {
+                    Line::Sample(sample) => {
+                        self.sample(*probe, sample, session);
+                        sample.device
+                    }
+                    Line::Oom(oom) => oom.device,
+                    _ => return,
+                };
+                let of_probe =
+                    session.process(*probe).and_then(|it| it.devices.iter().find(|it| it.ordinal == ordinal));
+                if let Some(on) = of_probe {
+                    self.used(&on.device, session);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What is in use now, as far as the driver, probes and errors say.
+    fn used(&mut self, device: &DeviceId, session: &Session) {
+        let used = session.device(device).and_then(Device::figures).map(|it| it.used);
+        if let Some(it) = self.devices.get_mut(device) {
+            it.used = it.used.max(used);
+        }
+    }
+
+    fn sample(&mut self, probe: ProbeId, sample: &Sample, session: &Session) {
+        let Some(process) = session.process(probe) else { return };
+        let Some(on) = process.devices.iter().find(|it| it.ordinal == sample.device) else { return };
+        let (mut allocated, mut reserved) = (0_u64, 0_u64);
+        for (_, its) in session.on_device(&on.device).filter(|(it, _)| it.is_alive()) {
+            allocated = allocated.saturating_add(its.counters.allocated.unwrap_or(0));
+            reserved = reserved.saturating_add(its.counters.reserved.unwrap_or(0));
+        }
+        let counters = &sample.counters;
+        if self.devices.len() >= DEVICES && !self.devices.contains_key(&on.device) {
+            return;
+        }
+        let it = self.devices.entry(on.device.clone()).or_default();
+        let hello = process.hello.as_ref();
+        let said = || hello?.devices.iter().find(|it| it.ordinal == sample.device)?.total;
+        it.total = it.total.or_else(|| counters.device_total.or_else(said).map(Bytes));
+        // The allocator knows its own peaks between two samples; those of several allocators need not be of one instant.
+        let highest = |old: Option<Bytes>, now: Option<u64>, together: u64, peak: Option<u64>| {
+            let now = now.map(|_| Bytes(together));
+            old.max(now).max(peak.map(Bytes))
+        };
+        it.allocated = highest(it.allocated, counters.allocated, allocated, counters.allocated_peak);
+        it.reserved = highest(it.reserved, counters.reserved, reserved, counters.reserved_peak);
+        let conf = hello.and_then(|it| it.allocator_conf.as_deref());
+        let gauge = fragmentation::fragmentation(
+            counters.reserved,
+            counters.active,
+            counters.inactive_split,
+            fragmentation::is_expandable(conf),
+        );
+        let has_room = it.stuck.len() < PROBES || it.stuck.contains_key(&probe);
+        if let Some(share) = gauge.stuck_share().filter(|_| sample.edge != Edge::Tick && has_room) {
+            it.stuck.entry(probe).or_default().add(share);
+        }
+    }
+}
+
+impl DevicePeaks {
+    /// The share of its reserved bytes that was stuck in a tenth of the steps or more, from 0 to 1, of the process with
+    /// the most; `None` where it cannot be measured.
+    pub fn fragmentation(&self) -> Option<f64> {
+        self.stuck.values().filter_map(Stucks::often).reduce(f64::max)
+    }
+}
+
+impl Default for Stucks {
+    fn default() -> Self {
+        Self { steps: 0, at: [0; HUNDREDTHS] }
+    }
+}
+
+impl Stucks {
+    fn add(&mut self, share: f64) {
+        let place = usize::try_from(crate::facts::units::whole(share * 100.0)).unwrap_or(0).min(HUNDREDTHS - 1);
+        if let Some(count) = self.at.get_mut(place) {
+            *count += 1;
+            self.steps += 1;
+        }
+    }
+
+    /// The highest share that a tenth of the steps reach.
+    fn often(&self) -> Option<f64> {
+        let mut above = 0;
+        let (hundredths, _) = self.at.iter().enumerate().rev().find(|(_, count)| {
+            above += **count;
+            above > 0 && above.saturating_mul(RARE) >= self.steps
+        })?;
+        Some(hundredths as f64 / 100.0)
+    }
+}

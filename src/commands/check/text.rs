@@ -1,0 +1,161 @@
+//! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
+
+use super::{DevicePeaks, Outcome, Verdict};
+use crate::{
+    facts::{
+        event::DeviceId,
+        text::Foreign,
+        units::{self, Bytes, counted, duration},
+    },
+    model::{
+        analysis::severity::Severity,
+        findings::Finding,
+        session::{Session, process::Process},
+    },
+};
+use std::fmt::Write;
+
+/// The whole report.
+pub(super) fn report(verdict: &Verdict) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_report(&mut out, verdict);
+    out
+}
+
+fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    let word = match verdict.outcome() {
+        Outcome::Pass => "PASS",
+        Outcome::Fail => "FAIL",
+        Outcome::Unjudged => "NOT JUDGED",
+    };
+    let steps = verdict.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
+    // A verdict on a part of a run says so in its first words.
+    let seen =
+        if verdict.is_whole || verdict.span_us.is_none() { String::new() } else { format!("; {}", seen(verdict)) };
+    writeln!(out, "{word}  {steps}, {}{seen}", counted(verdict.session.processes.len() as u64, "probed process"))?;
+    let lists = [("hit", &verdict.hits), ("not judged", &verdict.doubts)];
+    for (name, lines) in lists {
+        for line in lines {
+            writeln!(out, "  {name}: {}", Foreign::new(line.as_str()))?;
+        }
+    }
+    for it in &verdict.findings {
+        finding(out, it)?;
+    }
+    if !verdict.peaks.devices.is_empty() {
+        writeln!(out)?;
+    }
+    for (id, peaks) in &verdict.peaks.devices {
+        writeln!(out, "{}: {}", device(&verdict.session, id), peaks_of(peaks))?;
+    }
+    for it in &verdict.notes {
+        writeln!(out, "note: {}", Foreign::new(it.as_str()))?;
+    }
+    if !verdict.findings.is_empty() {
+        writeln!(out, "\n`gpuwatch explain CAUSE` tells more of a cause.")?;
+    }
+    Ok(())
+}
+
+/// How many findings count, by severity, and what the worst one is.
+pub(super) fn title(verdict: &Verdict) -> String {
+    let counts = |it: &&Finding| !it.is_allowed() && it.follows.is_none() && it.severity > Severity::Info;
+    let counted: Vec<_> = verdict.findings.iter().filter(counts).collect();
+    let many = |severity: Severity| {
+        let count = counted.iter().filter(|it| it.severity == severity).count() as u64;
+        let noun =
+            if severity == Severity::Warning { units::counted(count, "warning") } else { format!("{count} critical") };
+        (count > 0).then_some(noun)
+    };
+    let counts: Vec<_> = [Severity::Critical, Severity::Warning].into_iter().filter_map(many).collect();
+    match (counted.first(), verdict.hits.first(), verdict.doubts.first()) {
+        (Some(worst), ..) => format!("{}: {}", counts.join(", "), worst.brief()),
+        (None, Some(hit), _) => format!("a limit was hit: {}", Foreign::new(hit.as_str())),
+        (None, None, Some(doubt)) => format!("this run cannot be judged: {}", Foreign::new(doubt.as_str())),
+        (None, None, None) => "no warnings".to_owned(),
+    }
+}
+
+/// How far a run was seen whose end is not recorded.
+pub(super) fn seen(verdict: &Verdict) -> String {
+    let far = match verdict.seen_to_step() {
+        Some(step) => format!("up to step {step}"),
+        None => format!("for {}", duration(verdict.span_us.unwrap_or(0))),
+    };
+    format!("seen {far} of a run whose end is not recorded")
+}
+
+/// What is found, where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
+pub(super) fn subject(it: &Finding) -> String {
+    let resource = it.resource.map(|it| format!(" of {}", it.name())).unwrap_or_default();
+    let parts = [
+        Some(format!("{}{resource}", it.kind.name())),
+        it.slope(),
+        it.rank.map(|it| format!("rank {it}")),
+        it.pid.map(|it| format!("pid {it}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
+    writeln!(out, "\n{}: {}", it.weight(), subject(it))?;
+    let (since, told) = (it.place(it.since_step), it.place(it.first_alert_step));
+    let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
+    let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
+    writeln!(out, "  since {since}, noticed at {told}, {end}{forecast}")?;
+    if let Some(following) = it.following() {
+        // What is to be done stands with what it follows from.
+        return writeln!(out, "  {following}");
+    }
+    if let Some(sentence) = &it.sentence {
+        writeln!(out, "  {sentence}")?;
+    }
+    writeln!(out, "  {}: {}", it.cause.id(), it.cause.entry().title)?;
+    if let Some(culprit) = &it.culprit {
+        writeln!(out, "  culprit: {}", culprit.sentence)?;
+    }
+    writeln!(out, "  {}", it.remedy())?;
+    for line in &it.account {
+        writeln!(out, "  {line}")?;
+    }
+    let words = it.evidence.words();
+    if !words.is_empty() {
+        writeln!(out, "  {}", words.join(", "))?;
+    }
+    if it.approximate {
+        writeln!(out, "  approximate: samples are missing")?;
+    }
+    Ok(())
+}
+
+/// `rank 3 (pid 4242)`, or as much of it as is known.
+pub(super) fn process(it: &Process) -> String {
+    let pid = it.any_pid().map_or_else(|| format!("probe {}", it.probe.0), |pid| format!("pid {pid}"));
+    it.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
+}
+
+/// `device 0 (NVIDIA H200)`.
+pub(super) fn device(session: &Session, id: &DeviceId) -> String {
+    let known = session.device(id);
+    let index = known.and_then(|it| it.index);
+    let number = index.map_or_else(|| Foreign::new(id.0.as_str()).to_string(), |it| it.to_string());
+    match known.filter(|it| !it.name.is_empty()) {
+        Some(it) => format!("device {number} ({})", it.name),
+        None => format!("device {number}"),
+    }
+}
+
+fn peaks_of(it: &DevicePeaks) -> String {
+    let mut parts = Vec::new();
+    let figures = [("allocated", it.allocated), ("reserved", it.reserved), ("used by all", it.used)];
+    for (name, bytes) in figures {
+        if let Some(bytes) = bytes {
+            parts.push(format!("{name} {bytes}"));
+        }
+    }
+    let parts = if parts.is_empty() { "–".to_owned() } else { parts.join(", ") };
+    let total = it.total.map_or_else(|| "–".to_owned(), |it: Bytes| it.to_string());
+    let stuck = it.fragmentation().map_or_else(|| "–".to_owned(), |it| format!("{:.0} %", it * 100.0));
+    format!("at most {parts}, of {total}; stuck {stuck}")
+}

@@ -1,0 +1,191 @@
+//! What a driver would say of the demo's devices: made from what the probes said, and only that.
+
+use crate::facts::{
+    event::{
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
+    },
+    text::Foreign,
+    units::{Bytes, Stamp},
+};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Bytes of one simulated device.
+pub(super) const TOTAL: u64 = 150_754_820_096;
+
+const MIB: u64 = 1 << 20;
+/// A context and the libraries' own memory, per process and device.
+const CONTEXT: u64 = 560 * MIB;
+/// What the driver keeps for itself.
+const RESERVE: u64 = 627 * MIB;
+/// Another tenant, on one device: a number that no process can have.
+const TENANT_PID: u32 = 4_194_305;
+const TENANT_BYTES: u64 = 9_216 * MIB;
+const TENANT_DEVICE: usize = 1;
+
+const MEMORY_EVERY_US: u64 = 250_000;
+
+/// The pace at which figures come as soon as they change.
+pub(super) const FASTEST: Duration = Duration::from_millis(100);
+
+/// The simulated driver.
+#[derive(Default)]
+pub(super) struct Driver {
+    started: bool,
+    pids: BTreeMap<ProbeId, u32>,
+    /// Per device: per process, what its allocator holds.
+    devices: BTreeMap<DeviceId, BTreeMap<u32, u64>>,
+    /// Device of each probe's ordinal.
+    ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
+    told_at: Stamp,
+    /// The least time between two readings, µs.
+    pause: u64,
+    /// Something was taken or given back since then.
+    stale: bool,
+}
+
+impl Driver {
+    /// Sets the pace at which it is read.
+    pub(super) fn read_every(&mut self, pace: Duration) {
+        let pace = if pace > FASTEST { pace } else { Duration::ZERO };
+        self.pause = u64::try_from(pace.as_micros()).unwrap_or(u64::MAX);
+    }
+
+    /// What the driver has to add to an event.
+    pub(super) fn after(&mut self, event: &Event) -> Vec<Event> {
+        let mut facts = Vec::new();
+        if !self.started {
+            self.started = true;
+            facts.push(Fact::Driver(DriverState::Up { version: Some("demo".into()) }));
+            facts.push(Fact::Notice("demo: the jobs and the driver's figures are simulated".into()));
+        }
+        match &event.fact {
+            Fact::ProbeFound { probe, pid: Some(pid), .. } => {
+                self.pids.insert(*probe, *pid);
+            }
+            Fact::ProbeGone { probe, .. } => self.end(*probe),
+            Fact::Probe { probe, line } => self.line(*probe, line, &mut facts),
+            Fact::Second => self.second(event.at, &mut facts),
+            _ => {}
+        }
+        // A job here takes half a GiB a second: figures of a moment ago would contradict it in every picture.
+        let passed = event.at.since(self.told_at);
+        let is_due = self.stale && event.at >= self.told_at && passed >= self.pause;
+        if is_due || passed >= MEMORY_EVERY_US.max(self.pause) {
+            (self.stale, self.told_at) = (false, event.at);
+            self.devices.iter().enumerate().for_each(|(place, it)| figures(place, it, &mut facts));
+        }
+        facts.into_iter().map(|fact| Event { at: event.at, fact }).collect()
+    }
+
+    fn line(&mut self, probe: ProbeId, line: &Line, facts: &mut Vec<Fact>) {
+        match line {
+            Line::Hello(hello) => {
+                for device in &hello.devices {
+                    let Some(id) = device.uuid.clone().map(DeviceId) else { continue };
+                    self.ordinals.insert((probe, device.ordinal), id.clone());
+                    if !self.devices.contains_key(&id) {
+                        let index = id.0.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+                        let name = Foreign::new(device.name.clone().unwrap_or_default());
+                        facts.push(Fact::Device(DeviceInfo { id: id.clone(), index, name, parent: None }));
+                        if index as usize == TENANT_DEVICE {
+                            facts.push(Fact::Process(tenant()));
+                        }
+                    }
+                    self.devices.entry(id).or_default();
+                }
+            }
+            Line::Sample(sample) => {
+                let id = self.ordinals.get(&(probe, sample.device));
+                let held = id.and_then(|id| self.devices.get_mut(id)).zip(self.pids.get(&probe));
+                let Some(((device, pid), reserved)) = held.zip(sample.counters.reserved) else { return };
+                self.stale |= device.insert(*pid, reserved) != Some(reserved);
+            }
+            Line::Bye(_) => self.end(probe),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, probe: ProbeId) {
+        if let Some(pid) = self.pids.remove(&probe) {
+            self.devices.values_mut().for_each(|it| {
+                it.remove(&pid);
+            });
+        }
+    }
+
+    fn second(&self, at: Stamp, facts: &mut Vec<Fact>) {
+        for (place, (id, processes)) in self.devices.iter().enumerate() {
+            let busy = !processes.is_empty() || place == TENANT_DEVICE;
+            // Each second another: a function of the moment alone.
+            let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
+            let drawn = |range: u64| u32::try_from(draw % range).unwrap_or(0);
+            let load = Load {
+                gpu_percent: Some(if busy { 94 + drawn(6) } else { 0 }),
+                celsius: Some(if busy { 61 } else { 34 }),
+                power_mw: Some(if busy { 600_000 + drawn(24_000) } else { 76_000 }),
+                power_limit_mw: Some(700_000),
+                ..Load::default()
+            };
+            facts.push(Fact::Load { device: id.clone(), load });
+        }
+    }
+}
+
+/// What is used of a device, and by whom.
+fn figures(place: usize, (id, processes): (&DeviceId, &BTreeMap<u32, u64>), facts: &mut Vec<Fact>) {
+    let jobs = processes.iter().map(|(pid, held)| (*pid, held + CONTEXT));
+    let tenant = (place == TENANT_DEVICE).then_some((TENANT_PID, TENANT_BYTES));
+    let list: Vec<_> = jobs.chain(tenant).map(|(pid, used)| ProcessUse { pid, used: Some(Bytes(used)) }).collect();
+    let used = list.iter().filter_map(|it| it.used).fold(Bytes(0), Bytes::plus).0.min(TOTAL - RESERVE);
+    let memory = DeviceMemory {
+        total: Bytes(TOTAL),
+        used: Bytes(used),
+        free: Bytes(TOTAL - RESERVE - used),
+        reserved: Some(Bytes(RESERVE)),
+    };
+    facts.push(Fact::Memory { device: id.clone(), reading: Ok(memory) });
+    facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });
+}
+
+fn tenant() -> ProcessInfo {
+    ProcessInfo {
+        pid: TENANT_PID,
+        start_ticks: 1,
+        argv: vec!["another-tenant".into(), "(demo)".into()],
+        user: "somebody".into(),
+        contained: false,
+        suspended: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::wire::{Counters, Device, Hello, Sample};
+
+    fn probe(at: u64, line: Line) -> Event {
+        Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }
+    }
+
+    /// How often the driver's figures come in four seconds in which they change forty times.
+    fn readings(pace: Duration) -> usize {
+        let mut driver = Driver::default();
+        driver.read_every(pace);
+        let devices = vec![Device { ordinal: 0, uuid: Some("GPU-demo-0".to_owned()), ..Device::default() }];
+        let found = Fact::ProbeFound { probe: ProbeId(0), pid: Some(7), socket: "x".into() };
+        let mut facts = driver.after(&Event { at: Stamp(0), fact: found });
+        facts.extend(driver.after(&probe(0, Line::Hello(Hello { devices, ..Hello::default() }))));
+        for step in 1..=40 {
+            let counters = Counters { reserved: Some(step * MIB), ..Counters::default() };
+            facts.extend(driver.after(&probe(step * 100_000, Line::Sample(Sample { counters, ..Sample::default() }))));
+        }
+        facts.iter().filter(|it| matches!(it.fact, Fact::Memory { .. })).count()
+    }
+
+    #[test]
+    fn figures_come_as_they_change_or_at_the_pace_that_was_asked_for() {
+        assert!(readings(FASTEST) >= 40);
+        let [fast, slow] = [1, 2].map(|it| readings(Duration::from_secs(it)));
+        assert!((4..=5).contains(&fast) && (2..=3).contains(&slow), "{fast} {slow}");
+    }
+}

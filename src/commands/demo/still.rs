@@ -1,0 +1,131 @@
+//! The demo's jobs as they are at one moment, made at once and without any process: the same seed, the same picture.
+
+use super::{
+    RANKS,
+    driver::Driver,
+    job::{Allocator, Job, Kind, RATE, describe},
+    outputs,
+};
+use crate::{
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId,
+            wire::{Edge, Hello, Live, Mark, PROTOCOL, Sample, Sites},
+        },
+        units::Stamp,
+    },
+    model::session::Session,
+};
+
+/// The steps behind each rank at that moment.
+const STEPS: u64 = 1_200;
+
+const STEP_US: u64 = 1_000_000 / RATE as u64;
+
+/// Stands for the numbers that the kernel would give.
+const FIRST_PID: u32 = 4_101;
+
+/// A rank: what it does, its number, what it says of itself, its allocators.
+struct Rank {
+    kind: Kind,
+    probe: ProbeId,
+    pid: u32,
+    hello: Hello,
+    allocators: Vec<Allocator>,
+}
+
+/// What is known at that moment.
+pub fn still(seed: u64) -> Session {
+    after_each_step(seed, |_| {})
+}
+
+/// The same; what is known after each step is looked at.
+fn after_each_step(seed: u64, mut look: impl FnMut(&Session)) -> Session {
+    let mut told = Told { session: Session::default(), driver: Driver::default() };
+    let mut ranks: Vec<Rank> =
+        (0..).zip(RANKS).map(|(rank, (kind, devices))| made(seed, rank, kind, devices)).collect();
+    for rank in &ranks {
+        let socket = format!("{}.sock", rank.pid).as_str().into();
+        told.say(0, Fact::ProbeFound { probe: rank.probe, pid: Some(rank.pid), socket });
+        told.line(0, rank.probe, Line::Hello(rank.hello.clone()));
+        told.line(0, rank.probe, Line::Live(Live::default()));
+    }
+    for step in 1..=STEPS {
+        let at = step * STEP_US;
+        for rank in &mut ranks {
+            for (device, allocator) in (0..).zip(&mut rank.allocators) {
+                let (counters, step) = (allocator.step(), Some(step));
+                let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
+                told.line(at, rank.probe, Line::Sample(sample));
+            }
+            if step == outputs::LOOKED && rank.kind == Kind::Leaking {
+                told.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
+            }
+            if step % 500 == 1 {
+                let mark = Mark {
+                    at_us: at,
+                    name: "epoch".to_owned(),
+                    value: i64::try_from(step / 500).ok(),
+                    ..Mark::default()
+                };
+                told.line(at, rank.probe, Line::Mark(mark));
+            }
+        }
+        if step % u64::from(RATE) == 0 {
+            told.say(at, Fact::Second);
+        }
+        look(&told.session);
+    }
+    told.session
+}
+
+fn made(seed: u64, rank: u32, kind: Kind, devices: &[u32]) -> Rank {
+    let ranks = RANKS.len() as u64;
+    let job = Job { seed, rank: rank.into(), ranks, kind, devices: devices.to_vec(), rate: RATE, directory: "".into() };
+    let pid = FIRST_PID + rank;
+    let hello = describe(&job).hello;
+    let hello =
+        Hello { run: Some("demo".to_owned()), protocol: PROTOCOL, probe: "gpuwatch-probe".to_owned(), pid, ..hello };
+    let allocators = (0..).zip(devices).map(|(place, _)| Allocator::new(&job, place)).collect();
+    Rank { kind, probe: ProbeId(rank), pid, hello, allocators }
+}
+
+/// Events on their way into a session, by the demo's driver.
+struct Told {
+    session: Session,
+    driver: Driver,
+}
+
+impl Told {
+    fn say(&mut self, at: u64, fact: Fact) {
+        let event = Event { at: Stamp(at), fact };
+        let derived = self.driver.after(&event);
+        for event in std::iter::once(event).chain(derived) {
+            self.session.apply(&event);
+        }
+    }
+
+    fn line(&mut self, at: u64, probe: ProbeId, line: Line) {
+        self.say(at, Fact::Probe { probe, line: Box::new(line) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::findings;
+
+    #[test]
+    fn nothing_that_is_shown_contradicts_itself() {
+        let mut looked = 0;
+        after_each_step(1, |session| {
+            for device in &session.devices {
+                let ladder = findings::of_device(session, device).ladder;
+                let clash = ladder.rungs.iter().find(|it| it.inconsistent.is_some());
+                assert_eq!(clash, None, "{:?} at {:?}", device.id, session.now);
+                looked += 1;
+            }
+        });
+        assert!(looked > STEPS, "{looked}");
+    }
+}

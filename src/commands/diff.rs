@@ -1,0 +1,251 @@
+//! `gpuwatch diff`: two runs side by side, and whether the second needs more.
+
+use crate::{
+    commands::check::{Limits, Verdict, check_with},
+    facts::{
+        event::{
+            Fact, Line,
+            wire::{Edge, Sample},
+        },
+        text::{Foreign, escape_json},
+        units::{self, Bytes},
+    },
+    model::alerts::Policy,
+    storage::replay::tape::Tape,
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fmt::Write};
+
+/// The version of what `--json` prints.
+const SCHEMA: u32 = 1;
+
+/// What never counts as more, whatever the tolerance: the allocator's own granule.
+const GRANULE: f64 = 2.0 * 1_048_576.0;
+
+/// Growth that never counts as more, bytes per step.
+const GROWTH_GRANULE: f64 = 512.0;
+
+/// Where runs are compared step by step, in percent of the steps that both have.
+const PLACES: [u64; 5] = [1, 25, 50, 75, 100];
+
+/// What the figures of a line are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Bytes,
+    BytesPerStep,
+    /// 0 to 1.
+    Share,
+    Count,
+}
+
+/// One figure of both runs; `None` is unknown.
+struct Figure {
+    name: String,
+    unit: Unit,
+    a: Option<f64>,
+    b: Option<f64>,
+    /// Whether a higher one is worse; where not, it is only shown.
+    judged: bool,
+    worse: bool,
+}
+
+/// Two runs, compared.
+pub struct Diff {
+    figures: Vec<Figure>,
+    doubts: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// One run: what `check` says of it, and what was allocated at each step.
+#[derive(Default)]
+struct Run {
+    verdict: Verdict,
+    /// By step, the rank and device that had most.
+    allocated: BTreeMap<u64, u64>,
+    retries: Option<u64>,
+    ooms: Option<u64>,
+}
+
+impl Run {
+    fn read(tape: &Tape) -> Self {
+        let mut run = Self::default();
+        run.verdict = check_with(tape, &Limits::default(), &Policy::default(), |_, event, _| {
+            if let Fact::Probe { line, .. } = &event.fact
+                && let Line::Sample(sample) = &**line
+            {
+                run.sample(sample);
+            }
+        });
+        run
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.retries = self.retries.max(sample.counters.retries);
+        self.ooms = self.ooms.max(sample.counters.ooms);
+        let at = (sample.edge != Edge::Tick).then_some(sample.step).flatten();
+        if let Some((step, allocated)) = at.zip(sample.counters.allocated) {
+            let most = self.allocated.entry(step).or_default();
+            *most = allocated.max(*most);
+        }
+    }
+
+    /// The median of the later half of the steps: what the run needs once it has warmed up.
+    fn steady(&self) -> Option<f64> {
+        let mut later: Vec<u64> = self.allocated.values().copied().skip(self.allocated.len() / 2).collect();
+        later.sort_unstable();
+        later.get(later.len() / 2).map(|it| *it as f64)
+    }
+
+    /// The fastest growth of a process's own memory that lasts; 0 where there is none.
+    fn growth(&self) -> Option<f64> {
+        self.verdict.steps()?;
+        let found = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
+        Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
+    }
+
+    fn at_step(&self, step: u64) -> Option<f64> {
+        self.allocated.range(..=step).next_back().map(|(_, bytes)| *bytes as f64)
+    }
+
+    fn peak(&self, of: impl Fn(&crate::commands::check::DevicePeaks) -> Option<Bytes>) -> Option<f64> {
+        self.verdict.peaks.devices.values().filter_map(of).max().map(|it| it.0 as f64)
+    }
+
+    fn stuck(&self) -> Option<f64> {
+        self.verdict
+            .peaks
+            .devices
+            .values()
+            .filter_map(crate::commands::check::DevicePeaks::fragmentation)
+            .reduce(f64::max)
+    }
+}
+
+/// Compares two runs. `tolerance` is the share by which the second may need more than the first, 0 to 1.
+pub fn diff(a: &Tape, b: &Tape, tolerance: f64) -> Diff {
+    let (a, b) = (Run::read(a), Run::read(b));
+    let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
+    let common = a.verdict.steps().zip(b.verdict.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);
+    if common.is_none() {
+        diff.doubts.push("one of them has no steps: growth and the steady state cannot be compared".to_owned());
+    }
+    for (name, run) in [("the first", &a), ("the second", &b)] {
+        diff.doubts.extend(run.verdict.doubts.iter().map(|it| format!("{name}: {it}")));
+        diff.notes.extend(run.verdict.notes.iter().map(|it| format!("{name}: {it}")));
+    }
+    let count = |it: Option<u64>| it.map(|it| it as f64);
+    let mut add = |name: &str, unit, a, b, judged| {
+        let worse = judged && is_worse(unit, a, b, tolerance);
+        diff.figures.push(Figure { name: name.to_owned(), unit, a, b, judged, worse });
+    };
+    add("steps", Unit::Count, count(a.verdict.steps()), count(b.verdict.steps()), false);
+    add("peak allocated", Unit::Bytes, a.peak(|it| it.allocated), b.peak(|it| it.allocated), true);
+    add("peak reserved", Unit::Bytes, a.peak(|it| it.reserved), b.peak(|it| it.reserved), true);
+    add("steady allocated", Unit::Bytes, a.steady(), b.steady(), true);
+    add("growth", Unit::BytesPerStep, a.growth(), b.growth(), true);
+    add("stuck", Unit::Share, a.stuck(), b.stuck(), true);
+    add("retries", Unit::Count, count(a.retries), count(b.retries), true);
+    add("out of memory", Unit::Count, count(a.ooms), count(b.ooms), true);
+    for place in PLACES.into_iter().filter(|_| common.is_some()) {
+        let step = (common.unwrap_or(0).saturating_mul(place) / 100).max(1);
+        add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
+    }
+    diff
+}
+
+/// What is said where one of them could not be read.
+pub fn unreadable(why: String) -> Diff {
+    Diff { figures: Vec::new(), doubts: vec![why], notes: Vec::new() }
+}
+
+fn is_worse(unit: Unit, a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool {
+    let Some((a, b)) = a.zip(b) else { return false };
+    match unit {
+        Unit::Bytes => b > a * (1.0 + tolerance) + GRANULE,
+        Unit::BytesPerStep => b > a * (1.0 + tolerance) + GROWTH_GRANULE,
+        Unit::Share => b > a + tolerance,
+        Unit::Count => b > a,
+    }
+}
+
+impl Diff {
+    /// 0: the second needs no more; 1: it does; 2: they cannot be compared.
+    pub fn code(&self) -> u8 {
+        if self.figures.iter().any(|it| it.worse) {
+            1
+        } else if self.doubts.is_empty() {
+            0
+        } else {
+            2
+        }
+    }
+
+    /// As text, its last newline included.
+    pub fn text(&self) -> String {
+        // Writing into a String cannot fail.
+        let mut out = String::new();
+        if !self.figures.is_empty() {
+            let _ = writeln!(out, "{:<26} {:>16} {:>16}  change", "", "first", "second");
+        }
+        for it in &self.figures {
+            let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| it.unit.text(value));
+            let change = it.a.zip(it.b).map_or_else(|| "–".to_owned(), |(a, b)| it.unit.change(a, b));
+            let mark = if it.worse { "  more than tolerated" } else { "" };
+            let _ = writeln!(out, "{:<26} {:>16} {:>16}  {change}{mark}", it.name, shown(it.a), shown(it.b));
+        }
+        for it in &self.doubts {
+            let _ = writeln!(out, "not compared: {}", Foreign::new(it.as_str()));
+        }
+        for it in &self.notes {
+            let _ = writeln!(out, "note: {}", Foreign::new(it.as_str()));
+        }
+        out
+    }
+
+    /// As JSON (schema 1), its last newline included: `verdict`, `figures[]`, `doubts[]`, `notes[]` (in words); sizes in bytes, shares from 0 to 1, unknown is null.
+    pub fn json(&self) -> String {
+        let figures: Vec<Value> = self
+            .figures
+            .iter()
+            .map(|it| {
+                let unit = it.unit.name();
+                json!({"name": it.name, "unit": unit, "a": it.a, "b": it.b, "judged": it.judged, "worse": it.worse})
+            })
+            .collect();
+        let verdict = ["pass", "fail", "unjudged"].get(usize::from(self.code())).copied();
+        let words = |lines: &[String]| lines.iter().map(|it| Foreign::new(it.as_str())).collect::<Vec<_>>();
+        let (doubts, notes) = (words(&self.doubts), words(&self.notes));
+        let whole = json!({"schema": SCHEMA, "verdict": verdict, "figures": figures, "doubts": doubts, "notes": notes});
+        escape_json(&format!("{whole:#}")) + "\n"
+    }
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::BytesPerStep => "bytes_per_step",
+            Self::Share => "share",
+            Self::Count => "count",
+        }
+    }
+
+    fn text(self, value: f64) -> String {
+        match self {
+            Self::Bytes => Bytes(units::whole(value)).to_string(),
+            Self::BytesPerStep => units::per_step(value).trim_start_matches('+').to_owned(),
+            Self::Share => format!("{:.0} %", value * 100.0),
+            Self::Count => format!("{value:.0}"),
+        }
+    }
+
+    fn change(self, a: f64, b: f64) -> String {
+        match self {
+            _ if (b - a).abs() < f64::EPSILON => "same".to_owned(),
+            Self::Bytes => units::signed(b - a, 4, ""),
+            Self::BytesPerStep => units::per_step(b - a),
+            Self::Share => format!("{:+.0} points", (b - a) * 100.0),
+            Self::Count => format!("{:+.0}", b - a),
+        }
+    }
+}

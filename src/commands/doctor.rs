@@ -1,0 +1,96 @@
+//! `gpuwatch doctor`: what does not work here, and what to do about it. Nothing is changed but what a job's start makes too.
+
+/// Directories and files: sockets, the probe's own, recordings, the config.
+mod places;
+/// Python and its PyTorch.
+mod python;
+/// Terminal and locale.
+mod screen;
+/// The driver, and probes that speak.
+mod watched;
+
+use crate::{config, facts::text::Foreign, storage::output};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// The version of the JSON.
+const SCHEMA: u32 = 1;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It works.
+    Ok,
+    /// gpuwatch works, and shows or does less.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// What was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Check {
+    name: &'static str,
+    state: State,
+    what: String,
+    /// What to do; where all is well there is nothing.
+    advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, what: impl Into<String>) -> Self {
+        Self { name, state: State::Ok, what: what.into(), advice: None }
+    }
+
+    fn warn(name: &'static str, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, state: State::Warn, what: what.into(), advice: Some(advice.into()) }
+    }
+
+    fn fail(name: &'static str, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { state: State::Fail, ..Self::warn(name, what, advice) }
+    }
+
+    fn line(&self) -> String {
+        let advice = self.advice.as_ref().map_or_else(String::new, |it| format!("\n{:18}{}", "", Foreign::new(&**it)));
+        format!("{:<5} {:<11} {}{advice}\n", self.state.name(), self.name, Foreign::new(&*self.what))
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "state": self.state.name(),
+            "what": Foreign::new(&*self.what).to_string(),
+            "advice": self.advice.as_ref().map(|it| Foreign::new(&**it).to_string()),
+        })
+    }
+}
+
+/// Looks at everything, prints it, and says the exit code: 0 when nothing fails, else 1.
+///
+/// # Errors
+/// When standard output cannot be written, or there is no runtime to be had.
+pub fn examine(config: &config::File, driver: config::Driver, json: bool) -> Result<u8> {
+    let mut checks = watched::checks(driver)?;
+    checks.extend(places::checks(config));
+    checks.push(python::check());
+    checks.extend(screen::checks());
+    let is_sound = checks.iter().all(|it| it.state != State::Fail);
+    let text = if json {
+        let all: Vec<Value> = checks.iter().map(Check::json).collect();
+        format!("{:#}\n", json!({ "schema": SCHEMA, "ok": is_sound, "checks": all }))
+    } else {
+        checks.iter().map(Check::line).collect()
+    };
+    output::print(&text)?;
+    Ok(u8::from(!is_sound))
+}

@@ -1,0 +1,106 @@
+//! The driver as it answers, and the probes that are found, heard for about a second.
+
+use super::Check;
+use crate::{
+    commands::once::collect,
+    config::{Driver, Watching},
+    facts::event::{DriverState, Trouble, wire::PROTOCOL},
+    model::session::{Session, process::Life},
+    sources::Sources,
+};
+use std::{env, io, time::Duration};
+
+pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let watching = Watching { driver, interval: Duration::from_millis(100) };
+    let session = runtime.block_on(async { collect(&mut Sources::start(watching.sources()).events, 0).await });
+    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session)])
+}
+
+fn driver_state(session: &Session) -> Check {
+    const NAME: &str = "driver";
+    match &session.driver {
+        Some(DriverState::Up { version }) => {
+            let library = env::var("GPUWATCH_NVML_PATH").unwrap_or_else(|_unset| "libnvidia-ml.so.1".to_owned());
+            let version = version.as_ref().map_or_else(|| "of unknown version".to_owned(), |it| it.raw().to_owned());
+            Check::ok(NAME, format!("NVIDIA driver {version} answers through {library}"))
+        }
+        Some(DriverState::Absent { why }) => {
+            let (what, advice) = why.raw().split_once(": ").unwrap_or((why.raw(), "see `nvidia-smi`"));
+            Check::fail(NAME, what, format!("{advice}; without it, only what probes say is shown"))
+        }
+        Some(DriverState::Stalled { .. }) | None => Check::fail(
+            NAME,
+            "the NVIDIA driver does not answer",
+            "a call of it hangs: see `nvidia-smi` and `dmesg`; gpuwatch shows probes all the same",
+        ),
+        Some(DriverState::Off) => {
+            Check::warn(NAME, "GPUWATCH_NO_NVML switches the driver off", "unset GPUWATCH_NO_NVML")
+        }
+    }
+}
+
+fn devices(session: &Session) -> Check {
+    const NAME: &str = "devices";
+    let listed: Vec<_> = session.devices.iter().filter(|it| it.index.is_some()).collect();
+    let trouble = listed.iter().find_map(|it| it.memory.as_ref()?.value.as_ref().err());
+    match (listed.len(), trouble) {
+        (0, _) => {
+            Check::warn(NAME, "the driver lists none", "in a container, ask for them: `--gpus all`, or the job's own")
+        }
+        (_, Some(trouble)) => {
+            let (what, advice) = words(trouble);
+            Check::fail(NAME, format!("a device's memory is not told: {what}"), advice)
+        }
+        (count, None) => Check::ok(NAME, format!("{count} listed, each with its memory")),
+    }
+}
+
+/// What each process uses, as the driver says it.
+fn figures(session: &Session) -> Check {
+    const NAME: &str = "processes";
+    let lists: Vec<_> = session.devices.iter().filter_map(|it| it.processes.as_ref()).collect();
+    if let Some(trouble) = lists.iter().find_map(|it| it.value.as_ref().err()) {
+        let (what, advice) = words(trouble);
+        return Check::warn(NAME, format!("the driver does not list them: {what}"), advice);
+    }
+    let all: Vec<_> = lists.iter().filter_map(|it| it.value.as_ref().ok()).flatten().collect();
+    let silent = all.iter().filter(|it| it.used.is_none()).count();
+    if lists.is_empty() {
+        Check::warn(NAME, "no driver says who uses a device", "with probes, jobs still say what they hold")
+    } else if silent > 0 {
+        let advice =
+            "on WSL and with some drivers the figures of processes do not exist; jobs with a probe say their own";
+        Check::warn(NAME, format!("of {silent} of {} the driver does not say what they use", all.len()), advice)
+    } else {
+        Check::ok(NAME, format!("{} on devices, each with what it uses", all.len()))
+    }
+}
+
+fn words(trouble: &Trouble) -> (String, &'static str) {
+    match trouble {
+        Trouble::NoPermission => ("no permission".to_owned(), "see the modes of /dev/nvidia*"),
+        Trouble::NotSupported => {
+            ("not supported".to_owned(), "a newer driver may; MIG devices want their own permissions")
+        }
+        Trouble::Lost => {
+            ("it fell off the bus".to_owned(), "see `dmesg` for its Xid error; it needs a reset or a reboot")
+        }
+        Trouble::Other(why) => (why.raw().to_owned(), "see `nvidia-smi`"),
+    }
+}
+
+fn probes(session: &Session) -> Check {
+    const NAME: &str = "probes";
+    let protocol = |it: &Life| if let Life::Incompatible { protocol } = it { Some(*protocol) } else { None };
+    let living = session.processes.iter().filter(|it| it.is_alive()).count();
+    if let Some(other) = session.processes.iter().find_map(|it| protocol(&it.life)) {
+        let what = format!("one of {living} speaks protocol {other}, and this gpuwatch {PROTOCOL}");
+        return Check::fail(NAME, what, "start the job with the same gpuwatch, or update the older one");
+    }
+    if living == 0 {
+        let what = format!("no job with a probe runs now (protocol {PROTOCOL})");
+        return Check::ok(NAME, what + "; `gpuwatch run -- python train.py` starts one");
+    }
+    Check::ok(NAME, format!("{living} speak protocol {PROTOCOL}"))
+}

@@ -1,0 +1,111 @@
+//! `gpuwatch explain`: what is known of a cause, of a kind of alert, or of what may grow, in words.
+
+mod topics;
+
+use crate::{
+    model::{
+        alerts::Name,
+        analysis::cause::{Cause, Entry, entries},
+    },
+    storage::output,
+};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::{collections::BTreeSet, fmt::Write as _, io};
+use topics::{TOPICS, Topic};
+
+/// Reads the name of a topic. The error of an unknown one lists the names near to it.
+pub fn topic() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(names())
+}
+
+/// Every name by which an alert or a part of one goes.
+fn names() -> BTreeSet<String> {
+    Name::all().chain(TOPICS.iter().flat_map(|it| it.names).map(ToString::to_string)).collect()
+}
+
+/// Prints what is known of a topic; without one, a line for each.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn print(topic: Option<&str>) -> io::Result<()> {
+    output::print(&topic.map_or_else(list, page))
+}
+
+/// The page of a cause; else that of a kind or resource; of `growth:host`, that of the resource.
+fn page(name: &str) -> String {
+    let last = name.rsplit(':').next().unwrap_or(name);
+    let topic = TOPICS.iter().find(|it| it.names.contains(&last));
+    match (Cause::from_id(name), topic) {
+        (Some(cause), _) => of_cause(cause.entry()),
+        (None, Some(topic)) => of_topic(name, topic),
+        (None, None) => list(),
+    }
+}
+
+fn of_cause(it: &Entry) -> String {
+    format!("{}: {}\n\n{}\n\nIn short: {}\n", it.id, it.title, it.text.trim_end(), it.advice)
+}
+
+fn of_topic(name: &str, it: &Topic) -> String {
+    let mut out = format!("{name}: {}\n\n{}\n\nCauses:\n", it.title, it.text);
+    lines(it.causes.iter().map(|it| it.entry()), &mut out);
+    if Name::read(name).is_some() {
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "\nWhere it is expected: allow = [\"{name}\"] in config.toml.");
+    }
+    out.push_str("\n`gpuwatch explain CAUSE` tells more of a cause.\n");
+    out
+}
+
+fn list() -> String {
+    let mut out = String::new();
+    lines(entries().iter(), &mut out);
+    out.push_str("\nKinds of alerts, and what may grow:\n\n");
+    let width = TOPICS.iter().map(|it| it.names[0].len()).max().unwrap_or(0);
+    for it in &TOPICS {
+        let _ = writeln!(out, "{:width$}  {}", it.names[0], it.title);
+    }
+    out.push_str("\n`gpuwatch explain NAME` tells how one is recognised, what it is not, and what to do.\n");
+    out
+}
+
+fn lines(entries: impl Iterator<Item = &'static Entry> + Clone, out: &mut String) {
+    let width = entries.clone().map(|it| it.id.len()).max().unwrap_or(0);
+    for it in entries {
+        let _ = writeln!(out, "{:width$}  {}", it.id, it.title);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{analysis::episode::Resource, findings::Kind};
+
+    #[test]
+    fn every_cause_has_a_page_and_a_line() {
+        let list = list();
+        for it in entries() {
+            let line = list.lines().find(|line| line.starts_with(&format!("{} ", it.id))).unwrap();
+            assert!(line.ends_with(it.title) && line.chars().count() <= 80, "{line}");
+            let page = page(it.id);
+            assert!(page.contains(it.text.trim_end()) && page.contains(it.advice) && page.ends_with('\n'));
+        }
+    }
+
+    #[test]
+    fn every_name_has_a_page_of_its_own() {
+        for name in names() {
+            let page = page(&name);
+            assert!(page.starts_with(&format!("{name}: ")), "{name}: {page}");
+        }
+        for it in &TOPICS {
+            assert!(it.text.lines().all(|it| it.chars().count() <= 110), "{}", it.text);
+        }
+        for resource in Resource::ALL {
+            assert!(names().contains(resource.name()) && names().contains(resource.id()), "{resource:?}");
+        }
+        for kind in Kind::ALL {
+            assert!(names().contains(kind.name()), "{kind:?}");
+        }
+    }
+}

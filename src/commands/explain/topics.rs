@@ -1,0 +1,133 @@
+//! What is known of the kinds of alerts and of what may grow: each with the causes that it can have.
+
+use crate::model::analysis::cause::Cause;
+
+/// A kind of alert, or something that may grow.
+pub(super) struct Topic {
+    /// Its names: what people read, and where programs read another one, that too.
+    pub(super) names: &'static [&'static str],
+    pub(super) title: &'static str,
+    pub(super) text: &'static str,
+    /// Its causes, the most frequent first.
+    pub(super) causes: &'static [Cause],
+}
+
+/// Kinds that are not called as their only cause is, then what may grow.
+pub(super) const TOPICS: [Topic; 10] = [
+    Topic {
+        names: &["growth"],
+        title: "memory grows from step to step",
+        text: "\
+gpuwatch follows six resources of every process on every device: allocated, reserved, non-torch, others,
+pinned and host. It raises growth once a run of new highs is longer, steadier and goes further than the
+ups and downs of the same series explain; 20 steps are the least. It resolves the alert when the rise
+levels off or is given back.
+
+Severity: info is slow; a warning fills the device within the run; critical fills it within minutes.",
+        causes: &[
+            Cause::TensorsRetained,
+            Cause::ScalarsRetained,
+            Cause::GraphRetained,
+            Cause::GrowingTensor,
+            Cause::LargerInputs,
+            Cause::Fragmentation,
+            Cause::CrossStreamPending,
+            Cause::GraphPools,
+            Cause::DriverGrowth,
+            Cause::OtherProcess,
+            Cause::PinnedGrowth,
+            Cause::HostGrowth,
+            Cause::CacheFilling,
+            Cause::Unknown,
+        ],
+    },
+    Topic {
+        names: &["sawtooth"],
+        title: "memory rises and is released, again and again",
+        text: "\
+The same rise ends in the same release at least twice. The peak of such a tooth is what the device needs;
+nothing is lost for good.",
+        causes: &[Cause::ReferenceCycle],
+    },
+    Topic {
+        names: &["retries"],
+        title: "the allocator gives its cache back to go on",
+        text: "\
+A request did not fit beside what the allocator had cached. It gave cached segments back to the driver and
+asked again, which synchronises the device: steps become slower, and an out-of-memory error is near.",
+        causes: &[Cause::Thrashing, Cause::Churn],
+    },
+    Topic {
+        names: &["imbalance"],
+        title: "one rank holds much more than the others",
+        text: "\
+A rank's allocated memory is compared with the median of the other ranks of its run. The fullest rank
+decides which batch fits.",
+        causes: &[Cause::RankImbalance],
+    },
+    Topic {
+        names: &["allocated"],
+        title: "live allocations of the framework's allocator",
+        text: "\
+What tensors, graphs and the framework's own buffers take. It grows when the job keeps what it no longer
+needs, or needs more in each step. `w` on the process screen, or `gpuwatch sites PID`, looks for the line.",
+        causes: &[
+            Cause::TensorsRetained,
+            Cause::ScalarsRetained,
+            Cause::GraphRetained,
+            Cause::GrowingTensor,
+            Cause::LargerInputs,
+            Cause::CacheFilling,
+            Cause::ReferenceCycle,
+            Cause::Unknown,
+        ],
+    },
+    Topic {
+        names: &["reserved"],
+        title: "what the framework's allocator holds from the driver",
+        text: "\
+Live allocations and the allocator's cache. While allocated memory grows, reserved memory follows and raises
+no alert of its own. Alone, it grows because free memory lies in pieces that no request fits.",
+        causes: &[
+            Cause::Fragmentation,
+            Cause::CrossStreamPending,
+            Cause::GraphPools,
+            Cause::LargerInputs,
+            Cause::CacheFilling,
+            Cause::Unknown,
+        ],
+    },
+    Topic {
+        names: &["non-torch", "driver"],
+        title: "device memory of the process outside its allocator",
+        text: "\
+The driver's figure for the process, less what its allocator holds: CUDA contexts, NCCL's buffers, workspaces
+of cuBLAS and cuDNN, kernels that are loaded, other libraries in the process.",
+        causes: &[Cause::DriverGrowth, Cause::CacheFilling],
+    },
+    Topic {
+        names: &["others", "device"],
+        title: "device memory that no probed process took",
+        text: "\
+What is used on the device, less what every probed process holds there: other users, leftovers of jobs that
+ended, contexts of the job's own processes on a device that is not theirs.",
+        causes: &[Cause::OtherProcess, Cause::ExtraContext],
+    },
+    Topic {
+        names: &["pinned"],
+        title: "page-locked host memory of the framework",
+        text: "\
+Host memory that the device reads directly, as of a DataLoader with pin_memory=True. It is not swapped, and
+the framework's host allocator gives it back late or never.",
+        causes: &[Cause::PinnedGrowth, Cause::CacheFilling],
+    },
+    Topic {
+        names: &["host"],
+        title: "resident memory of the process on the host",
+        text: "\
+What the kernel counts as resident: Python's objects, NumPy arrays, DataLoader's prefetched batches, and the
+nodes of autograd graphs that a job keeps. Less than 4 MiB in all, or a page a step, is the interpreter's own
+and raises no alert. When the host runs out, the kernel kills the job without a message of CUDA's.",
+        causes: &[Cause::HostGrowth, Cause::GraphRetained, Cause::CacheFilling],
+    },
+];

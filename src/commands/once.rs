@@ -1,0 +1,81 @@
+//! `gpuwatch once`: what is known now, as text or as JSON, without a terminal.
+
+mod json;
+mod text;
+
+use crate::{
+    facts::event::Event,
+    model::{
+        findings::findings,
+        session::{
+            Session,
+            process::{Life, Process},
+        },
+    },
+    sources,
+    storage::output,
+};
+use anyhow::{Context, Result};
+use std::time::Duration;
+use tokio::{
+    sync::mpsc::Receiver,
+    time::{Instant, timeout_at},
+};
+
+/// The longest wait for the driver and for probes.
+const WAIT: Duration = Duration::from_millis(1200);
+
+/// The shortest, in which sockets are found.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What an answer is waited for in.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Collects until the driver and every probe found, and at least so many probes, have answered, and prints.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> Result<()> {
+    let session = collect(events, probes).await;
+    let findings = findings(&session);
+    let text = if json {
+        json::report(&session, &findings, &sources::host()).context("cannot write JSON")?
+    } else {
+        text::report(&session, &findings)
+    };
+    output::print(&text)?;
+    Ok(())
+}
+
+/// What is known once the driver and every probe found, and at least so many probes, have answered.
+pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
+    let mut session = Session::default();
+    let start = Instant::now();
+    let (look, end) = (start + LOOK, start + WAIT);
+    loop {
+        let now = Instant::now();
+        if now >= end || (now >= look && has_answers(&session, probes)) {
+            return session;
+        }
+        let until = if now < look { look } else { (now + NAP).min(end) };
+        match timeout_at(until, events.recv()).await {
+            Ok(Some(event)) => session.apply(&event),
+            Ok(None) => return session,
+            // Time to look whether everybody has answered.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether nothing that was found is still to say what it knows.
+fn has_answers(session: &Session, expected: usize) -> bool {
+    let devices =
+        session.devices.iter().all(|it| it.index.is_none() || (it.memory.is_some() && it.processes.is_some()));
+    let probes = session.processes.iter().all(|it| !matches!(it.life, Life::Found | Life::CatchingUp));
+    session.driver.is_some() && devices && probes && session.processes.len() >= expected
+}
+
+/// Whether a probed process lives and is suspended by a signal.
+fn is_suspended(session: &Session, process: &Process) -> bool {
+    process.is_alive() && process.pid.and_then(|pid| session.people.get(&pid)).is_some_and(|it| it.suspended)
+}

@@ -1,0 +1,232 @@
+//! The JSON of `gpuwatch once --json`, schema 1.
+//!
+//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. What is not known is `null` or absent, never 0. Later
+//! releases add fields; they rename or remove none without raising `schema`.
+//!
+//! - `schema`, `gpuwatch` (version), `host`, `at_us`
+//! - `driver`: `state` (`up`, `stalled`, `absent`, `off`), `version`, `since`, `why`
+//! - `devices[]`: `id` (UUID), `index`, `name`, `parent` (of a MIG device), `gone`; `memory` (`total`, `used`, `free`,
+//!   `reserved`) or `memory_trouble`; `load`; `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
+//!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
+//!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
+//! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
+//!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
+//!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
+//!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
+//!   `full_in_steps`, `severity` and `cause`), `approximate`
+//! - `losses`: what was not seen or is not kept, counted: `processes`, `ended_processes`, `devices`, `sockets`, `names`,
+//!   `samples`
+//! - `notices[]`: what a user should know, in words
+
+use super::is_suspended;
+use crate::{
+    facts::{event::Trouble, text::escape_json},
+    model::{
+        analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
+        findings::{DeviceFindings, Finding, Findings, Kind, ProcessFindings},
+        session::{
+            Session,
+            device::{Device, Reading},
+            oom::OutOfMemory,
+            process::{Life, OnDevice, Process},
+        },
+    },
+};
+use serde_json::{Map, Value, json};
+
+/// The version of what is documented above.
+const SCHEMA: u32 = 1;
+
+/// The whole report, its last newline included.
+pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serde_json::Result<String> {
+    let devices: Vec<Value> =
+        session.devices.iter().zip(&findings.devices).map(|(it, found)| device(session, it, found)).collect();
+    let probes: Vec<Value> = session.processes.iter().map(|it| probe(session, it, findings)).collect();
+    let whole = json!({
+        "schema": SCHEMA,
+        "gpuwatch": env!("CARGO_PKG_VERSION"),
+        "host": host,
+        "at_us": session.now,
+        "driver": session.driver,
+        "devices": devices,
+        "probes": probes,
+        "losses": session.losses.json(),
+        "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
+    });
+    let mut text = escape_json(&serde_json::to_string_pretty(&whole)?);
+    text.push('\n');
+    Ok(text)
+}
+
+fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
+    let mut object = object(json!({
+        "id": it.id,
+        "index": it.index,
+        "name": it.name,
+        "parent": it.parent,
+        "gone": it.gone.is_some(),
+        "load": it.load.as_ref().map(|it| it.value),
+        "ladder": {
+            "total": found.ladder.total,
+            "sum": found.ladder.sum(),
+            "rungs": found.ladder.rungs.iter().map(|it| rung(it, found)).collect::<Vec<_>>(),
+        },
+        "unprobed": found.unprobed,
+        "foreign_pids": found.foreign_pids,
+    }));
+    reading(&mut object, "memory", it.memory.as_ref(), |it| json!(it));
+    reading(&mut object, "processes", it.processes.as_ref(), |list| {
+        list.iter()
+            .map(|used| {
+                let who = session.people.get(&used.pid);
+                let probe = session.on_device(&it.id).find(|(process, _)| process.pid == Some(used.pid));
+                json!({
+                    "pid": used.pid,
+                    "used": used.used,
+                    "argv": who.map(|it| &it.argv),
+                    "user": who.map(|it| &it.user),
+                    "suspended": who.map(|it| it.suspended),
+                    "probe": probe.map(|(process, _)| process.probe),
+                })
+            })
+            .collect()
+    });
+    Value::Object(object)
+}
+
+fn reading<T>(
+    object: &mut Map<String, Value>,
+    name: &str,
+    reading: Option<&Reading<Result<T, Trouble>>>,
+    value: impl FnOnce(&T) -> Value,
+) {
+    match reading.map(|it| &it.value) {
+        Some(Ok(it)) => object.insert(name.to_owned(), value(it)),
+        Some(Err(trouble)) => object.insert(format!("{name}_trouble"), json!(trouble)),
+        None => None,
+    };
+}
+
+fn rung(it: &Rung, found: &DeviceFindings) -> Value {
+    let probe = it.owner.and_then(|place| found.processes.get(place)).map(|it| it.probe);
+    json!({
+        "gap": it.gap.id(),
+        "probe": probe,
+        "bytes": it.bytes,
+        "inconsistent": it.inconsistent,
+    })
+}
+
+fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
+    let (life, why) = match &it.life {
+        Life::Found => ("found", None),
+        Life::Incompatible { .. } => ("incompatible", None),
+        Life::CatchingUp => ("catching_up", None),
+        Life::Live => ("live", None),
+        Life::Ended { reason, .. } => ("ended", Some(reason)),
+        Life::Gone { why, .. } => ("gone", Some(why)),
+    };
+    json!({
+        "probe": it.probe,
+        "pid": it.pid,
+        "own_pid": it.hello.as_ref().map(|it| it.pid),
+        "socket": it.socket,
+        "life": life,
+        "why": why,
+        "suspended": is_suspended(session, it),
+        "hello": it.hello,
+        "lost": it.lost,
+        "stride": it.stride,
+        "marks": it.marks.iter().collect::<Vec<_>>(),
+        "ooms": it.ooms.iter().map(|oom| self::oom(it, oom, findings)).collect::<Vec<_>>(),
+        "devices": it.devices.iter().map(|on| on_device(it, on, findings)).collect::<Vec<_>>(),
+    })
+}
+
+fn oom(process: &Process, it: &OutOfMemory, findings: &Findings) -> Value {
+    let is_it = |found: &&Finding| {
+        found.kind == Kind::Oom && found.probe == process.probe && found.first_alert_at.0 == it.said.at_us
+    };
+    let found = findings.all.iter().find(is_it);
+    let mut object = object(json!(it.said));
+    object.insert("cause".to_owned(), json!(found.map(|it| it.cause.id())));
+    object.insert("sentence".to_owned(), json!(found.and_then(|it| it.sentence.as_deref())));
+    Value::Object(object)
+}
+
+fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
+    let found = findings
+        .device(&it.device)
+        .and_then(|device| device.processes.iter().find(|at| at.probe == process.probe && at.ordinal == it.ordinal));
+    let mut object = object(json!({
+        "device": it.device,
+        "ordinal": it.ordinal,
+        "at_us": it.at,
+        "step": it.step,
+        "counters": it.counters,
+    }));
+    if let Some(found) = found {
+        object.insert("driver_used".to_owned(), json!(found.driver_used));
+        object.insert("fragmentation".to_owned(), fragmentation(found));
+        object.insert("growth".to_owned(), growth(it, findings.growing(process.probe, it.ordinal)));
+        object.insert("approximate".to_owned(), json!(found.approximate));
+    }
+    Value::Object(object)
+}
+
+fn fragmentation(found: &ProcessFindings) -> Value {
+    let it = &found.fragmentation;
+    let stuck = if let Stuck::Known(bytes) = it.stuck { Some(bytes) } else { None };
+    json!({
+        "cached": it.cached,
+        "stuck": stuck,
+        "stuck_measurable": it.stuck != Stuck::NotMeasurable,
+        "releasable": it.releasable,
+    })
+}
+
+fn growth(it: &OnDevice, growing: Option<&Finding>) -> Value {
+    let watched = it.growth.watched();
+    match growing {
+        None if watched < it.growth.enough() => json!({"trend": "too_few", "steps": watched}),
+        None => json!({"trend": "flat", "steps": watched}),
+        Some(growing) => json!({
+            "trend": "growing",
+            "resource": growing.resource.map(Resource::id),
+            "bytes_per_step": growing.bytes_per_step,
+            "since_step": growing.since_step,
+            "full_in_steps": growing.full_in_steps,
+            "severity": growing.severity.name(),
+            "cause": growing.cause.id(),
+        }),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    if let Value::Object(map) = value { map } else { Map::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::{
+            event::{Event, Fact},
+            text::Foreign,
+            units::Stamp,
+        },
+        model::findings::findings,
+    };
+
+    #[test]
+    fn foreign_text_is_escaped_and_comes_back() {
+        let nasty = "a\u{1b}[31m\u{9b}\u{202e}\u{e0041}ü";
+        let mut session = Session::default();
+        session.apply(&Event { at: Stamp(5), fact: Fact::Notice(nasty.into()) });
+        let text = report(&session, &findings(&session), "h").unwrap();
+        assert!(text.chars().all(|c| c == '\n' || Foreign::new(c).to_string() == c.to_string()), "{text:?}");
+        let back: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["notices"][0], nasty);
+        assert_eq!((&back["schema"], &back["at_us"]), (&json!(1), &json!(5)));
+    }
+}

@@ -1,0 +1,207 @@
+//! The text of `gpuwatch once`: devices with their ladders, probed jobs, what a user should know.
+
+use super::is_suspended;
+use crate::{
+    facts::{
+        event::{DriverState, Trouble},
+        text::{self, Foreign},
+        units::Bytes,
+    },
+    model::{
+        analysis::{episode::Axis, fragmentation::Stuck},
+        findings::{DeviceFindings, Findings, ProcessFindings},
+        session::{
+            Session,
+            device::Device,
+            process::{Life, Process},
+        },
+    },
+};
+use std::fmt::Write;
+
+const UNKNOWN: &str = "–";
+
+/// The whole report, its last newline included.
+pub(super) fn report(session: &Session, findings: &Findings) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_report(&mut out, session, findings);
+    out
+}
+
+fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std::fmt::Result {
+    match &session.driver {
+        Some(DriverState::Up { version: Some(version) }) => writeln!(out, "driver {version}")?,
+        Some(DriverState::Up { version: None }) => writeln!(out, "driver {UNKNOWN}")?,
+        Some(DriverState::Stalled { .. }) => writeln!(
+            out,
+            "driver: a call has not come back, figures are missing; see whether nvidia-smi hangs too, and dmesg"
+        )?,
+        Some(DriverState::Absent { why }) => writeln!(out, "driver: {why}")?,
+        Some(DriverState::Off) => writeln!(out, "driver: not asked (--no-nvml)")?,
+        None => writeln!(out, "driver: no answer yet")?,
+    }
+    if session.devices.is_empty() {
+        writeln!(out, "no devices")?;
+    }
+    for (it, found) in session.devices.iter().zip(&findings.devices) {
+        device(out, session, it, found, findings)?;
+    }
+    for process in &session.processes {
+        if !process.is_alive() || process.devices.is_empty() {
+            writeln!(out, "\n{}: {}", who(process), life(process))?;
+            errors(out, process, findings)?;
+        }
+    }
+    for it in session.losses.words() {
+        writeln!(out, "\nnot seen: {it}")?;
+    }
+    for notice in session.notices.iter() {
+        writeln!(out, "\nnote: {}", notice.value)?;
+    }
+    Ok(())
+}
+
+fn device(
+    out: &mut String,
+    session: &Session,
+    it: &Device,
+    found: &DeviceFindings,
+    findings: &Findings,
+) -> std::fmt::Result {
+    let index = it.index.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    writeln!(out, "\ndevice {index}  {}  {}", it.name, Foreign::new(it.id.0.as_str()))?;
+    if it.gone.is_some() {
+        writeln!(out, "  gone from the driver's list: see `nvidia-smi -L`, and dmesg for the reason")?;
+    }
+    match it.memory.as_ref().map(|it| &it.value) {
+        Some(Ok(memory)) => writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?,
+        Some(Err(why)) => writeln!(out, "  memory: {}", trouble(why))?,
+        None => {}
+    }
+    for rung in found.ladder.by_gap() {
+        let bytes = rung.bytes.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+        let clash = if rung.inconsistent.is_some() { "  inconsistent: read at different instants" } else { "" };
+        writeln!(out, "    {:<12} {bytes:>10}{clash}", rung.gap.meaning().name)?;
+    }
+    let sum = found.ladder.sum();
+    writeln!(out, "    {:<12} {sum:>10}", if found.ladder.total.is_some() { "total" } else { "known" })?;
+    for process in &found.processes {
+        if let Some(probed) = session.process(process.probe) {
+            probed_process(out, session, probed, process, findings)?;
+        }
+    }
+    match it.processes.as_ref().map(|it| &it.value) {
+        Some(Err(why)) => writeln!(out, "  processes: {}", trouble(why))?,
+        _ if found.foreign_pids => writeln!(
+            out,
+            "  the driver's process numbers are the host's: what is used here cannot be attributed; gpuwatch on the host can"
+        )?,
+        _ => unprobed(out, session, it)?,
+    }
+    Ok(())
+}
+
+fn probed_process(
+    out: &mut String,
+    session: &Session,
+    process: &Process,
+    found: &ProcessFindings,
+    findings: &Findings,
+) -> std::fmt::Result {
+    let Some(on) = process.devices.iter().find(|it| it.ordinal == found.ordinal) else { return Ok(()) };
+    let step = on.step.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| Bytes(it).to_string());
+    writeln!(
+        out,
+        "  {}: step {step}, allocated {}, reserved {}{}",
+        who(process),
+        bytes(on.counters.allocated),
+        bytes(on.counters.reserved),
+        if is_suspended(session, process) { ", suspended" } else { "" }
+    )?;
+    if process.is_alive() {
+        errors(out, process, findings)?;
+    }
+    let watched = on.growth.watched();
+    let unit = if on.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
+    let growth = match findings.growing(process.probe, on.ordinal) {
+        Some(it) => {
+            let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.place(it.since_step));
+            format!("{severity}: {} since {place}: {cause}", it.growth().unwrap_or_default())
+        }
+        None if watched < on.growth.enough() => {
+            format!("not enough data to judge growth yet ({})", on.growth.progress())
+        }
+        None => format!("no growth over {watched} {unit}"),
+    };
+    let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| format!("{:.0} %", it * 100.0));
+    let stuck = match found.fragmentation.stuck {
+        Stuck::NotMeasurable => "stuck not measurable with expandable segments".to_owned(),
+        _ => format!("stuck {}", share(found.fragmentation.stuck_share())),
+    };
+    writeln!(out, "    {growth}; cached {} of reserved, {stuck}", share(found.fragmentation.share()))
+}
+
+/// What a process ran out of memory with.
+fn errors(out: &mut String, process: &Process, findings: &Findings) -> std::fmt::Result {
+    let own = findings.all.iter().filter(|it| it.probe == process.probe && it.follows.is_none());
+    for (severity, sentence) in own.filter_map(|it| Some((it.severity, it.sentence.as_ref()?))) {
+        writeln!(out, "    {}: {sentence}", severity.name())?;
+    }
+    Ok(())
+}
+
+/// Processes that only the driver knows, each with the line that would probe it.
+fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Result {
+    for used in it.process_list().unwrap_or_default() {
+        if session.on_device(&it.id).any(|(process, _)| process.pid == Some(used.pid)) {
+            continue;
+        }
+        let bytes = used.used.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+        let Some(who) = session.people.get(&used.pid) else {
+            writeln!(out, "  pid {}: {bytes}, not a process that can be seen from here", used.pid)?;
+            continue;
+        };
+        if who.suspended {
+            // It may have a probe, which cannot answer.
+            let (pid, user) = (used.pid, &who.user);
+            writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` lets it go on")?;
+            continue;
+        }
+        let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);
+        writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
+        writeln!(out, "    gpuwatch run -- {command}")?;
+    }
+    Ok(())
+}
+
+fn who(process: &Process) -> String {
+    let pid = process.any_pid().map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+    let rank = process.rank().map_or_else(String::new, |it| format!("rank {it}, "));
+    let restart = process.hello.as_ref().and_then(|it| it.restart).filter(|it| *it > 0);
+    let restart = restart.map_or_else(String::new, |it| format!("restart {it}, "));
+    let argv: Vec<Foreign> =
+        process.hello.iter().flat_map(|it| &it.argv).take(3).map(|it| Foreign::new(it.as_str())).collect();
+    let words: Vec<String> = argv.iter().map(ToString::to_string).collect();
+    format!("{rank}{restart}pid {pid} ({})", words.join(" "))
+}
+
+fn life(process: &Process) -> String {
+    match &process.life {
+        Life::Found | Life::CatchingUp => "its history is coming".to_owned(),
+        Life::Live => "live, nothing read yet".to_owned(),
+        Life::Incompatible { protocol } => format!("speaks protocol {protocol}, which this gpuwatch does not"),
+        Life::Ended { reason, .. } => format!("ended ({reason})"),
+        Life::Gone { why, .. } => why.to_string(),
+    }
+}
+
+fn trouble(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
+        Trouble::NotSupported => "this device or driver does not say".to_owned(),
+        Trouble::Lost => "the device fell off the bus: reset it, or reboot".to_owned(),
+        Trouble::Other(why) => why.to_string(),
+    }
+}

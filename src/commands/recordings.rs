@@ -1,0 +1,257 @@
+//! `gpuwatch recordings`: what was recorded, the newest first: when, what, how much, and how it went.
+
+use crate::{
+    commands::check::{Limits, Verdict, check},
+    facts::{
+        text::{Foreign, escape_json},
+        units::{self, Bytes},
+    },
+    model::{alerts::Policy, findings::Finding},
+    storage::{
+        replay::find::{self, find},
+        sink::store,
+    },
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// The version of what `--json` prints.
+const SCHEMA: u32 = 1;
+
+/// Findings named in a line of text.
+const FINDINGS: usize = 2;
+
+/// How a recording stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Ended in good order.
+    Closed,
+    /// Its writer lives.
+    Running,
+    /// Its writer was killed, or it is damaged: it holds what had come by then.
+    Open,
+    /// Nothing in it could be read.
+    Unreadable,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Running => "running",
+            Self::Open => "open",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// One recording.
+struct Entry {
+    path: PathBuf,
+    bytes: Bytes,
+    state: State,
+    /// Wall clock at its beginning, µs of Unix time.
+    started_unix_us: Option<u64>,
+    host: Option<Foreign>,
+    /// What its user calls it.
+    called: Option<Foreign>,
+    verdict: Verdict,
+    trouble: Option<String>,
+}
+
+/// Lists a directory: the newest recordings, at most so many; each is written as soon as it was read. What the policy
+/// allows is marked, and comes last.
+///
+/// # Errors
+/// When the directory cannot be read, or the list cannot be written.
+pub fn list(
+    directory: &Path,
+    most: usize,
+    host: &str,
+    policy: &Policy,
+    json: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let shown = Foreign::new(directory.to_string_lossy());
+    let mut files = match find::files(directory) {
+        Ok(files) => files,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(io::Error::new(e.kind(), format!("cannot read {shown}: {e}"))),
+    };
+    // Names begin with the time.
+    files.reverse();
+    let left = files.len().saturating_sub(most);
+    let entries = files.iter().take(most).map(|it| entry(it, host, policy));
+    if json {
+        let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
+        let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});
+        return writeln!(out, "{}", escape_json(&format!("{whole:#}")));
+    }
+    if files.is_empty() {
+        return writeln!(out, "there is no recording in {shown}: `gpuwatch run -- CMD` records a job");
+    }
+    writeln!(out, "{shown}")?;
+    for it in entries {
+        it.text(out)?;
+        out.flush()?;
+    }
+    if left > 0 {
+        writeln!(out, "\n{left} older: `gpuwatch recordings --last {}` lists them too", most + left)?;
+    }
+    Ok(())
+}
+
+fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
+    let about = fs::metadata(path).ok();
+    let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len));
+    let mut entry = Entry {
+        path: path.to_owned(),
+        bytes,
+        state: State::Unreadable,
+        started_unix_us: None,
+        host: None,
+        called: None,
+        verdict: Verdict::default(),
+        trouble: None,
+    };
+    match find(&[path.to_owned()]) {
+        Ok(found) => {
+            let header = found.tape.tracks.first().and_then(|it| it.header.as_ref());
+            entry.started_unix_us = header.map(|it| it.started_unix_us);
+            entry.called = header.and_then(|it| it.name.clone());
+            entry.host = header.map(|it| it.host.clone());
+            entry.verdict = check(&found.tape, &Limits::default(), policy);
+            entry.trouble = entry.verdict.damage.first().cloned();
+            entry.state = if entry.verdict.closed {
+                State::Closed
+            } else if entry.trouble.is_none() && about.is_some_and(|it| store::may_be_written(path, &it, host)) {
+                State::Running
+            } else {
+                State::Open
+            };
+        }
+        Err(e) => entry.trouble = Some(format!("{e:#}")),
+    }
+    entry
+}
+
+impl Entry {
+    fn name(&self) -> Foreign {
+        Foreign::new(self.path.file_name().unwrap_or_default().to_string_lossy())
+    }
+
+    /// From its first event to its last, µs.
+    fn took_us(&self) -> Option<u64> {
+        self.verdict.span_us.filter(|_| self.state != State::Unreadable)
+    }
+
+    fn argv(&self) -> Option<&Vec<String>> {
+        let first = self.verdict.session.processes.iter().find_map(|it| it.hello.as_ref());
+        first.map(|it| &it.argv)
+    }
+
+    /// The most that probed processes had allocated on one device.
+    fn peak(&self) -> Option<Bytes> {
+        self.verdict.peaks.devices.values().filter_map(|it| it.allocated).max()
+    }
+
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        let when = self.started_unix_us.map_or_else(|| "–".to_owned(), date);
+        let took = self.took_us().map_or_else(|| "–".to_owned(), units::duration);
+        let processes = self.verdict.session.processes.len();
+        let ranks = units::counted(processes as u64, "process");
+        let steps = self.verdict.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
+        let peak = self.peak().map_or_else(|| "–".to_owned(), |it| it.to_string());
+        let called = self.called.as_ref().map_or_else(String::new, |it| format!("  {it}"));
+        writeln!(out, "\n{}{called}", self.name())?;
+        writeln!(out, "  {when}  {took}  {ranks}  {steps}  peak {peak}  {} on disk", self.bytes)?;
+        if let Some(argv) = self.argv() {
+            let words: Vec<_> = argv.iter().map(|it| Foreign::new(it.as_str()).to_string()).collect();
+            writeln!(out, "  {}", words.join(" "))?;
+        }
+        writeln!(out, "  {}", self.went().join("; "))
+    }
+
+    /// How it went, in words.
+    fn went(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(trouble) = &self.trouble {
+            out.push(Foreign::new(trouble.as_str()).to_string());
+        }
+        if self.state == State::Unreadable {
+            return out;
+        }
+        match self.verdict.session.job.as_ref().map(|it| (it.code, it.signal)) {
+            Some((Some(code), _)) => out.push(format!("exit code {code}")),
+            Some((None, Some(signal))) => out.push(format!("killed by signal {signal}")),
+            _ if self.state == State::Running => out.push("running".to_owned()),
+            _ if self.state == State::Open && self.trouble.is_none() => {
+                out.push("not closed: its writer was killed".to_owned());
+            }
+            _ => {}
+        }
+        let told = |it: &Finding| {
+            let cause = it.because().map_or_else(String::new, |it| format!(" ({it})"));
+            format!("{}: {}{cause}", it.weight(), it.kind.name())
+        };
+        out.extend(self.verdict.findings.iter().take(FINDINGS).map(told));
+        let more = self.verdict.findings.len().saturating_sub(FINDINGS);
+        if more > 0 {
+            out.push(format!("{more} more"));
+        }
+        if self.verdict.findings.is_empty() {
+            out.push("nothing found".to_owned());
+        }
+        out
+    }
+
+    fn json(&self) -> Value {
+        let job = self.verdict.session.job.as_ref();
+        let finding = |it: &Finding| {
+            let state = if it.is_active() { "active" } else { "resolved" };
+            json!({
+                "kind": it.kind.name(),
+                "cause": it.cause.id(),
+                "severity": it.severity.name(),
+                "standing": it.standing.name(),
+                "state": state,
+            })
+        };
+        json!({
+            "file": self.name(),
+            "name": self.called,
+            "state": self.state.name(),
+            "trouble": self.trouble.as_ref().map(|it| Foreign::new(it.as_str())),
+            "started_unix_us": self.started_unix_us,
+            "took_us": self.took_us(),
+            "host": self.host,
+            "argv": self.argv(),
+            "processes": self.verdict.session.processes.len(),
+            "steps": self.verdict.steps(),
+            "peak_allocated": self.peak(),
+            "bytes": self.bytes,
+            "exit_code": job.and_then(|it| it.code),
+            "signal": job.and_then(|it| it.signal),
+            "findings": self.verdict.findings.iter().map(finding).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// `2026-11-20 22:40:53Z`.
+fn date(unix_us: u64) -> String {
+    store::utc(unix_us / 1_000_000, "%Y-%m-%d %H:%M:%SZ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_read_by_people() {
+        assert_eq!(date(1_795_214_453_000_000), "2026-11-20 22:40:53Z");
+    }
+}

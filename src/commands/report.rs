@@ -1,0 +1,111 @@
+//! `gpuwatch report`: a run in one file to be read later, or sent to somebody: a page, or JSON.
+
+mod growth;
+mod json;
+mod series;
+
+use crate::{
+    commands::check::{FailOn, Limits, Verdict, check_with},
+    facts::text::escape_json,
+    model::{alerts::Policy, analysis::severity::Severity},
+    storage::replay::{index::Index, tape::Tape},
+};
+use series::Timeline;
+
+/// The page, whole but for what stands at its places: no other file, and no network.
+const PAGE: &str = include_str!("report/page.html");
+
+/// What is put into the page, and where.
+const STYLE: (&str, &str) = ("/* style */", include_str!("report/page.css"));
+const SCRIPT: (&str, &str) = (
+    "/* script */",
+    concat!(
+        include_str!("report/words.js"),
+        include_str!("report/plot.js"),
+        include_str!("report/culprit.js"),
+        include_str!("report/page.js")
+    ),
+);
+const TITLE: &str = "<!-- title -->";
+const VERDICT: &str = "<!-- verdict -->";
+const DATA: &str = "<!-- data -->";
+
+/// All that is told of a run.
+pub struct Report {
+    verdict: Verdict,
+    timeline: Timeline,
+    index: Index,
+    /// Wall clock at stamp 0, µs of Unix time.
+    unix_us: Option<u64>,
+}
+
+impl Report {
+    /// Reads a tape to its end; what the policy allows is marked, and fails nothing.
+    pub fn read(tape: &Tape, policy: &Policy) -> Self {
+        let fail_on = vec![FailOn::Severity(Severity::Warning)];
+        let (mut timeline, mut index) = (Timeline::default(), Index::default());
+        let limits = Limits { fail_on, ..Limits::default() };
+        let verdict = check_with(tape, &limits, policy, |at, event, session| {
+            timeline.apply(event, session);
+            index.note(at, event);
+        });
+        let unix_us = tape.unix_us(index.from);
+        Self { verdict, timeline, index, unix_us }
+    }
+
+    /// As JSON (schema 1, documented in `src/commands/report/json.rs`), its last newline included.
+    pub fn json(&self) -> String {
+        escape_json(&format!("{:#}\n", json::value(self)))
+    }
+
+    /// As a page of its own.
+    pub fn html(&self) -> String {
+        // Nothing of a run can end the element that it stands in.
+        let data = escape_json(&json::value(self).to_string()).replace('<', "\\u003c");
+        let (style, script) = (STYLE, SCRIPT);
+        let parts = [
+            (TITLE, escape_html(&format!("gpuwatch: {}", self.verdict.title()))),
+            (style.0, style.1.to_owned()),
+            (VERDICT, escape_html(&self.verdict.text())),
+            (DATA, data),
+            (script.0, script.1.to_owned()),
+        ];
+        let (mut out, mut rest) = (String::new(), PAGE);
+        for (place, part) in parts {
+            // In the page's own order, so that no part is looked at for the place of another.
+            let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+            out.push_str(before);
+            out.push_str(&part);
+            rest = after;
+        }
+        out + rest
+    }
+}
+
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_place_for_each_part_and_text_is_escaped() {
+        let places = [TITLE, STYLE.0, VERDICT, DATA, SCRIPT.0].map(|it| PAGE.find(it).unwrap());
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(!SCRIPT.1.contains("</") && !STYLE.1.contains("</"), "nothing ends its element early");
+        assert_eq!(escape_html("<a href='x'>&\"</a>"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;&lt;/a&gt;");
+    }
+}

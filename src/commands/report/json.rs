@@ -1,0 +1,128 @@
+//! The JSON of a report, schema 1: one object, from which the page draws itself too.
+//!
+//! What `gpuwatch check --json` says as `run`, and
+//! - `title`: the verdict in one line
+//! - `started_unix_us`: the wall clock at `from_us`, where the recording knows it
+//! - `from_us`, `to_us`: the first and the last event
+//! - `causes`: the title of each cause that was found, by its id
+//! - `environment[]`: `rank`, `framework`, `framework_version`, `backend`, `allocator_conf`, `world_size`, `scheduler` of
+//!   each process, and `driver`, the version of the driver; nothing else of what a job was started with
+//! - `gaps[]`: `name`, `cause`, `remedy` of each gap of the ladder, from the inside out
+//! - `resources`: what people call each resource that grows, by its name in findings
+//! - `timeline[]`: `device_id`, `stride` (readings a point), `columns` and `points[]`, an array each: the highest figures
+//!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated, or of the error at which
+//!   memory ran out (`out_of_memory` is 1 there); `driver_at_us` is when the driver gave what of it no probe knows: what other
+//!   processes use, and what lies outside of the allocators
+//! - `growth[]`: `finding` (its place among the findings), `points[]` (place, lowest, highest), `line` (its two ends)
+//! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of words),
+//!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
+//! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
+
+use super::{
+    Report, growth,
+    series::{Point, Series},
+};
+use crate::{
+    facts::event::{DeviceId, DriverState},
+    model::{
+        analysis::{episode::Resource, ladder::MEANINGS},
+        session::{oom::OutOfMemory, process::Process},
+    },
+    storage::replay::index::Moment,
+};
+use serde_json::{Map, Value, json};
+
+/// The version of what is documented above.
+const SCHEMA: u32 = 1;
+
+/// The columns before those of the gaps.
+const COLUMNS: [&str; 8] = ["at_us", "step", "allocated", "reserved", "stuck", "used", "driver_at_us", "out_of_memory"];
+
+/// The whole report.
+pub(super) fn value(report: &Report) -> Value {
+    let session = &report.verdict.session;
+    let run: Value = serde_json::from_str(&report.verdict.json()).unwrap_or_default();
+    let causes = report.verdict.findings.iter().map(|it| (it.cause.id().to_owned(), it.cause.entry().title.into()));
+    let gaps = MEANINGS.iter().map(|it| json!({"name": it.name, "cause": it.cause, "remedy": it.remedy}));
+    let moment = |kind: &'static str| move |it: &Moment| json!({"at_us": it.at, "kind": kind, "text": it.text});
+    let marks = report.index.marks.iter().map(moment("mark"));
+    let moments = marks.chain(report.index.troubles.iter().map(moment("trouble")));
+    let ooms = session.processes.iter().flat_map(|process| process.ooms.iter().map(move |it| oom(process, it)));
+    json!({
+        "schema": SCHEMA,
+        "title": report.verdict.title(),
+        "started_unix_us": report.unix_us,
+        "from_us": report.index.from,
+        "to_us": report.index.to,
+        "run": run,
+        "causes": causes.collect::<Map<_, _>>(),
+        "environment": session.processes.iter().filter_map(environment).collect::<Vec<_>>(),
+        "driver": session.driver.as_ref().and_then(driver),
+        "gaps": gaps.collect::<Vec<_>>(),
+        "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
+        "timeline": report.timeline.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
+        "growth": growth::plots(&report.verdict.findings, session),
+        "ooms": ooms.collect::<Vec<_>>(),
+        "moments": moments.collect::<Vec<_>>(),
+    })
+}
+
+/// What a run was made with, and nothing else of its environment.
+fn environment(process: &Process) -> Option<Value> {
+    let it = process.hello.as_ref()?;
+    Some(json!({
+        "rank": process.rank(),
+        "world_size": it.world_size,
+        "framework": it.framework,
+        "framework_version": it.framework_version,
+        "backend": it.backend,
+        "allocator_conf": it.allocator_conf,
+        "scheduler": it.job.as_ref().map(|it| &it.scheduler),
+    }))
+}
+
+fn driver(state: &DriverState) -> Option<Value> {
+    match state {
+        DriverState::Up { version } => version.as_ref().map(|it| json!(it)),
+        _ => None,
+    }
+}
+
+/// A gap that the device never had takes no column.
+fn device(id: &DeviceId, series: &Series) -> Value {
+    let size = |point: &Point, gap: usize| point.gaps.get(gap).copied().flatten();
+    let has = |gap: &usize| series.points.iter().any(|it| size(it, *gap).is_some_and(|it| it > 0));
+    let gaps: Vec<usize> = (0..MEANINGS.len()).filter(has).collect();
+    let names = MEANINGS.iter().enumerate().filter(|(place, _)| gaps.contains(place)).map(|(_, it)| it.name);
+    // Some gaps are called as figures are.
+    let columns: Vec<String> =
+        COLUMNS.iter().map(|it| (*it).to_owned()).chain(names.map(|it| format!("gap {it}"))).collect();
+    let points = series.points.iter().map(|it| {
+        let ran_out = it.ran_out.then_some(1);
+        let driver_at = it.driver_at.map(|it| it.0);
+        let figures = [Some(it.at.0), it.step, it.allocated, it.reserved, it.stuck, it.used, driver_at, ran_out];
+        figures.into_iter().chain(gaps.iter().map(|gap| size(it, *gap))).collect::<Vec<_>>()
+    });
+    json!({"device_id": id, "stride": series.stride, "columns": columns, "points": points.collect::<Vec<_>>()})
+}
+
+fn oom(process: &Process, it: &OutOfMemory) -> Value {
+    let on = process.devices.iter().find(|on| on.ordinal == it.said.device);
+    let tenants = it.tenants.iter().map(|it| json!({"pid": it.pid, "name": it.name, "used": it.used}));
+    json!({
+        "at_us": it.said.at_us,
+        "step": it.said.step,
+        "rank": process.rank(),
+        "pid": process.any_pid(),
+        "device_id": on.map(|it| &it.device),
+        "tried": it.figures.tried,
+        "free": it.figures.free,
+        "largest_free": it.figures.largest_free,
+        "account": it.account(process.lines_at(it)),
+        "blocks": it.said.blocks,
+        "other_blocks": it.said.other_blocks,
+        "other_bytes": it.said.other_bytes,
+        "tenants": tenants.collect::<Vec<_>>(),
+        "message": it.said.message,
+    })
+}

@@ -1,0 +1,221 @@
+//! Memory of a device over a whole run in a bounded number of points: what is left out lies lower than what is kept.
+
+use crate::{
+    facts::{
+        event::{DeviceId, Event, Fact, Line, ProbeId},
+        units::{Bytes, Stamp},
+    },
+    model::{
+        analysis::ladder::MEANINGS,
+        findings::of_device,
+        session::{Session, device::Device},
+    },
+};
+use std::collections::BTreeMap;
+
+/// Points of one series are between half of this and this, once there are so many.
+const POINTS: usize = 2000;
+
+/// Devices that are followed.
+const DEVICES: usize = 64;
+
+/// What was held at once, bytes; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Point {
+    /// The end of the time that it stands for.
+    pub(super) at: Stamp,
+    /// The highest step by then.
+    pub(super) step: Option<u64>,
+    /// Live allocations of all probed processes together: the highest of that time, as are the others.
+    pub(super) allocated: Option<u64>,
+    /// What their allocators held.
+    pub(super) reserved: Option<u64>,
+    /// Free parts of split segments.
+    pub(super) stuck: Option<u64>,
+    /// What was in use on the device, by whomever: the driver's figure, and what allocators took since.
+    pub(super) used: Option<u64>,
+    /// When the driver gave the figures that no probe knows: of other processes, and of what lies outside of allocators.
+    pub(super) driver_at: Option<Stamp>,
+    /// Whether memory ran out then.
+    pub(super) ran_out: bool,
+    /// The gaps of the ladder, in the order of [`MEANINGS`], at the one instant of that time when most was allocated.
+    pub(super) gaps: Gaps,
+}
+
+/// A size for each gap of the ladder; `None` where it is unknown, or not there.
+pub(super) type Gaps = [Option<u64>; MEANINGS.len()];
+
+impl Point {
+    /// What decides whose ladder stands for a time.
+    fn weight(&self) -> (bool, Option<u64>, Option<u64>) {
+        (self.ran_out, self.allocated, self.used)
+    }
+
+    fn merge(&mut self, later: &Self) {
+        if later.weight() > self.weight() {
+            (self.gaps, self.driver_at, self.ran_out) = (later.gaps, later.driver_at, later.ran_out);
+        }
+        self.at = later.at;
+        self.step = self.step.max(later.step);
+        self.allocated = self.allocated.max(later.allocated);
+        self.reserved = self.reserved.max(later.reserved);
+        self.stuck = self.stuck.max(later.stuck);
+        self.used = self.used.max(later.used);
+    }
+}
+
+/// The points of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// In the order of time.
+    pub(super) points: Vec<Point>,
+    /// So many readings make a point.
+    pub(super) stride: u64,
+    /// Readings in the last point.
+    filled: u64,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { points: Vec::new(), stride: 1, filled: 1 }
+    }
+}
+
+impl Series {
+    /// Takes a reading; its ladder is asked for only where it is kept.
+    fn push(&mut self, mut point: Point, gaps: impl FnOnce() -> Gaps) {
+        match self.points.last_mut() {
+            Some(last) if self.filled < self.stride => {
+                if point.weight() > last.weight() {
+                    point.gaps = gaps();
+                }
+                last.merge(&point);
+                self.filled += 1;
+            }
+            _ => {
+                point.gaps = gaps();
+                self.points.push(point);
+                self.filled = 1;
+            }
+        }
+        if self.points.len() > POINTS {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let odd = self.points.len() % 2 == 1;
+        self.points = self
+            .points
+            .chunks(2)
+            .filter_map(|pair| {
+                let (first, rest) = pair.split_first()?;
+                let mut merged = *first;
+                for later in rest {
+                    merged.merge(later);
+                }
+                Some(merged)
+            })
+            .collect();
+        // The last point has no other half yet, or has what its two halves had.
+        self.filled += if odd { 0 } else { self.stride };
+        self.stride *= 2;
+    }
+}
+
+/// The series of every device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    /// By device.
+    pub(super) devices: BTreeMap<DeviceId, Series>,
+}
+
+impl Timeline {
+    /// Takes an event that the session has taken.
+    pub(super) fn apply(&mut self, event: &Event, session: &Session) {
+        let on = |probe: ProbeId, ordinal: u32| {
+            let on = session.process(probe)?.devices.iter().find(|on| on.ordinal == ordinal);
+            on.map(|on| &on.device)
+        };
+        let mut ran_out = false;
+        let device = match &event.fact {
+            Fact::Memory { device, .. } => Some(device),
+            Fact::Probe { probe, line } => match &**line {
+                Line::Sample(sample) => on(*probe, sample.device),
+                // The error's own figures: of that very moment.
+                Line::Oom(oom) => {
+                    ran_out = true;
+                    on(*probe, oom.device)
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        let Some(device) = device else { return };
+        if self.devices.len() < DEVICES || self.devices.contains_key(device) {
+            let point = Point { ran_out, ..now(session, device, event.at) };
+            self.devices.entry(device.clone()).or_default().push(point, || gaps(session, device));
+        }
+    }
+}
+
+fn now(session: &Session, device: &DeviceId, at: Stamp) -> Point {
+    let mut point = Point { at, ..Point::default() };
+    for (_, on) in session.on_device(device).filter(|(process, _)| process.is_alive()) {
+        let add = |sum: &mut Option<u64>, value: Option<u64>| {
+            *sum = value.map_or(*sum, |it| Some(sum.unwrap_or(0).saturating_add(it)));
+        };
+        add(&mut point.allocated, on.counters.allocated);
+        add(&mut point.reserved, on.counters.reserved);
+        add(&mut point.stuck, on.counters.inactive_split);
+        point.step = point.step.max(on.step);
+    }
+    let device = session.device(device);
+    point.used = device.and_then(Device::figures).map(|it| it.used).map(|Bytes(it)| it);
+    point.driver_at = device.and_then(|it| it.processes.as_ref()).map(|it| it.at);
+    point
+}
+
+fn gaps(session: &Session, device: &DeviceId) -> Gaps {
+    let mut gaps = Gaps::default();
+    let Some(known) = session.device(device) else { return gaps };
+    for rung in of_device(session, known).ladder.by_gap() {
+        if let Some(gap) = gaps.get_mut(rung.gap as usize) {
+            *gap = rung.bytes.map(|Bytes(it)| it);
+        }
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_comes_points_are_bounded_in_order_and_keep_the_highest(values in prop::collection::vec(0_u64..1000, 1..20_000)) {
+            let mut series = Series::default();
+            for (at, value) in values.iter().enumerate() {
+                let at = Stamp(at as u64);
+                let point = Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() };
+                let mut gaps = Gaps::default();
+                gaps[0] = Some(*value);
+                series.push(point, || gaps);
+            }
+            prop_assert!(series.points.len() <= POINTS);
+            prop_assert!(series.points.windows(2).all(|it| it[0].at < it[1].at));
+            let highest = series.points.iter().filter_map(|it| it.allocated).max();
+            prop_assert_eq!(highest, values.iter().copied().max());
+            prop_assert!(series.points.iter().all(|it| it.gaps[0] == it.allocated), "the ladder of the highest");
+            let last = series.points.last().unwrap();
+            prop_assert_eq!(last.at.0, values.len() as u64 - 1);
+            // Each point stands for as many readings as every other one, but for the last.
+            let mut at = 0;
+            for point in &series.points[..series.points.len() - 1] {
+                prop_assert_eq!(point.at.0 + 1 - at, series.stride);
+                at = point.at.0 + 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The answer in words.
+
+use crate::{
+    facts::{event::wire::Sites, text::Foreign},
+    model::analysis::culprit::{self, Account, Culprit, Spot},
+};
+use std::{collections::BTreeSet, fmt::Write as _};
+
+/// The answer: of each culprit what happens, what to do and the lines around it; then what else there is to say.
+pub(super) fn answer(it: &Sites) -> String {
+    let mut devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
+    if devices.is_empty() {
+        // That nothing grows is true of any.
+        devices.insert(0);
+    }
+    let mut out = String::new();
+    let several = devices.len() > 1;
+    for device in devices {
+        let Account { culprits, notes } = culprit::account(it, device);
+        if several {
+            // Writing into a String cannot fail.
+            let _ = writeln!(out, "device {device}");
+        }
+        for it in &culprits {
+            write(&mut out, it);
+        }
+        for note in notes {
+            let _ = writeln!(out, "{note}");
+        }
+    }
+    out
+}
+
+fn write(out: &mut String, it: &Culprit) {
+    let _ = writeln!(out, "{}\n  {}", it.sentence, it.advice);
+    let leading = it.leading();
+    for line in &it.source {
+        let is = |it: &Spot| it.line == line.line && it.file == line.file;
+        let mark = if is(leading) {
+            '>'
+        } else if is(&it.allocated) {
+            '-'
+        } else {
+            ' '
+        };
+        let text = Foreign::new(line.text.raw()).to_string();
+        let _ = writeln!(out, "{}", format!("  {mark} {:>4}  {text}", line.line).trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::wire::{Place, Site};
+
+    #[test]
+    fn each_device_has_its_culprits_and_nothing_of_a_job_moves_a_cursor() {
+        let source = vec![Place { line: 40, text: "  x = y\u{1b}[2J".into(), ..Place::default() }];
+        let site = Site { file: "/a/train.py".into(), line: 40, bytes: 4096, blocks: 8, source, ..Site::default() };
+        let sites = |all: &[u32]| {
+            let sites = all.iter().map(|device| Site { device: *device, ..site.clone() }).collect();
+            Sites { steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
+        };
+        let told = answer(&sites(&[0]));
+        let lines: Vec<_> = told.lines().collect();
+        let [sentence, advice, line, older] = lines[..] else { panic!("{told}") };
+        assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{told}");
+        assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{told}");
+        assert!(older.starts_with("2 blocks are from before the look"), "{told}");
+        assert!(!told.contains('\u{1b}'));
+        let both = answer(&sites(&[1, 0]));
+        assert!(both.starts_with("device 0\n") && both.contains("\ndevice 1\n"), "{both}");
+        assert!(answer(&sites(&[])).starts_with("in 8 steps no line allocated more than was freed again"));
+    }
+}

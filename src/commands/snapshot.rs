@@ -1,0 +1,131 @@
+//! `gpuwatch snapshot`: what a memory snapshot of PyTorch holds, in words or as JSON.
+
+/// As JSON.
+mod json;
+/// A stack in a line.
+mod stacks;
+/// In words.
+mod text;
+
+use crate::{
+    model::{
+        analysis::ladder::{DeviceFigures, Ladder, OwnFigures, ladder},
+        trace::{Fit, Peak, Setting, Share, Standing, Trace},
+    },
+    storage::pickle::{self, Fault, Reading},
+};
+use std::{collections::BTreeMap, path::Path};
+
+/// A snapshot, looked at.
+pub struct Account {
+    trace: Trace,
+    bytes: u64,
+    ended: Option<Fault>,
+    devices: Vec<Device>,
+}
+
+/// One device of it.
+struct Device {
+    ordinal: u32,
+    standing: Standing,
+    ladder: Ladder,
+    /// By stream and pool.
+    parts: Vec<(u64, Option<u32>, Standing)>,
+    live: Vec<Share>,
+    /// Events of its trace.
+    events: usize,
+    peak: Option<Peak>,
+    asked: Option<Asked>,
+}
+
+/// Whether a request would fit.
+#[derive(Clone, Copy)]
+struct Asked {
+    bytes: u64,
+    stream: u64,
+    fit: Fit,
+}
+
+/// Reads a snapshot, and looks at it; `fits` is a request that may fit or not.
+///
+/// # Errors
+/// When it cannot be read at all.
+pub fn look(path: &Path, fits: Option<u64>) -> Result<Account, Fault> {
+    let Reading { trace, bytes, ended } = pickle::open(path)?;
+    Ok(Account::new(trace, bytes, ended, fits))
+}
+
+impl Account {
+    fn new(trace: Trace, bytes: u64, ended: Option<Fault>, fits: Option<u64>) -> Self {
+        let devices = trace.ordinals().into_iter().map(|it| Device::new(&trace, it, fits)).collect();
+        Self { trace, bytes, ended, devices }
+    }
+
+    /// Returns why it is not all that there should be, where that is so.
+    pub fn ended(&self) -> Option<String> {
+        self.ended.as_ref().map(|it| format!("{it}; what follows is what was read up to there"))
+    }
+
+    /// Returns the account in words.
+    pub fn text(&self) -> String {
+        text::account(self)
+    }
+
+    /// Returns the account as JSON, schema 1.
+    pub fn json(&self) -> String {
+        json::account(self)
+    }
+
+    /// The text that the allocator was set with; `None` where the snapshot does not say.
+    fn settings(&self) -> Option<String> {
+        self.trace.settings.as_ref().map(|it| self.trace.stacks.texts.get(it.text).into_owned())
+    }
+}
+
+impl Device {
+    fn new(trace: &Trace, ordinal: u32, fits: Option<u64>) -> Self {
+        let standing = Standing::of(trace, trace.segments_on(ordinal));
+        let mut kinds = BTreeMap::<_, Vec<_>>::new();
+        for it in trace.segments_on(ordinal) {
+            kinds.entry((it.stream, it.pool)).or_default().push(it);
+        }
+        let part = |((stream, pool), segments)| (stream, pool, Standing::of(trace, segments));
+        let asked = fits.zip(trace.main_stream(ordinal)).map(|(bytes, stream)| {
+            let fit = trace.fit(ordinal, stream, bytes, largest_split(trace));
+            Asked { bytes, stream, fit }
+        });
+        Self {
+            ordinal,
+            standing,
+            ladder: ladder(&DeviceFigures::default(), &[figures(&standing)]),
+            parts: kinds.into_iter().map(part).collect(),
+            live: trace.live(ordinal),
+            events: trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len),
+            peak: trace.peak(ordinal),
+            asked,
+        }
+    }
+}
+
+/// The allocator's counters at that moment, from its segments.
+fn figures(it: &Standing) -> OwnFigures {
+    OwnFigures {
+        requested: it.requested,
+        allocated: Some(it.allocated),
+        active: Some(it.allocated.saturating_add(it.pending)),
+        inactive_split: Some(it.stuck),
+        reserved: Some(it.reserved),
+        private_pools: Some(it.private_pools),
+        expandable: it.expandable > 0,
+        ..OwnFigures::default()
+    }
+}
+
+/// The setting `max_split_size`; negative where it is not set.
+fn largest_split(trace: &Trace) -> Option<u64> {
+    let values = &trace.settings.as_ref()?.values;
+    values.iter().find(|it| trace.stacks.texts.get(it.0) == "max_split_size").and_then(|it| match it.1 {
+        Setting::Number(it) => u64::try_from(it).ok(),
+        _ => None,
+    })
+}

@@ -1,0 +1,89 @@
+//! A snapshot as JSON, schema 1, all sizes in bytes.
+
+use super::{Account, Asked, Device};
+use crate::{
+    facts::text::escape_json,
+    model::trace::{Fit, Share, StackId, Standing, Trace},
+};
+use serde_json::{Map, Value, json};
+
+/// The version of the object.
+const SCHEMA: u32 = 1;
+
+pub(super) fn account(it: &Account) -> String {
+    let object = json!({
+        "schema": SCHEMA,
+        "bytes": it.bytes,
+        "ended": it.ended.as_ref().map(ToString::to_string),
+        "settings": it.settings(),
+        "devices": it.devices.iter().map(|device| of(&it.trace, device)).collect::<Vec<_>>(),
+    });
+    escape_json(&format!("{object:#}\n"))
+}
+
+fn of(trace: &Trace, it: &Device) -> Value {
+    let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.id(), json!(rung.bytes)));
+    let part = |(stream, pool, sums): &(u64, Option<u32>, Standing)| {
+        let mut part = standing(sums);
+        part.insert("stream".to_owned(), json!(stream));
+        part.insert("pool".to_owned(), json!(pool.and_then(|it| trace.pools.get(it))));
+        part
+    };
+    let mut object = standing(&it.standing);
+    let more = json!({
+        "device": it.ordinal,
+        "ladder": ladder.collect::<Map<_, _>>(),
+        "parts": it.parts.iter().map(part).collect::<Vec<_>>(),
+        "fits": it.asked.map(|it| fit(&it)),
+        "live": shares(trace, &it.live),
+        "events": it.events,
+        "peak": it.peak.as_ref().map(|peak| json!({
+            "event": peak.event,
+            "unix_us": peak.unix_us,
+            "requested": peak.bytes,
+            "older": peak.older,
+            "live": shares(trace, &peak.shares),
+        })),
+    });
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+    Value::Object(object)
+}
+
+fn standing(it: &Standing) -> Map<String, Value> {
+    let object = json!({
+        "segments": it.segments,
+        "expandable_segments": it.expandable,
+        "reserved": it.reserved,
+        "allocated": it.allocated,
+        "pending": it.pending,
+        "requested": it.requested,
+        "stuck": it.stuck,
+        "releasable": it.releasable,
+        "private_pools": it.private_pools,
+        "largest_free": it.largest_free,
+    });
+    if let Value::Object(it) = object { it } else { Map::new() }
+}
+
+fn fit(it: &Asked) -> Value {
+    let (fits, block, segment) = match it.fit {
+        Fit::Block { size } => (true, Some(size), None),
+        Fit::Segment { size, .. } => (false, None, Some(size)),
+    };
+    json!({ "bytes": it.bytes, "stream": it.stream, "fits": fits, "block": block, "segment": segment })
+}
+
+fn shares(trace: &Trace, all: &[Share]) -> Vec<Value> {
+    let share = |it: &Share| json!({ "bytes": it.bytes, "blocks": it.blocks, "frames": frames(trace, it.stack) });
+    all.iter().map(share).collect()
+}
+
+/// The frames, the innermost first.
+fn frames(trace: &Trace, id: StackId) -> Vec<Value> {
+    let text = |id| trace.stacks.texts.get(id);
+    let frame =
+        |it: crate::model::trace::Frame| json!({ "file": text(it.file), "line": it.line, "function": text(it.name) });
+    trace.stacks.frames(id).map(frame).collect()
+}

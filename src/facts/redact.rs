@@ -1,0 +1,83 @@
+//! Secrets in what arrives, from a probe, from /proc or from a file: they reach no screen, recording or report.
+//!
+//! What is a secret is `gpuwatch_probe::secrets`' to say, for probes and viewers alike.
+
+use crate::facts::{
+    event::{
+        DriverState, Fact, Line, Trouble,
+        wire::{Hello, Sites},
+    },
+    text::Foreign,
+};
+use gpuwatch_probe::secrets;
+use std::borrow::Cow;
+
+/// Hides the secrets in a fact.
+pub fn redact(fact: &mut Fact) {
+    match fact {
+        Fact::Probe { line, .. } => said(line),
+        Fact::Process(it) => {
+            let argv: Vec<&str> = it.argv.iter().map(Foreign::raw).collect();
+            it.argv = secrets::arguments(&argv).into_iter().map(Foreign::new).collect();
+        }
+        Fact::ProbeGone { why: text, .. }
+        | Fact::Notice(text)
+        | Fact::Driver(DriverState::Absent { why: text })
+        | Fact::Memory { reading: Err(Trouble::Other(text)), .. }
+        | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => {
+            if let Cow::Owned(clean) = secrets::text(text.raw()) {
+                *text = Foreign::new(clean);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Leaves no arguments in a fact, but the programs' names.
+pub fn leave_arguments_out(fact: &mut Fact) {
+    match fact {
+        Fact::Process(it) => it.argv.truncate(1),
+        Fact::Probe { line, .. } => {
+            if let Line::Hello(it) = &mut **line {
+                it.argv.truncate(1);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn said(line: &mut Line) {
+    match line {
+        Line::Hello(it) => hello(it),
+        Line::Mark(it) => hide(&mut it.name),
+        Line::Oom(it) => it.message.iter_mut().for_each(hide),
+        Line::OomMessage(it) => hide(&mut it.message),
+        Line::Sites(it) => sites(it),
+        Line::Bye(it) => hide(&mut it.reason),
+        Line::Refused(it) => hide(&mut it.reason),
+        Line::Sample(_) | Line::Lost(_) | Line::History(_) | Line::Live(_) | Line::Unknown => {}
+    }
+}
+
+fn hello(it: &mut Hello) {
+    it.argv = secrets::arguments(&it.argv);
+    [&mut it.cwd, &mut it.allocator_conf, &mut it.sites].into_iter().flatten().for_each(hide);
+}
+
+fn sites(it: &mut Sites) {
+    it.trouble.iter_mut().for_each(hide);
+    for site in &mut it.sites {
+        site.holders.iter_mut().filter_map(|it| it.name.as_mut()).for_each(hide);
+        for place in site.source.iter_mut().chain(&mut site.kept).chain(&mut site.kept_or) {
+            if let Cow::Owned(clean) = secrets::source(&place.text) {
+                place.text = clean;
+            }
+        }
+    }
+}
+
+fn hide(text: &mut String) {
+    if let Cow::Owned(clean) = secrets::text(text) {
+        *text = clean;
+    }
+}

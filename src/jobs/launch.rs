@@ -1,0 +1,259 @@
+//! `gpuwatch run` and `gpuwatch env`: a job with its probe.
+//!
+//! The job is the user's: its output, its exit, its signals and its terminal are as they would be without us, and
+//! no fault of ours may stop it.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    fmt,
+    fs::File,
+    io::{self, Read, Write},
+    panic,
+    path::Path,
+    process::Command,
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+pub mod assets;
+pub mod job;
+pub mod shell;
+pub mod sockets;
+pub mod sys;
+
+use self::{
+    assets::Assets,
+    job::{Ended, Job},
+};
+use crate::{facts::text::Foreign, sources, storage::output};
+
+/// The job could not be started because it was not found; what shells say then.
+const NOT_FOUND: u8 = 127;
+
+/// The job could not be started though it was found; what shells say then.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// How long what runs beside a job may take to finish once the job is over. A loaded machine needs long.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// The first panic of this process.
+static PANIC: OnceLock<Foreign> = OnceLock::new();
+
+/// Launchers that start the job on other machines, where our environment does not reach.
+const REMOTE: [&str; 6] = ["srun", "mpirun", "mpiexec", "mpiexec.hydra", "ssh", "pdsh"];
+
+/// What runs beside a job is told with this.
+#[derive(Debug)]
+pub struct Started {
+    /// The run's id, 32 hexadecimal digits, that every probe of this job will say.
+    pub run: String,
+    /// The job's process.
+    pub pid: u32,
+    /// Says how the job ended, and disconnects when it is over.
+    pub over: Receiver<Ended>,
+}
+
+/// Runs `command` with its probe, and `beside` in a thread of its own until the job is over; the code to exit with. With
+/// `no_arguments` the probe tells only the program of its command line.
+///
+/// A job that dies by a signal takes this process with it by the same signal, so that a caller sees no difference.
+pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started) + Send + 'static) -> u8 {
+    let Some((program, arguments)) = command.split_first() else {
+        complain(format_args!("run needs a command, as in `gpuwatch run -- python train.py`"));
+        return 2;
+    };
+    let run = run_id();
+    let mut spawned = Command::new(program);
+    spawned.args(arguments);
+    // The assets may live in this process alone, so they must outlive the job.
+    let assets = match Assets::unpack() {
+        Ok(assets) => Some(assets),
+        Err(trouble) => {
+            complain(format_args!("the job runs without its probe: {}", Foreign::new(trouble.to_string())));
+            None
+        }
+    };
+    if let Some(assets) = &assets {
+        spawned.envs(environment(assets, &run));
+    }
+    if assets.is_some()
+        && let Some(trouble) = sockets::trouble()
+    {
+        complain(format_args!(
+            "neither viewers nor the recording will find the job, as its probe has no place for a socket ({}); \
+             set GPUWATCH_SOCKET_DIR to a directory of mode 0700",
+            Foreign::new(trouble)
+        ));
+    }
+    if no_arguments {
+        let before = std::env::var("GPUWATCH").ok().filter(|it| !it.is_empty());
+        spawned.env("GPUWATCH", before.map_or_else(|| "noargs".to_owned(), |it| format!("{it},noargs")));
+    }
+    if let Some(launcher) = remote_launcher(program) {
+        complain(format_args!(
+            "{launcher} starts processes elsewhere, where no probe comes along; put gpuwatch behind it: \
+             {launcher} … gpuwatch run -- python …"
+        ));
+    }
+    if let Some(option) = python_without_probe(command) {
+        complain(format_args!("{}", sources::python::words(&option)));
+    }
+    let job = match Job::spawn(&mut spawned) {
+        Ok(job) => job,
+        Err(error) => return explain(program, &error),
+    };
+    note_panics();
+    let (over, companion) = accompany(run, job.pid(), beside);
+    let ended = job.wait();
+    // Whoever was beside the job may have failed and gone.
+    let _ = over.send(ended);
+    drop(over);
+    if wait_for(&companion).is_err() {
+        complain(format_args!("gave up on the recording after {} s; its end may be missing", GRACE.as_secs()));
+    }
+    if let Some(panic) = PANIC.get() {
+        complain(format_args!("gpuwatch failed while the job ran; the recording may be incomplete: {panic}"));
+    }
+    match ended {
+        Ended::Code(code) => code,
+        Ended::Signal(signal) => job::die_by(signal),
+    }
+}
+
+/// The environment that probes a job: names and values to set.
+pub fn environment(assets: &Assets, run: &str) -> Vec<(OsString, OsString)> {
+    let mut path = assets.python().as_os_str().to_owned();
+    if let Some(before) = std::env::var_os("PYTHONPATH").filter(|it| !it.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    let mut set = vec![
+        (OsString::from("PYTHONPATH"), path),
+        (OsString::from("GPUWATCH_RUN"), OsString::from(run)),
+        (OsString::from("GPUWATCH_PROBE_SO"), assets.library().as_os_str().to_owned()),
+    ];
+    if let Some(folder) = std::env::var_os("GPUWATCH_SOCKET_DIR") {
+        set.push((OsString::from("GPUWATCH_SOCKET_DIR"), folder));
+    }
+    set
+}
+
+/// Prints the exports that probe whatever is started from this shell afterwards; the code to exit with.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn env(shell: shell::Shell) -> io::Result<u8> {
+    let assets = match Assets::unpack_to_stay() {
+        Ok(assets) => assets,
+        Err(trouble) => {
+            complain(format_args!("{}", Foreign::new(trouble.to_string())));
+            return Ok(1);
+        }
+    };
+    let lines: Vec<u8> =
+        environment(&assets, &run_id()).iter().flat_map(|(name, value)| shell.export(name, value)).collect();
+    output::write(|out| out.write_all(&lines))?;
+    Ok(0)
+}
+
+/// The id that is inherited, so that `srun gpuwatch run` is one run on all nodes, or a new one.
+fn run_id() -> String {
+    let inherited = std::env::var("GPUWATCH_RUN").unwrap_or_default();
+    if inherited.len() == 32 && inherited.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return inherited;
+    }
+    let mut bytes = [0; 16];
+    // Early in a boot the kernel may refuse; the id then only names this process.
+    if !matches!(rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()), Ok(16)) {
+        bytes[..4].copy_from_slice(&std::process::id().to_be_bytes());
+    }
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+/// Starts what runs beside the job; the second channel disconnects when it has finished.
+fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<Ended>, Receiver<()>) {
+    let (over, told) = channel();
+    let (finished, companion) = channel::<()>();
+    let started = Started { run, pid, over: told };
+    let spawned = thread::Builder::new().name("beside".to_owned()).spawn(move || {
+        let _finished = finished;
+        beside(started);
+    });
+    if let Err(error) = spawned {
+        complain(format_args!("the job runs unrecorded: {error}"));
+    }
+    (over, companion)
+}
+
+/// Keeps the first panic of any thread until the job is over: before, it would write over the job's terminal.
+fn note_panics() {
+    panic::set_hook(Box::new(|panic| {
+        let _ = PANIC.set(Foreign::new(panic.to_string()));
+    }));
+}
+
+/// Waits for what runs beside the job; an error when it does not finish in time.
+fn wait_for(companion: &Receiver<()>) -> Result<(), RecvTimeoutError> {
+    match companion.recv_timeout(GRACE) {
+        // Nothing is ever sent: what ends the wait is that the other side is gone.
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+        Err(late) => Err(late),
+    }
+}
+
+fn remote_launcher(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_name()?;
+    REMOTE.into_iter().find(|it| name == *it)
+}
+
+/// The Python and its option by which a command, or the script that it is, leaves the probe out.
+fn python_without_probe(command: &[OsString]) -> Option<String> {
+    let argv: Vec<_> = command.iter().map(|it| it.to_string_lossy()).collect();
+    sources::python::without_probe(&argv).or_else(|| {
+        let program = command.first().map(Path::new)?;
+        let is_named = program.components().count() > 1;
+        let path = env::var_os("PATH").filter(|_| !is_named).unwrap_or_default();
+        let found = env::split_paths(&path).map(|it| it.join(program)).find(|it| it.is_file());
+        let mut first = [0; 256];
+        let read = File::open(found.as_deref().unwrap_or(program)).and_then(|mut it| it.read(&mut first)).ok()?;
+        let line = String::from_utf8_lossy(first.get(..read)?.strip_prefix(b"#!")?).into_owned();
+        sources::python::without_probe(&line.lines().next()?.split_whitespace().collect::<Vec<_>>())
+    })
+}
+
+fn explain(program: &OsStr, error: &io::Error) -> u8 {
+    let name = Foreign::new(program.to_string_lossy());
+    if error.kind() == io::ErrorKind::NotFound {
+        complain(format_args!("{name}: command not found"));
+        return NOT_FOUND;
+    }
+    complain(format_args!("{name}: cannot be executed: {error}"));
+    NOT_EXECUTABLE
+}
+
+fn complain(what: fmt::Arguments) {
+    // With stderr gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "gpuwatch: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_beside_the_job_is_kept_for_the_end() {
+        note_panics();
+        let (over, companion) = accompany(String::new(), 1, |_| panic!("out of \u{1b} ink"));
+        wait_for(&companion).unwrap();
+        // The hook is that of all tests of this process.
+        let _ = panic::take_hook();
+        drop(over);
+        let told = PANIC.get().unwrap().to_string();
+        assert!(told.contains("out of \\u{1b} ink") && told.contains("launch.rs"), "{told}");
+    }
+}

@@ -1,0 +1,114 @@
+//! What the user asks of alerts by their names: which are expected, and of which nobody is to be told.
+
+use crate::model::{
+    analysis::{
+        cause::{self, Cause},
+        episode::Resource,
+    },
+    findings::{Finding, Findings, Kind, Standing, findings},
+    session::Session,
+};
+
+/// Kinds that are about one resource, which may stand behind them.
+const OF_RESOURCES: [Kind; 2] = [Kind::Growth, Kind::Sawtooth];
+
+/// What the user asks; by default nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// What is expected: shown as allowed; it counts nowhere, nobody is told, and no check fails.
+    pub allow: Vec<Name>,
+    /// What nobody is to be told of; it counts and is judged all the same. What is allowed too is allowed.
+    pub silence: Vec<Name>,
+}
+
+impl Policy {
+    /// Every analysis of one session, each finding with its standing, and what is allowed at the end.
+    pub fn findings(&self, session: &Session) -> Findings {
+        let mut found = findings(session);
+        for it in &mut found.all {
+            it.standing = self.standing(it);
+        }
+        found.all.sort_by_key(Finding::is_allowed);
+        found
+    }
+
+    fn standing(&self, it: &Finding) -> Standing {
+        if self.allow.iter().any(|name| name.is_of(it)) {
+            Standing::Allowed
+        } else if self.silence.iter().any(|name| name.is_of(it)) {
+            Standing::Silenced
+        } else {
+            Standing::Usual
+        }
+    }
+}
+
+/// The name by which a finding is allowed: its cause, which is as narrow as names are; without one its kind and resource.
+pub fn name(it: &Finding) -> String {
+    match it.resource {
+        _ if it.kind != Kind::Oom && it.cause != Cause::Unknown => it.cause.id().to_owned(),
+        Some(resource) if OF_RESOURCES.contains(&it.kind) => format!("{}:{}", it.kind.name(), resource.name()),
+        _ => it.kind.name().to_owned(),
+    }
+}
+
+/// A name that findings go by: a kind, a cause, or a kind and its resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    kind: Option<Kind>,
+    /// Some words are both, as `fragmentation` is: they name the kind and the cause.
+    cause: Option<Cause>,
+    resource: Option<Resource>,
+}
+
+impl Name {
+    /// `growth`, `tensors-retained`, `growth:host`; `None` when nothing is called so.
+    pub fn read(text: &str) -> Option<Self> {
+        let (word, behind) = text.split_once(':').map_or((text, None), |(word, behind)| (word, Some(behind)));
+        let kind = Kind::ALL.into_iter().find(|it| it.name() == word);
+        let Some(behind) = behind else {
+            let cause = Cause::from_id(word);
+            return (kind.is_some() || cause.is_some()).then_some(Self { kind, cause, resource: None });
+        };
+        let kind = kind.filter(|it| OF_RESOURCES.contains(it))?;
+        let resource = Resource::ALL.into_iter().find(|it| [it.name(), it.id()].contains(&behind))?;
+        Some(Self { kind: Some(kind), cause: None, resource: Some(resource) })
+    }
+
+    /// Every text that names something.
+    pub fn all() -> impl Iterator<Item = String> {
+        let causes = cause::entries().iter().map(|it| it.id.to_owned());
+        let of = |kind: Kind| Resource::ALL.map(|it| format!("{}:{}", kind.name(), it.name()));
+        let kinds = Kind::ALL.into_iter().map(|it| it.name().to_owned());
+        kinds.chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
+    }
+
+    fn is_of(self, it: &Finding) -> bool {
+        match self.resource {
+            // Whoever expects a leak does not expect the job to die of it.
+            None => self.kind == Some(it.kind) || (it.kind != Kind::Oom && self.cause == Some(it.cause)),
+            resource => self.kind == Some(it.kind) && resource == it.resource,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_and_nothing_else_is() {
+        for text in Name::all() {
+            assert!(Name::read(&text).is_some(), "{text}");
+        }
+        // What programs read and what people read are both names.
+        for (id, name) in [("growth:driver", "growth:non-torch"), ("growth:device", "growth:others")] {
+            assert_eq!(Name::read(id), Name::read(name), "{id}");
+        }
+        for text in
+            ["", ":", "growht", "Growth", "growth:", ":host", "growth:vram", "oom:host", "unknown:host", "growth:host:"]
+        {
+            assert_eq!(Name::read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What to do about blocks that are kept: from what is held and how, to one line.
+
+use super::{
+    Culprit, Group,
+    held::{is_element, quoted, word},
+    is_ownerless,
+};
+use crate::facts::event::wire::Holder;
+use std::cmp::Reverse;
+
+/// What to do about a graph that outlives its step.
+const GRAPH: &str = "drop retain_graph and create_graph, and detach() whatever outlives the step";
+
+/// What to do, by the first rule that holds.
+pub(super) fn advice(it: &Culprit, group: &Group) -> String {
+    let site = group.first;
+    let holders = &site.holders;
+    let held = |by: &str| holders.iter().any(|it| it.by == by);
+    let grad = site.owners.iter().any(|it| it.grad);
+    let is_alone = is_ownerless(site);
+    let says = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
+    if group.own().1 == 0 {
+        return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();
+    }
+    if is_alone {
+        return GRAPH.to_owned();
+    }
+    if held("cycle") {
+        return "break the cycle, or make one of its links a weakref, so that it is freed without the collector"
+            .to_owned();
+    }
+    if held("traceback") {
+        return "leave the except block before going on, or `del` the error (or keep `str(error)`): its traceback keeps \
+                every frame's locals"
+            .to_owned();
+    }
+    if held("generator") {
+        return "run the generator to its end, or close() it".to_owned();
+    }
+    if is_hook(it, group) {
+        return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
+    }
+    if holders.iter().any(is_metric) {
+        return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
+            .to_owned();
+    }
+    if held("graph") {
+        let into = holders.get(1).and_then(|it| it.name.as_deref()).map_or_else(|| "what stays".to_owned(), quoted);
+        return format!("let only `.item()` or `.detach()` go into {into}: its graph goes back over every step");
+    }
+    if says("retain_graph") || says("create_graph") {
+        return GRAPH.to_owned();
+    }
+    let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
+    let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
+    let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
+    let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
+    if kind == "lru_cache" {
+        return "give the lru_cache a maxsize, or keep what it returns on the host".to_owned();
+    }
+    if is_mapping(kind) {
+        let name = name.map_or_else(|| "the dict".to_owned(), quoted);
+        let keeps = keeps.map_or_else(String::new, |it| format!(", and {it}"));
+        return format!("bound {name} (remove the oldest entry, or use weak keys){keeps}");
+    }
+    if let Some(keeps) = keeps {
+        return keeps;
+    }
+    let name = name.map_or_else(|| "what holds them".to_owned(), quoted);
+    if held("default") {
+        return format!("a default argument is made once for all calls: default {name} to None and make it anew");
+    }
+    let copy = if grad { "`.detach().cpu()`" } else { "`.cpu()`" };
+    if held("class") || held("global") {
+        return format!("clear {name} each epoch, bound it, or copy what is needed to the host ({copy})");
+    }
+    format!("copy what is needed to the host ({copy}), and bound or clear {name}")
+}
+
+/// Whether less stays of a tensor with a graph when it is detached: its graph's blocks, or all of a single number. Otherwise
+/// backward has freed what the graph held, and the detached tensor has the same memory.
+fn detaching_helps(group: &Group) -> bool {
+    !group.graph.is_empty() || is_scalar(group)
+}
+
+fn is_scalar(group: &Group) -> bool {
+    group.first.owners.iter().filter(|it| it.grad).all(|it| it.shape.iter().all(|size| *size == 1))
+}
+
+/// What to keep instead of a tensor with its graph.
+fn detached(it: &Culprit, group: &Group) -> String {
+    let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim()));
+    match (is_scalar(group), kept) {
+        (true, Some(name)) => format!("append `{name}.item()` or `{name}.detach()`", name = word(name)),
+        (true, None) => "keep its `.item()` or `.detach()`".to_owned(),
+        (false, Some(name)) => format!("append `{}.detach()`, or the numbers of it that are needed", word(name)),
+        (false, None) => "keep its `.detach()`, or the numbers of it that are needed".to_owned(),
+    }
+}
+
+/// What is appended, where it is no more than a name: of `losses.append(loss)` it is `loss`.
+fn appended(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(".append(")?;
+    let name = rest.split_once(')')?.0.trim();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
+    is_name.then_some(name)
+}
+
+fn is_hook(it: &Culprit, group: &Group) -> bool {
+    let has = |text: &str| text.contains("hook");
+    let by_holder = |it: &Holder| it.by == "hook" || [&it.name, &it.function].into_iter().flatten().any(|it| has(it));
+    let functions = std::iter::once(&it.allocated).chain(it.frames.first());
+    group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
+}
+
+fn is_metric(it: &Holder) -> bool {
+    it.kind.iter().chain(&it.name).any(|it| it.to_lowercase().contains("metric"))
+}
+
+fn is_mapping(kind: &str) -> bool {
+    kind.ends_with("dict") || kind.ends_with("Dict")
+}
+
+/// The name by which what holds a container has it.
+fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
+    let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
+    let own = holders.get(place)?;
+    let next = holders.get(place + 1).and_then(|it| it.name.as_deref());
+    if is_element(own) { next } else { own.name.as_deref() }
+}

@@ -1,0 +1,149 @@
+//! The path by which a tensor is held, in words: each container by the name that the next one has it under.
+
+use crate::facts::{
+    event::wire::{Holder, limits::grouped},
+    text::Foreign,
+};
+use std::fmt::Display;
+
+/// Steps of a path that are told.
+const STEPS: usize = 8;
+
+/// Characters of a name.
+const NAME: usize = 60;
+
+/// From the tensor outwards: `list `losses` (1,204 items), global of train.py`, `local `metric` of main()`.
+pub(super) fn path(holders: &[Holder]) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut left = holders;
+    while let Some((first, rest)) = left.split_first() {
+        let owner = rest.first().filter(|_| is_element(first)).filter(|it| names(it));
+        out.push(match owner {
+            Some(owner) => format!("{}, {}", container(first, owner.name.as_deref()), role(owner, false)),
+            None if is_element(first) => container(first, None),
+            None => role(first, true),
+        });
+        left = if owner.is_some() { rest.get(1..).unwrap_or_default() } else { rest };
+        // A function has the variables of its closure in a tuple, which is no container of the program's.
+        if first.by == "cell"
+            && first.name.is_none()
+            && left.first().is_some_and(|it| it.kind.as_deref() == Some("tuple"))
+        {
+            left = left.get(1..).unwrap_or_default();
+        }
+        if out.len() == STEPS && !left.is_empty() {
+            out.push(format!("{} more", left.len()));
+            break;
+        }
+    }
+    if holders.last().is_some_and(|it| !is_root(it)) && out.len() <= STEPS {
+        out.push("something that was not found".to_owned());
+    }
+    out
+}
+
+/// Whether a container has it as one of many.
+pub(super) fn is_element(it: &Holder) -> bool {
+    matches!(&*it.by, "item" | "key" | "value" | "element")
+}
+
+/// Whether what holds a container gives it a name that it is known by.
+fn names(it: &Holder) -> bool {
+    let by = ["attribute", "slot", "global", "local", "cell", "class", "generator", "default"];
+    it.name.is_some() && by.contains(&&*it.by)
+}
+
+/// Whether nothing further has to be found: it lives by itself.
+fn is_root(it: &Holder) -> bool {
+    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle"].contains(&&*it.by)
+}
+
+/// ``list `losses` (1,204 items)``, ``key `out` of dict (3 items)``
+fn container(it: &Holder, name: Option<&str>) -> String {
+    let kind = it.kind.as_deref().map_or_else(|| "container".to_owned(), word);
+    let under = it.name.as_deref().map_or_else(String::new, |it| format!("key {} of ", quoted(it)));
+    let name = name.map_or_else(String::new, |it| format!(" {}", quoted(it)));
+    let items = match it.items {
+        None => String::new(),
+        Some(1) => " (1 item)".to_owned(),
+        Some(many) => format!(" ({} items)", grouped(many)),
+    };
+    format!("{under}{kind}{name}{items}")
+}
+
+/// How something is held that is no element; its name is left out where it has been said.
+fn role(it: &Holder, named: bool) -> String {
+    let name = it.name.as_deref().filter(|_| named).map_or_else(String::new, |it| format!(" {}", quoted(it)));
+    let function = it.function.as_deref().map(call);
+    let file = it.file.as_deref().map(file_name);
+    let kind = it.kind.as_deref().map(word);
+    let of = |what: Option<String>| what.map_or_else(String::new, |it| format!(" of {it}"));
+    match &*it.by {
+        // A method keeps what it is a method of.
+        "attribute" if it.name.as_deref() == Some("__self__") => {
+            format!("bound method {}", function.unwrap_or_default()).trim_end().to_owned()
+        }
+        "attribute" | "slot" => format!("attribute{name}{}", of(kind)),
+        "hook" => format!("hook{name}{}", of(kind)),
+        "other" => format!("something inside{}", of(kind)),
+        "global" => format!("global{name}{}", of(file)),
+        "local" => format!("local{name}{}", of(function.or(file))),
+        "cell" if it.name.is_none() && function.is_none() => "a closure".to_owned(),
+        "cell" => format!("closure variable{name}{}", of(function)),
+        "default" => format!("default argument{name}{}", of(function)),
+        "graph" => {
+            let nodes = it.items.map_or_else(String::new, |it| format!(" ({} nodes)", grouped(it)));
+            format!("the graph{nodes} of a tensor")
+        }
+        "class" => match (kind, it.name.as_deref().filter(|_| named)) {
+            (Some(kind), Some(name)) => format!("class attribute `{kind}.{}`", word(name)),
+            (kind, _) => format!("class attribute{name}{}", of(kind)),
+        },
+        "generator" => {
+            let name = if name.is_empty() { name } else { format!(" (its local{name})") };
+            let stands = it.line.map_or_else(|| " suspended".to_owned(), |it| format!(" suspended at line {it}"));
+            format!("generator {}{stands}{name}", function.unwrap_or_else(|| "of unknown name".to_owned()))
+        }
+        "traceback" => {
+            let frame = function.map_or_else(|| "a frame".to_owned(), |it| format!("the frame of {it}"));
+            let name = if name.is_empty() { name } else { format!("local{name} in ") };
+            let error = kind.map_or_else(|| "a traceback".to_owned(), |it| format!("the traceback of {it}"));
+            format!("{name}{frame} that {error} keeps")
+        }
+        "cycle" => {
+            let through = if name.is_empty() { name } else { format!(" through{name}") };
+            format!("a reference cycle{}{through} that only the collector frees", of(kind))
+        }
+        by => format!("{}{name}{}", word(by), of(kind)),
+    }
+}
+
+/// A name in a sentence.
+pub(super) fn quoted(name: &str) -> String {
+    format!("`{}`", word(name))
+}
+
+/// A name, as long as names are.
+pub(super) fn word(name: &str) -> String {
+    let mut short: String = name.chars().take(NAME).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    Foreign::new(short).to_string()
+}
+
+/// `main()`; a module's own code and lambdas have a name that is no call: `<module>`.
+pub(super) fn call(function: &str) -> String {
+    format!("{}{}", word(function), if function.starts_with('<') { "" } else { "()" })
+}
+
+/// `train.py:41`, the file by its name alone; a notebook's cell by its number: `In [2], line 9`.
+pub(super) fn place(file: &str, line: impl Display) -> String {
+    let separator = if file.starts_with("In [") && file.ends_with(']') { ", line " } else { ":" };
+    format!("{}{separator}{line}", file_name(file))
+}
+
+/// The last part of a path.
+pub(super) fn file_name(path: &str) -> String {
+    word(path.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(path))
+}

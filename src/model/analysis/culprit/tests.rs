@@ -1,0 +1,349 @@
+//! Every sentence and every advice, from what a probe would tell.
+
+/// The cause of each.
+mod causes;
+/// Every way to hold a tensor.
+mod ways;
+
+use super::*;
+use crate::facts::event::wire::{Holder, Owner};
+
+const FILE: &str = "/home/ada/train.py";
+const MIB: u64 = 1 << 20;
+
+fn holder(by: &str, name: Option<&str>, kind: Option<&str>) -> Holder {
+    let text = |it: &str| it.to_owned();
+    Holder { by: text(by), name: name.map(text), kind: kind.map(text), ..Holder::default() }
+}
+
+fn list(items: u64) -> Holder {
+    Holder { items: Some(items), ..holder("item", None, Some("list")) }
+}
+
+fn dict(items: u64, key: Option<&str>) -> Holder {
+    Holder { items: Some(items), ..holder("key", key, Some("dict")) }
+}
+
+fn global(name: &str) -> Holder {
+    Holder { file: Some(FILE.to_owned()), ..holder("global", Some(name), Some("module")) }
+}
+
+fn within(by: &str, name: Option<&str>, function: &str) -> Holder {
+    Holder { function: Some(function.to_owned()), line: Some(12), ..holder(by, name, None) }
+}
+
+fn owner(shape: &[u64], grad: bool) -> Owner {
+    Owner { shape: shape.to_vec(), dtype: "float32".into(), grad, count: 8 }
+}
+
+fn kept(line: u64, text: &str) -> Place {
+    Place { line, text: text.into(), ..Place::default() }
+}
+
+/// Two blocks of 4 MiB a step over eight steps, from line 40.
+fn site() -> Site {
+    Site {
+        file: FILE.into(),
+        line: 40,
+        function: "main".into(),
+        bytes: 64 * MIB,
+        blocks: 16,
+        owners: vec![owner(&[64, 1000], false)],
+        ..Site::default()
+    }
+}
+
+fn looked(sites: Vec<Site>) -> Sites {
+    Sites { why: "asked".into(), steps: 8, step: Some(100), sites, ..Sites::default() }
+}
+
+fn told(site: Site) -> (String, String) {
+    let found = account(&looked(vec![site]), 0);
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    (it.sentence.clone(), it.advice.clone())
+}
+
+#[test]
+fn a_line_is_named_by_its_file_or_its_cell() {
+    let place = |file: &str| Spot { file: file.into(), line: 9, ..Spot::default() }.place();
+    assert_eq!([place("/home/ada/train.py"), place("In [2]")], ["train.py:9", "In [2], line 9"]);
+}
+
+/// As where the job ended before anybody had looked for it.
+#[test]
+fn a_holder_that_nobody_found_is_no_graph() {
+    let (sentence, advice) = told(Site { owners: Vec::new(), holders: Vec::new(), autograd: false, ..site() });
+    assert!(sentence.ends_with(", held by something that was not found"), "{sentence}");
+    assert!(advice.ends_with("bound or clear what holds them"), "{advice}");
+}
+
+#[test]
+fn the_example_is_told_whole() {
+    let losses = Site {
+        bytes: 8 * 512,
+        blocks: 8,
+        owners: vec![owner(&[], true)],
+        holders: vec![list(1204), global("losses")],
+        kept: Some(kept(41, "losses.append(loss)")),
+        ..site()
+    };
+    // Its graph: two blocks with each loss, which no Python object owns.
+    let graph = Site { line: 12, function: "forward".into(), autograd: true, owners: Vec::new(), ..site() };
+    let found = account(&looked(vec![graph.clone(), losses.clone()]), 0);
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        it.told(),
+        "train.py:41 `losses.append(loss)` keeps 3 blocks a step (8.00 MiB), 2 of them of its graph (8.00 MiB), \
+         allocated at train.py:40, through list `losses` (1,204 items), global of train.py: append `loss.item()` or \
+         `loss.detach()`"
+    );
+    assert_eq!((it.blocks_per_step, it.graph.map(|it| it.1)), (3.0, Some(2.0)));
+    // At another pace, or beside something without a graph, it is a culprit of its own.
+    let slower = Site { blocks: 5, ..graph.clone() };
+    assert_eq!(account(&looked(vec![slower, losses.clone()]), 0).culprits.len(), 2);
+    let plain = Site { owners: vec![owner(&[], false)], ..losses };
+    let found = account(&looked(vec![graph, plain]), 0);
+    let [graph, _] = found.culprits.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        graph.told(),
+        "train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by autograd's graph alone: drop \
+         retain_graph and create_graph, and detach() whatever outlives the step"
+            .replace("train.py:40 in main()", "train.py:12 in forward()")
+    );
+}
+
+#[test]
+fn what_is_kept_decides_what_to_keep_instead() {
+    let held = |owner: Owner, text: &str| {
+        let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
+        let kept =
+            Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
+        // What takes most leads.
+        let kept = Site { bytes: 2 * kept.bytes, ..kept };
+        account(&looked(vec![kept, saved]), 0).culprits[0].advice.clone()
+    };
+    let cases = [
+        (owner(&[], true), "kept.append(loss)", "append `loss.item()` or `loss.detach()`"),
+        (owner(&[1, 1], true), "kept.append(loss / 2)", "keep its `.item()` or `.detach()`"),
+        (owner(&[8, 10], true), "kept.append(out)", "append `out.detach()`, or the numbers of it that are needed"),
+        (owner(&[8, 10], true), "kept += [out]", "keep its `.detach()`, or the numbers of it that are needed"),
+        (
+            owner(&[8, 10], false),
+            "kept.append(out)",
+            "clear `kept` each epoch, bound it, or copy what is needed to the host (`.cpu()`)",
+        ),
+    ];
+    for (owner, text, advice) in cases {
+        assert_eq!(held(owner, text), advice);
+    }
+    let after_backward = Site {
+        owners: vec![owner(&[8, 10], true)],
+        holders: vec![list(9), global("kept")],
+        kept: Some(kept(41, "kept.append(out.detach())")),
+        ..site()
+    };
+    let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
+    assert_eq!(told(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
+    let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
+    let advice = told(dict).1;
+    assert_eq!(
+        advice,
+        "bound `cache` (remove the oldest entry, or use weak keys), and keep its `.item()` or `.detach()`"
+    );
+    let retained = Site {
+        source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
+        ..site()
+    };
+    let (sentence, advice) = told(retained);
+    assert!(sentence.starts_with("train.py:40 `loss.backward(retain_graph=True)` allocates 2 blocks"), "{sentence}");
+    assert!(advice.starts_with("drop retain_graph"), "{advice}");
+    let hook = told(Site { function: "save_hook".into(), ..site() });
+    assert!(
+        hook.1.starts_with("remove the hook") && hook.0.ends_with("held by something that was not found"),
+        "{hook:?}"
+    );
+}
+
+#[test]
+fn one_tensor_that_grows_is_made_at_its_full_size() {
+    let holders = vec![within("local", Some("seen"), "main")];
+    let source = vec![Place { line: 40, text: "    seen = torch.cat([seen, out])".into(), ..Place::default() }];
+    let (sentence, advice) = told(Site { blocks: 0, bytes: 32 * MIB, holders, source, ..site() });
+    assert_eq!(
+        sentence,
+        "train.py:40 `seen = torch.cat([seen, out])` makes a tensor anew that is 4.00 MiB larger each step, in local \
+         `seen` of main()"
+    );
+    assert!(advice.starts_with("allocate it once at its full size"), "{advice}");
+}
+
+#[test]
+fn a_pace_is_told_as_it_was_counted() {
+    let pace = |blocks: u64| {
+        let (sentence, _) = told(Site { blocks, ..site() });
+        sentence.split(" allocates ").nth(1).unwrap().split(" that stay").next().unwrap().to_owned()
+    };
+    assert_eq!(pace(8), "1 block a step (8.00 MiB)");
+    assert_eq!(pace(8000), "1,000 blocks a step (8.00 MiB)");
+    assert_eq!(pace(20), "2.5 blocks a step (8.00 MiB)");
+    assert_eq!(pace(1), "1 block in 8 steps (8.00 MiB a step)");
+    assert_eq!(pace(3), "3 blocks in 8 steps (8.00 MiB a step)");
+}
+
+#[test]
+fn what_one_line_keeps_is_told_once() {
+    let pair = |line: u64| Site {
+        line,
+        kept: Some(kept(44, "pairs.append((x, y))")),
+        holders: vec![list(5), global("pairs")],
+        ..site()
+    };
+    let found = account(&looked(vec![pair(40), pair(41), Site { line: 50, ..site() }]), 0);
+    assert_eq!(found.culprits.len(), 2, "{found:?}");
+    let (it, other) = (&found.culprits[0], &found.culprits[1]);
+    assert!(
+        it.sentence.contains("keeps 4 blocks a step (16.00 MiB), allocated at train.py:40, train.py:41, through list"),
+        "{}",
+        it.sentence
+    );
+    assert_eq!((it.leading().line, other.leading().line), (44, 50));
+    // So is what one tensor's graph keeps.
+    let holders = vec![holder("graph", None, Some("Tensor")), within("local", Some("total"), "main")];
+    let graph = |line| Site { line, autograd: true, owners: Vec::new(), holders: holders.clone(), ..site() };
+    let found = account(&looked(vec![graph(12), graph(13)]), 0);
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    let whole = "train.py:12 in main() allocates 4 blocks a step (16.00 MiB) that stay, together with train.py:13, held by \
+                 the graph of a tensor, held by local `total` of main()";
+    assert_eq!(it.sentence, whole);
+}
+
+/// The latest of the blocks that a graph holds belong to variables of the step, which do not hold the others.
+#[test]
+fn what_a_graph_holds_is_not_laid_to_the_last_step() {
+    let last = |line, name| Site {
+        line,
+        autograd: true,
+        owners: vec![Owner { count: 1, ..owner(&[64], true) }],
+        holders: vec![within("local", Some(name), "main")],
+        kept: Some(kept(line, "x = batch  # of this step")),
+        ..site()
+    };
+    let found = account(
+        &looked(vec![last(12, "x"), last(13, "y"), Site { autograd: true, line: 14, owners: Vec::new(), ..site() }]),
+        0,
+    );
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        it.sentence,
+        "train.py:12 in main() allocates 6 blocks a step (24.00 MiB) that stay, together with train.py:13, train.py:14, \
+         held by autograd's graph alone"
+    );
+    assert!(it.advice.ends_with("detach() whatever outlives the step"), "{}", it.advice);
+    let all = Site { owners: vec![Owner { count: 12, ..owner(&[64], true) }], ..last(12, "x") };
+    assert!(told(all).0.starts_with("train.py:12 `x = batch` keeps 2 blocks a step"));
+}
+
+#[test]
+fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
+    let older = Sites { older_blocks: Some(96), older_bytes: Some(192 * MIB), ..looked(Vec::new()) };
+    let words = account(&older, 0);
+    assert!(words.culprits.is_empty());
+    let lines = [
+        "in 8 steps no line allocated more than was freed again",
+        "96 blocks (192.0 MiB) are from before the look, and where they were allocated is not known",
+    ];
+    assert_eq!(words.notes, lines);
+    let stackless = Site { file: String::new(), line: 0, function: String::new(), owners: Vec::new(), ..site() };
+    let other = Site { device: 1, ..site() };
+    let sites = Sites {
+        trouble: Some("the search\u{202e} ended early".into()),
+        collected_bytes: Some(0),
+        held_us: Some(9000),
+        longest_us: Some(3000),
+        holders_us: Some(120_000),
+        history_bytes: Some(70_000),
+        ..looked(vec![stackless, other])
+    };
+    let found = account(&sites, 0);
+    assert!(found.culprits.is_empty(), "{found:?}");
+    let lines = [
+        "in 8 steps 16 blocks (64.00 MiB) came that no Python line allocated: backward's own threads, or a library",
+        "a run of the collector freed nothing: it is held, and no cycle",
+        "not all could be told: the search\\u{202e} ended early",
+        "paused the job for 129 ms in total (longest pause 120 ms), 120 ms of it for the holders; the stacks took about 68.36 KiB",
+    ];
+    assert_eq!(found.notes, lines);
+    assert_eq!(account(&sites, 1).culprits.len(), 1, "each device has its own");
+    assert_eq!(cost(&Sites::default()), None);
+}
+
+#[test]
+fn at_an_error_what_is_live_is_told_by_line() {
+    let live_at = |line, blocks, bytes| Site { line, blocks, bytes, ..site() };
+    let stackless = Site { file: String::new(), ..live_at(0, 2, 9 * MIB) };
+    let mut sites =
+        vec![live_at(40, 96, 1229 * MIB), stackless, live_at(50, 1, MIB), live_at(51, 2, 512), live_at(52, 1, 512)];
+    sites.extend(vec![Site { device: 1, ..site() }]);
+    let at_error = Sites { steps: 0, why: "oom".into(), older_bytes: Some(MIB), ..looked(sites) };
+    let words = "live blocks, by line: train.py:40 1.20 GiB in 96 blocks, no Python line 9.00 MiB in 2 blocks, train.py:50 \
+                 1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB from before stacks were recorded";
+    assert_eq!(live(&at_error, 0).as_deref(), Some(words));
+    assert_eq!(live(&at_error, 7), None);
+    assert!(account(&at_error, 0).culprits.is_empty(), "what is live at one moment does not say what grows");
+}
+
+#[test]
+fn text_from_outside_is_escaped_and_bounded() {
+    let nasty = "\u{1b}[2J<b>\u{202e}`".repeat(200);
+    let text = || Some(nasty.clone());
+    let holder = |by: &str| Holder {
+        by: by.into(),
+        name: text(),
+        kind: text(),
+        function: text(),
+        file: text(),
+        ..Holder::default()
+    };
+    let holders =
+        ["item", "key", "attribute", "local", "cell", "class", "generator", "traceback", "cycle", &nasty].map(holder);
+    let place = || Place { file: nasty.clone(), line: u64::MAX, text: nasty.clone(), library: false };
+    let site = Site {
+        file: nasty.clone(),
+        function: nasty.clone(),
+        holders: holders.iter().cycle().take(200).cloned().collect(),
+        kept: Some(place()),
+        source: vec![place(); 3],
+        frames: vec![Frame { file: nasty.clone(), line: 1, function: nasty.clone() }],
+        ..site()
+    };
+    let sites = Sites { trouble: text(), ..looked(vec![site]) };
+    let found = account(&sites, 0);
+    let it = &found.culprits[0];
+    let all = [&it.sentence, &it.advice, &it.leading().place()].map(Clone::clone);
+    for words in all.iter().chain(&it.holders).chain(&found.notes) {
+        assert!(!words.chars().any(|c| c.is_control() || c == '\u{202e}'), "{words:?}");
+        assert!(words.len() < 24_000, "{}", words.len());
+    }
+    assert!(it.source.iter().chain(&it.frames).all(|it| it.file.raw().chars().count() <= TEXT));
+    assert!(live(&Sites { steps: 0, ..sites }, 0).is_some_and(|it| !it.contains('\u{202e}')));
+}
+
+#[test]
+fn an_installed_package_is_no_line_of_the_users() {
+    let at = |file: &str| Spot { file: file.into(), line: 1, ..Spot::default() };
+    for file in [
+        "/v/lib/python3.11/site-packages/torch/nn/x.py",
+        "/usr/lib/python3.9/queue.py",
+        "<frozen runpy>",
+        "/usr/lib/python3/dist-packages/a.py",
+    ] {
+        assert!(at(file).is_library(), "{file}");
+    }
+    for file in [FILE, "/home/ada/lib/python/train.py", "<stdin>", "lib/pythonic/x.py", ""] {
+        assert!(!at(file).is_library(), "{file}");
+    }
+    assert_eq!(
+        (at(FILE).place(), at("<stdin>").place(), at("x/").place()),
+        ("train.py:1".into(), "<stdin>:1".into(), "x/:1".into())
+    );
+}

@@ -1,0 +1,179 @@
+//! What a look found, in sentences.
+
+use super::{
+    Culprit, Group, Spot,
+    held::{self, quoted},
+    is_ownerless,
+};
+use crate::facts::{
+    event::wire::{Site, Sites, limits::grouped},
+    text::Foreign,
+    units::{self, Bytes},
+};
+
+/// Lines that are told one by one where memory ran out.
+const TOLD: usize = 4;
+
+/// Further lines that allocate what one line keeps.
+const ALSO: usize = 3;
+
+/// ``train.py:41 `losses.append(loss)` keeps 3 blocks a step (12.60 MiB) through list `losses` (1,204 items)``
+pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
+    let leads = it.kept.as_ref().filter(|kept| *kept == it.leading());
+    let lead = leads.map_or_else(
+        || lead(&it.allocated),
+        |kept| std::iter::once(kept).chain(&it.kept_or).map(self::lead).collect::<Vec<_>>().join(" or "),
+    );
+    let bytes = Bytes(units::whole(it.bytes_per_step));
+    let (_, blocks) = group.own();
+    let graph = group.graph();
+    let all = blocks.saturating_add(graph.map_or(0, |it| it.1));
+    let path = it.holders.join(", held by ");
+    if all == 0 {
+        let path = if path.is_empty() { path } else { format!(", in {path}") };
+        return format!("{lead} makes a tensor anew that is {bytes} larger each step{path}");
+    }
+    let out = match (leads, &it.kept) {
+        (Some(_), _) => format!("{lead} keeps {}", amount(all, steps, bytes)),
+        (None, Some(kept)) => {
+            format!("{lead} allocates {} that stay, kept by {}", amount(all, steps, bytes), self::lead(kept))
+        }
+        (None, None) => format!("{lead} allocates {} that stay", amount(all, steps, bytes)),
+    };
+    let inside = it.library.as_ref().filter(|_| leads.is_none()).filter(|it| kept_place(group) != Some(it.place()));
+    let out = out + &inside.map_or_else(String::new, |it| format!(", inside of {}", it.call()));
+    let of_graph = graph.map(|(graph_bytes, graph_blocks)| {
+        let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
+        let is_even = graph_blocks.is_multiple_of(steps) && all.is_multiple_of(steps);
+        let (of_them, pace) = if is_even { (graph_blocks / steps, "") } else { (graph_blocks, " a step") };
+        format!(", {} of them of its graph ({graph_bytes}{pace})", grouped(of_them))
+    });
+    let allocated = allocated_at(it, group);
+    let out = out + &of_graph.unwrap_or_default() + &allocated;
+    let apart = if allocated.is_empty() { "" } else { "," };
+    match (path.is_empty(), &leads, group.first.autograd) {
+        (false, Some(_), _) => out + apart + " through " + &path,
+        (false, None, _) => out + ", held by " + &path,
+        (true, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
+        (true, ..) => out + ", held by something that was not found",
+    }
+}
+
+/// The line that keeps them.
+fn kept_place(group: &Group) -> Option<String> {
+    let file = |it: &str| held::file_name(if it.is_empty() { &group.first.file } else { it });
+    group.first.kept.as_ref().map(|it| format!("{}:{}", file(&it.file), it.line))
+}
+
+/// Where they are allocated, as far as it is not the line that leads.
+fn allocated_at(it: &Culprit, group: &Group) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for site in std::iter::once(&group.first).chain(&group.others) {
+        let place = held::place(&site.file, site.line);
+        if place != it.leading().place() && !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    if places.is_empty() {
+        return String::new();
+    }
+    let more = places.len().saturating_sub(ALSO);
+    places.truncate(ALSO);
+    let more = if more > 0 { format!(" and {more} other lines") } else { String::new() };
+    let how = if it.kept.as_ref() == Some(it.leading()) { "allocated at" } else { "together with" };
+    format!(", {how} {}{more}", places.join(", "))
+}
+
+/// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
+fn lead(it: &Spot) -> String {
+    // What a comment says is not what is kept.
+    let text = it.text.raw().split("  #").next().unwrap_or_default().trim();
+    if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
+}
+
+/// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`
+fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
+    let plural = |count: u64, of: &str| format!("{} {of}{}", grouped(count), if count == 1 { "" } else { "s" });
+    if blocks.is_multiple_of(steps) {
+        format!("{} a step ({bytes})", plural(blocks / steps, "block"))
+    } else if blocks > steps {
+        format!("{:.1} blocks a step ({bytes})", blocks as f64 / steps as f64)
+    } else {
+        format!("{} in {} ({bytes} a step)", plural(blocks, "block"), plural(steps, "step"))
+    }
+}
+
+/// What is to be said beside the culprits.
+pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> {
+    let steps = sites.steps;
+    let count = |blocks: u64, bytes: Option<u64>| {
+        let bytes = bytes.map_or_else(String::new, |it| format!(" ({})", Bytes(it)));
+        format!("{} block{}{bytes}", grouped(blocks), if blocks == 1 { "" } else { "s" })
+    };
+    let over = if steps == 1 { "in 1 step".to_owned() } else { format!("in {} steps", grouped(steps)) };
+    let stackless: Vec<&&Site> = own.iter().filter(|it| it.file.is_empty()).collect();
+    let blocks = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.blocks));
+    let bytes = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
+    let mut out = Vec::new();
+    if nothing && stackless.is_empty() && steps > 0 {
+        out.push(format!("{over} no line allocated more than was freed again"));
+    }
+    if nothing && !stackless.is_empty() && steps > 0 {
+        let grew = count(blocks, Some(bytes));
+        out.push(format!("{over} {grew} came that no Python line allocated: backward's own threads, or a library"));
+    }
+    if let Some(older) = sites.older_blocks.filter(|it| *it > 0) {
+        let words = "are from before the look, and where they were allocated is not known";
+        out.push(format!("{} {words}", count(older, sites.older_bytes)));
+    }
+    match sites.collected_bytes {
+        Some(0) => out.push("a run of the collector freed nothing: it is held, and no cycle".to_owned()),
+        Some(bytes) => out.push(format!("a run of the collector freed {}: reference cycles held it", Bytes(bytes))),
+        None => {}
+    }
+    if let Some(trouble) = &sites.trouble {
+        let short: String = trouble.chars().take(super::TEXT).collect();
+        out.push(format!("not all could be told: {}", Foreign::new(short)));
+    }
+    out.extend(cost(sites));
+    out
+}
+
+/// What it cost the job: `paused the job for 130 ms in total (longest pause 32 ms), 120 ms of it for the holders; the
+/// stacks took about 68.36 KiB`; `None` where nobody measured.
+pub fn cost(sites: &Sites) -> Option<String> {
+    // A probe of before told of one pause for the holders.
+    let holders_longest = sites.holders_longest_us.or(sites.holders_us);
+    let total = sites.held_us.map(|it| it.saturating_add(sites.holders_us.unwrap_or_default()));
+    let longest = sites.longest_us.max(holders_longest).map(|it| format!(" (longest pause {})", ms(it)));
+    let holders = sites.holders_us.map(|it| format!(", {} of it for the holders", ms(it)));
+    let pause = |it| {
+        format!("paused the job for {} in total{}{}", ms(it), longest.unwrap_or_default(), holders.unwrap_or_default())
+    };
+    let stacks = sites.history_bytes.map(|it| format!("the stacks took about {}", Bytes(it)));
+    let both: Vec<String> = total.map(pause).into_iter().chain(stacks).collect();
+    (!both.is_empty()).then(|| both.join("; "))
+}
+
+/// `8.4 ms`, `120 ms`
+fn ms(us: u64) -> String {
+    let ms = us as f64 / 1e3;
+    if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// What was live on a device at one look, by the line that allocated it: `live blocks, by line: train.py:40 1.20 GiB in
+/// 96 blocks, …`; `None` where nothing was seen.
+pub fn live(sites: &Sites, device: u32) -> Option<String> {
+    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
+    let one = |it: &&Site| {
+        let file = Some(&*it.file).filter(|it| !it.is_empty());
+        let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
+        format!("{place} {} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
+    };
+    let told: Vec<String> = own.iter().take(TOLD).map(one).collect();
+    let more = own.len().saturating_sub(TOLD);
+    let more = if more > 0 { format!(", {more} more line{}", if more == 1 { "" } else { "s" }) } else { String::new() };
+    let older = sites.older_bytes.filter(|it| *it > 0);
+    let older = older.map_or_else(String::new, |it| format!(", {} from before stacks were recorded", Bytes(it)));
+    (!told.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", told.join(", ")))
+}

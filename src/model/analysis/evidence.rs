@@ -1,0 +1,178 @@
+//! Figures that a finding rests on, which a person can check.
+
+use crate::facts::units::{self, Bytes};
+
+/// Named figures, in the order in which they are worth reading.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// The figures.
+    pub figures: Vec<Figure>,
+}
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name in files: lower case, words joined by `_`.
+    pub name: &'static str,
+    /// Its value, finite.
+    pub value: f64,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Bytes a step.
+    BytesPerStep,
+    /// Things a step.
+    PerStep,
+    /// Bytes a second, of a job that counts no steps; the name says step all the same.
+    BytesPerSecond,
+    /// Things a second, of such a job.
+    PerSecond,
+    /// Things.
+    Count,
+    /// A share of a whole, from 0 to 1.
+    Share,
+    /// So many times something else.
+    Times,
+}
+
+/// The phrase of each figure, by its name; `{}` is the figure. One that is not listed reads `name figure`.
+const WORDS: [(&str, &str); 24] = [
+    ("gained", "{} gained"),
+    ("blocks_per_step", "{} a step"),
+    ("bytes_per_block", "{} per block"),
+    ("requested_per_block", "{} requested per block"),
+    ("blocks_per_rise", "{} blocks per rise"),
+    ("time_of_a_step_with_a_rise", "a step with a rise takes {} the usual time"),
+    ("releases", "released {} times"),
+    ("stuck_at_most", "up to {} of reserved was stuck"),
+    ("stuck", "{} stuck"),
+    ("reserved", "{} reserved"),
+    ("wanted_at_most", "wants up to {} of the device"),
+    ("allocated_peak", "{} allocated at its peak"),
+    ("against_the_other_ranks", "holds {} the other ranks' median"),
+    ("wanted", "{} wanted"),
+    ("steps_that_give_segments_back", "{} of the steps give segments back"),
+    ("retries", "{} retries"),
+    ("used", "holds {} there"),
+    ("tried", "{} requested"),
+    ("free", "{} free on the device"),
+    ("allowed", "{} allowed to the process"),
+    ("others", "{} in other processes"),
+    ("allocated", "{} allocated"),
+    ("reserved_unallocated", "{} reserved and not allocated"),
+    ("largest_free", "largest free block {}"),
+];
+
+/// The two ends of an interval that holds with a confidence of 95 %.
+const ENDS: [&str; 2] = ["interval_low", "interval_high"];
+
+impl Evidence {
+    /// Adds a figure; one that is no number is left out, as it is not known.
+    pub fn add(&mut self, name: &'static str, value: f64, unit: Unit) {
+        if value.is_finite() {
+            self.figures.push(Figure { name, value, unit });
+        }
+    }
+
+    /// A figure by its name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|it| it.name == name).map(|it| it.value)
+    }
+
+    /// What the figures say, in words: `between 3.98 and 4.02 MiB/step (95 % confidence)`, `2.70 GiB gained`.
+    pub fn words(&self) -> Vec<String> {
+        let figure = |name| self.figures.iter().find(|it| it.name == name);
+        let interval = figure(ENDS[0]).zip(figure(ENDS[1])).map(|(low, high)| between(low, high));
+        let others = self.figures.iter().filter(|it| !ENDS.contains(&it.name)).map(Figure::words);
+        interval.into_iter().chain(others).collect()
+    }
+}
+
+/// `between 3.98 and 4.02 MiB/step (95 % confidence)`: the unit once, where both have one.
+fn between(low: &Figure, high: &Figure) -> String {
+    let written = |it: &Figure| it.written().trim_start_matches('+').to_owned();
+    let (low, high) = (written(low), written(high));
+    let unit = |it: &str| it.split_once(' ').map(|it| it.1.to_owned());
+    let short = low.split_once(' ').filter(|_| unit(&low) == unit(&high)).map_or(low.as_str(), |it| it.0);
+    if low == high {
+        format!("{low} (95 % confidence)")
+    } else {
+        format!("between {short} and {high} (95 % confidence)")
+    }
+}
+
+impl Figure {
+    /// The value in its unit: `4.00 MiB`, `+4.00 MiB/step`, `42 %`, `1 block`.
+    fn written(&self) -> String {
+        match self.unit {
+            Unit::Bytes => Bytes(units::whole(self.value)).to_string(),
+            Unit::BytesPerStep => units::per_step(self.value),
+            Unit::BytesPerSecond => units::per_step(self.value).replace("/step", "/s"),
+            Unit::PerStep | Unit::PerSecond => {
+                format!("{:.3}", self.value).trim_end_matches('0').trim_end_matches('.').to_owned()
+            }
+            Unit::Count => format!("{:.0}", self.value),
+            Unit::Times => format!("{:.1} ×", self.value),
+            Unit::Share => format!("{:.0} %", self.value * 100.0),
+        }
+    }
+
+    /// What it says: `4.00 MiB per block`.
+    pub fn words(&self) -> String {
+        let written = match (self.unit, self.written()) {
+            (Unit::PerStep | Unit::PerSecond, it) if it == "1" => "1 block".to_owned(),
+            (Unit::PerStep | Unit::PerSecond, it) => format!("{it} blocks"),
+            (_, it) => it,
+        };
+        match WORDS.iter().find(|it| it.0 == self.name) {
+            Some((_, words)) if self.unit == Unit::PerSecond => {
+                words.replace("a step", "a second").replacen("{}", &written, 1)
+            }
+            Some((_, words)) => words.replacen("{}", &written, 1),
+            None => {
+                let name = self.name.strip_suffix("_per_step").unwrap_or(self.name).replace('_', " ");
+                format!("{name} {written}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_says_what_it_is_of_in_words() {
+        let words = |name, value, unit| Figure { name, value, unit }.words();
+        assert_eq!(words("allocated_per_step", 2048.0, Unit::BytesPerStep), "allocated +2.00 KiB/step");
+        assert_eq!(words("allocated_per_step", -512.0, Unit::BytesPerSecond), "allocated -512 B/s");
+        assert_eq!(words("blocks_per_step", 0.5, Unit::PerStep), "0.5 blocks a step");
+        assert_eq!(words("blocks_per_step", 1.0, Unit::PerSecond), "1 block a second");
+        assert_eq!(words("against_the_other_ranks", 1.4, Unit::Times), "holds 1.4 × the other ranks' median");
+        assert_eq!(words("stuck_at_most", 0.42, Unit::Share), "up to 42 % of reserved was stuck");
+        assert_eq!(words("something_new", 3.0, Unit::Count), "something new 3");
+        assert!(WORDS.iter().all(|it| it.1.matches("{}").count() == 1));
+    }
+
+    #[test]
+    fn an_interval_is_one_phrase_with_its_unit_once() {
+        let phrase = |low: f64, high: f64| {
+            let mut it = Evidence::default();
+            it.add("interval_low", low * 1_048_576.0, Unit::BytesPerStep);
+            it.add("interval_high", high * 1_048_576.0, Unit::BytesPerStep);
+            it.words().concat()
+        };
+        assert_eq!(phrase(3.98, 4.02), "between 3.98 and 4.02 MiB/step (95 % confidence)");
+        assert_eq!(phrase(0.9, 1.1), "between 921.6 KiB/step and 1.10 MiB/step (95 % confidence)");
+        assert_eq!(phrase(4.0, 4.0), "4.00 MiB/step (95 % confidence)");
+        let mut evidence = Evidence::default();
+        evidence.add("nothing", f64::NAN, Unit::Bytes);
+        assert_eq!((evidence.get("nothing"), evidence.figures.len()), (None, 0));
+    }
+}

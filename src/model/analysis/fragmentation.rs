@@ -1,0 +1,122 @@
+//! How much of what an allocator holds is not in use: stuck in split segments, or releasable.
+
+use crate::facts::units::Bytes;
+
+/// The fragmentation gauge of one allocator on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fragmentation {
+    /// Held from the driver.
+    pub reserved: Option<Bytes>,
+    /// Held and not in use: `reserved - active`; `None` where unknown or where it would be negative.
+    pub cached: Option<Bytes>,
+    /// The part of it in split segments, which cannot be given back.
+    pub stuck: Stuck,
+    /// The part of it in whole free segments, which `empty_cache()` gives back, as far as they are certain to be in no
+    /// private pool.
+    pub releasable: Option<Bytes>,
+}
+
+/// What is known of the part that cannot be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stuck {
+    /// The allocator does not say.
+    #[default]
+    Unknown,
+    /// Under expandable segments the counter reads 0 by design: not measurable this way.
+    NotMeasurable,
+    /// Bytes.
+    Known(Bytes),
+}
+
+impl Fragmentation {
+    /// `(reserved - active) / reserved`, from 0 to 1; `None` where unknown or where nothing is reserved.
+    pub fn share(&self) -> Option<f64> {
+        let reserved = self.reserved?.0;
+        (reserved > 0).then(|| self.cached.map(|it| it.0 as f64 / reserved as f64))?
+    }
+
+    /// The same beside private pools that hold so many bytes. They keep their free segments for the graphs that use
+    /// them, and how much of their memory is free is not counted: what is certain to be releasable is the rest.
+    #[must_use]
+    pub fn beside_pools(self, pools: Option<u64>) -> Self {
+        let releasable = self.releasable.map(|it| Bytes(it.0.saturating_sub(pools.unwrap_or(0))));
+        Self { releasable, ..self }
+    }
+
+    /// The stuck share of what is reserved, from 0 to 1.
+    pub fn stuck_share(&self) -> Option<f64> {
+        let reserved = self.reserved?.0;
+        let Stuck::Known(stuck) = self.stuck else { return None };
+        (reserved > 0).then(|| stuck.0 as f64 / reserved as f64)
+    }
+}
+
+/// The gauge from an allocator's counters. `expandable` says that expandable segments are on.
+pub fn fragmentation(
+    reserved: Option<u64>,
+    active: Option<u64>,
+    inactive_split: Option<u64>,
+    expandable: bool,
+) -> Fragmentation {
+    let cached = reserved.zip(active).and_then(|(reserved, active)| reserved.checked_sub(active));
+    let stuck = match inactive_split {
+        _ if expandable => Stuck::NotMeasurable,
+        Some(split) if cached.is_none_or(|it| split <= it) => Stuck::Known(Bytes(split)),
+        _ => Stuck::Unknown,
+    };
+    let releasable = match (cached, stuck) {
+        (Some(cached), Stuck::Known(split)) => cached.checked_sub(split.0),
+        _ => None,
+    };
+    Fragmentation { reserved: reserved.map(Bytes), cached: cached.map(Bytes), stuck, releasable: releasable.map(Bytes) }
+}
+
+/// Whether an allocator configuration (`PYTORCH_CUDA_ALLOC_CONF`) asks for expandable segments.
+pub fn is_expandable(conf: Option<&str>) -> bool {
+    let mut on = false;
+    for item in conf.unwrap_or_default().split(',') {
+        if let Some((key, value)) = item.split_once(':')
+            && key.trim() == "expandable_segments"
+        {
+            on = value.trim().eq_ignore_ascii_case("true");
+        }
+    }
+    on
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cached_is_split_in_stuck_and_releasable() {
+        let it = fragmentation(Some(1000), Some(600), Some(100), false);
+        assert_eq!((it.cached, it.stuck), (Some(Bytes(400)), Stuck::Known(Bytes(100))));
+        assert_eq!(it.releasable, Some(Bytes(300)));
+        assert_eq!((it.share(), it.stuck_share()), (Some(0.4), Some(0.1)));
+        let releasable = |pools| it.beside_pools(pools).releasable;
+        assert_eq!((releasable(None), releasable(Some(120))), (Some(Bytes(300)), Some(Bytes(180))));
+        assert_eq!(releasable(Some(900)), Some(Bytes(0)));
+    }
+
+    #[test]
+    fn expandable_segments_are_not_measurable_rather_than_zero() {
+        let it = fragmentation(Some(1000), Some(600), Some(0), true);
+        assert_eq!((it.stuck, it.releasable, it.share()), (Stuck::NotMeasurable, None, Some(0.4)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_unknown() {
+        assert_eq!(fragmentation(Some(5), Some(9), Some(1), false).cached, None);
+        assert_eq!(fragmentation(Some(9), Some(5), Some(6), false).stuck, Stuck::Unknown);
+        assert_eq!(fragmentation(Some(0), Some(0), Some(0), false).share(), None);
+        assert_eq!(fragmentation(None, None, None, false), Fragmentation::default());
+    }
+
+    #[test]
+    fn the_last_word_of_the_allocator_configuration_counts() {
+        assert!(is_expandable(Some("max_split_size_mb:128, expandable_segments:True")));
+        assert!(!is_expandable(Some("expandable_segments:True,expandable_segments:False")));
+        assert!(!is_expandable(None));
+    }
+}

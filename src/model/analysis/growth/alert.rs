@@ -1,0 +1,274 @@
+//! Growth that lasts, followed at the horizon at which it was found: its figures, and its end.
+
+use super::{
+    climb::{Block, Climb, Run},
+    horizons::Horizons,
+    line::Line,
+    per_block::{NEAR, PerBlock},
+};
+use crate::model::analysis::episode::End;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// A plateau lasts so many times the longest gap between two rises.
+const PATIENCE: f64 = 3.0;
+
+/// No plateau is shorter than this, on the axis.
+const QUIET: f64 = 40.0;
+
+/// No plateau is shorter than so many stretches of the horizon.
+const STRETCHES: f64 = 6.0;
+
+/// Rises at a longer horizon, since the last one at the alert's, that show that growth goes on there.
+const STILL: usize = 3;
+
+/// Share of its former pace at which growth is taken to have ended.
+const SLOWER: f64 = 0.1;
+
+/// A rise so many times the pace, and more than all that was gained, is a jump of the level.
+const JUMP: f64 = 16.0;
+
+/// Half width of a slope's interval, relative to it, from which on the count of blocks is asked as well.
+const UNSURE: f64 = 0.01;
+
+/// Half widths that the two may lie apart.
+const DISAGREE: f64 = 4.0;
+
+/// Allocators round every block up to this at least.
+const LEAST_BLOCK: f64 = 512.0;
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Point {
+    pub(super) at: u64,
+    pub(super) bytes: f64,
+    pub(super) blocks: Option<f64>,
+    /// Whether the lowest count of a tooth lies just behind.
+    pub(super) ends_tooth: bool,
+}
+
+/// The figures of growth that lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Figures {
+    pub(super) since: u64,
+    pub(super) per_step: f64,
+    pub(super) interval: (f64, f64),
+    pub(super) blocks_per_step: Option<f64>,
+    pub(super) gained: u64,
+}
+
+/// The series in which growth was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Found {
+    /// Lowest counts of blocks.
+    Blocks,
+    /// Lowest counts of blocks, from one fall to the next.
+    Teeth,
+    /// Lowest bytes.
+    Bytes,
+    /// Mean bytes.
+    Means,
+}
+
+impl Found {
+    fn is_count(self) -> bool {
+        matches!(self, Self::Blocks | Self::Teeth)
+    }
+}
+
+/// The latest jump of the level, and the highest value before it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Jump {
+    by: f64,
+    top: f64,
+    top_at: u64,
+}
+
+/// Lines through bytes and blocks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Lines {
+    bytes: Line,
+    blocks: Line,
+}
+
+impl Lines {
+    fn push(&mut self, since: u64, point: Point) {
+        let x = point.at.saturating_sub(since) as f64;
+        self.bytes.push(x, point.bytes);
+        if let Some(blocks) = point.blocks {
+            self.blocks.push(x, blocks);
+        }
+    }
+}
+
+/// Lines through the lowest sample of each of many stretches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Lowest {
+    lines: Lines,
+    stretch: Option<Point>,
+}
+
+impl Lowest {
+    /// Takes a sample, and whether its stretch ends with it; of counted blocks the lowest count is meant.
+    fn push(&mut self, since: u64, point: Point, counted: bool, ends: bool) {
+        let value = |it: &Point| it.blocks.filter(|_| counted).unwrap_or(it.bytes);
+        let lowest = self.stretch.filter(|it| value(it) <= value(&point)).unwrap_or(point);
+        self.stretch = Some(lowest).filter(|_| !ends);
+        if ends {
+            self.lines.push(since, lowest);
+        }
+    }
+}
+
+/// Growth that lasts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Alert {
+    pub(super) found: Found,
+    pub(super) level: usize,
+    pub(super) top_at: u64,
+    since: u64,
+    base: f64,
+    base_bytes: f64,
+    top: f64,
+    gap: f64,
+    /// What jumps of the level added to the series.
+    lifted: f64,
+    jump: Option<Jump>,
+    /// Through every sample.
+    all: Lines,
+    /// Through the lowest of each stretch of the horizon, and of each tooth.
+    by_stretch: Lowest,
+    by_tooth: Lowest,
+    taken: u64,
+    per_block: PerBlock,
+    near: VecDeque<Point>,
+}
+
+impl Alert {
+    pub(super) fn new(found: Found, level: usize, run: Run, recent: &VecDeque<Point>) -> Self {
+        let from = recent.partition_point(|it| it.at < run.since);
+        let before = recent.get(from.saturating_sub(1));
+        let mut alert = Self {
+            found,
+            level,
+            since: run.since,
+            base: run.base,
+            base_bytes: before.map_or(run.base, |it| it.bytes),
+            top: run.top,
+            top_at: run.top_at,
+            gap: run.gap,
+            lifted: 0.0,
+            jump: None,
+            all: Lines::default(),
+            by_stretch: Lowest::default(),
+            by_tooth: Lowest::default(),
+            taken: 0,
+            per_block: PerBlock::default(),
+            near: VecDeque::new(),
+        };
+        recent.range(from..).for_each(|it| alert.take(*it));
+        alert
+    }
+
+    pub(super) fn take(&mut self, point: Point) {
+        self.taken += 1;
+        let counted = self.found.is_count();
+        let point = if counted { point } else { Point { bytes: point.bytes - self.lifted, ..point } };
+        let ends = self.taken.is_multiple_of(1 << self.level.min(63));
+        self.all.push(self.since, point);
+        self.by_stretch.push(self.since, point, counted, ends && self.found != Found::Teeth);
+        self.by_tooth.push(self.since, point, counted, point.ends_tooth);
+        let Some(blocks) = point.blocks else { return };
+        for it in &self.near {
+            self.per_block.push(point.bytes - it.bytes, blocks - it.blocks.unwrap_or(blocks));
+        }
+        if self.near.len() == NEAR {
+            self.near.pop_front();
+        }
+        self.near.push_back(point);
+    }
+
+    /// How growth ended, if it did. The wait for the next rise grows with the gaps seen, and a rise counts when
+    /// it is not far behind the pace so far, so that a trickle does not keep alive what came to rest.
+    pub(super) fn end(&mut self, block: Block) -> Option<End> {
+        if let Some(it) = self.jump.take_if(|it| block.low < self.top - 0.5 * it.by) {
+            (self.top, self.top_at) = (it.top, it.top_at);
+            self.base -= it.by;
+            self.lifted -= it.by;
+        }
+        let waited = (block.to - self.top_at) as f64;
+        let pace = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
+        let rise = block.low - self.top;
+        if rise > SLOWER * pace * waited {
+            self.gap = self.gap.max(waited);
+            if rise > (JUMP * pace * waited).max(self.top - self.base) {
+                // The level changed for another reason, such as a first evaluation: that is no part of the pace.
+                self.jump = Some(Jump { by: rise, top: self.top, top_at: self.top_at });
+                self.base += rise;
+                self.lifted += rise;
+            }
+            self.top = block.low;
+            self.top_at = block.to;
+            return None;
+        }
+        if block.low < f64::midpoint(self.top, self.base) {
+            return Some(End::Released);
+        }
+        let width = (block.to - block.from) as f64 + 1.0;
+        (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width)).then_some(End::Plateau)
+    }
+
+    /// Whether a longer horizon knows nothing of an end, which is followed from then on: an evaluation may lift a series
+    /// that grows for a while, and what is given back after it is no more than that.
+    pub(super) fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
+        let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
+            let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
+            let rises = end == End::Released || climb.rises_after(self.top_at) >= STILL;
+            (self.base < top && top < self.top && low >= top && rises).then_some((level, top, top_at))
+        };
+        let Some((level, top, top_at)) = series.longer(self.level).find_map(knows_nothing) else { return false };
+        (self.level, self.top, self.top_at) = (level, top, top_at);
+        true
+    }
+
+    /// The surest of the slopes, and the half width of its interval. Lines through few points have to be so much surer
+    /// (about as Student's distribution is wider than the normal one).
+    fn surest(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
+        let few = |line: &Line| {
+            let free = line.count() - 2.0;
+            line.slope().map(|(slope, half)| (slope, half * (1.0 + 1.2 / free + 4.1 / (free * free))))
+        };
+        let found = [of(&self.all).slope(), few(of(&self.by_stretch.lines)), few(of(&self.by_tooth.lines))];
+        found.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Bytes a step, above 0, and the half width of the interval around it.
+    fn slope(&self) -> (f64, f64) {
+        let (slope, half) = self.surest(|it| &it.bytes).unwrap_or((0.0, 0.0));
+        // Of the series in which growth was found; a line through all of it may fall where its lowest rise.
+        let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
+        if !self.found.is_count() {
+            return if slope > 0.0 { (slope, half) } else { (mean, half) };
+        }
+        if slope > 0.0 && half <= UNSURE * slope {
+            return (slope, half);
+        }
+        let (blocks, of_blocks) = self.surest(|it| &it.blocks).unwrap_or((0.0, 0.0));
+        let least = LEAST_BLOCK * if blocks > 0.0 { blocks } else { mean };
+        let counted = self.per_block.typical(slope / blocks).map(|per| (per * blocks, per * of_blocks));
+        let (slope, half) = counted.filter(|it| (it.0 - slope).abs() <= DISAGREE * half).unwrap_or((slope, half));
+        (slope.max(least), half)
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    pub(super) fn figures(&self, point: Point) -> Figures {
+        let (per_step, half) = self.slope();
+        Figures {
+            since: self.since,
+            per_step,
+            interval: (per_step - half, per_step + half),
+            blocks_per_step: self.surest(|it| &it.blocks).map(|it| it.0),
+            gained: (point.bytes - self.base_bytes).max(0.0) as u64,
+        }
+    }
+}

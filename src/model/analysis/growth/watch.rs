@@ -1,0 +1,226 @@
+//! One resource of one process: raised once, kept up to date, resolved.
+
+use super::{
+    alert::{Alert, Figures, Found, Point},
+    climb::{Bar, Run},
+    horizons::{Horizons, Reduce},
+    teeth::Teeth,
+    trend::Trends,
+    working_set::WorkingSet,
+};
+use crate::model::analysis::episode::{Axis, End, Resource};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Samples before any is looked at: the first steps make what the whole run keeps.
+const FIRST: u64 = 2;
+
+/// Samples kept for the first fit.
+const RECENT: usize = 256;
+
+/// What is seen of a resource at one place of the axis: bytes, and, of live allocations, what else is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) bytes: u64,
+    /// Live blocks.
+    pub(super) blocks: Option<u64>,
+    /// The highest that `bytes` ever was, within steps too.
+    pub(super) peak: Option<u64>,
+}
+
+/// What a watch has to say after a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Verdict {
+    Raised(Figures),
+    Lasts(Figures),
+    Ended(End),
+}
+
+/// One resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Watch {
+    resource: Resource,
+    axis: Axis,
+    seen: u64,
+    first: Option<u64>,
+    last: Option<u64>,
+    /// Rises up to here are told, or are the warm-up's.
+    origin: Option<u64>,
+    /// Whether growth once ended by itself: what saturates may go on for a while.
+    came_to_rest: bool,
+    bytes: Horizons,
+    blocks: Horizons,
+    means: Horizons,
+    mean_blocks: Horizons,
+    trends: Trends,
+    teeth: Teeth,
+    working_set: WorkingSet,
+    recent: VecDeque<Point>,
+    alert: Option<Alert>,
+}
+
+impl Watch {
+    pub(super) fn new(resource: Resource, axis: Axis) -> Self {
+        Self {
+            resource,
+            axis,
+            seen: 0,
+            first: None,
+            last: None,
+            origin: None,
+            came_to_rest: false,
+            bytes: Horizons::default(),
+            blocks: Horizons::default(),
+            means: Horizons::new(Reduce::Mean),
+            mean_blocks: Horizons::new(Reduce::Mean),
+            trends: Trends::default(),
+            teeth: Teeth::default(),
+            working_set: WorkingSet::default(),
+            recent: VecDeque::new(),
+            alert: None,
+        }
+    }
+
+    pub(super) fn resource(&self) -> Resource {
+        self.resource
+    }
+
+    /// How much of the axis was seen.
+    pub(super) fn span(&self) -> u64 {
+        self.first.zip(self.last).map_or(0, |(first, last)| (last - first).saturating_add(1))
+    }
+
+    /// Whether growth lasts.
+    pub(super) fn is_active(&self) -> bool {
+        self.alert.is_some()
+    }
+
+    /// Forgets rises up to here: what made them is over.
+    pub(super) fn begin_anew(&mut self, at: u64) {
+        self.origin = Some(self.origin.map_or(at, |it| it.max(at)));
+    }
+
+    /// Takes the next sample; one for a place that was there before is not looked at. The blocks of a job
+    /// that has once told them are expected with every sample.
+    pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Verdict> {
+        if self.last.is_some_and(|it| at <= it) {
+            return None;
+        }
+        self.first.get_or_insert(at);
+        self.last = Some(at);
+        self.seen += 1;
+        if self.seen <= FIRST {
+            return None;
+        }
+        let origin = *self.origin.get_or_insert(at.saturating_add(self.warm_up()));
+        let point = self.keep(at, seen);
+        if self.alert.is_some() {
+            return self.go_on(point);
+        }
+        if !may_raise || at <= origin {
+            return None;
+        }
+        let (found, level, run) = self.found(origin, point.blocks.is_some())?;
+        let alert = self.alert.insert(Alert::new(found, level, run, &self.recent));
+        Some(Verdict::Raised(alert.figures(point)))
+    }
+
+    /// Adds a sample to every series.
+    fn keep(&mut self, at: u64, seen: Seen) -> Point {
+        let (bytes, blocks) = (seen.bytes as f64, seen.blocks.map(|it| it as f64));
+        self.bytes.push(at, bytes);
+        if let Some(blocks) = blocks {
+            self.blocks.push(at, blocks);
+            self.teeth.push(at, blocks);
+        }
+        if self.resource == Resource::Allocated {
+            self.means.push(at, bytes);
+            self.mean_blocks.push(at, blocks.unwrap_or(0.0));
+            self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
+            self.working_set.push(at, seen.peak);
+        }
+        let point = Point { at, bytes, blocks, ends_tooth: self.teeth.completed().is_some() };
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(point);
+        point
+    }
+
+    /// The run that the latest sample made growth, and where it is.
+    fn found(&self, origin: u64, counted: bool) -> Option<(Found, usize, Run)> {
+        let bar = self.bar();
+        // The count of blocks does not breathe with the lengths of batches: it needs no test against chance.
+        let of_blocks = || self.blocks.run(origin, &Bar { chance: 1.0, ..bar }).map(|it| (Found::Blocks, it.0, it.1));
+        let of_teeth = || {
+            self.teeth.completed()?;
+            Some((Found::Teeth, 0, self.teeth.climb().steady(origin)?))
+        };
+        let of_bytes = || self.bytes.run(origin, &bar).map(|it| (Found::Bytes, it.0, it.1));
+        // What came to rest may hold as much at a time as it likes: a window over batches of any length wanders.
+        let is_far = |level, run: &Run, stretches| {
+            let breath = self.means.breath(level, stretches).filter(|_| !self.came_to_rest);
+            breath.is_some_and(|it| run.top - run.base >= it)
+        };
+        let of_means = || {
+            self.means.fresh().find_map(|(level, _)| {
+                let (run, stretches) = self.trends.run(level, origin)?;
+                is_far(level, &run, stretches).then_some((Found::Means, level, run))
+            })
+        };
+        let by_count = || counted.then(|| of_blocks().or_else(of_teeth)).flatten();
+        let by_bytes = || {
+            let bytes = of_bytes().filter(|it| !self.working_set.explains(it.1, &it.2, &self.bytes));
+            bytes.or_else(|| of_means().filter(|it| !self.working_set.explains(it.1, &it.2, &self.means)))
+        };
+        by_count().or_else(by_bytes)
+    }
+
+    fn go_on(&mut self, point: Point) -> Option<Verdict> {
+        let alert = self.alert.as_mut()?;
+        let series = match alert.found {
+            Found::Blocks | Found::Teeth => &self.blocks,
+            Found::Bytes => &self.bytes,
+            Found::Means => &self.means,
+        };
+        let is_tooth = alert.found == Found::Teeth;
+        let block = if is_tooth { self.teeth.completed() } else { series.completed(alert.level) };
+        let end = block.filter(|it| it.to == point.at).and_then(|it| alert.end(it));
+        alert.take(point);
+        let Some(end) = end.filter(|it| is_tooth || !alert.goes_on(*it, series)) else {
+            return Some(Verdict::Lasts(alert.figures(point)));
+        };
+        if end == End::Plateau {
+            let top_at = alert.top_at;
+            self.came_to_rest = true;
+            self.begin_anew(top_at);
+        }
+        self.alert = None;
+        self.bytes.forget_moves();
+        self.blocks.forget_moves();
+        Some(Verdict::Ended(end))
+    }
+
+    /// How much of the axis is the job's settling in: caches of the allocator fill as it meets its first
+    /// batches, libraries load, and a job without steps may be loading its model.
+    fn warm_up(&self) -> u64 {
+        match (self.axis, self.resource) {
+            (Axis::Seconds, _) => 300,
+            (Axis::Steps, Resource::Reserved) => 48,
+            (Axis::Steps, Resource::Host) => 98,
+            (Axis::Steps, _) => 0,
+        }
+    }
+
+    fn bar(&self) -> Bar {
+        let usual = Bar { rises: 8, chance: 1e-3, later: 0.25, gain: 0.0, pace: 0.0 };
+        let bar = match self.resource {
+            // An interpreter's heap creeps by less than a page a step (logs, counters), and settles late.
+            Resource::Host => Bar { later: 0.45, gain: 4.0 * 1_048_576.0, pace: 4096.0, ..usual },
+            // What is reserved is never given back by itself: it is a series of records, its falls are unknown.
+            Resource::Reserved => Bar { chance: 1e-5, later: 0.35, ..usual },
+            _ => usual,
+        };
+        if self.came_to_rest { Bar { rises: 16, later: bar.later.max(0.4), ..bar } } else { bar }
+    }
+}

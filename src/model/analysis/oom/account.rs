@@ -1,0 +1,117 @@
+//! Why a request did not fit, in words: the figures of the moment, set against what was asked for.
+
+use super::OomFigures;
+use crate::facts::{text::Foreign, units::Bytes};
+use serde::{Deserialize, Serialize};
+
+/// Sizes and processes that are told one by one.
+const TOLD: usize = 4;
+
+/// Another process on the device, as it was when the request failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its number.
+    pub pid: u32,
+    /// Its program; empty where nobody knows.
+    pub name: Foreign,
+    /// What it had; `None` where the driver does not say.
+    pub used: Option<Bytes>,
+}
+
+/// Live blocks by size, what takes most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocks<'a> {
+    /// Size in bytes, and how many.
+    pub groups: &'a [(u64, u64)],
+    /// How many have other sizes; `None` is not counted.
+    pub others: Option<u64>,
+}
+
+impl OomFigures {
+    /// One line for each reason, the decisive ones first; nothing where nothing is known.
+    pub fn account(&self, blocks: Blocks, tenants: &[Tenant]) -> Vec<String> {
+        let lines = [self.request(), self.limit(), self.holes(), self.pools(), self.tenancy(tenants), live(blocks)];
+        lines.into_iter().flatten().collect()
+    }
+
+    /// Whether the device had room and only the job's own limit (`set_per_process_memory_fraction`) did not.
+    pub(super) fn is_limited(&self) -> bool {
+        self.allowance().is_some() && self.free.zip(self.tried).is_some_and(|(free, tried)| free >= tried)
+    }
+
+    /// A limit below the device's own capacity; an allocator without one says a number beyond all devices.
+    fn allowance(&self) -> Option<u64> {
+        self.allowed.filter(|it| *it < self.total.unwrap_or(u64::MAX))
+    }
+
+    fn request(&self) -> Option<String> {
+        let tried = Bytes(self.tried?);
+        Some(match (self.free.map(Bytes), self.total.map(Bytes)) {
+            (Some(free), Some(total)) => format!("{tried} was asked for, {free} of the device's {total} was free"),
+            (Some(free), None) => format!("{tried} was asked for, {free} was free on the device"),
+            (None, _) => format!("{tried} was asked for"),
+        })
+    }
+
+    fn limit(&self) -> Option<String> {
+        let allowed = Bytes(self.allowance()?);
+        let held = self.reserved.map(Bytes).map(|it| format!(", and its allocator held {it}")).unwrap_or_default();
+        let why = if self.is_limited() { "the device had room, but the job" } else { "the job" };
+        Some(format!("{why} may take at most {allowed} (set_per_process_memory_fraction){held}"))
+    }
+
+    /// What the allocator held and could not use for it.
+    fn holes(&self) -> Option<String> {
+        let unused = self.unallocated().filter(|it| *it > 0).map(Bytes);
+        let parts = [self.stuck.map(|it| format!("{} in split segments", Bytes(it))), self.largest_hole()];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        match unused {
+            Some(unused) if parts.is_empty() => Some(format!("the allocator held {unused} unused")),
+            Some(unused) => Some(format!("the allocator held {unused} unused: {}", parts.join(", "))),
+            None => self.unallocated().map(|_| "everything that the allocator held was in use".to_owned()),
+        }
+    }
+
+    fn pools(&self) -> Option<String> {
+        let pools = Bytes(self.private_pools.filter(|it| *it > 0)?);
+        Some(format!("private pools (CUDA graphs) had {pools}, which served nothing else"))
+    }
+
+    fn largest_hole(&self) -> Option<String> {
+        let largest = self.largest_free?;
+        let fits = if self.tried? > largest {
+            "too small"
+        } else {
+            // It was free when the request failed all the same.
+            "large enough, but of another stream, pool or size class"
+        };
+        Some(format!("its largest free block had {}: {fits}", Bytes(largest)))
+    }
+
+    fn tenancy(&self, tenants: &[Tenant]) -> Option<String> {
+        let others = self.others.filter(|it| *it > 0).map(Bytes);
+        if others.is_none() && tenants.is_empty() {
+            return self.others.map(|_| "no other process had memory on the device".to_owned());
+        }
+        let each = tenants.iter().take(TOLD).map(|it| {
+            let name = if it.name.is_empty() { String::new() } else { format!(" ({})", it.name) };
+            format!("pid {}{name} {}", it.pid, it.used.map_or_else(|| "–".to_owned(), |it| it.to_string()))
+        });
+        let mut each: Vec<_> = each.collect();
+        if tenants.len() > TOLD {
+            each.push(format!("{} more", tenants.len() - TOLD));
+        }
+        let each = if each.is_empty() { String::new() } else { format!(": {}", each.join(", ")) };
+        let all = others.map_or_else(|| "–".to_owned(), |it| it.to_string());
+        Some(format!("other processes had {all} of the device{each}"))
+    }
+}
+
+fn live(blocks: Blocks) -> Option<String> {
+    let told = blocks.groups.iter().take(TOLD).map(|(size, count)| format!("{count} × {}", Bytes(*size)));
+    let told: Vec<_> = told.collect();
+    let grouped: u64 = blocks.groups.iter().skip(TOLD).map(|it| it.1).fold(0, u64::saturating_add);
+    let more = grouped.saturating_add(blocks.others.unwrap_or(0));
+    let more = if more > 0 { format!(", {more} of other sizes") } else { String::new() };
+    (!told.is_empty()).then(|| format!("live blocks, by size: {}{more}", told.join(", ")))
+}

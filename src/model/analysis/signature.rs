@@ -1,0 +1,205 @@
+//! How all counters moved together over a span of steps: what a cause is told by.
+
+mod cadence;
+mod rises;
+
+pub use rises::Rises;
+
+use super::{
+    episode::{Episode, Resource},
+    growth::Growth,
+};
+use crate::facts::{event::wire::Counters, units::Stamp};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Latest rows kept one by one.
+const RECENT: usize = 256;
+
+/// Of these, those that tell how fast the job goes now.
+const PACE: usize = 32;
+
+/// Rows of the whole run kept at a growing stride.
+const WHOLE: usize = 256;
+
+/// Stretches that a span is divided into before slopes are taken.
+const STRETCHES: usize = 24;
+
+/// The smallest block that PyTorch's allocator hands out, in bytes.
+pub const SMALLEST_BLOCK: u64 = 512;
+
+/// The counters of a run: the latest rows one by one, the whole at a growing stride. Bounded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trail {
+    recent: VecDeque<Row>,
+    whole: Vec<Row>,
+    stride: u64,
+    settled: Vec<Settled>,
+}
+
+/// The signature of an episode that ended, as it was then: later rows are too coarse to tell it again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Settled {
+    episode: (Resource, u64),
+    signature: Signature,
+}
+
+/// The counters at one place of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Row {
+    step: u64,
+    at: Stamp,
+    counters: Counters,
+}
+
+/// How the counters moved over a span: each slope per step, robust against noise; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Signature {
+    /// Steps between its first and its last row.
+    pub steps: u64,
+    /// Live bytes.
+    pub allocated: Option<f64>,
+    /// The highest that live bytes were.
+    pub peak: Option<f64>,
+    /// Live blocks.
+    pub blocks: Option<f64>,
+    /// Bytes freed that another stream still uses.
+    pub pending: Option<f64>,
+    /// Bytes held from the driver.
+    pub reserved: Option<f64>,
+    /// Bytes held and not in use.
+    pub cached: Option<f64>,
+    /// The part of them stuck in split segments.
+    pub inactive_split: Option<f64>,
+    /// Bytes in private pools.
+    pub private_pools: Option<f64>,
+    /// Segments taken from the driver.
+    pub device_allocs: Option<f64>,
+    /// Segments given back to it.
+    pub device_frees: Option<f64>,
+    /// How live blocks rose: one rise at a time.
+    pub rises: Option<Rises>,
+}
+
+impl Trail {
+    /// Adds the counters at a step. Steps rise; one that falls back begins anew.
+    pub fn push(&mut self, step: u64, at: Stamp, counters: &Counters) {
+        match self.recent.back() {
+            Some(last) if step == last.step || (step < last.step && at <= last.at) => return,
+            Some(last) if step < last.step => {
+                *self = Self { settled: std::mem::take(&mut self.settled), ..Self::default() };
+            }
+            _ => {}
+        }
+        let row = Row { step, at, counters: *counters };
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(row);
+        if self.whole.last().is_none_or(|it| step - it.step >= self.stride) {
+            self.whole.push(row);
+        }
+        if self.whole.len() > WHOLE {
+            let mut place = 0_usize;
+            self.whole.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.stride = self.stride.max(1).saturating_mul(2);
+        }
+    }
+
+    /// Keeps the signatures of episodes that ended, for as long as these are remembered.
+    pub fn settle(&mut self, growth: &Growth) {
+        let ended = || growth.episodes().filter(|it| it.resolved.is_some());
+        if !ended().map(name).eq(self.settled.iter().map(|it| it.episode)) {
+            let settled = ended().map(|it| Settled { episode: name(it), signature: self.signature(it) });
+            self.settled = settled.collect();
+        }
+    }
+
+    /// How the counters moved over an episode.
+    pub fn signature(&self, episode: &Episode) -> Signature {
+        let settled = self.settled.iter().find(|it| it.episode == name(episode));
+        let settled = settled.filter(|_| episode.resolved.is_some());
+        settled.map_or_else(|| self.over(episode.since_step, episode.last_step), |it| it.signature)
+    }
+
+    /// µs from step to step, the median of the latest; `None` before the second one.
+    pub fn step_us(&self) -> Option<u64> {
+        let from = self.recent.len().saturating_sub(PACE);
+        let pairs = self.recent.iter().skip(from).zip(self.recent.iter().skip(from + 1));
+        let mut distances: Vec<u64> =
+            pairs.map(|(old, new)| new.at.since(old.at) / (new.step - old.step).max(1)).collect();
+        let middle = distances.len() / 2;
+        (!distances.is_empty()).then(|| *distances.select_nth_unstable(middle).1)
+    }
+
+    /// How the counters moved from one step to another, both included.
+    fn over(&self, since: u64, last: u64) -> Signature {
+        let rows = self.rows(since, last);
+        let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Signature::default() };
+        let stretches = stretches(&rows);
+        let slope = |value: fn(&Counters) -> Option<u64>| slope(&stretches, |it| value(it).map(|it| it as f64));
+        Signature {
+            steps: end.step - first.step,
+            allocated: slope(|it| it.allocated),
+            peak: slope(|it| it.allocated_peak),
+            blocks: slope(|it| it.blocks),
+            pending: slope(|it| it.active?.checked_sub(it.allocated?)),
+            reserved: slope(|it| it.reserved),
+            cached: slope(|it| it.reserved?.checked_sub(it.active?)),
+            inactive_split: slope(|it| it.inactive_split),
+            private_pools: slope(|it| it.private_pools),
+            device_allocs: slope(|it| it.device_allocs),
+            device_frees: slope(|it| it.device_frees),
+            rises: rises::rises(&rows),
+        }
+    }
+
+    fn rows(&self, since: u64, last: u64) -> Vec<Row> {
+        let recent_from = self.recent.front().map_or(u64::MAX, |it| it.step);
+        let older = self.whole.iter().filter(|it| it.step < recent_from);
+        older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)).copied().collect()
+    }
+}
+
+/// What an episode is told from others by.
+fn name(episode: &Episode) -> (Resource, u64) {
+    (episode.resource, episode.first_alert_step)
+}
+
+/// Rows in stretches of equal length along the axis; empty ones are left out.
+fn stretches(rows: &[Row]) -> Vec<&[Row]> {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Vec::new() };
+    let width = (last.step - first.step) / STRETCHES as u64 + 1;
+    rows.chunk_by(|a, b| (a.step - first.step) / width == (b.step - first.step) / width).collect()
+}
+
+/// The median slope over all pairs of the stretches' medians (Theil 1950, Sen 1968).
+fn slope(stretches: &[&[Row]], value: impl Fn(&Counters) -> Option<f64>) -> Option<f64> {
+    let mut points = Vec::with_capacity(stretches.len());
+    for rows in stretches {
+        let mut values: Vec<f64> = rows.iter().filter_map(|it| value(&it.counters)).collect();
+        let middle = rows.iter().map(|it| it.step as f64).sum::<f64>() / rows.len() as f64;
+        if let Some(median) = median(&mut values) {
+            points.push((middle, median));
+        }
+    }
+    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
+    for (place, (x, y)) in points.iter().enumerate() {
+        slopes.extend(
+            points.iter().skip(place + 1).filter(|(later, _)| later > x).map(|(later, top)| (top - y) / (later - x)),
+        );
+    }
+    median(&mut slopes)
+}
+
+/// The upper median.
+fn median(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+#[cfg(test)]
+mod tests;

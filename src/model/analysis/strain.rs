@@ -1,0 +1,209 @@
+//! What wears on a job besides growth: fragmentation, pressure, retries, churn, imbalance. One observation at a time.
+
+use super::{
+    cause::Cause,
+    fragmentation,
+    latch::{Latch, Level, Patience, Spell},
+};
+use crate::facts::{event::wire::Counters, units::Stamp};
+use serde::{Deserialize, Serialize};
+
+/// Observations before what is nearly always so is told.
+const LASTING: Patience = Patience { on: 50, off: 100 };
+
+/// What is counted over a stretch of its own is told at once.
+const AT_ONCE: Patience = Patience { on: 1, off: 1 };
+
+/// Stuck share of what is reserved.
+const STUCK: (f64, f64) = (0.30, 0.20);
+
+/// Share of what the process can have that it wants.
+const FULL: (f64, f64) = (0.95, 0.90);
+
+/// Against the median of the other ranks.
+const FULLER: (f64, f64) = (1.30, 1.15);
+
+/// Bytes below this share of the device do not matter to it.
+const MATTERS: f64 = 0.05;
+
+/// Bytes that matter where the device's total is unknown.
+const MATTERS_BYTES: f64 = (1_u64 << 30) as f64;
+
+/// So many observations with retries, among so many, are no accident of the first steps; none among so many ends it.
+const RETRIES: usize = 3;
+const RETRIES_AMONG: u64 = 100;
+const RETRIES_GONE: u64 = 300;
+
+/// Share of the latest steps that gave segments back to the driver.
+const CHURN: (f64, f64) = (0.80, 0.30);
+
+/// What one observation more or less weighs in that share.
+const FADING: f64 = 0.05;
+
+/// Segments given back in a step, on average, that make it one of those.
+const A_SEGMENT: f64 = 0.9;
+
+/// What was seen at the end of a step; without steps, at a tick.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Steps done, or seconds for a job without.
+    pub step: u64,
+    /// When.
+    pub at: Stamp,
+    /// The latest counters.
+    pub counters: Counters,
+    /// The device's total, where the counters do not say it.
+    pub total: Option<u64>,
+    /// Whether expandable segments are on.
+    pub expandable: bool,
+    /// Whether live memory grows, which then explains that the device fills.
+    pub grows: bool,
+    /// What the other ranks of the run want of their devices, the median; `None` without others.
+    pub others: Option<u64>,
+}
+
+/// What was seen so far, and what was found in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Strain {
+    fragmentation: Latch,
+    pressure: Latch,
+    thrashing: Latch,
+    churn: Latch,
+    imbalance: Latch,
+    last: Option<Last>,
+    /// Numbers of the latest observations with retries.
+    retried: Vec<u64>,
+    /// Share of the latest steps that gave segments back.
+    freeing: f64,
+    seen: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Last {
+    step: u64,
+    retries: Option<u64>,
+    device_frees: Option<u64>,
+}
+
+/// Takes one more observation. A step said again changes nothing; one that falls back is a restart, which ends what lasts.
+#[must_use]
+pub fn step(mut state: Strain, seen: &Seen) -> Strain {
+    match state.last {
+        Some(last) if seen.step == last.step => return state,
+        Some(last) if seen.step < last.step => state.restart(seen),
+        _ => {}
+    }
+    state.seen += 1;
+    state.wanted(seen);
+    state.stuck(seen);
+    state.counted(seen);
+    let Counters { retries, device_frees, .. } = seen.counters;
+    state.last = Some(Last { step: seen.step, retries, device_frees });
+    state
+}
+
+/// What a process wants of its device at most: live allocations, at their peak.
+pub fn wanted(counters: &Counters) -> Option<u64> {
+    counters.allocated.max(counters.allocated_peak)
+}
+
+impl Strain {
+    /// What was found: its cause, when, and its highest measure (a share; for imbalance a ratio; for retries a count).
+    pub fn spells(&self) -> impl Iterator<Item = (Cause, &Spell)> {
+        [
+            (Cause::Fragmentation, &self.fragmentation),
+            (Cause::Pressure, &self.pressure),
+            (Cause::Thrashing, &self.thrashing),
+            (Cause::Churn, &self.churn),
+            (Cause::RankImbalance, &self.imbalance),
+        ]
+        .into_iter()
+        .flat_map(|(cause, latch)| latch.spells().iter().map(move |it| (cause, it)))
+    }
+
+    fn restart(&mut self, seen: &Seen) {
+        let all =
+            [&mut self.fragmentation, &mut self.pressure, &mut self.thrashing, &mut self.churn, &mut self.imbalance];
+        for it in all {
+            it.end(seen.step, seen.at);
+        }
+        self.last = None;
+        self.retried.clear();
+        self.freeing = 0.0;
+    }
+
+    fn stuck(&mut self, seen: &Seen) {
+        let it = &seen.counters;
+        let gauge = fragmentation::fragmentation(it.reserved, it.active, it.inactive_split, seen.expandable);
+        let Some((share, stuck)) = gauge.stuck_share().zip(it.inactive_split) else { return };
+        let matters = stuck as f64 >= least(seen);
+        let level = match Level::of(share, STUCK.0, STUCK.1) {
+            Level::High if !matters => Level::Between,
+            _ if (stuck as f64) < 0.5 * least(seen) => Level::Low,
+            it => it,
+        };
+        self.fragmentation.step(LASTING, (level, share), seen.step, seen.at);
+    }
+
+    fn wanted(&mut self, seen: &Seen) {
+        let Some(wanted) = wanted(&seen.counters).map(|it| it as f64) else { return };
+        let it = &seen.counters;
+        let within_reach = it.device_free.zip(it.reserved).map(|(free, own)| free.saturating_add(own));
+        let total = it.device_total.or(seen.total);
+        let limit = [within_reach, total].into_iter().flatten().min().filter(|it| *it > 0);
+        if let Some(limit) = limit {
+            let share = wanted / limit as f64;
+            let level = match Level::of(share, FULL.0, FULL.1) {
+                Level::High if seen.grows => Level::Between,
+                it => it,
+            };
+            self.pressure.step(LASTING, (level, share), seen.step, seen.at);
+        }
+        if let Some(others) = seen.others.filter(|it| *it > 0).map(|it| it as f64) {
+            let ratio = wanted / others;
+            let level = match Level::of(ratio, FULLER.0, FULLER.1) {
+                Level::High if wanted - others < least(seen) => Level::Between,
+                it => it,
+            };
+            self.imbalance.step(LASTING, (level, ratio), seen.step, seen.at);
+        }
+    }
+
+    /// What the allocator's cumulative counters say of the steps since the last observation.
+    fn counted(&mut self, seen: &Seen) {
+        let Some(last) = self.last else { return };
+        let since = |new: Option<u64>, old: Option<u64>| new?.checked_sub(old?);
+        let retries = since(seen.counters.retries, last.retries);
+        if let Some(retries) = retries {
+            if retries > 0 {
+                if self.retried.len() == RETRIES {
+                    self.retried.remove(0);
+                }
+                self.retried.push(self.seen);
+            }
+            let among = self.retried.iter().filter(|it| self.seen - **it < RETRIES_AMONG).count();
+            let gone = self.retried.last().is_none_or(|it| self.seen - *it >= RETRIES_GONE);
+            let level = match among {
+                _ if gone => Level::Low,
+                RETRIES.. => Level::High,
+                _ => Level::Between,
+            };
+            self.thrashing.step(AT_ONCE, (level, among as f64), seen.step, seen.at);
+        }
+        if let Some(frees) = since(seen.counters.device_frees, last.device_frees) {
+            // A retry gives the whole cache back: that is another cause.
+            let freed = retries.unwrap_or(0) == 0 && frees as f64 >= A_SEGMENT * (seen.step - last.step) as f64;
+            self.freeing += FADING * (f64::from(u8::from(freed)) - self.freeing);
+            let level = Level::of(self.freeing, CHURN.0, CHURN.1);
+            self.churn.step(AT_ONCE, (level, self.freeing), seen.step, seen.at);
+        }
+    }
+}
+
+/// Bytes that matter to the device.
+fn least(seen: &Seen) -> f64 {
+    seen.counters.device_total.or(seen.total).map_or(MATTERS_BYTES, |it| MATTERS * it as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! What is found in one process on one device: from what the session holds to findings.
+
+use super::{
+    finding::{Finding, Kind, Standing},
+    follow,
+};
+use crate::{
+    facts::{
+        event::{DeviceId, wire::Sites},
+        units::Stamp,
+    },
+    model::{
+        analysis::{
+            cause::Cause,
+            culprit::{Account, Culprit},
+            diagnosis,
+            episode::{Axis, End, Episode, Resolved, Resource},
+            evidence::{Evidence, Unit},
+            latch::Spell,
+            severity::{self, Full, Severity},
+            strain,
+        },
+        session::{
+            Session,
+            device::Device,
+            process::{OnDevice, Process},
+        },
+    },
+};
+
+/// The least share of growth that a look has to see before it names the cause: where rises are rare, a look of a few steps
+/// sees more or less of them than there are on average.
+const LEAST_SHARE: f64 = 0.25;
+
+/// Bytes a step that the nodes of one step's graph take of host memory at most: thousands of them, of a few hundred bytes.
+const MOST_NODES: f64 = 4.0 * 1_048_576.0;
+
+/// Every finding of a session, in the order of [`follow::order`].
+pub(super) fn all(session: &Session) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for process in &session.processes {
+        for on in &process.devices {
+            let place = Place { session, process, on };
+            out.extend(on.growth.episodes().filter(|it| place.tells(it.resource)).map(|it| place.growth(it)));
+            out.extend(Resource::ALL.iter().filter(|it| place.tells(**it)).filter_map(|it| place.sawtooth(*it)));
+            let ooms = process.ooms.iter().filter(|it| it.said.device == on.ordinal);
+            out.extend(ooms.map(|it| place.oom(it)));
+            out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
+        }
+        let trains = process.devices.iter().find(|it| it.step.is_some());
+        for (on, context) in trains.iter().flat_map(|on| process.contexts.iter().map(move |it| (*on, it))) {
+            let place = Place { session, process, on };
+            out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
+        }
+    }
+    follow::order(&mut out);
+    out
+}
+
+/// One process on one device.
+pub(super) struct Place<'a> {
+    pub(super) session: &'a Session,
+    pub(super) process: &'a Process,
+    pub(super) on: &'a OnDevice,
+}
+
+impl Place<'_> {
+    /// Whether a resource is reported for this device: the host's memory is the process's, and each of its devices sees it.
+    fn tells(&self, resource: Resource) -> bool {
+        let sees = |on: &&OnDevice| on.growth.curve(resource).is_some();
+        !is_of_host(resource)
+            || self.process.devices.iter().find(sees).is_none_or(|first| first.ordinal == self.on.ordinal)
+    }
+
+    pub(super) fn finding(&self, kind: Kind, cause: Cause, evidence: Evidence, first: (u64, Stamp)) -> Finding {
+        Finding {
+            kind,
+            severity: Severity::Info,
+            standing: Standing::Usual,
+            cause,
+            advice: cause.advice(),
+            resource: None,
+            device: Some(self.on.device.clone()),
+            ordinal: Some(self.on.ordinal),
+            probe: self.process.probe,
+            pid: self.process.any_pid(),
+            rank: self.process.rank(),
+            axis: Axis::Steps,
+            since_step: first.0,
+            first_alert_step: first.0,
+            first_alert_at: first.1,
+            resolved_step: None,
+            resolved_at: None,
+            bytes_per_step: None,
+            blocks_per_step: None,
+            full_in_steps: None,
+            full_in_us: None,
+            evidence,
+            culprit: None,
+            sentence: None,
+            led_by: None,
+            follows: None,
+            ends_us: u64::MAX,
+            account: Vec::new(),
+            approximate: self.process.stride > 1 || self.process.lost > 0,
+        }
+    }
+
+    pub(super) fn growth(&self, it: &Episode) -> Finding {
+        let (cause, evidence) = diagnosis::diagnose(it, &self.on.trail.signature(it));
+        let step_us = match it.axis {
+            Axis::Steps => self.on.trail.step_us(),
+            Axis::Seconds => Some(1_000_000),
+        };
+        let lasts = it.resolved.is_none();
+        let full =
+            if lasts { severity::full(it.bytes_per_step, self.room(it.resource), step_us) } else { Full::default() };
+        let severity = if lasts { severity::of_growth(it.bytes_per_step, full, step_us) } else { Severity::Info };
+        let is_host = is_of_host(it.resource);
+        let ends = if lasts { severity::assumed(it.bytes_per_step, full, step_us) } else { u64::MAX };
+        let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
+        let found = Finding {
+            severity,
+            resource: Some(it.resource),
+            device: found.device.filter(|_| !is_host),
+            ordinal: found.ordinal.filter(|_| !is_host),
+            axis: it.axis,
+            since_step: it.since_step,
+            resolved_step: it.resolved.map(|it| it.step),
+            resolved_at: it.resolved.map(|it| it.at),
+            bytes_per_step: Some(it.bytes_per_step),
+            blocks_per_step: it.blocks_per_step,
+            full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
+            full_in_us: full.in_us,
+            ends_us: ends,
+            ..found
+        };
+        self.blamed(found)
+    }
+
+    /// With the line that allocates what grows and who keeps it, as the latest look since its beginning that found one
+    /// tells it; else with what that look said.
+    fn blamed(&self, it: Finding) -> Finding {
+        if !matches!(it.resource, Some(Resource::Allocated | Resource::Host)) {
+            return it;
+        }
+        let within = |sites: &Sites| match (it.axis, sites.step) {
+            (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
+            _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
+        };
+        let Some((_, Account { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
+        if it.resource == Some(Resource::Host) {
+            return with_nodes_of(culprits, it);
+        }
+        let mut culprits = culprits.into_iter();
+        let first = culprits.next().map(Box::new);
+        let others = culprits.map(|it| format!("also: {}", it.told()));
+        let account = others.chain(notes).collect();
+        let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(it.cause, |culprit| culprit.cause);
+        Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
+    }
+
+    /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
+    /// the allocator holds and does not use.
+    fn room(&self, resource: Resource) -> Option<u64> {
+        if is_of_host(resource) {
+            return None;
+        }
+        let counters = &self.on.counters;
+        let driver = self.session.device(&self.on.device).and_then(Device::figures).map(|it| it.free.0);
+        let hello = self.process.hello.as_ref();
+        let total =
+            counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
+        let free = driver.or(counters.device_free).or_else(|| total?.checked_sub(counters.reserved?))?;
+        let cached = counters.reserved.zip(counters.active).and_then(|(reserved, active)| reserved.checked_sub(active));
+        Some(match resource {
+            Resource::Allocated => free.saturating_add(cached.unwrap_or(0)),
+            _ => free,
+        })
+    }
+
+    /// The second release of a resource shows a sawtooth.
+    fn sawtooth(&self, resource: Resource) -> Option<Finding> {
+        let is_release = |it: &Resolved| it.end == End::Released;
+        let releases: Vec<(&Episode, Resolved)> = self
+            .on
+            .growth
+            .episodes()
+            .filter(|it| it.resource == resource)
+            .filter_map(|it| Some((it, it.resolved.filter(is_release)?)))
+            .collect();
+        let [(first, _), (_, second), ..] = releases.as_slice() else { return None };
+        let (latest, _) = releases.last()?;
+        let mut evidence = Evidence::default();
+        evidence.add("releases", releases.len() as f64, Unit::Count);
+        evidence.add("gained", releases.iter().map(|(it, _)| it.gained).max().unwrap_or(0) as f64, Unit::Bytes);
+        let (cause, _) = diagnosis::diagnose(latest, &self.on.trail.signature(latest));
+        let found = self.finding(Kind::Sawtooth, cause, evidence, (second.step, second.at));
+        let found = Finding { resource: Some(resource), axis: first.axis, since_step: first.since_step, ..found };
+        Some(self.blamed(found))
+    }
+
+    fn strain(&self, cause: Cause, it: &Spell) -> Finding {
+        let counters = &self.on.counters;
+        let mut evidence = Evidence::default();
+        let kind = match cause {
+            Cause::Fragmentation => {
+                evidence.add("stuck_at_most", it.worst, Unit::Share);
+                add_bytes(&mut evidence, "stuck", counters.inactive_split);
+                add_bytes(&mut evidence, "reserved", counters.reserved);
+                Kind::Fragmentation
+            }
+            Cause::Pressure => {
+                evidence.add("wanted_at_most", it.worst, Unit::Share);
+                add_bytes(&mut evidence, "allocated_peak", counters.allocated_peak);
+                Kind::Pressure
+            }
+            Cause::RankImbalance => {
+                evidence.add("against_the_other_ranks", it.worst, Unit::Times);
+                add_bytes(&mut evidence, "wanted", strain::wanted(counters));
+                Kind::Imbalance
+            }
+            Cause::Churn => {
+                evidence.add("steps_that_give_segments_back", it.worst, Unit::Share);
+                Kind::Retries
+            }
+            _ => {
+                evidence.add("retries", counters.retries.unwrap_or(0) as f64, Unit::Count);
+                Kind::Retries
+            }
+        };
+        let matters = match kind {
+            Kind::Retries => true,
+            // What is stuck is missed where nothing else is left.
+            Kind::Fragmentation => {
+                self.room(Resource::Reserved).zip(counters.inactive_split).is_some_and(|(room, stuck)| room < stuck)
+            }
+            _ => false,
+        };
+        let found = self.spell(kind, cause, evidence, it);
+        let severity = if matters && found.is_active() { Severity::Warning } else { Severity::Info };
+        Finding { severity, ..found }
+    }
+
+    fn context(&self, device: &DeviceId, it: &Spell) -> Finding {
+        let mut evidence = Evidence::default();
+        if it.worst > 0.0 {
+            evidence.add("used", it.worst, Unit::Bytes);
+        }
+        let found = self.spell(Kind::ExtraContext, Cause::ExtraContext, evidence, it);
+        Finding { device: Some(device.clone()), ordinal: None, ..found }
+    }
+
+    fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &Spell) -> Finding {
+        let found = self.finding(kind, cause, evidence, (it.first_alert_step, it.first_alert_at));
+        Finding {
+            axis: self.on.growth.axis().unwrap_or_default(),
+            since_step: it.since_step,
+            resolved_step: it.resolved.map(|it| it.0),
+            resolved_at: it.resolved.map(|it| it.1),
+            ..found
+        }
+    }
+}
+
+/// Whether a culprit tells why something grows: it is most of it, as far as one look can tell, and the course of the growth
+/// does not say more: that it ended by itself, or followed the inputs.
+fn explains(culprit: &Culprit, growth: &Finding) -> bool {
+    let is_most = growth.bytes_per_step.is_none_or(|rate| culprit.bytes_per_step >= LEAST_SHARE * rate);
+    is_most && !matches!(growth.cause, Cause::CacheFilling | Cause::LargerInputs)
+}
+
+/// Growth of host memory beside tensors that are kept with their graphs: these have their nodes there.
+fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
+    let may_be_nodes = it.cause == Cause::HostGrowth && it.bytes_per_step.is_some_and(|rate| rate <= MOST_NODES);
+    match culprits.into_iter().find(|it| it.grad).filter(|_| may_be_nodes) {
+        Some(culprit) => {
+            let (cause, culprit) = (Cause::GraphRetained, Some(Box::new(culprit)));
+            let account = vec!["the nodes of its graph are in host memory".to_owned()];
+            Finding { cause, advice: cause.advice(), culprit, account, ..it }
+        }
+        None => it,
+    }
+}
+
+fn is_of_host(resource: Resource) -> bool {
+    matches!(resource, Resource::Pinned | Resource::Host)
+}
+
+fn add_bytes(evidence: &mut Evidence, name: &'static str, bytes: Option<u64>) {
+    if let Some(bytes) = bytes {
+        evidence.add(name, bytes as f64, Unit::Bytes);
+    }
+}

@@ -1,0 +1,65 @@
+//! Devices on which the driver lists a process though it does not train there.
+
+use super::{
+    device::Device,
+    process::{DEVICES, Process},
+};
+use crate::{
+    facts::{
+        event::{DeviceId, ProcessUse},
+        units::Stamp,
+    },
+    model::analysis::latch::{Latch, Level, Patience},
+};
+use serde::{Deserialize, Serialize};
+
+/// Readings of the driver's list before a context is told, which is then not one on a device that is about to be trained
+/// on, and before it is taken to be gone.
+const LISTED: Patience = Patience { on: 5, off: 10 };
+
+/// Those of one process, as many at most as it may have devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contexts {
+    all: Vec<Context>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// On which device.
+    pub device: DeviceId,
+    /// When; its measure is the bytes that the driver charges for it, 0 where it does not say.
+    pub latch: Latch,
+}
+
+impl Contexts {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Context> {
+        self.all.iter()
+    }
+
+    /// Takes what the driver's list of a device says of the process: its entry if it has one, and whether it is a foreign
+    /// one there.
+    pub(super) fn listed(&mut self, id: &DeviceId, entry: Option<&ProcessUse>, is_foreign: bool, step: u64, at: Stamp) {
+        let is_context = entry.is_some() && is_foreign;
+        if is_context && self.all.len() < DEVICES && self.all.iter().all(|it| it.device != *id) {
+            self.all.push(Context { device: id.clone(), latch: Latch::default() });
+        }
+        if let Some(it) = self.all.iter_mut().find(|it| it.device == *id) {
+            let used = entry.and_then(|it| it.used).map_or(0.0, |it| it.0 as f64);
+            it.latch.step(LISTED, (if is_context { Level::High } else { Level::Low }, used), step, at);
+        }
+    }
+}
+
+/// The steps of a process that trains, and whether a device is none that it trains on; `None` before its first step and
+/// where a device that it trains on is not one of the driver's by name, as it may then be any of them.
+pub(super) fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device]) -> Option<(u64, bool)> {
+    let step = process.devices.iter().filter_map(|it| it.step).max()?;
+    let mut trains = false;
+    for it in process.devices.iter().filter(|it| it.first.is_some()) {
+        let named = devices.iter().find(|its| its.id == it.device && its.index.is_some())?;
+        trains |= it.device == *id || named.parent.as_ref() == Some(id);
+    }
+    Some((step, !trains))
+}

@@ -1,0 +1,194 @@
+//! An allocation that failed for good: what the probe said of it, set beside what was known then.
+
+use crate::{
+    facts::{
+        event::wire::{Counters, GROUPS_MAX, Oom, Sites},
+        text::Foreign,
+        units::Bytes,
+    },
+    model::analysis::{
+        culprit,
+        episode::Episode,
+        oom::{self, Blocks, OomFigures, Tenant},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+
+/// Other processes kept per error.
+const TENANTS: usize = 16;
+
+/// Characters kept of a framework's message.
+const MESSAGE_CHARS: usize = 4096;
+
+/// An allocation that failed for good.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutOfMemory {
+    /// What the probe said.
+    pub said: Oom,
+    /// The figures of that moment: the probe's, the allocator's, the driver's, and what only the message says.
+    pub figures: OomFigures,
+    /// The other processes that the driver listed on the device by then, the largest first.
+    pub tenants: Vec<Tenant>,
+    /// What of the process grew on the device by then.
+    pub growing: Vec<Episode>,
+}
+
+/// Who had memory on a device, as the driver lists them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Tenancy {
+    /// What the process itself had.
+    pub(super) own: Option<Bytes>,
+    /// The others, the largest first.
+    pub(super) others: Vec<Tenant>,
+}
+
+impl OutOfMemory {
+    /// From what was said, the counters at that time, and whether expandable segments are on; for the process that the
+    /// kernel calls `pid`.
+    pub(super) fn new(
+        oom: &Oom,
+        known: &Counters,
+        expandable: bool,
+        tenancy: Option<Tenancy>,
+        pid: Option<u32>,
+    ) -> Self {
+        let all = |it: &Tenancy| it.others.iter().try_fold(Bytes(0), |sum, it| Some(sum.plus(it.used?)));
+        let figures = OomFigures {
+            tried: oom.tried,
+            total: known.device_total,
+            free: oom.device_free,
+            allowed: oom.limit.filter(|it| known.device_total.is_some_and(|total| *it < total)),
+            process: tenancy.as_ref().and_then(|it| it.own).map(|it| it.0),
+            others: tenancy.as_ref().and_then(all).map(|it| it.0),
+            allocated: known.allocated,
+            reserved: known.reserved,
+            private_pools: known.private_pools,
+            pools_live: None,
+            pools_held: known.private_pools,
+            largest_free: oom.largest_free,
+            stuck: known.inactive_split.filter(|_| !expandable),
+            expandable,
+        };
+        let mut said = oom.clone();
+        said.blocks.truncate(GROUPS_MAX);
+        let message = said.message.take();
+        let mut tenants = tenancy.unwrap_or_default().others;
+        tenants.truncate(TENANTS);
+        let mut it = Self { said, figures, tenants, growing: Vec::new() };
+        if let Some(message) = message {
+            it.worded(&message, pid);
+        }
+        it
+    }
+
+    /// Takes the framework's words for it, for the process that the kernel calls `pid`. They are rounded, so that exact
+    /// figures stay; but they are of that very moment, which the driver's latest list is not.
+    pub(super) fn worded(&mut self, message: &str, pid: Option<u32>) {
+        let (ours, words) = (self.figures, oom::parse(message));
+        let strangers = oom::strangers(message, &words, pid);
+        let listed = self.list(&strangers);
+        self.figures = OomFigures {
+            tried: ours.tried.or(words.tried),
+            total: ours.total.or(words.total),
+            free: ours.free.or(words.free),
+            allowed: ours.allowed.or(words.allowed),
+            process: words.process.or(ours.process),
+            others: if strangers.is_empty() { ours.others.or(words.others) } else { ours.others.max(listed) },
+            allocated: ours.allocated.or(words.allocated),
+            reserved: ours.reserved.or(words.reserved),
+            private_pools: words.private_pools.or(ours.private_pools),
+            pools_live: words.pools_live,
+            ..ours
+        };
+        self.said.message = Some(message.chars().take(MESSAGE_CHARS).collect());
+    }
+
+    /// Adds other processes and their bytes to those that the driver listed, and gives what all of them have.
+    fn list(&mut self, strangers: &[(u32, u64)]) -> Option<u64> {
+        for (pid, used) in strangers {
+            match self.tenants.iter_mut().find(|it| it.pid == *pid) {
+                Some(it) => it.used = it.used.or(Some(Bytes(*used))),
+                None => self.tenants.push(Tenant { pid: *pid, name: Foreign::default(), used: Some(Bytes(*used)) }),
+            }
+        }
+        self.tenants.sort_by_key(|it| (Reverse(it.used), it.pid));
+        let sum = self.tenants.iter().try_fold(Bytes(0), |sum, it| Some(sum.plus(it.used?)));
+        self.tenants.truncate(TENANTS);
+        sum.map(|it| it.0)
+    }
+
+    /// Why it did not fit, in words, a line each; with what was live by line, where stacks were recorded then.
+    pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
+        let blocks = Blocks { groups: &self.said.blocks, others: self.said.other_blocks };
+        let mut account = self.figures.account(blocks, &self.tenants);
+        account.extend(lines.and_then(|it| culprit::live(it, self.said.device)));
+        account
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const WORDS: &str = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 4.00 GiB of which \
+                         1.00 GiB is free. Process 7 has 1.50 GiB memory in use. Process 8 has 100.00 MiB memory in use. \
+                         Including non-PyTorch memory, this process has 1.40 GiB memory in use. Of the allocated memory \
+                         1.00 GiB is allocated by PyTorch, with 79.87 MiB allocated in private pools (e.g., CUDA Graphs), \
+                         and 0 bytes is reserved by PyTorch but unallocated.";
+
+    fn tenant(pid: u32, used: u64) -> Tenant {
+        Tenant { pid, name: Foreign::new("train.py"), used: Some(Bytes(used)) }
+    }
+
+    /// The limit is the capacity: rounded, it would look like one of the job's own.
+    #[test]
+    fn exact_figures_stay_and_words_add_what_only_they_say() {
+        let oom = Oom { tried: Some(2047 * MIB), device_free: Some(1020 * MIB), ..Oom::default() };
+        let oom = Oom { limit: Some(4090 * MIB), ..oom };
+        let known = Counters {
+            device_total: Some(4090 * MIB),
+            allocated: Some(1025 * MIB),
+            reserved: Some(1026 * MIB),
+            private_pools: Some(100 * MIB),
+            ..Counters::default()
+        };
+        let tenancy = Tenancy { own: Some(Bytes(1400 * MIB)), others: vec![tenant(7, 1530 * MIB)] };
+        let mut it = OutOfMemory::new(&oom, &known, false, Some(tenancy), Some(42));
+        assert_eq!((it.figures.others, it.figures.allowed), (Some(1530 * MIB), None));
+        it.worded(WORDS, Some(42));
+        let figures = it.figures;
+        assert_eq!((figures.tried, figures.free, figures.total), (oom.tried, oom.device_free, known.device_total));
+        assert_eq!((figures.allocated, figures.reserved, figures.allowed), (known.allocated, known.reserved, None));
+        assert_eq!(figures.private_pools.map(|it| it / MIB), Some(79));
+        assert_eq!((figures.others, figures.process.map(|it| it / MIB)), (Some(1630 * MIB), Some(1433)));
+        let each: Vec<_> = it.tenants.iter().map(|it| (it.pid, it.name.raw(), it.used)).collect();
+        assert_eq!(each, [(7, "train.py", Some(Bytes(1530 * MIB))), (8, "", Some(Bytes(100 * MIB)))]);
+        assert_eq!(it.said.message.as_deref(), Some(WORDS));
+        let said = Oom { message: Some(WORDS.to_owned()), ..oom };
+        let tenancy = Tenancy { own: None, others: vec![tenant(7, 1530 * MIB)] };
+        let at_once = OutOfMemory::new(&said, &known, false, Some(tenancy), Some(42));
+        assert_eq!((at_once.figures, at_once.tenants), (figures, it.tenants), "whether it comes at once or later");
+    }
+
+    #[test]
+    fn without_the_driver_the_words_are_all_there_is_and_the_process_itself_is_no_stranger() {
+        let words = WORDS.replace("Including non-PyTorch memory, this process", "Process 42");
+        for (pid, text) in [(None, WORDS), (Some(42), &words), (None, &words)] {
+            let said = Oom { message: Some(text.to_owned()), ..Oom::default() };
+            let it = OutOfMemory::new(&said, &Counters::default(), false, None, pid);
+            assert_eq!(it.tenants.iter().map(|it| it.pid).collect::<Vec<_>>(), [7, 8], "{pid:?} {text}");
+            assert_eq!(it.figures.others, Some(1636 * MIB));
+            let account = it.account(None).join("\n");
+            assert!(
+                account.contains("2.00 GiB was asked for, 1.00 GiB of the device's 4.00 GiB was free"),
+                "{account}"
+            );
+            assert!(account.contains("private pools (CUDA graphs) had 79.87 MiB"), "{account}");
+            assert!(account.contains("pid 7 1.50 GiB, pid 8 100.0 MiB"), "{account}");
+        }
+        let empty = OutOfMemory::new(&Oom::default(), &Counters::default(), false, None, None);
+        assert!(empty.account(None).is_empty() && empty.said.message.is_none());
+    }
+}

@@ -1,0 +1,372 @@
+//! One probed process: its life, its counters per device, what it said.
+
+pub use super::life::Life;
+use super::{
+    contexts::Contexts,
+    history::Latest,
+    oom::{OutOfMemory, Tenancy},
+    others::Others,
+    room::Charge,
+    timeline::Timeline,
+};
+use crate::{
+    facts::{
+        event::{
+            DeviceId, ProbeId,
+            wire::{Counters, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
+        },
+        text::Foreign,
+        units::Stamp,
+    },
+    model::analysis::{
+        episode::{Axis, Episode, Resource},
+        fragmentation,
+        growth::{self, Growth, Observation},
+        signature::Trail,
+        strain::{self, Strain},
+    },
+};
+use serde::{Deserialize, Serialize};
+
+/// Marks kept per probe.
+pub const MARKS: usize = 64;
+
+/// Out-of-memory errors kept per probe.
+pub const OOMS: usize = 16;
+
+/// Accounts of sites kept per probe.
+pub const SITES: usize = 8;
+
+/// Devices kept per probe.
+pub const DEVICES: usize = 16;
+
+/// A probed process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// The probe's number.
+    pub probe: ProbeId,
+    /// The process as the kernel translates it for us; `None` from another pid namespace.
+    pub pid: Option<u32>,
+    /// The socket's path.
+    pub socket: Foreign,
+    /// Who speaks, once it said so.
+    pub hello: Option<Box<Hello>>,
+    /// Where it is in its life.
+    pub life: Life,
+    /// When its last line came.
+    pub heard: Stamp,
+    /// Samples that were dropped before anybody saw them.
+    pub lost: u64,
+    lost_seq: Option<u64>,
+    /// One sample in so many of the backlog was kept; above 1, findings that rest on it are approximate.
+    pub stride: u64,
+    /// Its devices, by its own ordinal.
+    pub devices: Vec<OnDevice>,
+    /// Devices on which the driver lists it though it does not train there.
+    pub contexts: Contexts,
+    /// What the job named.
+    pub marks: Latest<Mark, MARKS>,
+    /// Allocations that failed for good.
+    pub ooms: Latest<OutOfMemory, OOMS>,
+    /// Which lines allocated what grew, each time it was looked.
+    pub sites: Latest<Box<Sites>, SITES>,
+    /// Why it was not looked, the last time that it was asked for.
+    pub refused: Option<Foreign>,
+}
+
+/// Where a sample went: to a known device, to one that nobody had named, or nowhere, as the process has too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    Known,
+    New,
+    Nowhere,
+}
+
+/// What a process says of itself that its samples do not repeat.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Settings {
+    total: Option<u64>,
+    expandable: bool,
+}
+
+/// A process on one of its devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OnDevice {
+    /// The process's own number for the device.
+    pub ordinal: u32,
+    /// The device.
+    pub device: DeviceId,
+    /// When the first sample was taken; `None` before there was one.
+    pub first: Option<Stamp>,
+    /// When the allocator's counters were read.
+    pub at: Stamp,
+    /// Steps completed; `None` before the first.
+    pub step: Option<u64>,
+    /// The latest counters. The allocator's own five come from one sample; the others, which not every
+    /// sample carries, are the latest known.
+    pub counters: Counters,
+    /// When `device_free` and `device_total` were read.
+    pub device_at: Stamp,
+    /// What grows, from step to step.
+    pub growth: Growth,
+    /// How its counters moved.
+    pub trail: Trail,
+    /// What wears on it besides growth.
+    pub strain: Strain,
+    /// Every level over the run.
+    pub timeline: Timeline,
+    /// What the process has there in all.
+    pub charge: Charge,
+    /// The latest distance between two steps, µs.
+    pub step_us: Option<u64>,
+    last_step: Option<(u64, Stamp)>,
+}
+
+impl Process {
+    /// A probe that was found.
+    pub fn new(probe: ProbeId, pid: Option<u32>, socket: Foreign, at: Stamp) -> Self {
+        Self {
+            probe,
+            pid,
+            socket,
+            hello: None,
+            life: Life::Found,
+            heard: at,
+            lost: 0,
+            lost_seq: None,
+            stride: 1,
+            devices: Vec::new(),
+            contexts: Contexts::default(),
+            marks: Latest::default(),
+            ooms: Latest::default(),
+            sites: Latest::default(),
+            refused: None,
+        }
+    }
+
+    /// Whether more is to be expected of it.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.life, Life::Ended { .. } | Life::Gone { .. })
+    }
+
+    /// When it ended, or was lost; `None` while it lives.
+    pub fn ended_at(&self) -> Option<Stamp> {
+        match self.life {
+            Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Its number here, or as it sees itself.
+    pub fn any_pid(&self) -> Option<u32> {
+        self.pid.or_else(|| self.hello.as_ref().map(|it| it.pid))
+    }
+
+    /// Its global rank, if it is one of several.
+    pub fn rank(&self) -> Option<u64> {
+        self.hello.as_ref()?.rank
+    }
+
+    /// Says which device an ordinal is.
+    pub(super) fn name_device(&mut self, ordinal: u32, id: &DeviceId) {
+        match self.devices.binary_search_by_key(&ordinal, |it| it.ordinal) {
+            Ok(place) => {
+                if let Some(entry) = self.devices.get_mut(place) {
+                    entry.device = id.clone();
+                }
+            }
+            Err(place) if self.devices.len() < DEVICES => {
+                self.devices.insert(place, OnDevice::new(ordinal, id.clone()));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Takes a sample. Samples come in the order they were made, save after a reconnection.
+    pub(super) fn sample(&mut self, sample: &Sample, others: Others, unnamed: impl FnOnce() -> DeviceId) -> Placed {
+        let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
+        let fresh = place.is_err();
+        if fresh && self.devices.len() >= DEVICES {
+            return Placed::Nowhere;
+        }
+        let place = place.unwrap_or_else(|place| {
+            self.devices.insert(place, OnDevice::new(sample.device, unnamed()));
+            place
+        });
+        let settings = self.settings(sample.device);
+        if let Some(entry) = self.devices.get_mut(place) {
+            entry.sample(sample, others, settings);
+        }
+        if fresh { Placed::New } else { Placed::Known }
+    }
+
+    fn settings(&self, ordinal: u32) -> Settings {
+        let Some(hello) = &self.hello else { return Settings::default() };
+        Settings {
+            total: hello.devices.iter().find(|it| it.ordinal == ordinal).and_then(|it| it.total),
+            expandable: fragmentation::is_expandable(hello.allocator_conf.as_deref()),
+        }
+    }
+
+    /// Takes a mark, unless a reconnection brought it before.
+    pub(super) fn mark(&mut self, mark: &Mark) {
+        if is_news(mark.seq, self.marks.last().and_then(|it| it.seq)) {
+            self.marks.push(mark.clone());
+        }
+    }
+
+    /// Takes an out-of-memory error, unless a reconnection brought it before; and, where the driver lists them, who has
+    /// memory on its device.
+    pub(super) fn oom(&mut self, oom: &Oom, tenancy: Option<Tenancy>) {
+        if is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
+            let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
+            let expandable = self.settings(oom.device).expandable;
+            let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
+            let on = self.devices.iter().find(|it| it.ordinal == oom.device);
+            let episodes = on.into_iter().flat_map(|it| it.growth.episodes());
+            let is_open = |it: &&Episode| it.resolved.is_none() && it.first_alert_at.0 <= oom.at_us;
+            error.growing = episodes.filter(is_open).copied().collect();
+            self.ooms.push(error);
+            self.charged_by_error(oom.device);
+        }
+    }
+
+    /// Takes the framework's words for the latest error of a device, unless it has them.
+    pub(super) fn oom_message(&mut self, it: &OomMessage) {
+        if let Some(oom) = self.ooms.newest_mut(|oom| oom.said.device == it.device)
+            && oom.said.message.is_none()
+            && is_news(it.seq, oom.said.seq)
+        {
+            oom.worded(&it.message, self.pid);
+            self.charged_by_error(it.device);
+        }
+    }
+
+    /// Takes an account of sites, unless a reconnection brought it before.
+    pub(super) fn sites(&mut self, sites: &Sites) {
+        if is_news(sites.seq, self.sites.last().and_then(|it| it.seq)) {
+            self.refused = None;
+            self.sites.push(Box::new(sites.clone()));
+        }
+    }
+
+    /// Counts what was lost, unless a reconnection brought it before.
+    pub(super) fn lose(&mut self, lost: &Lost) {
+        if is_news(lost.seq, self.lost_seq) {
+            self.lost = self.lost.saturating_add(lost.samples);
+            self.lost_seq = lost.seq.or(self.lost_seq);
+        }
+    }
+}
+
+/// Sequence numbers rise; a line without one is this connection's alone.
+fn is_news(seq: Option<u64>, last: Option<u64>) -> bool {
+    seq.zip(last).is_none_or(|(seq, last)| seq > last)
+}
+
+impl OnDevice {
+    /// A device of which the process has said nothing yet.
+    pub fn new(ordinal: u32, device: DeviceId) -> Self {
+        Self {
+            ordinal,
+            device,
+            first: None,
+            at: Stamp(0),
+            step: None,
+            counters: Counters::default(),
+            device_at: Stamp(0),
+            growth: Growth::default(),
+            trail: Trail::default(),
+            strain: Strain::default(),
+            timeline: Timeline::default(),
+            charge: Charge::default(),
+            step_us: None,
+            last_step: None,
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample, others: Others, settings: Settings) {
+        let at = Stamp(sample.at_us);
+        self.first = Some(self.first.map_or(at, |it| it.min(at)));
+        let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
+        self.observe(&others.seen(sample, boundary));
+        if let Some(step) = boundary {
+            match self.last_step {
+                Some((last, _)) if step <= last => {}
+                last => {
+                    if let Some((last, then)) = last {
+                        self.step_us = Some(at.since(then) / (step - last));
+                    }
+                    self.last_step = Some((step, at));
+                }
+            }
+        }
+        let place = self.place_of(sample, at);
+        if let Some(step) = place {
+            self.trail.push(step, at, &sample.counters);
+        }
+        self.trail.settle(&self.growth);
+        if at < self.at {
+            return;
+        }
+        self.step = sample.step.or(self.step);
+        self.merge(&sample.counters, at);
+        self.remember(sample, at, settings);
+        if let Some(step) = place {
+            let mut growing = self.growth.episodes().filter(|it| it.resource == Resource::Allocated);
+            let seen = strain::Seen {
+                step,
+                at,
+                counters: self.counters,
+                total: settings.total,
+                expandable: settings.expandable,
+                grows: growing.any(|it| it.resolved.is_none()),
+                others: others.want,
+            };
+            self.strain = strain::step(std::mem::take(&mut self.strain), &seen);
+        }
+    }
+
+    /// Adds a sample to the run. Where the driver says nothing of the device, CUDA does inside of some of them.
+    fn remember(&mut self, sample: &Sample, at: Stamp, settings: Settings) {
+        let it = &sample.counters;
+        if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
+            self.timeline.surround_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
+        }
+        self.timeline.push(at, sample.step, it, settings.expandable);
+    }
+
+    /// Where a sample lies on the axis that growth is measured over; nowhere between two steps.
+    fn place_of(&self, sample: &Sample, at: Stamp) -> Option<u64> {
+        match self.growth.axis() {
+            Some(Axis::Seconds) => self.first.map(|it| at.since(it) / 1_000_000),
+            _ if sample.edge == Edge::Tick => None,
+            _ => sample.step,
+        }
+    }
+
+    /// Takes what was seen of it, whoever saw it.
+    pub(super) fn observe(&mut self, seen: &Observation) {
+        self.growth = growth::step(std::mem::take(&mut self.growth), seen);
+    }
+
+    fn merge(&mut self, new: &Counters, at: Stamp) {
+        let old = self.counters;
+        let mut values = new.values();
+        for (value, old) in values.iter_mut().zip(old.values()) {
+            *value = value.or(old);
+        }
+        self.counters = Counters::from_values(&values);
+        if new.allocated.is_some() || new.reserved.is_some() {
+            self.at = at;
+            self.counters.requested = new.requested;
+            self.counters.allocated = new.allocated;
+            self.counters.active = new.active;
+            self.counters.inactive_split = new.inactive_split;
+            self.counters.reserved = new.reserved;
+        }
+        if new.device_free.is_some() || new.device_total.is_some() {
+            self.device_at = at;
+        }
+    }
+}

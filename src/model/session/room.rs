@@ -1,0 +1,215 @@
+//! What is free on a device between two readings of the driver, and what was known of it when its jobs ended.
+//!
+//! The driver is asked once a second at most, and a job may take many GiB in that time. Whoever spoke last says what was
+//! free: the driver, CUDA inside of a process, or an out-of-memory error. What allocators took since is subtracted.
+
+use super::{
+    Session,
+    device::{Before, Device},
+    process::Process,
+};
+use crate::{
+    facts::{
+        event::{
+            DeviceId, ProbeId,
+            wire::{Oom, Sample},
+        },
+        units::{Bytes, Stamp},
+    },
+    model::analysis::oom,
+};
+use serde::{Deserialize, Serialize};
+
+/// After the end of its jobs a device is shown as it was before for so long, µs: what comes later is another story.
+const LATELY_US: u64 = 60_000_000;
+
+/// Samples further apart than this do not say when something was taken, µs.
+const SPARSE_US: u64 = 250_000;
+
+/// An error's words give hundredths of a GiB.
+const ROUNDING: u64 = 8 << 20;
+
+/// What was free at one instant, and what allocators took since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    at: Stamp,
+    free: u64,
+    taken: i64,
+}
+
+impl Room {
+    pub(super) fn new(at: Stamp, free: u64) -> Self {
+        Self { at, free, taken: 0 }
+    }
+
+    /// What is free now, bytes.
+    pub fn free(&self) -> u64 {
+        self.free.saturating_add_signed(self.taken.saturating_neg())
+    }
+
+    /// Takes a later word; an earlier one changes nothing.
+    fn hear(room: &mut Option<Self>, at: Stamp, free: u64) {
+        if room.is_none_or(|it| it.at <= at) {
+            *room = Some(Self::new(at, free));
+        }
+    }
+}
+
+/// What a process has on a device in all, and what its allocator took since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    at: Stamp,
+    taken: i64,
+    /// What its own error said since, and what was taken by then.
+    said: Option<(Bytes, i64)>,
+}
+
+impl Charge {
+    /// What it has now: from the figure of the driver's list; from its own error where that is newer and says something else
+    /// than rounding explains.
+    pub fn now(&self, listed: Option<Bytes>) -> Option<Bytes> {
+        let listed = listed.map(|it| it.0.saturating_add_signed(self.taken));
+        let said = self.said.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
+        let is_rounded = listed.zip(said).is_some_and(|(listed, said)| listed.abs_diff(said) <= ROUNDING);
+        said.filter(|_| !is_rounded).or(listed).map(Bytes)
+    }
+
+    /// Bytes taken since the driver's list.
+    pub fn taken(&self) -> i64 {
+        self.taken
+    }
+}
+
+impl Session {
+    /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held before, and when.
+    pub(super) fn took(&mut self, probe: ProbeId, sample: &Sample, before: Option<(Stamp, u64)>) {
+        let at = Stamp(sample.at_us);
+        let Some(process) = self.processes.iter_mut().find(|it| it.probe == probe) else { return };
+        let pid = process.pid;
+        let Some(on) = process.devices.iter_mut().find(|it| it.ordinal == sample.device) else { return };
+        let Some(device) = self.devices.iter_mut().find(|it| it.id == on.device) else { return };
+        device.before = None;
+        if let Some(now) = on.counters.reserved {
+            let listed = device.process_list().and_then(|it| it.iter().find(|it| Some(it.pid) == pid)?.used);
+            // What its first sample shows, it may have had before the driver was asked.
+            let (then, before) = before.unwrap_or_else(|| (at, listed.map_or(now, |it| it.0.min(now))));
+            // Between samples that lie far apart it was taken before the driver was asked, unless the driver's figure has no
+            // room for it.
+            let is_sparse = at.since(then) > SPARSE_US && listed.is_none_or(|it| it.0 >= now);
+            let is_after = |reading: Stamp| at > reading && !(is_sparse && then <= reading);
+            let taken = now.cast_signed().saturating_sub(before.cast_signed());
+            // Of a process that was found after the list, the past comes after it too.
+            if is_after(on.charge.at) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
+                on.charge.taken = on.charge.taken.saturating_add(taken);
+            }
+            if let Some(room) = device.room.as_mut().filter(|it| is_after(it.at)) {
+                room.taken = room.taken.saturating_add(taken);
+            }
+        }
+        if let Some(free) = sample.counters.device_free {
+            Room::hear(&mut device.room, at, free);
+        }
+    }
+
+    /// An error says what was free when it came.
+    pub(super) fn room_at(&mut self, probe: ProbeId, oom: &Oom) {
+        let Some(free) = oom.device_free else { return };
+        let Some(id) = self.device_of(probe, oom.device) else { return };
+        self.with_device(&id, |it| Room::hear(&mut it.room, Stamp(oom.at_us), free));
+    }
+
+    /// What each living process on a device has in all is as the driver's new list says.
+    pub(super) fn listed(&mut self, id: &DeviceId, at: Stamp) {
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            for it in process.devices.iter_mut().filter(|it| it.device == *id) {
+                it.charge = Charge { at, ..Charge::default() };
+            }
+        }
+    }
+
+    /// A process ends: what was known of its devices is kept, unless another one ended since their last sample.
+    pub(super) fn ends(&mut self, probe: ProbeId, at: Stamp) {
+        let Some(process) = self.processes.iter().find(|it| it.probe == probe && it.is_alive()) else { return };
+        for on in process.devices.iter().filter(|it| it.first.is_some()) {
+            if let Some(device) = self.devices.iter_mut().find(|it| it.id == on.device && it.before.is_none()) {
+                let Device { memory, processes, room, .. } = device.clone();
+                device.before = Some(Box::new(Before { at, memory, processes, room }));
+            }
+        }
+    }
+
+    /// The session with the devices as they were when the last job on them ended, where that was lately: afterwards the
+    /// driver takes a job's memory apart piece by piece. `None` where no job ended.
+    pub fn as_it_ended(&self) -> Option<Self> {
+        let has_ended = |it: &Device| {
+            let is_late = it.before.as_ref().is_some_and(|before| self.now.since(before.at) <= LATELY_US);
+            is_late && self.on_device(&it.id).all(|(process, _)| !process.is_alive())
+        };
+        let ended: Vec<_> = self.devices.iter().filter(|it| has_ended(it)).map(|it| it.id.clone()).collect();
+        if ended.is_empty() {
+            return None;
+        }
+        let mut out = self.clone();
+        for device in out.devices.iter_mut().filter(|it| ended.contains(&it.id)) {
+            let Some(before) = device.before.take() else { continue };
+            (device.memory, device.processes, device.room) = (before.memory, before.processes, before.room);
+            device.ended = Some(before.at);
+        }
+        Some(out)
+    }
+
+    fn device_of(&self, probe: ProbeId, ordinal: u32) -> Option<DeviceId> {
+        let on = self.process(probe)?.devices.iter().find(|it| it.ordinal == ordinal)?;
+        Some(on.device.clone())
+    }
+}
+
+impl Process {
+    /// What its error says that it had on the device in all.
+    pub(super) fn charged_by_error(&mut self, ordinal: u32) {
+        let Some(oom) = self.ooms.iter().rev().find(|it| it.said.device == ordinal) else { return };
+        let at = Stamp(oom.said.at_us);
+        let said = oom.said.message.as_deref().and_then(|it| oom::parse(it).process);
+        let on = self.devices.iter_mut().find(|it| it.ordinal == ordinal && it.charge.at <= at);
+        if let Some((charge, said)) = on.map(|it| &mut it.charge).zip(said) {
+            charge.said = Some((Bytes(said), charge.taken));
+        }
+    }
+
+    /// What its allocator holds on a device, and since when that is known.
+    pub(super) fn held(&self, ordinal: u32) -> Option<(Stamp, u64)> {
+        let on = self.devices.iter().find(|it| it.ordinal == ordinal)?;
+        Some((on.at, on.counters.reserved?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_latest_word_counts_and_what_was_taken_since() {
+        let mut room = Some(Room::new(Stamp(10), 5 * GIB));
+        Room::hear(&mut room, Stamp(9), GIB);
+        assert_eq!(room.map(|it| it.free()), Some(5 * GIB), "an earlier word changes nothing");
+        for (taken, free) in [(2, 3), (-4, 9), (7, 0)] {
+            let it = Room { taken: taken * GIB.cast_signed(), ..room.unwrap() };
+            assert_eq!(it.free(), free * GIB, "{taken}");
+        }
+        Room::hear(&mut room, Stamp(11), 2 * GIB);
+        assert_eq!(room, Some(Room::new(Stamp(11), 2 * GIB)));
+    }
+
+    #[test]
+    fn a_total_is_carried_forward_and_an_error_corrects_it_beyond_its_rounding() {
+        let taken = 3 * GIB.cast_signed();
+        let charge = Charge { at: Stamp(1), taken, said: None };
+        assert_eq!((charge.now(Some(Bytes(GIB))), charge.now(None)), (Some(Bytes(4 * GIB)), None));
+        let rounded = Charge { said: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..charge };
+        assert_eq!(rounded.now(Some(Bytes(GIB))), Some(Bytes(4 * GIB)));
+        let other = Charge { said: Some((Bytes(6 * GIB), taken)), ..charge };
+        assert_eq!((other.now(Some(Bytes(GIB))), other.now(None)), (Some(Bytes(6 * GIB)), Some(Bytes(6 * GIB))));
+    }
+}

@@ -1,0 +1,224 @@
+//! A picture of the screen as SVG, from the very cells that a terminal would be sent: for READMEs, and for issues.
+//!
+//! Text stands in runs of one style, each with the length that its cells have, so that columns stay aligned whatever
+//! font there is. What a font may leave gaps in (blocks, shades, lines, braille) is drawn as rectangles.
+
+mod shape;
+
+use crate::screen::theme::{self, Theme};
+use ratatui::{
+    buffer::{Buffer, Cell},
+    style::{Color, Modifier},
+    text::Span,
+};
+use shape::Part;
+use std::collections::BTreeMap;
+
+/// A cell, and its font's size: of most monospaced fonts, letters are 0.6 of it wide.
+const WIDTH: u32 = 9;
+const HEIGHT: u32 = 18;
+const FONT: u32 = 15;
+
+/// Where letters stand in a cell, from above.
+const BASELINE: u32 = 14;
+
+/// Around the cells.
+const MARGIN: u32 = 12;
+
+/// Where a theme is meant for any background.
+const DARK: [u8; 3] = [0x1f, 0x23, 0x2b];
+const ON_DARK: [u8; 3] = [0xd8, 0xde, 0xe9];
+const ON_LIGHT: [u8; 3] = [0x2b, 0x30, 0x3b];
+
+/// How a cell's letters look.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Ink {
+    fill: [u8; 3],
+    bold: bool,
+    underlined: bool,
+    faint: bool,
+}
+
+/// The colours where a cell has none of its own.
+struct Paper {
+    ink: [u8; 3],
+    ground: [u8; 3],
+}
+
+/// The picture of a buffer that was drawn with a theme; `about` is what it says to those who cannot see it.
+pub fn svg(buffer: &Buffer, theme: &Theme, about: &str) -> String {
+    let ground = theme.background.and_then(theme::rgb).unwrap_or(DARK);
+    let is_light = ground.iter().map(|it| u32::from(*it)).sum::<u32>() > 3 * 128;
+    let paper = Paper { ink: if is_light { ON_LIGHT } else { ON_DARK }, ground };
+    let (columns, rows) = (u32::from(buffer.area.width), u32::from(buffer.area.height));
+    let (width, height) = (columns * WIDTH + 2 * MARGIN, rows * HEIGHT + 2 * MARGIN);
+    let about = escaped(about);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         role=\"img\" aria-label=\"{about}\">\n<title>{about}</title>\n<rect width=\"{width}\" height=\"{height}\" \
+         rx=\"8\" fill=\"{}\"/>\n<g transform=\"translate({MARGIN} {MARGIN})\">\n",
+        hex(ground)
+    );
+    let lines = || buffer.content.chunks(usize::from(buffer.area.width).max(1)).zip(0_u32..);
+    let mut grounds = Paths::default();
+    let mut shapes = Paths::default();
+    for (cells, row) in lines() {
+        for (cell, column) in cells.iter().zip(0_u32..) {
+            if let Some(fill) = paper.ground(cell) {
+                grounds.add((fill, 100), &Part::whole(), column, row);
+            }
+            for (part, percent) in shape::parts(cell.symbol()) {
+                shapes.add((paper.ink(cell).fill, percent), &part, column, row);
+            }
+        }
+    }
+    out += &grounds.written();
+    out += "<g shape-rendering=\"crispEdges\">\n";
+    out += &shapes.written();
+    out += "</g>\n";
+    let letters = format!(
+        "<g font-family=\"ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,'Liberation Mono',monospace\" \
+         font-size=\"{FONT}\" xml:space=\"preserve\">\n"
+    );
+    out += &letters;
+    lines().for_each(|(cells, row)| out += &text(cells, row, &paper));
+    out + "</g>\n</g>\n</svg>\n"
+}
+
+/// A row's letters: a run for each style, broken where nothing is for two cells or more.
+fn text(cells: &[Cell], row: u32, paper: &Paper) -> String {
+    let mut runs: Vec<(Ink, u32, String)> = Vec::new();
+    let mut end = 0;
+    for (cell, column) in cells.iter().zip(0_u32..) {
+        let symbol = cell.symbol();
+        if symbol.trim().is_empty() || shape::is_drawn(symbol) {
+            continue;
+        }
+        let ink = paper.ink(cell);
+        match runs.last_mut() {
+            Some((last, _, run)) if *last == ink && column <= end + 1 => {
+                if column > end {
+                    run.push(' ');
+                }
+                run.push_str(symbol);
+            }
+            _ => runs.push((ink, column, symbol.to_owned())),
+        }
+        end = column + columns(symbol);
+    }
+    runs.iter().map(|(ink, column, run)| written(*ink, *column, row, run)).collect()
+}
+
+fn written(ink: Ink, column: u32, row: u32, run: &str) -> String {
+    let attributes = [
+        (ink.bold, " font-weight=\"bold\""),
+        (ink.underlined, " text-decoration=\"underline\""),
+        (ink.faint, " opacity=\".6\""),
+    ];
+    let attributes: String = attributes.iter().filter(|it| it.0).map(|it| it.1).collect();
+    format!(
+        "<text x=\"{}\" y=\"{}\" textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\" fill=\"{}\"{attributes}>{}</text>\n",
+        column * WIDTH,
+        row * HEIGHT + BASELINE,
+        columns(run) * WIDTH,
+        hex(ink.fill),
+        escaped(run)
+    )
+}
+
+fn columns(text: &str) -> u32 {
+    u32::try_from(Span::raw(text).width()).unwrap_or(0)
+}
+
+impl Paper {
+    fn ink(&self, cell: &Cell) -> Ink {
+        let has = |it: Modifier| cell.modifier.contains(it);
+        let (front, behind) = (theme::rgb(cell.fg).unwrap_or(self.ink), theme::rgb(cell.bg).unwrap_or(self.ground));
+        let fill = if has(Modifier::REVERSED) { behind } else { front };
+        Ink { fill, bold: has(Modifier::BOLD), underlined: has(Modifier::UNDERLINED), faint: has(Modifier::DIM) }
+    }
+
+    /// What is behind a cell's letters, where that is not the picture's own.
+    fn ground(&self, cell: &Cell) -> Option<[u8; 3]> {
+        let is_reversed = cell.modifier.contains(Modifier::REVERSED);
+        let (colour, else_) = if is_reversed { (cell.fg, Some(self.ink)) } else { (cell.bg, None) };
+        if colour == Color::Reset { else_ } else { theme::rgb(colour) }
+    }
+}
+
+/// Rectangles by colour and strength in percent: one path each.
+#[derive(Default)]
+struct Paths(BTreeMap<([u8; 3], u32), Vec<Rectangle>>);
+
+/// In hundredths of a pixel.
+#[derive(Clone, Copy)]
+struct Rectangle {
+    x: u32,
+    y: u32,
+    width: u32,
+    height: u32,
+}
+
+impl Paths {
+    /// Adds a part of a cell; one that goes on where the last of the same colour ended makes that longer.
+    fn add(&mut self, colour: ([u8; 3], u32), part: &Part, column: u32, row: u32) {
+        let next = Rectangle {
+            x: column * WIDTH * 100 + part.x * WIDTH,
+            y: row * HEIGHT * 100 + part.y * HEIGHT,
+            width: part.width * WIDTH,
+            height: part.height * HEIGHT,
+        };
+        let all = self.0.entry(colour).or_default();
+        match all.last_mut() {
+            Some(last) if last.x + last.width == next.x && (last.y, last.height) == (next.y, next.height) => {
+                last.width += next.width;
+            }
+            _ => all.push(next),
+        }
+    }
+
+    fn written(&self) -> String {
+        let path = |((fill, percent), all): (&([u8; 3], u32), &Vec<Rectangle>)| {
+            let faint = if *percent < 100 { format!(" fill-opacity=\".{percent}\"") } else { String::new() };
+            let moves: String = all.iter().map(Rectangle::written).collect();
+            format!("<path fill=\"{}\"{faint} d=\"{moves}\"/>\n", hex(*fill))
+        };
+        self.0.iter().map(path).collect()
+    }
+}
+
+impl Rectangle {
+    fn written(&self) -> String {
+        let width = pixels(self.width);
+        format!("M{} {}h{width}v{}h-{width}z", pixels(self.x), pixels(self.y), pixels(self.height))
+    }
+}
+
+/// A number of pixels from hundredths, as short as it can be written.
+fn pixels(hundredths: u32) -> String {
+    let (whole, part) = (hundredths / 100, hundredths % 100);
+    match part {
+        0 => whole.to_string(),
+        part if part % 10 == 0 => format!("{whole}.{}", part / 10),
+        part => format!("{whole}.{part:02}"),
+    }
+}
+
+fn hex([r, g, b]: [u8; 3]) -> String {
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
+/// Text in XML 1.0, which has no way to write control characters.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().filter(|it| !it.is_control()) {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}

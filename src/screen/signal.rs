@@ -1,0 +1,121 @@
+//! Signals that end a program; and one sent to exactly the process that was meant: it is held by a descriptor from the moment it was asked about, so that
+//! its number cannot come to mean another one between the question and the answer.
+
+use crate::{
+    facts::event::ProcessInfo,
+    screen::ui::signal::{Signal, Subject},
+    sources::system,
+};
+use libc::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGRTMAX, SIGRTMIN, SIGSTKFLT, SIGSYS, SIGTERM,
+    SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+};
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    process::{self, Pid, PidfdFlags, pidfd_open, pidfd_send_signal},
+};
+
+/// The signals that would end this program with the terminal taken or a recording open: all whose default action is to end
+/// it, but for SIGKILL and those of faults in the program itself.
+pub fn ending() -> impl Iterator<Item = c_int> {
+    let named = [
+        SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGXCPU, SIGVTALRM,
+        SIGPROF, SIGIO, SIGPWR, SIGSYS,
+    ];
+    named.into_iter().chain(SIGRTMIN()..=SIGRTMAX())
+}
+
+/// A process that a signal may be sent to.
+#[derive(Debug)]
+pub struct Held {
+    /// Who it is, read after it was held.
+    pub info: ProcessInfo,
+    descriptor: OwnedFd,
+}
+
+impl Held {
+    /// Holds the process, if it is the one that is meant; else the reason, for the user.
+    ///
+    /// # Errors
+    /// When there is none of that number, when it is another one by now, or when the number is not one of ours.
+    pub fn hold(subject: &Subject) -> Result<Self, String> {
+        let number = subject.pid;
+        if !subject.vouched && system::in_container() {
+            return Err(format!("pid {number} is the host's number, and this is a container: signal it from the host"));
+        }
+        let gone = || format!("pid {number} is not there any more");
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        let descriptor = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
+            Errno::NOSYS => "signals are sent through pidfd, which this kernel does not have (Linux 5.3)".to_owned(),
+            Errno::SRCH | Errno::INVAL => gone(),
+            e => format!("pid {number}: {e}"),
+        })?;
+        let info = system::process(number).ok_or_else(gone)?;
+        if subject.start_ticks.is_some_and(|it| it != info.start_ticks) {
+            return Err(format!("pid {number} is another process by now"));
+        }
+        Ok(Self { info, descriptor })
+    }
+
+    /// Sends it.
+    ///
+    /// # Errors
+    /// When it has ended, or is somebody else's.
+    pub fn send(&self, signal: Signal) -> Result<(), String> {
+        let signal = match signal {
+            Signal::Term => process::Signal::TERM,
+            Signal::Int => process::Signal::INT,
+            Signal::Kill => process::Signal::KILL,
+            Signal::Stop => process::Signal::STOP,
+            Signal::Cont => process::Signal::CONT,
+            Signal::Usr1 => process::Signal::USR1,
+        };
+        let number = self.info.pid;
+        // The descriptor is of one process; that its start is still the one that was shown costs one look more.
+        if system::start_ticks(number).is_some_and(|it| it != self.info.start_ticks) {
+            return Err(format!("pid {number} is another process by now"));
+        }
+        pidfd_send_signal(&self.descriptor, signal).map_err(|e| match e {
+            Errno::SRCH => format!("pid {number} has ended"),
+            Errno::PERM => format!("pid {number} is of {}: only they and root may signal it", self.info.user),
+            e => format!("pid {number}: {e}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        os::unix::process::ExitStatusExt,
+        process::{Command, Stdio},
+    };
+
+    fn subject(pid: u32, start_ticks: Option<u64>) -> Subject {
+        Subject { pid, start_ticks, vouched: true }
+    }
+
+    #[test]
+    fn the_process_that_was_held_gets_the_signal_and_no_other_does() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It has its name once it answers.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let held = Held::hold(&subject(child.id(), system::start_ticks(child.id()))).unwrap();
+        assert_eq!(held.info.argv[0].raw(), "cat");
+        held.send(Signal::Term).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(15));
+        assert!(held.send(Signal::Kill).unwrap_err().contains("has ended"));
+    }
+
+    #[test]
+    fn another_start_is_another_process() {
+        let own = std::process::id();
+        let before = system::start_ticks(own).map(|it| it - 1);
+        assert!(Held::hold(&subject(own, before)).unwrap_err().contains("another process"));
+        assert!(Held::hold(&subject(u32::MAX, None)).unwrap_err().contains("not there"));
+        assert!(Held::hold(&subject(0, None)).unwrap_err().contains("not there"));
+    }
+}

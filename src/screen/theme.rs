@@ -1,0 +1,290 @@
+//! Colours by role: built-in themes as data, and their way down to terminals with fewer colours.
+
+/// The way down to fewer colours.
+mod colour;
+/// A theme's file.
+mod file;
+/// Where themes are.
+mod find;
+
+use crate::{facts::text::Foreign, model::analysis::ladder::Gap};
+pub use colour::shown as rgb;
+pub use file::Fault;
+pub use find::{all, find};
+use ratatui::style::{Color, Modifier, Style};
+use std::collections::BTreeMap;
+
+/// How many colours the terminal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ColorDepth {
+    /// None: `NO_COLOR`, `TERM=dumb`.
+    None,
+    /// The sixteen of the terminal's own palette.
+    Ansi16,
+    /// The 256 of xterm.
+    Ansi256,
+    /// 24 bits.
+    TrueColor,
+}
+
+/// What graphs are drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Graph {
+    /// Eighths of a cell.
+    #[default]
+    Block,
+    /// Dots, eight to a cell.
+    Braille,
+    /// What any terminal and font has; nothing else on the screen is beyond it either.
+    Ascii,
+}
+
+/// What a colour is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Ordinary text.
+    Text,
+    /// What matters less: units, hints.
+    Dim,
+    /// Names of boxes and the program.
+    Title,
+    /// Lines between boxes.
+    Border,
+    /// The selected row.
+    Selected,
+    /// All is well.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong.
+    Bad,
+    /// Sparklines.
+    Spark,
+    /// A key in the footer and the help.
+    Key,
+    /// A stretch of the ladder.
+    Gap(Gap),
+}
+
+/// A theme: a style for each role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Theme {
+    name: String,
+    styles: BTreeMap<Role, Style>,
+    depth: ColorDepth,
+    /// The background that it is meant for; `None` for any.
+    pub background: Option<Color>,
+    /// What graphs are drawn with.
+    pub graph: Graph,
+    /// Whether colours alone may tell one thing from another.
+    pub coloured: bool,
+}
+
+/// Every role with its name in the theme files.
+pub const ROLES: [(&str, Role); 24] = [
+    ("text", Role::Text),
+    ("dim", Role::Dim),
+    ("title", Role::Title),
+    ("border", Role::Border),
+    ("selected", Role::Selected),
+    ("good", Role::Good),
+    ("warning", Role::Warning),
+    ("bad", Role::Bad),
+    ("spark", Role::Spark),
+    ("key", Role::Key),
+    ("wanted", Role::Gap(Gap::Wanted)),
+    ("allocated", Role::Gap(Gap::Allocated)),
+    ("rounding", Role::Gap(Gap::Rounding)),
+    ("pending", Role::Gap(Gap::Pending)),
+    ("stuck", Role::Gap(Gap::Stuck)),
+    ("pools", Role::Gap(Gap::Pools)),
+    ("releasable", Role::Gap(Gap::Releasable)),
+    ("cached", Role::Gap(Gap::Cached)),
+    ("reserved", Role::Gap(Gap::Reserved)),
+    ("non_torch", Role::Gap(Gap::NonTorch)),
+    ("others", Role::Gap(Gap::Others)),
+    ("driver", Role::Gap(Gap::Driver)),
+    ("unattributed", Role::Gap(Gap::Unattributed)),
+    ("free", Role::Gap(Gap::Free)),
+];
+
+/// The built-in themes and their files.
+const BUILTIN: [(&str, &str); 7] = [
+    ("dusk", include_str!("../../themes/dusk.toml")),
+    ("paper", include_str!("../../themes/paper.toml")),
+    ("contrast", include_str!("../../themes/contrast.toml")),
+    ("colorblind", include_str!("../../themes/colorblind.toml")),
+    ("colorblind-light", include_str!("../../themes/colorblind-light.toml")),
+    ("plain", include_str!("../../themes/plain.toml")),
+    ("mono", include_str!("../../themes/mono.toml")),
+];
+
+/// Names of the built-in themes; the first is the default.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILTIN.iter().map(|(name, _)| *name)
+}
+
+impl Default for Theme {
+    fn default() -> Self {
+        Self {
+            name: "none".to_owned(),
+            styles: BTreeMap::new(),
+            depth: ColorDepth::TrueColor,
+            background: None,
+            graph: Graph::default(),
+            coloured: false,
+        }
+    }
+}
+
+impl Theme {
+    /// A theme that comes with the program.
+    pub fn builtin(name: &str) -> Option<Self> {
+        let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
+        Self::parse(name, text).ok()
+    }
+
+    /// A theme from the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Fault> {
+        let source = file::Source { file: Foreign::new(name), text: text.to_owned() };
+        Ok(Self::made(name, file::read(source, find::builtin)?))
+    }
+
+    fn made(name: &str, said: file::Said) -> Self {
+        let is_colour = |it: &Color| *it != Color::Reset;
+        let coloured = said.styles.values().any(|it| it.fg.iter().chain(&it.bg).any(is_colour));
+        Self {
+            name: name.to_owned(),
+            styles: said.styles,
+            background: said.background,
+            depth: ColorDepth::TrueColor,
+            graph: Graph::default(),
+            coloured,
+        }
+    }
+
+    /// The next of the built-in themes, and after the last one the user's own, for the same terminal.
+    #[must_use]
+    pub fn next(&self, own: &Self) -> Self {
+        let mut names: Vec<&str> = names().collect();
+        if !names.contains(&own.name()) {
+            names.push(own.name());
+        }
+        let here = names.iter().position(|it| *it == self.name);
+        let next = names.get(here.map_or(0, |it| (it + 1) % names.len()));
+        let builtin = next.and_then(|it| Self::builtin(it));
+        builtin.map_or_else(|| own.clone(), |it| Self { graph: self.graph, ..it.at(self.depth) })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The style of a role.
+    pub fn style(&self, role: Role) -> Style {
+        self.styles.get(&role).copied().unwrap_or_default()
+    }
+
+    /// The same theme for a terminal that shows only so many colours.
+    #[must_use]
+    pub fn at(mut self, depth: ColorDepth) -> Self {
+        for style in self.styles.values_mut() {
+            style.fg = style.fg.map(|it| colour::at(it, depth));
+            style.bg = style.bg.map(|it| colour::at(it, depth));
+        }
+        self.depth = depth;
+        self.background = self.background.map(|it| colour::at(it, depth));
+        if depth <= ColorDepth::Ansi16 {
+            // The shade of a selected row is one that sixteen colours do not have.
+            let mut selected = self.style(Role::Selected).add_modifier(Modifier::REVERSED);
+            (selected.fg, selected.bg) = (None, None);
+            self.styles.insert(Role::Selected, selected);
+        }
+        if depth == ColorDepth::None {
+            self.coloured = false;
+            // Without colours, weight has to say it.
+            let bad = self.style(Role::Bad).add_modifier(Modifier::BOLD);
+            self.styles.insert(Role::Bad, bad);
+        }
+        self
+    }
+
+    /// The same theme with graphs of another kind.
+    #[must_use]
+    pub fn drawn_in(self, graph: Graph) -> Self {
+        Self { graph, ..self }
+    }
+
+    /// The same theme for a terminal whose locale is not UTF-8.
+    #[must_use]
+    pub fn in_ascii(self) -> Self {
+        self.drawn_in(Graph::Ascii)
+    }
+
+    /// Whether only ASCII is drawn.
+    pub fn is_ascii(&self) -> bool {
+        self.graph == Graph::Ascii
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_theme_defines_every_role() {
+        for (name, text) in BUILTIN {
+            let theme = Theme::parse(name, text).unwrap();
+            assert_eq!(theme.styles.len(), ROLES.len(), "{name}");
+            assert_eq!(Theme::builtin(name), Some(theme));
+        }
+        assert_eq!(Theme::builtin("none"), None);
+    }
+
+    #[test]
+    fn a_theme_inherits_what_it_does_not_say() {
+        let theme = Theme::parse("own", "inherits = 'dusk'\n[roles]\nbad = '#102030 bold'").unwrap();
+        assert_eq!(theme.style(Role::Bad).fg, Some(Color::Rgb(0x10, 0x20, 0x30)));
+        assert_eq!(theme.style(Role::Good), Theme::builtin("dusk").unwrap().style(Role::Good));
+    }
+
+    #[test]
+    fn faults_are_named_with_line_key_and_what_is_near() {
+        for (text, fault) in [
+            ("\ninherits = 'dsk'", "own:2: there is no theme of that name; there are dusk, paper"),
+            ("inherits = 'dusk'\n[roles]\nbda = 'red'", "own:3: there is no role \"bda\"; the nearest is \"bad\""),
+            (
+                "inherits = 'dusk'\n[roles]\nbad = 'reddish'",
+                "own:3: there is no colour \"reddish\"; the nearest is \"red\"",
+            ),
+            ("inherits = 'dusk'\n[palette]\nred = '#12'", "own:3: \"#12\" is no colour; write #rrggbb"),
+            ("inherits = 'dusk'\nbackground = 'skyy'", "own:2: there is no colour \"skyy\"; the nearest is \"sky\""),
+            (
+                "[roles]\nbad = 'red'",
+                "own: role \"text\" has no style; inherits = \"dusk\" takes what is missing from there",
+            ),
+            ("colour = 1", "own:1: there is no key \"colour\"; the nearest is \"roles\""),
+            ("roles = 1", "own:1: roles: a table is wanted, as in [roles]"),
+            ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: a text is wanted"),
+            ("\n[roles", "own:2: unclosed table, expected `]`"),
+        ] {
+            let said = Theme::parse("own", text).unwrap_err().to_string();
+            assert!(said.starts_with(fault), "{said}");
+        }
+    }
+
+    #[test]
+    fn without_colours_nothing_but_weight_is_left() {
+        for name in names() {
+            let theme = Theme::builtin(name).unwrap().at(ColorDepth::None);
+            for style in theme.styles.values() {
+                assert!([style.fg, style.bg].iter().flatten().all(|it| *it == Color::Reset), "{name}");
+            }
+            assert!(theme.style(Role::Selected).add_modifier.contains(Modifier::REVERSED));
+        }
+    }
+}

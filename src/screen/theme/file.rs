@@ -1,0 +1,220 @@
+//! A theme's file: a palette, a style of words for each role, and the theme that it takes the rest from.
+
+use super::{ROLES, Role};
+use crate::facts::text::{Foreign, nearest};
+use ratatui::style::{Color, Modifier, Style};
+use std::{collections::BTreeMap, ops::Range, str::FromStr};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// Themes may inherit from one another this deep.
+const DEPTH_MAX: usize = 4;
+
+/// Characters of a text from the file that are told.
+const TOLD: usize = 60;
+
+/// Words that are no colours.
+const WORDS: [&str; 5] = ["on", "bold", "dim", "reverse", "underline"];
+
+const KEYS: [&str; 4] = ["inherits", "background", "palette", "roles"];
+
+/// The sixteen colours that every terminal has, and none of its own.
+const COLOURS: [&str; 17] = [
+    "reset",
+    "black",
+    "red",
+    "green",
+    "yellow",
+    "blue",
+    "magenta",
+    "cyan",
+    "gray",
+    "darkgray",
+    "lightred",
+    "lightgreen",
+    "lightyellow",
+    "lightblue",
+    "lightmagenta",
+    "lightcyan",
+    "white",
+];
+
+/// What is wrong with a file: its name, the line, the key, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {what}", .file, .line.map(|it| format!(":{it}")).unwrap_or_default())]
+pub struct Fault {
+    /// The file.
+    pub file: Foreign,
+    /// The line in it, from 1.
+    pub line: Option<usize>,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// A file's name, and its text.
+pub(super) struct Source {
+    pub(super) file: Foreign,
+    pub(super) text: String,
+}
+
+/// What files say, the nearest first: a parent fills only what is missing.
+#[derive(Default)]
+pub(super) struct Said {
+    /// The background that it is meant for, if it says so.
+    pub(super) background: Option<Color>,
+    pub(super) styles: BTreeMap<Role, Style>,
+}
+
+/// A text and where it stands.
+struct Word {
+    text: String,
+    source: usize,
+    at: Range<usize>,
+}
+
+struct Reader {
+    sources: Vec<Source>,
+    palette: BTreeMap<String, Word>,
+    roles: BTreeMap<String, Word>,
+    background: Option<Word>,
+}
+
+/// Reads a theme; `parent` finds the files that it inherits from by name, or says what there is.
+pub(super) fn read(source: Source, parent: impl Fn(&str) -> Result<Source, String>) -> Result<Said, Fault> {
+    let mut reader = Reader { sources: Vec::new(), palette: BTreeMap::new(), roles: BTreeMap::new(), background: None };
+    let mut next = Some(source);
+    while let Some(source) = next.take() {
+        if reader.sources.len() == DEPTH_MAX {
+            let what = format!("themes inherit at most {DEPTH_MAX} deep");
+            return Err(Fault { file: source.file, line: None, what });
+        }
+        reader.sources.push(source);
+        if let Some(inherits) = reader.take()? {
+            next = Some(parent(&inherits.text).map_err(|what| reader.fault(&inherits, what))?);
+        }
+    }
+    reader.said()
+}
+
+impl Reader {
+    /// Takes the latest file in, and says what it inherits.
+    fn take(&mut self) -> Result<Option<Word>, Fault> {
+        let source = self.sources.len() - 1;
+        let text = self.sources[source].text.clone();
+        let word = |text: &str, at: Range<usize>| Word { text: text.to_owned(), source, at };
+        let table = DeTable::parse(&text).map_err(|e| {
+            let words: Vec<_> = e.message().split_whitespace().collect();
+            self.fault(&word("", e.span().unwrap_or_default()), words.join(" "))
+        })?;
+        let mut inherits = None;
+        for (key, value) in table.get_ref() {
+            match key.get_ref().as_ref() {
+                "inherits" => inherits = Some(self.text("inherits", value)?),
+                "background" => {
+                    let colour = self.text("background", value)?;
+                    self.background.get_or_insert(colour);
+                }
+                "palette" => {
+                    for (name, value) in self.table("palette", value)? {
+                        let colour = self.text(name.get_ref(), value)?;
+                        self.palette.entry(name.get_ref().to_string()).or_insert(colour);
+                    }
+                }
+                "roles" => {
+                    for (name, value) in self.table("roles", value)? {
+                        let known = ROLES.iter().map(|it| it.0);
+                        if !known.clone().any(|it| it == name.get_ref()) {
+                            let at = word("", name.span());
+                            return Err(self.unknown(&at, "role", name.get_ref(), known));
+                        }
+                        let words = self.text(name.get_ref(), value)?;
+                        self.roles.entry(name.get_ref().to_string()).or_insert(words);
+                    }
+                }
+                other => return Err(self.unknown(&word("", key.span()), "key", other, KEYS)),
+            }
+        }
+        Ok(inherits)
+    }
+
+    fn text(&self, key: &str, value: &Spanned<DeValue>) -> Result<Word, Fault> {
+        let source = self.sources.len() - 1;
+        let at = Word { text: String::new(), source, at: value.span() };
+        let text = value.get_ref().as_str().ok_or_else(|| self.fault(&at, format!("{key}: a text is wanted")))?;
+        Ok(Word { text: text.to_owned(), ..at })
+    }
+
+    fn table<'t, 'i>(&self, key: &str, value: &'t Spanned<DeValue<'i>>) -> Result<&'t DeTable<'i>, Fault> {
+        let at = Word { text: String::new(), source: self.sources.len() - 1, at: value.span() };
+        value.get_ref().as_table().ok_or_else(|| self.fault(&at, format!("{key}: a table is wanted, as in [{key}]")))
+    }
+
+    fn said(&self) -> Result<Said, Fault> {
+        let mut said = Said::default();
+        if let Some(word) = &self.background {
+            said.background = Some(self.colour(word, &word.text)?);
+        }
+        for (name, role) in ROLES {
+            let Some(words) = self.roles.get(name) else {
+                let file = self.sources.first().map(|it| it.file.clone()).unwrap_or_default();
+                let what = format!("role {name:?} has no style; inherits = \"dusk\" takes what is missing from there");
+                return Err(Fault { file, line: None, what });
+            };
+            said.styles.insert(role, self.style(words)?);
+        }
+        Ok(said)
+    }
+
+    /// A style from words: `blue bold`, `ink on shade`.
+    fn style(&self, words: &Word) -> Result<Style, Fault> {
+        let mut style = Style::new();
+        let mut background = false;
+        for word in words.text.split_whitespace() {
+            match word {
+                "on" => background = true,
+                "bold" => style = style.add_modifier(Modifier::BOLD),
+                "dim" => style = style.add_modifier(Modifier::DIM),
+                "reverse" => style = style.add_modifier(Modifier::REVERSED),
+                "underline" => style = style.add_modifier(Modifier::UNDERLINED),
+                name => {
+                    let colour = match self.palette.get(name) {
+                        Some(value) => self.colour(value, &value.text)?,
+                        None => self.colour(words, name)?,
+                    };
+                    style = if background { style.bg(colour) } else { style.fg(colour) };
+                    background = false;
+                }
+            }
+        }
+        Ok(style)
+    }
+
+    fn colour(&self, at: &Word, name: &str) -> Result<Color, Fault> {
+        Color::from_str(name).map_err(|_unknown| {
+            if name.starts_with('#') {
+                return self.fault(at, format!("\"{}\" is no colour; write #rrggbb", told(name)));
+            }
+            let palette = self.palette.keys().map(String::as_str);
+            self.unknown(at, "colour", name, palette.chain(COLOURS).chain(WORDS))
+        })
+    }
+
+    fn unknown<'n>(&self, at: &Word, what: &str, text: &str, names: impl IntoIterator<Item = &'n str>) -> Fault {
+        let near = nearest(text, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", told(it)));
+        self.fault(at, format!("there is no {what} \"{}\"{near}", told(text)))
+    }
+
+    fn fault(&self, at: &Word, what: String) -> Fault {
+        let Some(source) = self.sources.get(at.source) else {
+            return Fault { file: Foreign::default(), line: None, what };
+        };
+        let line = 1 + source.text.bytes().take(at.at.start).filter(|it| *it == b'\n').count();
+        Fault { file: source.file.clone(), line: Some(line), what: Foreign::new(what).to_string() }
+    }
+}
+
+fn told(text: &str) -> Foreign {
+    Foreign::new(text.chars().take(TOLD).collect::<String>())
+}

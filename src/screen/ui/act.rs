@@ -1,0 +1,99 @@
+//! What keys do beside moving: filter, order, pace, copying.
+
+use super::{Command, Focus, NO_PACE, Request, Screen, Ui, filter::Filter};
+use crate::{
+    facts::{text::Foreign, units},
+    model::session::Session,
+};
+use std::time::Duration;
+
+/// Paces that devices can be read at, ms.
+const PACES_MS: [u64; 10] = [100, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+
+impl Ui {
+    /// What changes neither screen nor selection by itself.
+    pub(super) fn act(&mut self, command: Command, session: &Session) {
+        match command {
+            Command::Filter => {
+                self.behind.clear();
+                (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
+                self.explained = None;
+                self.filter.typing = true;
+            }
+            Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
+            Command::Order | Command::Invert => {
+                if command == Command::Order {
+                    self.order.next();
+                } else {
+                    self.order.inverted = !self.order.inverted;
+                }
+                self.say_order();
+            }
+            Command::Slower | Command::Faster => self.pace(command == Command::Slower),
+            Command::Redraw => self.request = Some(Request::Redraw),
+            Command::Theme => self.request = Some(Request::Theme),
+            Command::Copy => self.copy(session),
+            Command::Signal => self.ask_signal(session),
+            Command::Sites => self.ask_sites(session),
+            _ => {}
+        }
+    }
+
+    /// Says by what the processes are ordered.
+    pub(super) fn say_order(&mut self) {
+        let end = if self.order.rises() { "lowest" } else { "highest" };
+        self.say(format!("processes by {}, {end} first", self.order.by.name()));
+    }
+
+    /// Takes a command while a filter is typed.
+    pub(super) fn type_filter(&mut self, command: Command, session: &Session) {
+        match command {
+            Command::Type(letter) => self.filter.add(letter),
+            Command::Erase if self.filter.text.pop().is_none() => self.filter.typing = false,
+            Command::EraseAll => self.filter.text.clear(),
+            Command::Open => self.filter.typing = false,
+            Command::Back => self.filter = Filter::default(),
+            Command::Up | Command::Down => return self.travel(command, session),
+            _ => {}
+        }
+        self.row = self.place(&self.rows(session));
+    }
+
+    fn pace(&mut self, slower: bool) {
+        let Some(now) = self.interval else {
+            self.say(NO_PACE);
+            return;
+        };
+        let mut paces = PACES_MS.into_iter().map(Duration::from_millis);
+        let next = if slower { paces.find(|it| *it > now) } else { paces.rev().find(|it| *it < now) };
+        let Some(next) = next else {
+            let end = if slower { "slowest" } else { "fastest" };
+            self.say(format!("devices are read every {}: already at the {end} refresh rate", units::pause(now)));
+            return;
+        };
+        self.interval = Some(next);
+        self.request = Some(Request::Interval(next));
+        self.say(format!("devices are read every {}", units::pause(next)));
+    }
+
+    fn copy(&mut self, session: &Session) {
+        let command = || self.meant(session).map(|it| it.command(session)).filter(|it| !it.is_empty());
+        let device = || Some(Foreign::new(&session.devices.get(self.selected(session))?.id.0).to_string());
+        let of_process = match self.screen {
+            Screen::Overview => self.focus == Focus::Processes,
+            Screen::Process | Screen::Timeline => true,
+            Screen::Device | Screen::Alerts => false,
+        };
+        let of_rung = self.screen == Screen::Overview && self.focus == Focus::Ladder;
+        match if of_process {
+            command()
+        } else if of_rung {
+            self.remedy(session)
+        } else {
+            device()
+        } {
+            Some(text) => self.request = Some(Request::Copy(text)),
+            None => self.say("nothing is selected that could be copied"),
+        }
+    }
+}

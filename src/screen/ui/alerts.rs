@@ -1,0 +1,184 @@
+//! Alerts as rows: which of them a screen lists, which one is selected, and what keys do with it.
+
+use super::{Command, Focus, Request, Screen, Ui, filter::Filter, moved, rows::RowId, timeline::Axis};
+use crate::model::{
+    alerts::{self, is_open},
+    findings::{Finding, Findings},
+    session::{
+        Session,
+        process::{OnDevice, Process},
+    },
+};
+use std::cmp::Reverse;
+
+/// How much of the selected alert is seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Whether the next picture has to show it.
+    pub reveal: bool,
+    /// Whether the latest picture cut lines of it off above.
+    pub above: bool,
+    /// The same below.
+    pub below: bool,
+}
+
+/// The question whether an alert is to be expected from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowing {
+    /// The name that is added to the list.
+    pub name: String,
+    /// The lines of the file that are new or changed, as they will be.
+    pub lines: Vec<String>,
+    /// The file.
+    pub file: String,
+    /// Whether the file is made for it.
+    pub is_new: bool,
+}
+
+impl Ui {
+    /// The alerts that the screen lists, in its order: the open ones, worst first; on their own screen the ended ones
+    /// after them, the latest first.
+    pub fn alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
+        let (mut listed, mut ended): (Vec<_>, Vec<_>) = findings.all.iter().partition(|it| is_open(it, session));
+        match self.screen {
+            Screen::Overview => {}
+            Screen::Device => {
+                let device = session.devices.get(self.selected(session)).map(|it| &it.id);
+                listed.retain(|it| it.device.as_ref() == device);
+            }
+            Screen::Process => {
+                let shown = self.process(session).map(|(process, on)| (process.probe, on.ordinal));
+                listed.retain(|it| {
+                    shown.is_some_and(|(probe, on)| it.probe == probe && it.ordinal.is_none_or(|it| it == on))
+                });
+            }
+            Screen::Timeline => listed.clear(),
+            Screen::Alerts => {
+                ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
+                listed.append(&mut ended);
+            }
+        }
+        listed
+    }
+
+    /// Whether the arrows move among the alerts.
+    pub fn is_among_alerts(&self) -> bool {
+        match self.screen {
+            Screen::Overview | Screen::Device | Screen::Process => self.focus == Focus::Alerts,
+            Screen::Timeline => false,
+            Screen::Alerts => true,
+        }
+    }
+
+    /// The place of the selected alert among those that are listed.
+    pub fn alert_place(&self, listed: &[&Finding]) -> usize {
+        let held = self.alert.and_then(|held| listed.iter().position(|it| alerts::identity(it) == held));
+        held.unwrap_or(0)
+    }
+
+    /// Moves among the alerts; one that does not fit on the screen is read to its end before the next is selected.
+    pub(super) fn travel_alerts(&mut self, command: Command, session: &Session) {
+        match command {
+            Command::Up if self.sight.above => return self.scroll = self.scroll.saturating_sub(1),
+            Command::Down if self.sight.below => return self.scroll = self.scroll.saturating_add(1),
+            _ => {}
+        }
+        let found = self.policy.findings(session);
+        let listed = self.alerts(&found, session);
+        let there = moved(command, self.alert_place(&listed)).min(listed.len().saturating_sub(1));
+        if let Some(it) = listed.get(there) {
+            self.select_alert(alerts::identity(it));
+        }
+    }
+
+    /// Selects an alert, and lets the next picture show it.
+    pub(super) fn select_alert(&mut self, alert: alerts::Identity) {
+        (self.alert, self.sight.reveal) = (Some(alert), true);
+    }
+
+    /// Takes a command for the selected alert; says whether it was one.
+    pub(super) fn with_alert(&mut self, command: Command, session: &Session) -> bool {
+        if command == Command::Explain && self.explained.take().is_some() {
+            return true;
+        }
+        let own = matches!(command, Command::Explain | Command::Allow);
+        let shared = matches!(command, Command::Open | Command::Timeline | Command::Copy);
+        if !(own || shared && self.is_among_alerts()) {
+            return false;
+        }
+        let found = self.policy.findings(session);
+        let listed = self.alerts(&found, session);
+        // Where the arrows are elsewhere, only the one alert that there is can be meant.
+        let is_seen = self.is_among_alerts() || listed.len() == 1;
+        let Some(it) = listed.get(self.alert_place(&listed)).copied().filter(|_| is_seen) else {
+            if listed.is_empty() {
+                self.say("there is no alert here");
+            } else {
+                self.focus_alerts();
+                self.say("select the alert first");
+            }
+            return true;
+        };
+        self.alert = Some(alerts::identity(it));
+        match command {
+            Command::Explain => (self.explained, self.help, self.help_scroll) = (Some(it.cause), false, 0),
+            Command::Allow => self.ask_allow(it),
+            Command::Copy => self.request = Some(Request::Copy(alerts::line(it, session))),
+            _ => self.go_to_alert(it, command == Command::Timeline, session),
+        }
+        true
+    }
+
+    fn focus_alerts(&mut self) {
+        if self.screen != Screen::Timeline {
+            self.focus = Focus::Alerts;
+        }
+    }
+
+    fn ask_allow(&mut self, it: &Finding) {
+        if let Some(why) = self.no_allow {
+            self.say(why);
+        } else if it.is_allowed() {
+            self.say("this alert is expected already");
+        } else {
+            self.request = Some(Request::AskAllow(alerts::name(it)));
+        }
+    }
+
+    /// The process of an alert, or its run at the step at which the alert was raised.
+    fn go_to_alert(&mut self, it: &Finding, run: bool, session: &Session) {
+        let Some((process, on)) = place(it, session) else {
+            self.say("its process is no longer known");
+            return;
+        };
+        if self.rows_of(None, session).iter().all(|it| it.probed().is_none_or(|it| it.0.probe != process.probe)) {
+            self.filter = Filter::default();
+        }
+        // On the screen of the process, the run is what is further in.
+        let run = run || self.screen == Screen::Process;
+        let row = RowId::Probed(process.probe, on.ordinal);
+        (self.device, self.held) = (Some(on.device.clone()), Some(row));
+        if run {
+            let by_step = self.timeline.axis == Axis::Steps && on.step.is_some();
+            self.timeline.cursor = Some(if by_step { it.first_alert_step } else { it.first_alert_at.0 });
+        }
+        self.open(if run { Screen::Timeline } else { Screen::Process });
+    }
+
+    /// Takes a command while the view asks whether to expect an alert; anything but yes means no.
+    pub(super) fn answer(&mut self, command: Command) {
+        if self.allowing.take().is_some() {
+            if command == Command::Yes {
+                self.request = Some(Request::Allow);
+            } else {
+                self.say("nothing was written");
+            }
+        }
+    }
+}
+
+/// The process of an alert on its device; where it never worked there, on the first of its own.
+fn place<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
+    let own = || session.probed(None).into_iter().filter(|(process, _)| process.probe == it.probe);
+    own().find(|(_, on)| Some(on.ordinal) == it.ordinal).or_else(|| own().next())
+}

@@ -1,0 +1,203 @@
+//! The mouse: what stands where in a picture, and what a click on it does.
+
+use super::{Command, Focus, Screen, Ui, filter::Filter, order::By, rows::RowId};
+use crate::{
+    facts::event::DeviceId,
+    model::{alerts::Identity, analysis::ladder::Gap, session::Session},
+};
+use ratatui::layout::{Position, Rect};
+
+/// What a place in a picture stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A box that the arrows can move in.
+    Box(Focus),
+    /// A device.
+    Device(DeviceId),
+    /// A row of the process list.
+    Row(RowId),
+    /// An alert.
+    Alert(Identity),
+    /// The title of a column of the process list.
+    Column(By),
+    /// A signal of the menu, by its place.
+    Signal(usize),
+    /// A rung of the ladder.
+    Rung(Gap),
+    /// The timeline, from this place of its axis at the left end to that at the right.
+    Run(u64, u64),
+    /// What a key does.
+    Key(Command),
+}
+
+/// What stands where, as it was drawn: the later lies over the earlier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Regions(Vec<(Rect, Target)>);
+
+/// What a mouse does, in cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mouse {
+    /// The left button went down.
+    Press(Position),
+    /// It did so twice at one place within a moment.
+    Double(Position),
+    /// It moved while the button is down.
+    Drag(Position),
+    /// The wheel turned, away from the user or towards.
+    Wheel(Position, bool),
+}
+
+/// The run in the user's hand: where it was taken, and where its cursor stood then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grab {
+    column: u16,
+    cursor: u64,
+}
+
+impl Regions {
+    /// Says that an area stands for something.
+    pub fn claim(&mut self, area: Rect, target: Target) {
+        if !area.is_empty() {
+            self.0.push((area, target));
+        }
+    }
+
+    /// What stands at a place, and where, the topmost first.
+    pub fn at(&self, place: Position) -> impl Iterator<Item = (Rect, &Target)> {
+        self.0.iter().rev().filter(move |it| it.0.contains(place)).map(|it| (it.0, &it.1))
+    }
+}
+
+impl Ui {
+    /// Takes what the mouse did in a picture.
+    pub fn mouse(&mut self, mouse: Mouse, regions: &Regions, session: &Session) {
+        let (Mouse::Press(at) | Mouse::Double(at) | Mouse::Drag(at) | Mouse::Wheel(at, _)) = mouse;
+        let over = || regions.at(at);
+        match mouse {
+            Mouse::Wheel(_, up) => self.wheel(up, over().map(|it| it.1), session),
+            Mouse::Drag(_) => {
+                if let Some((area, Target::Run(from, to))) = over().next() {
+                    self.drag(at.x, area, (*from, *to));
+                }
+            }
+            Mouse::Press(_) | Mouse::Double(_) => {
+                self.word = None;
+                let Some((area, target)) = over().next() else { return self.leave() };
+                let target = target.clone();
+                self.press(&target, area, at.x, session);
+                let opens = match target {
+                    Target::Signal(_) => self.allowing.is_none(),
+                    Target::Device(_) | Target::Row(_) | Target::Alert(_) => !self.is_asked(),
+                    _ => false,
+                };
+                if opens && matches!(mouse, Mouse::Double(_)) {
+                    self.open_clicked(&target, session);
+                }
+            }
+        }
+    }
+
+    /// Opens what was clicked twice; of a process on its device's screen, that very one or none.
+    fn open_clicked(&mut self, target: &Target, session: &Session) {
+        if self.screen == Screen::Device && matches!(target, Target::Row(RowId::Unprobed(..))) {
+            self.say("no probe is in this process: start it with gpuwatch run");
+        } else {
+            self.update(Command::Open, session);
+        }
+    }
+
+    /// Whether a question lies over the picture.
+    fn is_asked(&self) -> bool {
+        self.dialog.is_some() || self.allowing.is_some()
+    }
+
+    /// A click beside everything leaves what lies over the picture.
+    fn leave(&mut self) {
+        (self.help, self.explained) = (false, None);
+        self.filter.typing = false;
+    }
+
+    fn press(&mut self, target: &Target, area: Rect, column: u16, session: &Session) {
+        match target {
+            // What lies under an open menu is not there.
+            Target::Signal(place) => {
+                if let Some(dialog) = self.dialog.as_mut().filter(|it| !it.asked) {
+                    dialog.place = *place;
+                }
+            }
+            _ if self.is_asked() => {}
+            _ if self.help || self.explained.is_some() => self.leave(),
+            Target::Key(command) => self.update(*command, session),
+            Target::Box(focus) => self.focus = *focus,
+            Target::Device(device) => {
+                self.focus = Focus::Devices;
+                if self.device.as_ref() != Some(device) {
+                    self.device = Some(device.clone());
+                    self.row_of_device(session);
+                }
+            }
+            Target::Row(row) => {
+                self.focus = Focus::Processes;
+                // The screen of a device lists what the filter hides, too.
+                if self.rows(session).iter().all(|it| it.id() != *row) {
+                    self.filter = Filter::default();
+                }
+                if let Some(place) = self.rows(session).iter().position(|it| it.id() == *row) {
+                    self.select_row(place, session);
+                }
+            }
+            Target::Rung(gap) => self.select_rung(*gap),
+            Target::Alert(alert) => {
+                self.focus = Focus::Alerts;
+                self.select_alert(*alert);
+            }
+            Target::Column(by) => {
+                self.focus = Focus::Processes;
+                self.order.choose(*by);
+                self.say_order();
+            }
+            Target::Run(from, to) => {
+                self.timeline.cursor = Some(place(column, area, (*from, *to)));
+                self.grabbed = self.timeline.cursor.map(|cursor| Grab { column, cursor });
+            }
+        }
+    }
+
+    /// The wheel moves in the box that it is over; on the timeline it goes nearer, or away.
+    fn wheel<'a>(&mut self, up: bool, mut over: impl Iterator<Item = &'a Target>, session: &Session) {
+        if self.allowing.is_some() {
+            return;
+        }
+        let is_run = |it: &Target| matches!(it, Target::Run(..));
+        let command = match (self.screen, up) {
+            (Screen::Timeline, true) if over.any(is_run) => Command::Plus,
+            (Screen::Timeline, false) if over.any(is_run) => Command::Minus,
+            (_, true) => Command::Up,
+            (_, false) => Command::Down,
+        };
+        if self.dialog.is_none() && !self.help && self.explained.is_none() && self.screen == Screen::Overview {
+            let found = over.find_map(|it| if let Target::Box(focus) = it { Some(*focus) } else { None });
+            let Some(focus) = found else { return };
+            self.focus = focus;
+        }
+        self.update(command, session);
+    }
+
+    /// Where all of a run is seen, the cursor follows the mouse; where a part is, the run does.
+    fn drag(&mut self, column: u16, area: Rect, ends: (u64, u64)) {
+        let Some(grab) = self.grabbed else { return };
+        if self.timeline.zoom == 0 {
+            self.timeline.cursor = Some(place(column, area, ends));
+            return;
+        }
+        let (there, here) = (place(grab.column, area, ends), place(column, area, ends));
+        self.timeline.cursor = Some(grab.cursor.saturating_add(there).saturating_sub(here));
+    }
+}
+
+/// The place on the axis under a column of an area.
+fn place(column: u16, area: Rect, (from, to): (u64, u64)) -> u64 {
+    let (past, whole) = (u128::from(column.saturating_sub(area.x)), u128::from(area.width.saturating_sub(1)).max(1));
+    let length = u128::from(to.saturating_sub(from));
+    from.saturating_add(u64::try_from(length * past.min(whole) / whole).unwrap_or(0))
+}

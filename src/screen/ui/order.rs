@@ -1,0 +1,147 @@
+//! The order of the process list: by which figure, and which end first.
+
+use super::rows::Row;
+use crate::model::{
+    analysis::episode::Resource,
+    session::{Session, process::OnDevice},
+};
+use std::cmp::Ordering;
+
+/// What rows are ordered by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum By {
+    /// The probed ones by rank, then the others by their memory.
+    #[default]
+    Rank,
+    /// Bytes of live allocations.
+    Allocated,
+    /// Bytes that the allocator holds.
+    Reserved,
+    /// The part of what is held that is not in use.
+    Unused,
+    /// Growth per step.
+    PerStep,
+    /// Bytes that the driver sees, whoever holds them in the process.
+    Driver,
+    /// Steps done.
+    Step,
+    /// The process's number.
+    Pid,
+    /// The command line.
+    Command,
+}
+
+impl By {
+    /// All of them, in the order in which a key goes through them.
+    pub const ALL: [Self; 9] = [
+        Self::Rank,
+        Self::Allocated,
+        Self::Reserved,
+        Self::Unused,
+        Self::PerStep,
+        Self::Driver,
+        Self::Step,
+        Self::Pid,
+        Self::Command,
+    ];
+
+    /// Its name, that of the column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rank => "rank",
+            Self::Allocated => "allocated",
+            Self::Reserved => "reserved",
+            Self::Unused => "unused",
+            Self::PerStep => "per step",
+            Self::Driver => "total",
+            Self::Step => "step",
+            Self::Pid => "pid",
+            Self::Command => "command",
+        }
+    }
+
+    /// What a column of this name is ordered by.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// Whether the lowest comes first by itself: names and numbers do, what costs memory does not.
+    fn rises(self) -> bool {
+        matches!(self, Self::Rank | Self::Pid | Self::Command)
+    }
+}
+
+/// By what, and whether the other end comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// By what.
+    pub by: By,
+    /// Whether it is turned round.
+    pub inverted: bool,
+}
+
+impl Order {
+    /// By the next column, its usual end first.
+    pub(super) fn next(&mut self) {
+        let place = By::ALL.iter().position(|it| *it == self.by).unwrap_or(0);
+        *self = Self { by: By::ALL[(place + 1) % By::ALL.len()], inverted: false };
+    }
+
+    /// By this column, its usual end first; turned round where it is by that one already.
+    pub(super) fn choose(&mut self, by: By) {
+        *self = Self { by, inverted: self.by == by && !self.inverted };
+    }
+
+    /// Whether the lowest comes first.
+    pub fn rises(self) -> bool {
+        self.by.rises() != self.inverted
+    }
+
+    /// Orders rows; those of which the figure is not known come last, whichever end is first.
+    pub(super) fn sort(self, rows: &mut [Row], session: &Session) {
+        let turned = |it: Ordering| if self.rises() { it } else { it.reverse() };
+        match self.by {
+            // They come in this order.
+            By::Rank if self.inverted => rows.reverse(),
+            By::Rank => {}
+            By::Command => rows.sort_by_cached_key(|it| it.command(session)),
+            by => rows.sort_by(|one, other| match (figure(one, by, session), figure(other, by, session)) {
+                (Some(one), Some(other)) => turned(one.total_cmp(&other)),
+                (one, other) => one.is_none().cmp(&other.is_none()),
+            }),
+        }
+        if self.by == By::Command && self.inverted {
+            rows.reverse();
+        }
+    }
+}
+
+fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
+    let counted = |it: Option<u64>| it.map(|it| it as f64);
+    match (by, row) {
+        (By::Pid, it) => counted(it.pid().map(u64::from)),
+        (By::Driver, Row::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),
+        (By::Driver, Row::Probed(process, on)) => {
+            let list = session.device(&on.device)?.process_list()?;
+            counted(list.iter().find(|it| Some(it.pid) == process.pid)?.used.map(|it| it.0))
+        }
+        (By::Allocated, Row::Probed(_, on)) => counted(on.counters.allocated),
+        (By::Reserved, Row::Probed(_, on)) => counted(on.counters.reserved),
+        (By::Unused, Row::Probed(_, on)) => {
+            let held = on.counters.reserved.filter(|it| *it > 0)?;
+            Some(held.checked_sub(on.counters.active?)? as f64 / held as f64)
+        }
+        (By::PerStep, Row::Probed(_, on)) => slope(on),
+        (By::Step, Row::Probed(_, on)) => counted(on.step),
+        _ => None,
+    }
+}
+
+/// How fast it grows: 0 where nothing does, and nothing where too little was seen.
+fn slope(on: &OnDevice) -> Option<f64> {
+    let lasting = || on.growth.episodes().filter(|it| it.resolved.is_none() && it.resource != Resource::Device);
+    let live = lasting().find(|it| it.resource == Resource::Allocated);
+    let slopes = lasting().map(|it| it.bytes_per_step).reduce(f64::max);
+    let flat = (on.growth.watched() >= on.growth.enough()).then_some(0.0);
+    live.map(|it| it.bytes_per_step).or(slopes).or(flat)
+}

@@ -1,0 +1,203 @@
+//! The rows of the process list: what the filter lets through, in the order that was asked for.
+
+use super::{Focus, Screen, Ui};
+use crate::{
+    facts::{
+        event::{DeviceId, ProbeId, ProcessUse},
+        text::{self, Foreign},
+    },
+    model::session::{
+        Session,
+        device::Device,
+        process::{OnDevice, Process},
+    },
+};
+
+/// One process on one device.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// With a probe.
+    Probed(&'a Process, &'a OnDevice),
+    /// As the driver lists it.
+    Unprobed(&'a Device, ProcessUse),
+}
+
+/// Which row it is, wherever it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowId {
+    /// The probe's number, and its own number for the device.
+    Probed(ProbeId, u32),
+    /// The process's number, and the device.
+    Unprobed(u32, DeviceId),
+}
+
+impl<'a> Row<'a> {
+    /// Which it is.
+    pub fn id(&self) -> RowId {
+        match self {
+            Self::Probed(process, on) => RowId::Probed(process.probe, on.ordinal),
+            Self::Unprobed(device, it) => RowId::Unprobed(it.pid, device.id.clone()),
+        }
+    }
+
+    /// The probed process that it is, if it is one.
+    pub fn probed(&self) -> Option<(&'a Process, &'a OnDevice)> {
+        match self {
+            Self::Probed(process, on) => Some((process, on)),
+            Self::Unprobed(..) => None,
+        }
+    }
+
+    /// The device that it stands for.
+    pub fn device(&self) -> &'a DeviceId {
+        match self {
+            Self::Probed(_, on) => &on.device,
+            Self::Unprobed(device, _) => &device.id,
+        }
+    }
+
+    /// The process's number, here or as it sees itself.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Probed(process, _) => process.any_pid(),
+            Self::Unprobed(_, it) => Some(it.pid),
+        }
+    }
+
+    /// The words of its command line, as they came.
+    pub fn argv(&self, session: &'a Session) -> Vec<&'a str> {
+        match self {
+            Self::Probed(process, _) => process.hello.iter().flat_map(|it| &it.argv).map(String::as_str).collect(),
+            Self::Unprobed(_, it) => {
+                session.people.get(&it.pid).map(|it| it.argv.iter().map(Foreign::raw).collect()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The command line as a shell would take it, whole.
+    pub fn command(&self, session: &Session) -> String {
+        text::command(self.argv(session).into_iter(), text::COMMAND_MAX)
+    }
+
+    /// What a filter looks through: `rank 3 pid 4242 user ada python train.py`.
+    pub(super) fn words(&self, session: &Session) -> String {
+        let rank = match self {
+            Self::Probed(process, _) => process.rank(),
+            Self::Unprobed(..) => None,
+        };
+        let who = self.pid().and_then(|it| session.people.get(&it));
+        let mut words: Vec<String> = rank.map(|it| format!("rank {it}")).into_iter().collect();
+        words.extend(self.pid().map(|it| format!("pid {it}")));
+        words.extend(who.map(|it| format!("user {}", it.user)));
+        words.extend(self.argv(session).into_iter().map(str::to_owned));
+        words.join(" ")
+    }
+}
+
+impl Ui {
+    /// The rows of the process list.
+    pub fn rows<'a>(&self, session: &'a Session) -> Vec<Row<'a>> {
+        self.rows_of(self.listed(session), session)
+    }
+
+    /// How many rows there would be without the filter.
+    pub fn unfiltered(&self, session: &Session) -> usize {
+        let listed = self.listed(session);
+        session.probed(listed).len() + session.unprobed(listed).len()
+    }
+
+    pub(super) fn rows_of<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<Row<'a>> {
+        let probed = session.probed(device).into_iter().map(|(process, on)| Row::Probed(process, on));
+        let unprobed = session.unprobed(device).into_iter().map(|(device, it)| Row::Unprobed(device, it));
+        let mut rows: Vec<Row> = probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
+        self.order.sort(&mut rows, session);
+        rows
+    }
+
+    /// The place of the selected row among them: where the process went that was selected, else the same place. Before
+    /// anybody chose, that of the process that needs attention.
+    pub fn place(&self, rows: &[Row]) -> usize {
+        let meant = self.held.as_ref().or_else(|| self.attended()?.row.as_ref());
+        let held = meant.and_then(|held| rows.iter().position(|it| it.id() == *held));
+        held.unwrap_or(self.row.min(rows.len().saturating_sub(1)))
+    }
+
+    /// The selected row.
+    pub fn chosen<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
+        let rows = self.rows(session);
+        rows.get(self.place(&rows)).copied()
+    }
+
+    /// The process of the selected row, if it is a probed one, else the first that is listed.
+    pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
+        let rows = self.rows(session);
+        rows.get(self.place(&rows)).and_then(Row::probed).or_else(|| rows.iter().find_map(Row::probed))
+    }
+
+    /// The row that is seen to be meant: the selected one where the list has the arrows, the process of a screen that
+    /// shows one; elsewhere the only one there is.
+    pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
+        if matches!(self.screen, Screen::Process | Screen::Timeline) {
+            return self.process(session).map(|(process, on)| Row::Probed(process, on));
+        }
+        let is_seen = self.screen == Screen::Overview && self.focus == Focus::Processes;
+        let rows = self.rows(session);
+        rows.get(self.place(&rows)).copied().filter(|_| is_seen || rows.len() == 1)
+    }
+
+    /// The process after or before the selected one, on whichever device it is.
+    pub(super) fn neighbour(&mut self, after: bool, session: &Session) {
+        let all: Vec<Row> = self.rows_of(None, session).into_iter().filter(|it| it.probed().is_some()).collect();
+        let Some((process, on)) = self.process(session) else { return };
+        let here = RowId::Probed(process.probe, on.ordinal);
+        let Some(place) = all.iter().position(|it| it.id() == here) else { return };
+        let there = if after { place + 1 } else { place.wrapping_sub(1) };
+        if let Some(row) = all.get(there) {
+            self.go_to(row, session);
+        }
+    }
+
+    /// Selects a row wherever it is listed.
+    fn go_to(&mut self, row: &Row, session: &Session) {
+        self.device = Some(row.device().clone());
+        self.held = Some(row.id());
+        self.row = self.place(&self.rows(session));
+    }
+
+    /// Selects a row, and the device with it where rows of several devices are listed.
+    pub(super) fn select_row(&mut self, place: usize, session: &Session) {
+        let rows = self.rows(session);
+        self.row = place.min(rows.len().saturating_sub(1));
+        if let Some(row) = rows.get(self.row) {
+            self.held = Some(row.id());
+            self.device = Some(row.device().clone());
+        }
+    }
+
+    /// The first row of the selected device.
+    pub(super) fn row_of_device(&mut self, session: &Session) {
+        let rows = self.rows(session);
+        let device = session.devices.get(self.selected(session)).map(|it| &it.id);
+        self.row = rows.iter().position(|it| Some(it.device()) == device).unwrap_or(0);
+        self.held = rows.get(self.row).map(Row::id);
+    }
+
+    /// The next row on any device that the filter lets through, or the one before; round and round.
+    pub(super) fn next_match(&mut self, forward: bool, session: &Session) {
+        if self.filter.text.is_empty() {
+            self.say("no filter to look for: / begins one");
+            return;
+        }
+        let rows = self.rows_of(None, session);
+        let here = self.chosen(session).map(|it| it.id());
+        let place = here.and_then(|here| rows.iter().position(|it| it.id() == here));
+        let step = if forward { 1 } else { rows.len().saturating_sub(1) };
+        let next = place.map_or(0, |it| (it + step) % rows.len().max(1));
+        let Some(row) = rows.get(next) else {
+            self.say("nothing on any device matches");
+            return;
+        };
+        self.focus = Focus::Processes;
+        self.go_to(row, session);
+    }
+}

@@ -1,0 +1,75 @@
+//! The rungs of the ladder as rows: which are listed, which one is selected, what to do about it.
+
+use super::{Command, Focus, Ui};
+use crate::{
+    facts::{event::DeviceId, units::Bytes},
+    model::{
+        analysis::ladder::{Gap, Rung},
+        findings::{self, DeviceFindings, Findings},
+        session::Session,
+    },
+};
+use std::cmp::Reverse;
+
+impl Ui {
+    /// The rungs of a device that are worth a row, from the inside out.
+    pub fn rungs(&self, found: &DeviceFindings) -> Vec<Rung> {
+        let mut rungs = found.ladder.by_gap();
+        // What nobody could know anything of without a probe is not worth one.
+        rungs.retain(|it| it.bytes.is_some() || it.inconsistent.is_some() || !found.processes.is_empty());
+        rungs.retain(|it| !self.is_folded(&found.device, it));
+        rungs
+    }
+
+    /// Whether a rung holds nothing, and never did since the view began: one that comes and goes keeps its row, so that
+    /// the rows below it stay where they are.
+    pub fn is_folded(&self, device: &DeviceId, rung: &Rung) -> bool {
+        let held = self.held_bytes.iter().any(|it| it.0 == *device && it.1 & bit(rung.gap) != 0);
+        rung.bytes == Some(Bytes(0)) && rung.inconsistent.is_none() && !held
+    }
+
+    /// The selected one of them; before anybody chose, the largest that something can be done about.
+    pub fn rung(&self, rungs: &[Rung]) -> Option<Rung> {
+        let chosen = rungs.iter().find(|it| Some(it.gap) == self.gap);
+        let worth = |it: &&Rung| (it.gap.meaning().remedy.is_empty(), Reverse(it.bytes));
+        chosen.or_else(|| rungs.iter().min_by_key(worth)).copied()
+    }
+
+    /// Notes which rungs hold something.
+    pub(super) fn note_rungs(&mut self, findings: &Findings) {
+        for found in &findings.devices {
+            let held = found.ladder.rungs.iter().filter(|it| it.bytes.is_some_and(|it| it.0 > 0));
+            let bits = held.fold(0, |bits, it| bits | bit(it.gap));
+            match self.held_bytes.iter_mut().find(|it| it.0 == found.device) {
+                Some(known) => known.1 |= bits,
+                None => self.held_bytes.push((found.device.clone(), bits)),
+            }
+        }
+    }
+
+    pub(super) fn travel_rungs(&mut self, command: Command, session: &Session) {
+        let rungs = self.rungs_of_selected(session);
+        let here = self.rung(&rungs).and_then(|here| rungs.iter().position(|it| it.gap == here.gap)).unwrap_or(0);
+        let there = super::moved(command, here).min(rungs.len().saturating_sub(1));
+        self.gap = rungs.get(there).map(|it| it.gap);
+    }
+
+    pub(super) fn select_rung(&mut self, gap: Gap) {
+        (self.focus, self.gap) = (Focus::Ladder, Some(gap));
+    }
+
+    /// What makes the selected rung smaller, as it stands on the screen.
+    pub(super) fn remedy(&self, session: &Session) -> Option<String> {
+        let remedy = self.rung(&self.rungs_of_selected(session))?.gap.meaning().remedy;
+        (!remedy.is_empty()).then(|| remedy.to_owned())
+    }
+
+    fn rungs_of_selected(&self, session: &Session) -> Vec<Rung> {
+        let device = session.devices.get(self.selected(session));
+        device.map_or_else(Vec::new, |it| self.rungs(&findings::of_device(session, it)))
+    }
+}
+
+fn bit(gap: Gap) -> u32 {
+    1 << gap as u32
+}

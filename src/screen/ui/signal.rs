@@ -1,0 +1,118 @@
+//! The menu of signals, and the question before one is sent. What is sent, and how, is not decided here.
+
+use super::{Command, Focus, Request, Screen, Ui, rows::Row};
+use crate::{facts::text::Foreign, model::session::Session};
+
+/// A signal that the menu offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// To end in good order.
+    Term,
+    /// As Ctrl-C does.
+    Int,
+    /// To end at once, whatever it does.
+    Kill,
+    /// To stand still.
+    Stop,
+    /// To go on.
+    Cont,
+    /// What the job made of it.
+    Usr1,
+}
+
+impl Signal {
+    /// The menu, top to bottom: its name, and what it does.
+    pub const MENU: [(Self, &'static str, &'static str); 6] = [
+        (Self::Term, "TERM", "ends it in good order"),
+        (Self::Int, "INT", "as Ctrl-C does"),
+        (Self::Kill, "KILL", "ends it at once; nothing is saved"),
+        (Self::Stop, "STOP", "makes it stand still; its memory stays"),
+        (Self::Cont, "CONT", "lets it go on"),
+        (Self::Usr1, "USR1", "what the job made of it, or its end"),
+    ];
+}
+
+/// Which process a signal is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Its number.
+    pub pid: u32,
+    /// Its start in the kernel's clock ticks since boot, where it is known.
+    pub start_ticks: Option<u64>,
+    /// Whether the kernel vouched for the number; the driver's is the host's, whatever it is here.
+    pub vouched: bool,
+}
+
+/// The menu while it is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialog {
+    /// The process's number.
+    pub pid: u32,
+    /// Its command line, as a shell would take it.
+    pub command: String,
+    /// Whose it is.
+    pub user: Foreign,
+    /// The place in the menu.
+    pub place: usize,
+    /// Whether a signal was chosen and only a `y` is missing.
+    pub asked: bool,
+}
+
+impl Dialog {
+    /// The signal that is chosen.
+    pub fn signal(&self) -> (Signal, &'static str, &'static str) {
+        Signal::MENU[self.place % Signal::MENU.len()]
+    }
+}
+
+impl Ui {
+    /// Asks for the menu, where signals are sent at all; it opens when the process was found to be the one that is meant.
+    pub(super) fn ask_signal(&mut self, session: &Session) {
+        if let Some(why) = self.no_signals {
+            self.say(why);
+            return;
+        }
+        let subject = match self.meant(session) {
+            None if self.rows(session).is_empty() => Err("no process is listed that could be signalled"),
+            None => {
+                // Nobody is signalled who was not seen to be selected.
+                if self.screen == Screen::Overview {
+                    self.focus = Focus::Processes;
+                }
+                Err("select the process first, in the list of the overview")
+            }
+            Some(Row::Probed(process, _)) if !process.is_alive() => Err("the process has ended"),
+            Some(Row::Probed(process, _)) => process
+                .pid
+                .map(|pid| Subject { pid, start_ticks: None, vouched: true })
+                .ok_or("the process lives in another pid namespace: signal it from there"),
+            Some(Row::Unprobed(_, it)) => Ok(Subject { pid: it.pid, start_ticks: None, vouched: false }),
+        };
+        match subject {
+            Err(why) => self.say(why),
+            Ok(subject) => {
+                let start_ticks = session.people.get(&subject.pid).map(|it| it.start_ticks);
+                self.request = Some(Request::Hold(Subject { start_ticks, ..subject }));
+            }
+        }
+    }
+
+    /// Takes a command while the menu is open.
+    pub(super) fn choose(&mut self, command: Command) {
+        let Some(dialog) = &mut self.dialog else { return };
+        match command {
+            Command::Up if !dialog.asked => dialog.place = dialog.place.saturating_sub(1),
+            Command::Down if !dialog.asked => dialog.place = (dialog.place + 1).min(Signal::MENU.len() - 1),
+            Command::Open => dialog.asked = true,
+            Command::Yes if dialog.asked => {
+                let (signal, name, _) = dialog.signal();
+                self.request = Some(Request::Send(signal, name));
+                self.dialog = None;
+            }
+            // Anything else is no yes.
+            _ if dialog.asked => dialog.asked = false,
+            Command::Back => self.dialog = None,
+            _ => {}
+        }
+    }
+}

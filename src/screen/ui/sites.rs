@@ -1,0 +1,48 @@
+//! Asking a job which lines allocate what grows.
+
+use super::{NO_QUESTIONS, Request, Ui};
+use crate::{
+    facts::event::wire::Hello,
+    model::{
+        alerts::{question, words},
+        session::{Session, process::Process},
+    },
+};
+
+/// What a hello says where the job can be asked.
+const READY: &str = "ready";
+
+impl Ui {
+    /// Asks the job that is seen to be meant, or says why it cannot be asked.
+    pub(super) fn ask_sites(&mut self, session: &Session) {
+        if self.no_signals.is_some() {
+            self.say(NO_QUESTIONS);
+            return;
+        }
+        let meant = self.meant(session).map(|it| it.probed());
+        let asked = match meant {
+            None => Err("select the process first, in the list of the overview".to_owned()),
+            Some(None) => Err("no probe is in this process: start it with gpuwatch run".to_owned()),
+            Some(Some((process, _))) => can_be_asked(process),
+        };
+        match asked.and_then(|()| meant.flatten().ok_or_else(String::new)) {
+            Err(why) => self.say(why),
+            Ok((process, on)) => {
+                let ask = question(process.probe, on);
+                self.say(format!("asked: {}", words(&ask)));
+                self.request = Some(Request::Ask(ask));
+            }
+        }
+    }
+}
+
+fn can_be_asked(process: &Process) -> Result<(), String> {
+    if !process.is_alive() {
+        return Err("the process has ended".to_owned());
+    }
+    match process.hello.as_deref() {
+        Some(Hello { sites: Some(it), .. }) if it == READY => Ok(()),
+        Some(Hello { sites: Some(why), .. }) => Err(crate::facts::text::Foreign::new(why.as_str()).to_string()),
+        _ => Err("this probe does not know which lines allocate".to_owned()),
+    }
+}

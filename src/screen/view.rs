@@ -1,0 +1,315 @@
+//! What is seen: the frame, its boxes arranged. Pure, and total for every size down to 0×0.
+
+/// Every finding, the open ones in full.
+mod alerts;
+/// What is left where only ASCII can be drawn.
+mod ascii;
+/// How figures and foreign text are written in a given width.
+mod cells;
+/// Which line allocates what grows, and who keeps it.
+mod culprit;
+/// One device: its ladder large, every gap explained.
+mod device;
+/// The device list.
+mod devices;
+/// What is known of a cause, and the question before an alert is allowed.
+mod explain;
+/// The line of keys.
+mod footer;
+/// How much of what is held is not in use.
+mod gauge;
+/// Whether memory grows.
+mod growth;
+/// The first line.
+mod header;
+/// The keys.
+mod help;
+/// The ladder as a bar and its legend.
+mod ladder;
+/// What a user must know now.
+mod messages;
+/// A box over everything else.
+mod over;
+/// Devices, the selected one's ladder, whether it grows, its processes.
+mod overview;
+/// Where a replay stands, instead of the line of keys.
+mod playback;
+/// One process on one device.
+mod process;
+/// The processes of a device.
+mod processes;
+/// The ranks of a run side by side.
+mod ranks;
+/// What is opened, from where the user scrolled to.
+mod scroll;
+/// The menu of signals.
+mod signal;
+/// Columns that fit.
+mod table;
+/// The run of a process.
+mod timeline;
+/// What a finding is called.
+mod verdict;
+
+use crate::{
+    model::{
+        alerts::{self as known, Identity},
+        findings::{DeviceFindings, Findings, ProcessFindings},
+        session::{
+            Session,
+            device::Device,
+            process::{OnDevice, Process},
+        },
+    },
+    screen::{
+        keys,
+        theme::{Graph, Role, Theme},
+        ui::{
+            Command, Focus, Screen, Ui,
+            mouse::{Regions, Target},
+        },
+    },
+    storage::replay::Progress,
+};
+use ratatui::{
+    Frame,
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+    widgets::{Clear, Widget},
+};
+pub use scroll::Scrolled;
+use scroll::scrolled;
+use std::cell::RefCell;
+
+/// What a picture came to, for whoever moves in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// How far what is open is scrolled, and could be.
+    pub scrolled: Scrolled,
+    /// Lines that the help could be scrolled by.
+    pub help_most: usize,
+    /// What stands where.
+    pub regions: Regions,
+}
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> Drawn {
+    paint(frame.buffer_mut(), session, findings, ui, theme, None)
+}
+
+/// The same with where a replay stands instead of the line of keys.
+pub fn draw_replay(
+    frame: &mut Frame,
+    session: &Session,
+    findings: &Findings,
+    ui: &Ui,
+    theme: &Theme,
+    progress: &Progress,
+) -> Drawn {
+    paint(frame.buffer_mut(), session, findings, ui, theme, Some(progress))
+}
+
+/// The same into any buffer.
+pub fn paint(
+    buffer: &mut Buffer,
+    session: &Session,
+    findings: &Findings,
+    ui: &Ui,
+    theme: &Theme,
+    progress: Option<&Progress>,
+) -> Drawn {
+    let area = buffer.area;
+    let look = &Look { session, findings, ui, theme, progress, regions: RefCell::default() };
+    buffer.set_style(area, look.style(Role::Text));
+    let scrolled = arrange(buffer, area, look);
+    let help_most = if look.ui.help { help::draw(buffer, area, look) } else { explain::draw(buffer, area, look) };
+    signal::draw(buffer, area, look);
+    explain::question(buffer, area, look);
+    if look.theme.is_ascii() {
+        ascii::draw(buffer, area);
+    }
+    Drawn { scrolled, help_most, regions: look.regions.take() }
+}
+
+/// What every box looks at.
+struct Look<'a> {
+    session: &'a Session,
+    findings: &'a Findings,
+    ui: &'a Ui,
+    theme: &'a Theme,
+    progress: Option<&'a Progress>,
+    /// Filled while drawing, so that a click meets what was seen.
+    regions: RefCell<Regions>,
+}
+
+impl<'a> Look<'a> {
+    fn style(&self, role: Role) -> Style {
+        self.theme.style(role)
+    }
+
+    /// The eighths of a cell that graphs are drawn with, from the lowest.
+    fn eighths(&self) -> [char; 8] {
+        match self.theme.graph {
+            Graph::Braille => ['⡀', '⣀', '⣄', '⣤', '⣦', '⣶', '⣷', '⣿'],
+            Graph::Block | Graph::Ascii => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
+        }
+    }
+
+    /// Says that an area stands for something that can be clicked.
+    fn claim(&self, area: Rect, target: Target) {
+        self.regions.borrow_mut().claim(area, target);
+    }
+
+    fn device(&self) -> Option<&'a Device> {
+        self.session.devices.get(self.ui.selected(self.session))
+    }
+
+    fn found_for(&self, process: &Process, on: &OnDevice) -> Option<&'a ProcessFindings> {
+        let all = &self.findings.device(&on.device)?.processes;
+        all.iter().find(|it| it.probe == process.probe && it.ordinal == on.ordinal)
+    }
+
+    /// The alert that the arrows are on.
+    fn selected_alert(&self) -> Option<Identity> {
+        let listed = self.ui.alerts(self.findings, self.session);
+        let it = listed.get(self.ui.alert_place(&listed)).filter(|_| self.ui.is_among_alerts());
+        it.map(|it| known::identity(it))
+    }
+
+    fn found(&self) -> Option<&'a DeviceFindings> {
+        self.findings.device(&self.device()?.id)
+    }
+}
+
+/// Header, messages and footer, and between them the screen:
+///
+/// ```text
+/// header     what was found, what is watched, how the driver is
+/// messages   what must be known now, only when there is any
+/// screen     overview, device, process, timeline, alerts
+/// footer     the keys; of a replay, where it stands
+/// ```
+///
+/// The footer is left out below 8 rows; messages have 3 rows at most, and below 20 rows one.
+fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
+    let (mut rest, tall) = (area, area.height >= 20);
+    let footed = area.height >= 8 || footer::speaks(look);
+    header::draw(buffer, take(&mut rest, 1), look, footed && look.progress.is_none());
+    if let Some(progress) = look.progress {
+        let height = playback::height(area.height).min(rest.height);
+        let bottom = Rect { y: rest.bottom() - height, height, ..rest };
+        rest.height -= height;
+        playback::draw(buffer, bottom, look, progress);
+        if footer::speaks(look) {
+            let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
+            Clear.render(row, buffer);
+            footer::draw(buffer, row, look);
+        }
+    } else if footed {
+        let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
+        rest.height = rest.height.saturating_sub(1);
+        footer::draw(buffer, bottom, look);
+    }
+    let room = match (look.session.devices.is_empty(), tall) {
+        (true, _) => usize::from(area.height / 2),
+        (false, true) => 3,
+        (false, false) => 1,
+    };
+    let said = messages::lines(&messages::messages(look), usize::from(area.width), room, key_to_more(look));
+    messages::draw(buffer, take(&mut rest, said.len()), &said, look);
+    if look.session.devices.is_empty() && look.ui.screen != Screen::Alerts {
+        devices::draw_none(buffer, rest, look);
+        return Scrolled::default();
+    }
+    // What is opened is about one device, which is named in one line.
+    let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), look);
+    match look.ui.screen {
+        Screen::Overview => overview::draw(buffer, area, rest, look),
+        Screen::Alerts => return alerts::draw(buffer, rest, look),
+        Screen::Device => {
+            alone(&mut rest);
+            return device::draw(buffer, rest, look);
+        }
+        Screen::Process => {
+            alone(&mut rest);
+            return process::draw(buffer, rest, look);
+        }
+        Screen::Timeline => {
+            alone(&mut rest);
+            timeline::draw(buffer, rest, look);
+        }
+    }
+    Scrolled::default()
+}
+
+/// The key that opens the device, where all messages have room; `None` where it does something else.
+fn key_to_more(look: &Look) -> Option<&'static str> {
+    let ui = look.ui;
+    let is_free = !ui.help && ui.explained.is_none() && !keys::Place::of(ui).is_asking();
+    let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && look.found().is_some();
+    let open = keys::BINDINGS.iter().find(|it| it.command == Command::Open && keys::reaches(it, ui));
+    open.filter(|_| is_free && opens_device).map(|it| it.keys)
+}
+
+/// Cuts rows off the top of what is left.
+fn take(rest: &mut Rect, rows: usize) -> Rect {
+    let height = u16::try_from(rows).unwrap_or(u16::MAX).min(rest.height);
+    let top = Rect { height, ..*rest };
+    rest.y = rest.y.saturating_add(height);
+    rest.height -= height;
+    top
+}
+
+/// Writes a line in a row of an area, or nothing where there is no such row; what is too long is elided, no number cut.
+fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
+    let Ok(row) = u16::try_from(row) else { return };
+    if row < area.height {
+        let place = Rect { y: area.y + row, height: 1, ..area };
+        let width = usize::from(area.width);
+        if line.width() > width {
+            cells::fitting(line, width).render(place.intersection(buffer.area), buffer);
+        } else {
+            line.render(place.intersection(buffer.area), buffer);
+        }
+    }
+}
+
+/// A box's first line: its name, a rule, and what is most worth knowing at the right end.
+fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &Look) {
+    let width = usize::from(area.width);
+    let tail: usize = right.iter().map(Span::width).sum();
+    // The right end is a figure or a verdict: it is whole or it is not there.
+    let right = if tail + 12 > width { Vec::new() } else { right };
+    let tail: usize = right.iter().map(Span::width).sum();
+    let name = cells::elide(name, width.saturating_sub(tail + 6));
+    let rule = width.saturating_sub(cells::width(&name) + tail + 3 + if tail > 0 { 3 } else { 0 });
+    let line = look.style(Role::Border);
+    let mut spans = vec![
+        Span::styled("─ ", line),
+        Span::styled(name, look.style(Role::Title)),
+        Span::styled(format!(" {}", "─".repeat(rule)), line),
+    ];
+    if !right.is_empty() {
+        spans.push(Span::raw(" "));
+        spans.extend(right);
+        spans.push(Span::styled(" ─", line));
+    }
+    put(buffer, area, 0, &Line::from(spans));
+}
+
+/// A line between two parts of the figures.
+fn heading(name: &str, width: usize, look: &Look) -> Line<'static> {
+    let rule = "─".repeat(width.saturating_sub(cells::width(name) + 4));
+    Line::from(vec![
+        Span::styled("─ ", look.style(Role::Border)),
+        Span::styled(name.to_owned(), look.style(Role::Title)),
+        Span::styled(format!(" {rule}"), look.style(Role::Border)),
+    ])
+}
+
+/// What users call a device: `GPU 0`, or the number its process gave it.
+fn device_name(device: &Device) -> String {
+    device.index.map_or_else(|| cells::raw(&device.id.0), |index| format!("GPU {index}"))
+}

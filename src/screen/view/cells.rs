@@ -1,0 +1,227 @@
+//! How figures and foreign text are written in a given width: right-aligned, never cut inside a number.
+
+use crate::facts::{
+    text::{self, Foreign},
+    units::{self, Bytes},
+};
+use ratatui::text::{Line, Span};
+
+/// What unknown looks like.
+pub(super) const UNKNOWN: &str = "–";
+
+/// What stands behind a number of bytes.
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/// Foreign text is looked at this far: more never fits a screen.
+const FOREIGN_MAX: usize = 600;
+
+/// Bytes in GiB with two decimals, from 10 MiB on; smaller ones in their own unit.
+pub(super) fn bytes(value: Option<Bytes>) -> String {
+    match value {
+        None => UNKNOWN.to_owned(),
+        Some(Bytes(it)) if (10 << 20..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
+        Some(it) => it.to_string(),
+    }
+}
+
+/// A rate per step without the words, for a column that says them: three digits, as there is no room for more.
+pub(super) fn rate(per_step: f64) -> String {
+    units::signed(per_step, 3, "")
+}
+
+/// A share of a whole in percent; 0 % and 100 % only where it is nothing and all.
+pub(super) fn percent(part: Option<Bytes>, whole: Option<Bytes>) -> String {
+    let Some((part, whole)) = part.zip(whole).filter(|(_, whole)| whole.0 > 0) else { return UNKNOWN.to_owned() };
+    share(Some(part.0 as f64 / whole.0 as f64))
+}
+
+/// A share from 0 to 1 in percent.
+pub(super) fn share(share: Option<f64>) -> String {
+    match share {
+        Some(it) if it.is_finite() && it > 0.0 && it < 0.005 => "<1 %".to_owned(),
+        Some(it) if it.is_finite() && it > 0.995 && it < 1.0 => "99 %".to_owned(),
+        Some(it) if it.is_finite() => format!("{:.0} %", it * 100.0),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// Anything that has a text, or the sign for unknown.
+pub(super) fn known(value: Option<impl ToString>, unit: &str) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string() + unit)
+}
+
+/// A duration in µs as `1:02:03`.
+pub(super) fn clock(us: u64) -> String {
+    let seconds = us / 1_000_000;
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Foreign text, escaped, looked at only as far as a screen can show.
+pub(super) fn foreign(text: &Foreign) -> String {
+    raw(text.raw())
+}
+
+/// The same for text that came over the wire.
+pub(super) fn raw(text: &str) -> String {
+    Foreign::new(text.chars().take(FOREIGN_MAX).collect::<String>()).to_string()
+}
+
+/// A command line, escaped, its words in quotes where a shell would need them.
+pub(super) fn command<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    text::command(words, FOREIGN_MAX)
+}
+
+/// The columns a text takes.
+pub(super) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A text that fits, its end replaced by `…` where it is too long; a number that would be cut, or parted from its unit,
+/// goes whole.
+pub(super) fn elide(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut taken = 1;
+    for c in text.chars() {
+        taken += width(c.encode_utf8(&mut [0; 4]));
+        if taken > columns {
+            out.truncate(uncut(text, &out, c));
+            break;
+        }
+        out.push(c);
+    }
+    if columns > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// How much of what was kept of a text, before this character, is no part of a figure.
+fn uncut(text: &str, kept: &str, next: char) -> usize {
+    let figure = |c: char| c.is_ascii_digit() || c == '.';
+    if figure(next) {
+        return kept.trim_end_matches(figure).len();
+    }
+    let number = kept.trim_end_matches(|c| "KMGTiB".contains(c)).trim_end_matches(' ');
+    let after = text.get(number.len()..).unwrap_or_default();
+    let after = after.strip_prefix(' ').unwrap_or_default();
+    let unit = UNITS.iter().find(|it| after.starts_with(**it));
+    let is_parted = number.ends_with(figure) && unit.is_some_and(|it| number.len() + 1 + it.len() > kept.len());
+    if is_parted { number.trim_end_matches(figure).len() } else { kept.len() }
+}
+
+/// A line that fits: the span that does not is elided, what is after it left out.
+pub(super) fn fitting<'a>(line: &Line<'a>, columns: usize) -> Line<'a> {
+    let mut out = Line { spans: Vec::with_capacity(line.spans.len()), ..line.clone() };
+    let mut left = columns;
+    for span in &line.spans {
+        let taken = span.width();
+        if taken <= left {
+            out.spans.push(span.clone());
+            left -= taken;
+            continue;
+        }
+        let text = elide(span.content.trim_end(), left);
+        out.spans.push(Span::styled(text, span.style));
+        break;
+    }
+    out
+}
+
+/// A text in lines of a width, broken between words, and not between a number and its unit; a word that is too long is
+/// elided.
+pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let is_unit = UNITS.iter().any(|it| word.split(|c: char| !c.is_alphabetic()).next() == Some(it));
+        let is_number = |it: &&mut String| it.ends_with(|c: char| c.is_ascii_digit());
+        match words.last_mut().filter(is_number).filter(|it| is_unit && width(it) + 1 + width(word) <= columns) {
+            Some(number) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            None => words.push(word.to_owned()),
+        }
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in &words {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(elide(word, columns)),
+        }
+    }
+    lines
+}
+
+/// A figure in a column: right-aligned, and where it does not fit, `…` instead of a part of it.
+pub(super) fn right(figure: &str, columns: usize) -> String {
+    let taken = width(figure);
+    if taken > columns {
+        return format!("{:>columns$}", if columns > 0 { "…" } else { "" });
+    }
+    format!("{}{figure}", " ".repeat(columns - taken))
+}
+
+/// A text in a column: left-aligned, elided.
+pub(super) fn left(text: &str, columns: usize) -> String {
+    let mut out = elide(text, columns);
+    out.push_str(&" ".repeat(columns.saturating_sub(width(&out))));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1_048_576.0;
+
+    #[test]
+    fn bytes_keep_one_unit_where_it_says_enough() {
+        let cases = [(0, "0 B"), (9 << 20, "9.00 MiB"), (1536 << 20, "1.50 GiB"), (150_754_820_096, "140.40 GiB")];
+        for (value, text) in cases {
+            assert_eq!(bytes(Some(Bytes(value))), text);
+        }
+        assert_eq!(bytes(None), "–");
+    }
+
+    #[test]
+    fn rates_fit_their_column() {
+        let cases =
+            [(4.0 * MIB, "+4.00 MiB"), (59.41 * MIB, "+59.4 MiB"), (123.4 * MIB, "+123 MiB"), (-512.0, "-512 B")];
+        for (rate_, text) in cases {
+            assert_eq!(rate(rate_), text);
+        }
+        for power in 0..63 {
+            let rate = rate(1.999_9 * 2_f64.powi(power));
+            assert!(width(&rate) <= 9 || power > 50, "{rate}");
+        }
+    }
+
+    #[test]
+    fn no_number_is_cut_and_no_text_is_too_long() {
+        assert_eq!(right("140.40 GiB", 11), " 140.40 GiB");
+        assert_eq!(right("140.40 GiB", 9), "        …");
+        assert_eq!(elide("训练训练", 5), "训练…");
+        assert_eq!(elide("had 12.34 GiB", 7), "had …");
+        for columns in 10..14 {
+            assert_eq!(elide("had 12.34 GiB of it", columns), "had …");
+        }
+        assert_eq!(elide("had 12.34 GiB of it", 14), "had 12.34 GiB…");
+        assert_eq!(elide("Gaps of GPUs", 5), "Gaps…");
+        assert_eq!(wrapped("one  two three", 9), ["one  two", "three"]);
+        assert_eq!(wrapped("unbreakable", 4), ["unb…"]);
+        assert_eq!((elide("abc", 0), left("a", 3)), (String::new(), "a  ".to_owned()));
+    }
+
+    #[test]
+    fn a_share_is_zero_only_when_it_is_nothing() {
+        assert_eq!(percent(Some(Bytes(1)), Some(Bytes(10_000))), "<1 %");
+        assert_eq!(percent(Some(Bytes(9_999)), Some(Bytes(10_000))), "99 %");
+        assert_eq!(percent(Some(Bytes(0)), Some(Bytes(0))), "–");
+    }
+}

@@ -1,0 +1,163 @@
+//! One device: its ladder large, every gap of it explained, who else is on it, what the driver says of it; before it all,
+//! every message in full.
+
+mod facts;
+mod rungs;
+
+use super::{
+    Look, Scrolled, alerts, cells, device_name, growth,
+    ladder::glyph,
+    messages,
+    scroll::{Spot, moved, scrolled},
+    title,
+};
+use crate::{
+    facts::units::Stamp,
+    model::{
+        analysis::ladder::{Gap, Rung},
+        findings::DeviceFindings,
+    },
+    screen::theme::Role,
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// From here on the facts stand beside what is explained.
+const WIDE: u16 = 132;
+
+/// The width of what is explained beside the facts.
+const EXPLAINED: u16 = 82;
+
+/// Of a driver that has only the first version of the call for memory.
+const RESERVE_UNKNOWN: &str = "this driver counts its own reserve as used and does not say how much it is: it is part of what \
+    is unattributed; drivers from 510 on tell it apart";
+
+/// Rows below which the ladder is left to the words.
+const LADDER: u16 = 12;
+
+/// Draws what fits from where the user scrolled to, and says how far that can be:
+///
+/// ```text
+/// title      which device, how full
+/// ladder     the bar, and under it the rungs where they end
+/// explained  every gap: its bytes, where it comes from, what to do about it
+/// processes  everybody on the device
+/// device     what the driver says of it
+/// ```
+///
+/// From 132 columns on, processes, device and its past stand beside what is explained. Below 12 rows there is no
+/// ladder; what is below it scrolls.
+pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> Scrolled {
+    let Some(device) = look.device() else { return Scrolled::default() };
+    let full = vec![Span::styled(facts::full(device, look), look.style(Role::Text))];
+    title(buffer, area, &format!("{} · {}", device_name(device), cells::foreign(&device.name)), full, look);
+    if area.height >= LADDER {
+        let (mut ladder, rows) = (area, rungs::height(area));
+        super::take(&mut ladder, 1);
+        super::take(&mut area, rows);
+        rungs::draw(buffer, Rect { height: u16::try_from(rows).unwrap_or(0), ..ladder }, look);
+    }
+    let mut left = area;
+    if area.width >= WIDE {
+        let mut right = Rect { x: area.x + EXPLAINED + 2, width: area.width - EXPLAINED - 2, ..area };
+        left.width = EXPLAINED;
+        // The lines under the ladder begin a row lower: what is scrolled has a title above it.
+        super::take(&mut right, 1);
+        facts_and_past(buffer, right, look);
+    }
+    let width = usize::from(left.width).saturating_sub(1);
+    let (mut lines, mut spots) = explained(width, look);
+    if area.width < WIDE {
+        let (facts, rows) = facts::lines(device, width + 1, look);
+        spots.extend(moved(rows, lines.len()));
+        lines.extend(facts);
+    }
+    scrolled(buffer, left, &lines, &spots, look)
+}
+
+fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
+    let Some(device) = look.device() else { return };
+    let (lines, rows) = facts::lines(device, usize::from(area.width), look);
+    let kept = lines.len().min(usize::from(area.height).saturating_sub(6));
+    let top = super::take(&mut area, kept);
+    for (row, line) in lines.iter().take(kept).enumerate() {
+        super::put(buffer, top, row, line);
+    }
+    for (target, place) in rows {
+        top.rows().skip(place.start).take(place.len()).for_each(|row| look.claim(row, target.clone()));
+    }
+    growth::of_device(buffer, area, look);
+}
+
+/// Every message in full, every alert, and every gap; and which lines are an alert's.
+fn explained(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let Some(found) = look.found() else { return (Vec::new(), Vec::new()) };
+    let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX, None)
+        .into_iter()
+        .map(|(role, text)| Line::styled(format!(" {text}"), look.style(role)))
+        .collect();
+    let (alerts, spots) = alerts::listed(width, look);
+    let spots = moved(spots, lines.len());
+    lines.extend(alerts);
+    let (folded, shown): (Vec<_>, Vec<_>) =
+        found.ladder.rungs.iter().partition(|it| look.ui.is_folded(&found.device, it));
+    for rung in shown {
+        explain(rung, found, look, width, &mut lines);
+    }
+    if !folded.is_empty() {
+        let mut names: Vec<&str> = folded.iter().map(|it| it.gap.meaning().name).collect();
+        names.dedup();
+        let words = cells::wrapped(&format!("0 B: {}", names.join(", ")), width.saturating_sub(3));
+        lines.extend(words.into_iter().map(|it| Line::styled(format!("   {it}"), look.style(Role::Dim))));
+    }
+    (lines, spots)
+}
+
+fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines: &mut Vec<Line<'static>>) {
+    let meaning = rung.gap.meaning();
+    let (text, dim) = (look.style(Role::Text), look.style(Role::Dim));
+    let owner = rung.owner.and_then(|it| found.processes.get(it)).and_then(|it| look.session.process(it.probe));
+    let owner = owner.filter(|_| found.processes.len() > 1).map(messages::who);
+    let mut line = Line::from(vec![
+        Span::styled(format!(" {} ", glyph(rung.gap, look)), look.style(Role::Gap(rung.gap))),
+        Span::styled(cells::left(meaning.name, 13), text),
+        Span::styled(cells::right(&cells::bytes(rung.bytes), 11), text),
+        Span::styled(cells::right(&cells::percent(rung.bytes, found.ladder.total), 6), dim),
+        Span::styled(owner.map_or_else(String::new, |it| format!("  {it}")), text),
+    ]);
+    // The cause follows where it fits, and else begins a line of its own.
+    let cause = format!("  {}", meaning.cause);
+    let fits = line.width() + cells::width(&cause) <= width;
+    if fits {
+        line.push_span(Span::styled(cause, dim));
+    }
+    lines.push(line);
+    let mut note = |words: &str, role| {
+        let wrapped = cells::wrapped(words, width.saturating_sub(3));
+        lines.extend(wrapped.into_iter().map(|it| Line::styled(format!("   {it}"), look.style(role))));
+    };
+    if !fits {
+        note(meaning.cause, Role::Dim);
+    }
+    if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
+        note(&format!("→ {}", meaning.remedy), Role::Good);
+    }
+    if rung.gap == Gap::Driver && rung.bytes.is_none() && look.device().is_some_and(|it| it.figures().is_some()) {
+        note(RESERVE_UNKNOWN, Role::Dim);
+    }
+    if let Some((one, other)) = rung.inconsistent {
+        let words = if one == other {
+            format!("! figures of one reading, at {}, contradict each other", seconds(one))
+        } else {
+            format!("! read at {} and {}: they contradict each other", seconds(one), seconds(other))
+        };
+        note(&words, Role::Warning);
+    }
+}
+
+fn seconds(at: Stamp) -> String {
+    format!("{}.{:06} s", at.0 / 1_000_000, at.0 % 1_000_000)
+}

@@ -1,0 +1,141 @@
+//! Who is on a device, and what the driver says of it.
+
+use crate::{
+    facts::{
+        event::{DriverState, ProcessUse},
+        units::{self, Bytes},
+    },
+    model::session::{
+        device::Device,
+        process::{OnDevice, Process},
+    },
+    screen::{
+        theme::Role,
+        ui::{mouse::Target, rows::Row},
+        view::{Look, cells, devices, heading, messages, scroll::Spot},
+    },
+};
+use ratatui::text::{Line, Span};
+
+/// `76.83 GiB used of 140.40 GiB, 55 %`
+pub(super) fn full(device: &Device, look: &Look) -> String {
+    let (used, total) = (devices::used(device, look), devices::total(device, look));
+    let share = cells::percent(used, total);
+    format!("{} used of {}, {share}", cells::bytes(used), cells::bytes(total))
+}
+
+/// The processes on it, each of which can be clicked, then the driver's figures.
+pub(super) fn lines(device: &Device, width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let mut lines = vec![heading("on this device", width, look)];
+    let probed = look.session.probed(Some(&device.id));
+    let unprobed = look.session.unprobed(Some(&device.id));
+    lines.extend(probed.iter().map(|(process, on)| own(process, on, device, width, look)));
+    lines.extend(unprobed.iter().map(|(_, it)| stranger(it, device, width, look)));
+    let rows = probed.iter().map(|(process, on)| Row::Probed(process, on));
+    let rows = rows.chain(unprobed.iter().map(|(device, it)| Row::Unprobed(device, *it)));
+    let spots = rows.zip(1..).map(|(it, line)| (Target::Row(it.id()), line..line + 1)).collect();
+    if probed.is_empty() && unprobed.is_empty() {
+        let words = if device.process_list().is_some() { " nobody" } else { " unknown: the driver has not said" };
+        lines.push(Line::styled(words, look.style(Role::Dim)));
+    }
+    lines.push(heading("device", width, look));
+    lines.extend(driver(device, width, look));
+    (lines, spots)
+}
+
+/// `rank 1   pid 8891   67.82 GiB  48 %  train.py --leaking`
+fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, look: &Look) -> Line<'static> {
+    let found = look.found_for(process, on);
+    let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
+    let command = cells::command(argv.iter().map(String::as_str));
+    let reserved = on.counters.reserved.map(Bytes).filter(|_| process.is_alive());
+    let used = found.and_then(|it| it.driver_used).or(reserved);
+    let name = if process.is_alive() { messages::short(process) } else { "ended".to_owned() };
+    row(&name, process.any_pid(), used, device, &command, width, look)
+}
+
+fn stranger(it: &ProcessUse, device: &Device, width: usize, look: &Look) -> Line<'static> {
+    let who = look.session.people.get(&it.pid);
+    let command = who.map_or_else(
+        || cells::UNKNOWN.to_owned(),
+        |it| {
+            format!(
+                "{}: {}",
+                cells::foreign(&it.user),
+                cells::command(it.argv.iter().map(crate::facts::text::Foreign::raw))
+            )
+        },
+    );
+    row("no probe", Some(it.pid), it.used, device, &command, width, look)
+}
+
+fn row(
+    name: &str,
+    pid: Option<u32>,
+    used: Option<Bytes>,
+    device: &Device,
+    command: &str,
+    width: usize,
+    look: &Look,
+) -> Line<'static> {
+    let figures = vec![
+        Span::styled(format!(" {}", cells::left(name, 9)), look.style(Role::Text)),
+        Span::styled(cells::right(&cells::known(pid, ""), 8), look.style(Role::Dim)),
+        Span::styled(cells::right(&cells::bytes(used), 12), look.style(Role::Text)),
+        Span::styled(cells::right(&cells::percent(used, devices::total(device, look)), 6), look.style(Role::Dim)),
+    ];
+    let taken: usize = figures.iter().map(Span::width).sum();
+    let mut line = Line::from(figures);
+    let room = width.saturating_sub(taken + 2);
+    if room >= 8 {
+        line.push_span(Span::styled(format!("  {}", cells::elide(command, room)), look.style(Role::Dim)));
+    }
+    line
+}
+
+/// Name and figure, two to four side by side.
+fn driver(device: &Device, width: usize, look: &Look) -> Vec<Line<'static>> {
+    const ENTRY: usize = 27;
+    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    let memory = device.figures();
+    let watts = |mw: Option<u32>| cells::known(mw.map(|it| it / 1000), " W");
+    let entries = [
+        ("utilisation", cells::known(load.gpu_percent, " %")),
+        ("memory busy", cells::known(load.memory_percent, " %")),
+        ("temperature", cells::known(load.celsius, " °C")),
+        ("power", watts(load.power_mw)),
+        ("power limit", watts(load.power_limit_mw)),
+        ("fan", cells::known(load.fan_percent, " %")),
+        ("ECC errors", cells::known(load.ecc_errors, "")),
+        ("total", cells::bytes(memory.map(|it| it.total))),
+        ("free", cells::bytes(memory.map(|it| it.free))),
+        ("reserve", cells::bytes(memory.and_then(|it| it.reserved))),
+    ];
+    let columns = (width / ENTRY).clamp(1, 4);
+    let rows = entries.len().div_ceil(columns);
+    let line = |row: usize| {
+        let of_row = entries.iter().skip(row).step_by(rows);
+        of_row
+            .flat_map(|(name, figure)| {
+                [
+                    Span::styled(format!(" {}", cells::left(name, 13)), look.style(Role::Dim)),
+                    Span::styled(format!("{}  ", cells::right(figure, 11)), look.style(Role::Text)),
+                ]
+            })
+            .collect::<Line>()
+    };
+    let mut lines: Vec<Line> = (0..rows).map(line).collect();
+    let version = match &look.session.driver {
+        Some(DriverState::Up { version: Some(version) }) => format!("driver {}, ", cells::foreign(version)),
+        _ => String::new(),
+    };
+    let read = device.memory.as_ref().map(|it| units::duration(look.session.now.since(it.at)));
+    let read = read.map_or_else(|| "never read".to_owned(), |it| format!("read {it} ago"));
+    let words = format!(" {version}{read}, {}", cells::raw(&device.id.0));
+    lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+    if let Some(parent) = &device.parent {
+        let words = format!(" a part of {}", cells::raw(&parent.0));
+        lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+    }
+    lines
+}

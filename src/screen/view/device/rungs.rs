@@ -1,0 +1,144 @@
+//! The ladder large: the bar over the whole width, and under it each rung where it ends.
+
+use crate::{
+    facts::units::Bytes,
+    model::analysis::ladder::Gap,
+    screen::{
+        theme::Role,
+        view::{Look, cells, ladder, put},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// What is reached under the bar, the most important first, for where there is no room for all.
+const TOLD: [End; 4] = [End::Used, End::Allocated, End::Reserved, End::Processes];
+
+/// What is reached at the end of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Allocated,
+    Reserved,
+    Processes,
+    Used,
+}
+
+/// The rows that it takes.
+pub(super) fn height(area: Rect) -> usize {
+    bar_height(area) + names_height(area)
+}
+
+fn bar_height(area: Rect) -> usize {
+    if area.height >= 28 { 3 } else { 2 }
+}
+
+fn names_height(area: Rect) -> usize {
+    if area.height >= 28 { 3 } else { 2 }
+}
+
+/// Draws bar and names.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let Some(found) = look.found() else { return };
+    let (rungs, width) = (ladder::rungs(look), usize::from(area.width));
+    let whole = found.ladder.total.unwrap_or_else(|| found.ladder.sum());
+    let bar = ladder::bar(&rungs, whole, width, look);
+    let rows = usize::from(area.height) / 2;
+    for row in 0..rows {
+        put(buffer, area, row, &bar);
+    }
+    let mut ends: Vec<(usize, End, Bytes)> = Vec::new();
+    let (mut column, mut sum, mut reserve) = (0, Bytes(0), None);
+    for (rung, cells) in rungs.iter().zip(ladder::widths(&rungs, whole, width)) {
+        let Some(bytes) = rung.bytes else { continue };
+        (column, sum) = (column + cells, sum.plus(bytes));
+        reserve = reserve.or(Some(bytes).filter(|_| rung.gap == Gap::Driver));
+        let Some(name) = end(rung.gap) else { continue };
+        // What is further out takes the name's place where both end.
+        ends.retain(|it| it.1 != name && it.0 != column);
+        ends.push((column, name, sum));
+    }
+    let words = |end: End, bytes: Bytes| match end {
+        End::Allocated => vec!["allocated".to_owned()],
+        End::Reserved => vec!["reserved".to_owned()],
+        End::Processes if found.processes.len() == 1 => vec!["this process".to_owned()],
+        End::Processes => vec![format!("{} processes", found.processes.len())],
+        End::Used => used(bytes, reserve),
+    };
+    let told = TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
+    let told: Vec<_> = told
+        .map(|(column, end, bytes)| {
+            let figure = cells::bytes(Some(*bytes));
+            (*column, words(*end, *bytes).iter().map(|it| format!("{figure} {it}")).collect())
+        })
+        .collect();
+    names(buffer, area, rows, &told, look);
+}
+
+/// What is reached at the end of a gap.
+fn end(gap: Gap) -> Option<End> {
+    match gap {
+        Gap::Allocated | Gap::Rounding => Some(End::Allocated),
+        Gap::Releasable | Gap::Cached | Gap::Reserved => Some(End::Reserved),
+        Gap::NonTorch => Some(End::Processes),
+        Gap::Others | Gap::Unattributed => Some(End::Used),
+        _ => None,
+    }
+}
+
+/// What is used as the driver counts it, and its own reserve, which it does not count; the longest way to say it first.
+fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
+    let Some((reserve, used)) = reserve.filter(|it| it.0 > 0).and_then(|it| Some((it, sum.checked_sub(it)?))) else {
+        return vec!["used".to_owned()];
+    };
+    let (used, reserve) = (cells::bytes(Some(used)), cells::bytes(Some(reserve)));
+    vec![format!("= {used} used + {reserve} reserve"), "used + reserve".to_owned()]
+}
+
+/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, in the
+/// longest words that leave the others their place.
+fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], look: &Look) {
+    let size = (usize::from(area.width), usize::from(area.height).saturating_sub(first));
+    let longest = ends.iter().map(|it| it.1.len()).max().unwrap_or(0);
+    let choices = (0..longest).rev().map(|choice| placed(ends, choice, size));
+    // Of those with as many names the last is taken, which is the longest.
+    for it in choices.max_by_key(Vec::len).unwrap_or_default() {
+        let (tick, text) =
+            (Span::styled("╵", look.style(Role::Border)), Span::styled(it.words, look.style(Role::Text)));
+        let line = Line::from(if it.is_right { vec![tick, text] } else { vec![text, tick] });
+        let offset = u16::try_from(it.from).unwrap_or(u16::MAX);
+        let place = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);
+        put(buffer, place, first + it.row, &line);
+    }
+}
+
+/// A name that has room.
+struct Placed<'a> {
+    row: usize,
+    from: usize,
+    to: usize,
+    /// Whether the words lie to the right of their end.
+    is_right: bool,
+    words: &'a str,
+}
+
+/// The names that have room, each in its words of this choice, or the shortest.
+fn placed(ends: &[(usize, Vec<String>)], choice: usize, (width, rows): (usize, usize)) -> Vec<Placed<'_>> {
+    let mut out: Vec<Placed> = Vec::new();
+    for (column, choices) in ends {
+        let Some(words) = choices.get(choice).or(choices.last()) else { continue };
+        let (at, long) = (column.saturating_sub(1), cells::width(words) + 1);
+        // The words lie to the right of their end, or to its left where there is no room.
+        let right = Some((at, true)).filter(|_| at + long <= width);
+        let left = (at + 1).checked_sub(long).map(|it| (it, false));
+        let mut places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));
+        let is_free =
+            |row: usize, from: usize| out.iter().all(|it| it.row != row || from > it.to || from + long < it.from);
+        if let Some((row, (from, is_right))) = places.find(|(row, place)| is_free(*row, place.0)) {
+            out.push(Placed { row, from, to: from + long, is_right, words });
+        }
+    }
+    out
+}

@@ -1,0 +1,316 @@
+//! The device list: one row each, a grid where there are many, the selected one alone where there is no room.
+
+use super::{
+    Look, cells, put,
+    table::{self, Column, Row},
+    verdict,
+};
+use crate::{
+    facts::{event::DriverState, units::Bytes},
+    model::{analysis::severity::Severity, findings::Finding, session::device::Device},
+    screen::{
+        theme::Role,
+        ui::{Focus, mouse::Target},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+const COLUMNS: [Column; 10] = [
+    Column { title: "#", width: 4, rank: 0 },
+    Column { title: "used", width: 10, rank: 1 },
+    Column { title: "total", width: 11, rank: 5 },
+    Column { title: "full", width: 5, rank: 2 },
+    Column { title: "", width: BAR, rank: 7 },
+    Column { title: "per step", width: 10, rank: 3 },
+    Column { title: "full in", width: 7, rank: 4 },
+    Column { title: "util", width: 7, rank: 6 },
+    Column { title: "temp", width: 7, rank: 8 },
+    Column { title: "power", width: 9, rank: 9 },
+];
+
+/// The places of the columns that smaller pictures choose from.
+const NUMBER: usize = 0;
+const FULL: usize = 3;
+const GAUGE: usize = 4;
+const RATE: usize = 5;
+const END: usize = 6;
+const UTIL: usize = 7;
+const TEMP: usize = 8;
+const POWER: usize = 9;
+
+const BAR: usize = 10;
+
+/// Heights that a cell can show.
+const EIGHTHS: usize = 8;
+
+/// °C from which on a device is warm, and from which on it is likely to be slowed down.
+const WARM: u32 = 83;
+const HOT: u32 = 90;
+
+/// Below this width a device goes by its model's name alone.
+const NARROW: u16 = 100;
+const MAKER: &str = "NVIDIA ";
+
+/// The width of a cell of the grid.
+const CELL: u16 = 26;
+
+/// The rows that the list wants.
+pub(super) fn height(area: Rect, look: &Look) -> usize {
+    let count = look.session.devices.len();
+    if area.height < 20 {
+        return 1;
+    }
+    let most = usize::from(area.height) / 4;
+    if count < most { count + 1 } else { most.min(count.div_ceil(grid_columns(area)) + 1) }
+}
+
+/// Draws as many devices as fit, the selected one always among them.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    look.claim(area, Target::Box(Focus::Devices));
+    let rows = usize::from(area.height);
+    let devices = &look.session.devices;
+    let selected = look.ui.selected(look.session);
+    if rows == 1 {
+        // Without a place for titles the row alone has to do: drawn one higher, its titles fall away.
+        if let Some(device) = look.device() {
+            put(buffer, area, 0, &alone(device, usize::from(area.width), look));
+        }
+    } else if devices.len() < rows {
+        let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
+        rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, look));
+        if area.width < NARROW {
+            for name in rows.iter_mut().map(|it| &mut it.text.0) {
+                *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
+            }
+        }
+        let mut columns = COLUMNS.to_vec();
+        if devices.iter().all(|it| end(it, look).is_none()) {
+            columns.remove(END);
+            for row in &mut rows {
+                row.figures.remove(END);
+            }
+        }
+        for (place, device) in table::places(area).zip(devices) {
+            look.claim(place, Target::Device(device.id.clone()));
+        }
+        table::draw(buffer, area, &columns, "name", &rows, 6, look.style(Role::Dim));
+    } else {
+        grid(buffer, area, selected, look);
+    }
+}
+
+/// What stands there when there is no device at all.
+pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let words = match look.session.driver {
+        None => "waiting for the driver and for probes",
+        Some(DriverState::Up { .. }) => "the driver lists no device",
+        _ => "no device to show; jobs started with a probe appear here",
+    };
+    put(buffer, area, 1, &Line::styled(format!(" {words}"), look.style(Role::Text)));
+    let hint = "gpuwatch run -- python train.py";
+    put(buffer, area, 3, &Line::styled(format!(" start a job:  {hint}"), look.style(Role::Dim)));
+    put(buffer, area, 4, &Line::styled(" or look at:   gpuwatch demo", look.style(Role::Dim)));
+}
+
+fn row(device: &Device, selected: bool, look: &Look) -> Row {
+    let text = look.style(Role::Text);
+    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    let (used, total) = (used(device, look), total(device, look));
+    let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
+    let urgency = urgency(full, growing(device, look), look);
+    let marker = if selected && look.ui.focus == Focus::Devices { "▸" } else { "" };
+    let power = match (load.power_mw, load.power_limit_mw) {
+        (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
+        (now, _) => cells::known(now.map(|it| it / 1000), " W"),
+    };
+    let figures = vec![
+        (format!("{marker} {}", device.index.map_or_else(|| "?".to_owned(), |it| it.to_string())), text),
+        (cells::bytes(used), text),
+        (cells::bytes(total), text),
+        (cells::share(full), urgency),
+        (gauge(full, BAR), urgency),
+        rate(device, look),
+        (cells::known(end(device, look), ""), rate(device, look).1),
+        (cells::known(load.gpu_percent, " %"), text),
+        (cells::known(load.celsius, " °"), heat(load.celsius, look)),
+        (power, text),
+    ];
+    let mut name = cells::foreign(&device.name);
+    if name.is_empty() {
+        name = cells::raw(&device.id.0);
+    }
+    if device.gone.is_some() {
+        name = format!("gone: {name}");
+    }
+    let name_role = if device.gone.is_some() { Role::Bad } else { Role::Dim };
+    Row { figures, text: (name, look.style(name_role)), style: selected.then(|| look.style(Role::Selected)) }
+}
+
+/// The selected device in one line, as much of it as fits, the most telling first:
+///
+/// ```text
+/// GPU 1  76.9/140.4 GiB █████····· 55 %  util 98 %  +4.00 MiB/step  full in 41 min  61 °C  512/700 W  device 2 of 8
+/// ```
+fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
+    let row = row(device, false, look);
+    let text = look.style(Role::Text);
+    let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
+    let is_known = |it: &(String, Style)| it.0 != cells::UNKNOWN;
+    let (full, gauge, rate, util, temp) = (figure(FULL), figure(GAUGE), figure(RATE), figure(UTIL), figure(TEMP));
+    let growing = growing(device, look);
+    let slope = growing.and_then(Finding::slope).map(|it| (it, rate.1));
+    let end = end(device, look).map(|it| (format!("full in {it}"), rate.1));
+    let count = look.session.devices.len();
+    let position = format!("device {} of {count}", look.ui.selected(look.session) + 1);
+    // How much each is worth, and what stands before it.
+    let pieces = [
+        (0, "", Some((format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)))),
+        (1, "  ", Some((filling(device, look), text))),
+        (5, " ", Some(gauge).filter(is_known)),
+        (3, " ", Some(full.clone()).filter(is_known)),
+        (6, "  util ", Some(util).filter(is_known)),
+        (4, "  ", slope),
+        (2, "  ", end),
+        (7, "  ", Some((format!("{}C", temp.0), temp.1)).filter(|_| is_known(&temp))),
+        (8, "  ", Some(figure(POWER)).filter(is_known)),
+        (9, "  ", Some((position, look.style(Role::Dim))).filter(|_| count > 1)),
+    ];
+    let mut worth: Vec<usize> = (0..pieces.len()).filter(|it| pieces[*it].2.is_some()).collect();
+    worth.sort_by_key(|it| pieces[*it].0);
+    let long = |it: usize| cells::width(pieces[it].1) + pieces[it].2.as_ref().map_or(0, |it| cells::width(&it.0));
+    let mut left = width;
+    worth.retain(|it| match left.checked_sub(long(*it)) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    });
+    worth.sort_unstable();
+    let spans =
+        worth.iter().filter_map(|it| pieces[*it].2.as_ref().map(|(words, style)| (pieces[*it].1, words, *style)));
+    spans
+        .flat_map(|(before, words, style)| {
+            [Span::styled(before, look.style(Role::Dim)), Span::styled(words.clone(), style)]
+        })
+        .collect()
+}
+
+/// `76.9/140.4 GiB`
+fn filling(device: &Device, look: &Look) -> String {
+    let gib = |it: Option<Bytes>| it.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
+    let used = gib(used(device, look)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
+    gib(total(device, look)).map_or_else(|| format!("{used} GiB"), |total| format!("{used}/{total} GiB"))
+}
+
+fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
+    let columns = grid_columns(area);
+    let devices = &look.session.devices;
+    let rows = usize::from(area.height).saturating_sub(1);
+    let first = table::first_row(selected / columns, devices.len().div_ceil(columns), rows) * columns;
+    for (place, (at, device)) in devices.iter().enumerate().skip(first).take(rows * columns).enumerate() {
+        let column = u16::try_from(place % columns).unwrap_or(0);
+        let cell = Rect { x: area.x.saturating_add(column * CELL), width: CELL, ..area }.intersection(area);
+        if place < columns {
+            put(buffer, cell, 0, &Line::styled("   # full  memory     util", look.style(Role::Dim)));
+        }
+        let full = row(device, at == selected, look);
+        let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
+        let mut line = Line::default();
+        // What grows matters more than how it looks.
+        let middle = if growing(device, look).is_some() { RATE } else { GAUGE };
+        for (place, width) in [(NUMBER, 4), (FULL, 5), (middle, BAR), (UTIL, 5)] {
+            let (text, style) = figure(place);
+            let gap = if place == middle { " " } else { "" };
+            let style = full.style.map_or(style, |it| style.patch(it));
+            line.push_span(Span::styled(format!("{gap}{}", cells::right(&text, width)), style));
+        }
+        let row = 1 + place / columns;
+        if let Some(it) = cell.rows().nth(row) {
+            look.claim(it, Target::Device(device.id.clone()));
+        }
+        put(buffer, cell, row, &line);
+    }
+}
+
+fn grid_columns(area: Rect) -> usize {
+    usize::from((area.width / CELL).max(1))
+}
+
+/// What is used, as the driver says it; without a driver, what CUDA does not call free.
+pub(super) fn used(device: &Device, look: &Look) -> Option<Bytes> {
+    if let Some(memory) = device.figures() {
+        return Some(memory.used);
+    }
+    let ladder = &look.findings.device(&device.id)?.ladder;
+    let free = ladder.rungs.iter().find(|it| it.gap == crate::model::analysis::ladder::Gap::Free)?.bytes?;
+    ladder.total?.checked_sub(free)
+}
+
+pub(super) fn total(device: &Device, look: &Look) -> Option<Bytes> {
+    look.findings.device(&device.id)?.ladder.total
+}
+
+/// The fastest growth on the device.
+fn growing<'a>(device: &Device, look: &Look<'a>) -> Option<&'a Finding> {
+    look.findings.growing_on(look.findings.device(&device.id)?)
+}
+
+/// In what time the device is full at the pace of that growth.
+fn end(device: &Device, look: &Look) -> Option<String> {
+    growing(device, look)?.left()
+}
+
+/// What the fastest process grows by in a step, so that it is seen whichever device is selected.
+fn rate(device: &Device, look: &Look) -> (String, Style) {
+    if let Some(it) = growing(device, look) {
+        return (verdict::rate(it), look.style(verdict::role(it.severity)));
+    }
+    let judged =
+        look.session.on_device(&device.id).any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
+    (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), look.style(Role::Dim))
+}
+
+/// How soon somebody has to look at a device: how full it is, or how soon what grows fills it, whichever is worse.
+fn urgency(share: Option<f64>, growing: Option<&Finding>, look: &Look) -> Style {
+    let grows = growing.map(|it| it.severity);
+    look.style(match share {
+        Some(it) if it >= 0.95 || grows == Some(Severity::Critical) => Role::Bad,
+        Some(it) if it >= 0.8 || grows == Some(Severity::Warning) => Role::Warning,
+        Some(_) => Role::Good,
+        None => Role::Dim,
+    })
+}
+
+fn heat(celsius: Option<u32>, look: &Look) -> Style {
+    look.style(match celsius {
+        Some(HOT..) => Role::Bad,
+        Some(WARM..) => Role::Warning,
+        _ => Role::Text,
+    })
+}
+
+/// A cell that is as full as a device is busy or hot before the figures that say so.
+fn add_bars(row: &mut Row, device: &Device, look: &Look) {
+    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    for (place, percent) in [(UTIL, load.gpu_percent), (TEMP, load.celsius)] {
+        if let (Some(percent), Some((text, _))) = (percent, row.figures.get_mut(place)) {
+            let eighths = usize::try_from(percent.min(100)).unwrap_or(0) * EIGHTHS / 100;
+            let bar = eighths.checked_sub(1).map_or(' ', |it| look.eighths()[it.min(EIGHTHS - 1)]);
+            *text = format!("{bar} {}", cells::right(text, 5));
+        }
+    }
+}
+
+/// A bar as wide as told.
+fn gauge(share: Option<f64>, width: usize) -> String {
+    let Some(share) = share else { return cells::UNKNOWN.to_owned() };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width of a bar")]
+    let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(filled), "·".repeat(width.saturating_sub(filled)))
+}

@@ -1,0 +1,148 @@
+//! The line of keys: what can be done here, and always how to leave.
+
+use super::{Look, cells, put};
+use crate::screen::{
+    keys,
+    theme::Role,
+    ui::{Command, Screen, mouse::Target},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Commands whose first keys are written, and a word for what they do; a click does what a single one does.
+type Hint = (&'static [Command], &'static str);
+
+/// The keys worth a place here, most useful first.
+const OVERVIEW: &[Hint] = &[
+    QUIT,
+    HELP,
+    ALERTS,
+    FREEZE,
+    (&[Command::Open], "open"),
+    (&[Command::Timeline], "timeline"),
+    (&[Command::All], "all"),
+    (&[Command::Filter], "filter"),
+    (&[Command::Order], "sort"),
+    (&[Command::Device(0)], "GPU"),
+    (&[Command::Up, Command::Down], "move"),
+    (&[Command::NextBox], "box"),
+    (&[Command::Copy], "copy"),
+    (&[Command::Signal], "signal"),
+];
+const OPENED: &[Hint] = &[BACK, QUIT, SCROLL, TO_ALERTS, (&[Command::Device(0)], "device"), FREEZE, HELP];
+const AMONG_ALERTS: &[Hint] = &[
+    BACK,
+    QUIT,
+    (&[Command::Up, Command::Down], "select"),
+    (&[Command::Open], "process"),
+    (&[Command::Timeline], "its step"),
+    (&[Command::Explain], "explain"),
+    (&[Command::Allow], "expect it"),
+    (&[Command::Copy], "copy"),
+    HELP,
+    FREEZE,
+];
+const PROCESS: &[Hint] = &[
+    BACK,
+    QUIT,
+    (&[Command::Timeline], "timeline"),
+    (&[Command::Sites], "which line"),
+    (&[Command::Left, Command::Right], "process"),
+    SCROLL,
+    TO_ALERTS,
+    (&[Command::Copy], "copy"),
+    (&[Command::Signal], "signal"),
+    FREEZE,
+    HELP,
+];
+const TIMELINE: &[Hint] = &[
+    BACK,
+    QUIT,
+    (&[Command::Left, Command::Right], "cursor"),
+    (&[Command::Plus], "nearer"),
+    (&[Command::Minus], "wider"),
+    (&[Command::Reset], "all"),
+    (&[Command::Axis], "steps/time"),
+    (&[Command::Scale], "scale"),
+    (&[Command::Up, Command::Down], "process"),
+    FREEZE,
+    HELP,
+];
+const HELPED: &[Hint] = &[BACK, QUIT, SCROLL];
+
+const QUIT: Hint = (&[Command::Quit], "quit");
+const HELP: Hint = (&[Command::Help], "help");
+const BACK: Hint = (&[Command::Back], "back");
+const ALERTS: Hint = (&[Command::Alerts], "alerts");
+const FREEZE: Hint = (&[Command::Freeze], "freeze");
+const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
+const SCROLL: Hint = (&[Command::Up, Command::Down], "scroll");
+
+/// Whether something is asked or said that is more than keys: then the line is there on any screen.
+pub(super) fn speaks(look: &Look) -> bool {
+    look.ui.filter.typing || look.ui.word.is_some()
+}
+
+/// What is asked or said; else as many keys as fit, none cut.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let width = usize::from(area.width);
+    let ui = look.ui;
+    if ui.filter.typing {
+        // The end of what is typed is what is looked at.
+        let text = cells::raw(&ui.filter.text);
+        let shown: String = text.chars().skip(text.chars().count().saturating_sub(width.saturating_sub(2))).collect();
+        let mut line = vec![Span::styled("/", look.style(Role::Key)), Span::styled(shown, look.style(Role::Text))];
+        line.push(Span::styled("█", look.style(Role::Key)));
+        line.push(Span::styled("  Enter keep  Esc none", look.style(Role::Dim)));
+        put(buffer, area, 0, &Line::from(line));
+    } else if let Some(word) = &ui.word {
+        put(buffer, area, 0, &Line::styled(cells::elide(&cells::raw(word), width), look.style(Role::Title)));
+    } else {
+        keys(buffer, area, look);
+    }
+}
+
+/// As many keys as fit, none cut; in a replay its own come after those that lead away.
+pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let ui = look.ui;
+    let hints = match ui.screen {
+        _ if ui.help || ui.explained.is_some() => HELPED,
+        _ if ui.is_among_alerts() => AMONG_ALERTS,
+        Screen::Overview => OVERVIEW,
+        Screen::Process => PROCESS,
+        Screen::Timeline => TIMELINE,
+        Screen::Device | Screen::Alerts => OPENED,
+    };
+    let replay = look.progress.is_some();
+    let written = |(commands, word): &Hint| {
+        let is_there = |it: &&Command| !(replay && keys::replay::replaces(**it, ui.screen));
+        let keys: Option<Vec<_>> = commands.iter().filter(is_there).map(|it| keys::first(*it, ui)).collect();
+        let keys = keys.filter(|it| !it.is_empty())?.concat();
+        Some((keys, *word, commands.first().copied().filter(|_| commands.len() == 1)))
+    };
+    let mut shown: Vec<_> = hints.iter().filter_map(written).collect();
+    if replay && !ui.help && ui.explained.is_none() {
+        let own = keys::replay::BINDINGS.iter().filter_map(|it| it.brief);
+        let own = own.filter(|_| ui.screen != Screen::Timeline).map(|(keys, word)| (keys.to_owned(), word, None));
+        shown.splice(2.min(shown.len())..2.min(shown.len()), own);
+    }
+    let mut rest = area;
+    for (key, word, command) in shown {
+        let (key, word) = (Span::styled(key, look.style(Role::Key)), format!(" {word}"));
+        let word = Span::styled(word, look.style(Role::Dim));
+        let width = u16::try_from(key.width() + word.width()).unwrap_or(u16::MAX);
+        if width > rest.width {
+            break;
+        }
+        let place = Rect { width, ..rest };
+        put(buffer, place, 0, &Line::from(vec![key, word]));
+        if let Some(command) = command {
+            look.claim(place, Target::Key(command));
+        }
+        let taken = width.saturating_add(2).min(rest.width);
+        (rest.x, rest.width) = (rest.x + taken, rest.width - taken);
+    }
+}

@@ -1,0 +1,265 @@
+//! Whether the selected process's memory grows: the whole run as a curve, the fitted line ahead of it, the verdict in words.
+
+mod fit;
+mod plane;
+
+pub(super) use self::plane::dash;
+use self::{fit::Fit, plane::Plane};
+use super::{Look, cells, messages::short, put, title, verdict};
+use crate::{
+    facts::{
+        event::DriverState,
+        units::{self, Bytes, Stamp},
+    },
+    model::{
+        analysis::{
+            curve::Curve,
+            episode::{Axis, Resource},
+        },
+        findings::Finding,
+        session::{
+            process::{OnDevice, Process},
+            timeline::Level,
+        },
+    },
+    screen::theme::Role,
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Rows beyond which a curve says no more.
+const CURVE_MAX: usize = 12;
+
+/// The columns of a title that are neither its name nor what stands at its right end.
+const TITLE: usize = 8;
+
+/// The columns kept for the scale.
+const SCALE: usize = 11;
+
+/// Beside the lowest figure of an axis that does not begin at 0.
+pub(super) const CUT: &str = "⋮";
+
+/// The rows that the box wants, where the processes below it want `below`.
+pub(super) fn height(area: Rect, below: usize) -> usize {
+    match usize::from(area.height) {
+        rows @ 0..=3 => rows,
+        4..=6 => 2,
+        rows => rows.saturating_sub(below).clamp(3, (rows / 2).max(3)).min(CURVE_MAX),
+    }
+}
+
+/// Draws title and curve, or how to get one.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    match look.ui.process(look.session) {
+        Some((process, it)) => of_process(buffer, area, look, process, it),
+        None => of_device(buffer, area, look),
+    }
+}
+
+fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, it: &OnDevice) {
+    let growing = look.findings.growing(process.probe, it.ordinal);
+    let growing = growing.or_else(|| look.findings.growing_on_host(process.probe));
+    let plotted = growing.and_then(|growing| history(process, it, growing));
+    let plotted = plotted.or_else(|| Some((Resource::Allocated, it.growth.curve(Resource::Allocated)?)));
+    let resource = plotted.map_or(Resource::Allocated, |it| it.0);
+    let owner = short(process);
+    let mark = process.marks.last().map_or_else(String::new, |it| {
+        format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |it| it.to_string()))
+    });
+    let ended = if process.is_alive() { "" } else { " · ended" };
+    let name = format!("{} · {owner}{mark}{ended}", resource.name());
+    let (words, role) = match growing {
+        Some(growing) => {
+            // The words are worth more than the end of the name, and the name's beginning more than all of them.
+            let room = usize::from(area.width).saturating_sub(cells::width(name.trim_end()) + TITLE);
+            let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
+            (of_growth(growing, slope, process.is_alive(), room), verdict::role(growing.severity))
+        }
+        None => nothing_grows(it, look.found_for(process, it).is_some_and(|it| it.approximate)),
+    };
+    let role = if process.is_alive() { role } else { Role::Dim };
+    title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
+    let Some((_, curve)) = plotted else {
+        let why = if it.step.is_none() { "no step yet" } else { "no figure yet" };
+        put(buffer, area, 1, &Line::styled(format!(" {why}"), look.style(Role::Dim)));
+        return;
+    };
+    let growing = growing.filter(|it| it.resource == Some(resource));
+    plot(buffer, area, look, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
+}
+
+/// How much of what the allocator holds was not in use over the run.
+pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &OnDevice, look: &Look) {
+    let mut curve = Curve::default();
+    for column in it.timeline.columns() {
+        let (active, reserved) = (column.high.get(Level::Active), column.high.get(Level::Reserved));
+        if let (Some(active), Some(reserved)) = (active, reserved.filter(|it| *it > 0)) {
+            let place =
+                if it.step.is_some() { column.step.unwrap_or(0) } else { column.at.since(Stamp(0)) / 1_000_000 };
+            curve.push(place, u64::try_from(u128::from(reserved - active) * 1000 / u128::from(reserved)).unwrap_or(0));
+        }
+    }
+    let now = look.found_for(process, it).and_then(|it| it.fragmentation.share());
+    let now = vec![Span::styled(cells::share(now), look.style(Role::Text))];
+    title(buffer, area, "reserved and not in use", now, look);
+    plot(buffer, area, look, &curve, None, Unit::Permille);
+}
+
+/// What is known of the past of what grows. Of the host's memory, any device of the process can tell it.
+fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Option<(Resource, &'a Curve)> {
+    let resource = growing.resource?;
+    let others = process.devices.iter().filter(|_| growing.ordinal.is_none());
+    let mut on = std::iter::once(it).chain(others).filter(|on| on.growth.axis() == Some(growing.axis));
+    Some((resource, on.find_map(|on| on.growth.curve(resource))?))
+}
+
+/// What is used on the selected device, as far back as it was seen.
+pub(super) fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let Some(device) = look.device() else { return };
+    let buckets = device.history.buckets();
+    let span = buckets.first().zip(buckets.last()).map_or(0, |(first, last)| last.x - first.x);
+    let span = vec![Span::styled(format!("the last {}", units::duration(span)), look.style(Role::Dim))];
+    title(buffer, area, "used on the device", span, look);
+    if look.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
+        && device.history.buckets().is_empty()
+    {
+        return;
+    }
+    plot(buffer, area, look, &device.history, None, Unit::BytesOverTime);
+}
+
+/// The fitted slope and when the device is full at that pace: as many words as there is room for.
+fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -> String {
+    let slope = slope.unwrap_or_else(|| cells::UNKNOWN.to_owned());
+    let since = format!("since {}", it.place(it.since_step));
+    // A process that has ended fills nothing any more.
+    let forecast = it.forecast().filter(|_| is_alive);
+    let mut choices = vec![format!("{slope} {since}"), slope.clone()];
+    if let Some(full) = forecast {
+        choices.splice(0..0, [format!("growing {slope} {since} · {full}"), format!("{slope} · {full}")]);
+        // When it ends is worth more than when it began.
+        let soon = it.left().map(|it| format!("{slope} · full in {it}"));
+        choices.splice(2..2, soon);
+    }
+    choices.into_iter().find(|it| cells::width(it) <= room).unwrap_or(slope)
+}
+
+fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
+    let (watched, enough) = (it.growth.watched(), it.growth.enough());
+    let unit = if it.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
+    if watched < enough {
+        (format!("growth: {} seen", it.growth.progress()), Role::Dim)
+    } else {
+        (format!("{}flat over {watched} {unit}", if is_approximate { "≈ " } else { "" }), Role::Good)
+    }
+}
+
+/// A thin line, the scale's ends at the left; from where it grows on, bars in the growth's colour, and ahead of them the
+/// fitted line.
+fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>, unit: Unit) {
+    let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
+    let left = u16::try_from(scale + 1).unwrap_or(u16::MAX).min(area.width);
+    let top = area.height.min(1);
+    let inner = Rect { x: area.x + left, y: area.y + top, width: area.width - left, height: area.height - top };
+    let fit = growing.and_then(|(it, is_alive)| Fit::new(curve, it, is_alive));
+    let plane =
+        fit.as_ref().map_or_else(|| Plane::new(curve, inner, unit.shortest_axis(), None), |it| it.plane(curve, inner));
+    let Some(mut plane) = plane else { return };
+    if let Unit::Permille = unit {
+        plane.low = 0;
+    }
+    let labels = [plane.high, plane.low].map(|it| unit.written(it));
+    bars(buffer, area, (scale, &labels), &plane, growing.map(|it| it.0), look);
+    if let Some(fit) = fit {
+        fit.draw(buffer, &plane, look);
+    }
+}
+
+/// What is plotted.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes,
+    /// Of a device, whose axis is one of µs.
+    BytesOverTime,
+    /// Shares, which begin at nothing.
+    Permille,
+}
+
+impl Unit {
+    /// A minute is filled from the left: what begins is not drawn anew with each reading.
+    fn shortest_axis(self) -> u64 {
+        if matches!(self, Self::BytesOverTime) { 60_000_000 } else { 0 }
+    }
+
+    fn written(self, value: u64) -> String {
+        match self {
+            Self::Bytes | Self::BytesOverTime => cells::bytes(Some(Bytes(value))),
+            Self::Permille => cells::share(Some(value as f64 / 1000.0)),
+        }
+    }
+}
+
+fn bars(
+    buffer: &mut Buffer,
+    area: Rect,
+    (scale, [high, low]): (usize, &[String; 2]),
+    plane: &Plane,
+    growing: Option<&Finding>,
+    look: &Look,
+) {
+    let rows = plane.rows();
+    let symbols = look.eighths();
+    let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
+    let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
+    // A column between two values has no sample of its own: it is part of the stretch before it.
+    let mut before = None;
+    let heights: Vec<usize> = plane
+        .highs
+        .iter()
+        .map(|it| {
+            before = it.or(before);
+            before.map_or(0, |value| plane.level(value))
+        })
+        .collect();
+    let (level, grown) = heights.split_at_checked(from).unwrap_or((&heights, &[]));
+    for row in 0..rows {
+        let label = if row == 0 {
+            high.clone()
+        } else if row + 1 == rows {
+            low.clone()
+        } else {
+            String::new()
+        };
+        let floor = (rows - 1 - row) * symbols.len();
+        let left = std::iter::once(&0).chain(level);
+        let line: String = left.zip(level).map(|(before, it)| stroke(*before, *it, floor)).collect();
+        let bars: String = grown.iter().map(|it| symbol(it.saturating_sub(floor), &symbols)).collect();
+        let label = if scale > 0 { cells::right(&label, scale) } else { String::new() };
+        let axis = if row + 1 == rows && plane.low > 0 { CUT } else { " " };
+        let line = Line::from(vec![
+            Span::styled(format!("{label}{axis}"), look.style(Role::Dim)),
+            Span::styled(line, look.style(Role::Spark)),
+            Span::styled(bars, look.style(role)),
+        ]);
+        put(buffer, area, row + 1, &line);
+    }
+}
+
+fn symbol(levels: usize, symbols: &[char; plane::LEVELS]) -> char {
+    levels.checked_sub(1).map_or(' ', |it| symbols[it.min(symbols.len() - 1)])
+}
+
+/// A thin line's part of the cell whose levels begin above `floor`: a dash at its height, and what joins it to the column
+/// before.
+fn stroke(before: usize, level: usize, floor: usize) -> char {
+    let cell = floor + 1..=floor + plane::LEVELS;
+    let is_between = |one: usize, other: usize| one < *cell.start() && *cell.end() < other;
+    match level.checked_sub(1).filter(|_| cell.contains(&level)) {
+        Some(level) => dash(level),
+        None if before > 0 && (is_between(before, level) || is_between(level, before)) => '⡇',
+        None => ' ',
+    }
+}

@@ -1,0 +1,117 @@
+//! The keys by what they are for, what cannot be done here and why, and what the picture means: over everything else.
+
+use super::{
+    Look, cells,
+    over::{self, Frame},
+};
+use crate::screen::{
+    keys::{self, BINDINGS, Binding, Group},
+    theme::Role,
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// The width of a column.
+const ENTRY: usize = 37;
+
+/// The columns of a key.
+const KEYS: usize = 13;
+
+/// What is not a key and still asks to be explained.
+const NOTES: [&str; 7] = [
+    "–  unknown; it is never drawn as 0",
+    "≈  approximate: samples are missing in what it rests on",
+    "!  two readings contradict each other; the rest is unattributed",
+    "⠤  the line fitted to a growth; ahead of the curve, until it is full",
+    "Alerts: critical and warning end the run, or slow it; info does neither.",
+    "The bar is the whole device, from what the job wanted to what is free.",
+    "Mouse: select, open (twice), sort by a column's title, scroll, press a key of the last line.",
+];
+
+/// A heading and its entries.
+type Section = (&'static str, Vec<(&'static str, &'static str)>);
+
+/// Draws a box in the middle, as large as needed and as fits, from where the user scrolled to; says how far that can be.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+    let columns = (usize::from(area.width).saturating_sub(2) / ENTRY).clamp(1, 3);
+    let width = u16::try_from(columns * ENTRY + 2).unwrap_or(u16::MAX);
+    let sections = sections(look);
+    let mut lines = side_by_side(&sections, columns, look);
+    let mut note = |words: &str| {
+        let wrapped = cells::wrapped(words, usize::from(width.min(area.width)).saturating_sub(4));
+        let indented =
+            wrapped.into_iter().enumerate().map(|(at, it)| format!("{}{it}", if at == 0 { " " } else { "   " }));
+        lines.extend(indented.map(|it| Line::styled(it, look.style(Role::Dim))));
+    };
+    for (why, keys) in missing(look) {
+        note(&format!("Not here: {} ({why})", keys.join(", ")));
+    }
+    for it in NOTES {
+        note(it);
+    }
+    let frame =
+        Frame { title: "help", hint: "Esc: back", hint_more: "↑↓: more  Esc: back", border: Role::Border, width };
+    over::draw(buffer, area, &frame, &lines, look.ui.help_scroll, look).1
+}
+
+/// What the help lists here: filter, menu and question show their own keys.
+fn sections(look: &Look) -> Vec<Section> {
+    let replay = look.progress.is_some();
+    // The timeline's keys are in the help of every screen, and take no other's place while it is not open.
+    let is_there = |it: &&Binding| {
+        let reaches = keys::reaches(it, look.ui) || it.group == Group::Timeline;
+        reaches && !(replay && keys::replay::replaces(it.command, look.ui.screen))
+    };
+    let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
+    let mut sections: Vec<Section> =
+        Group::HELP.iter().map(|it| (it.name(), of(*it).map(|it| (it.keys, it.help)).collect())).collect();
+    if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
+        own.push(keys::DEVICES);
+    }
+    if replay {
+        sections.push(("in a replay", keys::replay::BINDINGS.iter().map(|it| (it.keys, it.help)).collect()));
+    }
+    sections.retain(|it| !it.1.is_empty());
+    sections
+}
+
+/// Why something cannot be done here, and the keys that would do it elsewhere.
+fn missing(look: &Look) -> Vec<(&'static str, Vec<String>)> {
+    let mut all: Vec<(&str, Vec<String>)> = Vec::new();
+    for it in BINDINGS {
+        let Some(why) = keys::unavailable(it.command, look.ui) else { continue };
+        let keys = format!("{} {}", it.keys, it.help);
+        match all.iter_mut().find(|known| known.0 == why) {
+            Some(known) => known.1.push(keys),
+            None => all.push((why, vec![keys])),
+        }
+    }
+    all
+}
+
+/// Sections in columns of about the same height, none torn apart.
+fn side_by_side(sections: &[Section], columns: usize, look: &Look) -> Vec<Line<'static>> {
+    let whole: usize = sections.iter().map(|it| it.1.len() + 1).sum();
+    let mut stacks: Vec<Vec<[Span; 2]>> = vec![Vec::new()];
+    for (name, entries) in sections {
+        let full = stacks.last().is_some_and(|it| it.len() + entries.len().div_ceil(2) > whole.div_ceil(columns));
+        if full && stacks.len() < columns {
+            stacks.push(Vec::new());
+        }
+        let Some(stack) = stacks.last_mut() else { continue };
+        let heading = cells::left(&format!(" {name}"), ENTRY);
+        stack.push([Span::styled(heading, look.style(Role::Title)), Span::raw("")]);
+        stack.extend(entries.iter().map(|(keys, help)| {
+            [
+                Span::styled(format!(" {}", cells::left(keys, KEYS)), look.style(Role::Key)),
+                Span::styled(cells::left(help, ENTRY - KEYS - 1), look.style(Role::Text)),
+            ]
+        }));
+    }
+    let rows = stacks.iter().map(Vec::len).max().unwrap_or(0);
+    let blank = || [Span::raw(" ".repeat(ENTRY)), Span::raw("")];
+    (0..rows).map(|row| stacks.iter().flat_map(|it| it.get(row).cloned().unwrap_or_else(blank)).collect()).collect()
+}

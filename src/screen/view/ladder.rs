@@ -1,0 +1,272 @@
+//! The ladder of the selected device: one stacked bar, and a legend with every gap by name.
+
+use super::{Look, cells, device_name, devices::used, put, title};
+use crate::{
+    facts::units::Bytes,
+    model::analysis::ladder::{Gap, Rung},
+    screen::{
+        theme::Role,
+        ui::{Focus, mouse::Target},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Below this width the title says only the device; the list says how full it is.
+const NARROW: usize = 56;
+
+/// The narrowest legend entry.
+const ENTRY: usize = 36;
+
+/// The least place in which an explanation says anything.
+const EXPLANATION: usize = 36;
+
+/// The least of a cause that says anything beside a remedy.
+const CAUSE: usize = 16;
+
+/// The place for a rung's bytes.
+const FIGURE: usize = 11;
+
+/// The rows that the box wants.
+pub(super) fn height(area: Rect, look: &Look, explained: bool) -> usize {
+    let columns = columns(area, explained);
+    1 + bar_height(area) + legend(look).len().div_ceil(columns) + notes(usize::from(area.width), look).len()
+}
+
+/// Draws title, bar and legend; where the arrows are in it, below them what to do about the selected rung, whole.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool) {
+    let (Some(device), Some(found)) = (look.device(), look.found()) else { return };
+    look.claim(area, Target::Box(Focus::Ladder));
+    let legend = legend(look);
+    let alone = found.processes.is_empty();
+    let total = found.ladder.total;
+    let mut right = vec![Span::styled(
+        format!("{} used of {}", cells::bytes(used(device, look)), cells::bytes(total)),
+        look.style(Role::Text),
+    )];
+    if total.is_none() {
+        right = vec![Span::styled(
+            format!("total unknown; {} known", cells::bytes(Some(found.ladder.sum()))),
+            look.style(Role::Warning),
+        )];
+    }
+    if usize::from(area.width) < NARROW {
+        right.clear();
+    }
+    let when = if device.ended.is_some() { " when the job ended" } else { "" };
+    title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, look);
+    let columns = columns(area, explained);
+    let mut notes = notes(usize::from(area.width), look);
+    notes.truncate(usize::from(area.height).saturating_sub(3));
+    let below = usize::from(area.height).saturating_sub(1 + notes.len());
+    let bars = below.saturating_sub(legend.len().div_ceil(columns)).clamp(1, 2);
+    let bar = bar(&rungs(look), total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
+    for row in 1..=bars {
+        put(buffer, area, row, &bar);
+    }
+    let selected = look.ui.rung(&legend).filter(|_| look.ui.focus == Focus::Ladder).map(|it| it.gap);
+    let shown = most_telling(legend, below.saturating_sub(bars) * columns, selected);
+    let height = shown.len().div_ceil(columns);
+    let width = area.width / u16::try_from(columns).unwrap_or(1);
+    for (place, rung) in shown.iter().enumerate() {
+        let (column, row) = (place / height.max(1), place % height.max(1));
+        let offset = width.saturating_mul(u16::try_from(column).unwrap_or(0));
+        let top = u16::try_from(1 + bars + row).unwrap_or(u16::MAX);
+        let cell = Rect { x: area.x.saturating_add(offset), y: area.y.saturating_add(top), width, height: 1 };
+        let cell = cell.intersection(area);
+        let is_selected = Some(rung.gap) == selected;
+        put(buffer, cell, 0, &entry(rung, total, (alone, is_selected), usize::from(cell.width), look));
+        look.claim(cell, Target::Rung(rung.gap));
+    }
+    for (row, words) in notes.iter().enumerate() {
+        put(buffer, area, 1 + bars + height + row, &Line::styled(format!("   {words}"), look.style(Role::Good)));
+    }
+}
+
+/// The rungs of the selected device that have a row.
+fn legend(look: &Look) -> Vec<Rung> {
+    look.found().map_or_else(Vec::new, |it| look.ui.rungs(it))
+}
+
+/// What to do about the selected rung, or what it is where nothing is to be done, in lines of a width: it is what one
+/// copies. Nothing while the arrows are elsewhere.
+fn notes(width: usize, look: &Look) -> Vec<String> {
+    let selected = look.ui.rung(&legend(look)).filter(|_| look.ui.focus == Focus::Ladder);
+    let Some(meaning) = selected.map(|it| it.gap.meaning()) else { return Vec::new() };
+    // The arrow stays with its word.
+    let words =
+        if meaning.remedy.is_empty() { meaning.cause.to_owned() } else { format!("→\u{a0}{}", meaning.remedy) };
+    let room = width.saturating_sub(4).max(1);
+    // A word that is longer than a line goes on in the next one.
+    let letters: Vec<char> = words.chars().collect();
+    let parts = letters.split(|it| *it == ' ').flat_map(|word| word.chunks(room));
+    let parts: Vec<String> = parts.map(|it| it.iter().collect()).collect();
+    cells::wrapped(&parts.join(" "), room).into_iter().map(|it| it.replace('\u{a0}', " ")).collect()
+}
+
+/// The rungs of the selected device, as they lie in the bar, from the inside out.
+pub(super) fn rungs(look: &Look) -> Vec<Rung> {
+    look.found().map_or_else(Vec::new, |it| it.ladder.by_gap())
+}
+
+fn bar_height(area: Rect) -> usize {
+    match area.height {
+        0..=28 => 1,
+        _ => 2,
+    }
+}
+
+fn columns(area: Rect, explained: bool) -> usize {
+    if explained { 1 } else { (usize::from(area.width) / ENTRY).clamp(1, 3) }
+}
+
+/// Where not all fit, the selected one and the largest; in their order from the inside out.
+fn most_telling(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec<Rung> {
+    if rungs.len() > room {
+        rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
+        rungs.truncate(room);
+        rungs.sort_by_key(|it| it.gap);
+    }
+    rungs
+}
+
+/// `█ releasable    12.00 GiB   9 %`, and where there is room, why and what to do: this whole, as long as it fits.
+fn entry(
+    rung: &Rung,
+    total: Option<Bytes>,
+    (alone, selected): (bool, bool),
+    width: usize,
+    look: &Look,
+) -> Line<'static> {
+    let meaning = rung.gap.meaning();
+    let colour = look.style(Role::Gap(rung.gap));
+    let name = if alone && rung.gap == Gap::Others { "processes" } else { meaning.name };
+    let text = look.style(Role::Text);
+    let mut spans = vec![
+        Span::styled(if selected { "▸" } else { " " }, text),
+        Span::styled(glyph(rung.gap, look).to_string(), colour),
+        Span::styled(format!(" {}", cells::left(name, width.saturating_sub(FIGURE + 3).min(12))), text),
+        Span::styled(cells::right(&cells::bytes(rung.bytes), width.saturating_sub(3).min(FIGURE)), text),
+    ];
+    if width >= 33 {
+        spans.push(Span::styled(cells::right(&cells::percent(rung.bytes, total), 6), look.style(Role::Dim)));
+    }
+    if rung.inconsistent.is_some() {
+        spans.push(Span::styled(" !", look.style(Role::Warning)));
+    }
+    let taken: usize = spans.iter().map(Span::width).sum();
+    if let Some(room) = width.checked_sub(taken + EXPLANATION) {
+        let words = explanation(rung, room + EXPLANATION - 2);
+        spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
+    }
+    let line = Line::from(spans);
+    if !selected {
+        return line;
+    }
+    let style = look.style(Role::Selected);
+    line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style)
+}
+
+/// Why a rung is there, and what makes it smaller: of the two, the second is whole where it fits.
+fn explanation(rung: &Rung, room: usize) -> String {
+    let meaning = rung.gap.meaning();
+    let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { meaning.cause };
+    if meaning.remedy.is_empty() || rung.bytes.is_none_or(|it| it.0 == 0) {
+        return cells::elide(cause, room);
+    }
+    let remedy = format!("→ {}", meaning.remedy);
+    match room.checked_sub(cells::width(&remedy) + 1) {
+        Some(left) if left >= cells::width(cause).min(CAUSE) => format!("{} {remedy}", cells::elide(cause, left)),
+        _ => cells::elide(&remedy, room),
+    }
+}
+
+/// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
+/// largest pay for it.
+pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
+    let mut spans: Vec<_> = rungs
+        .iter()
+        .zip(widths(rungs, whole, width))
+        .map(|(rung, cells)| {
+            Span::styled(glyph(rung.gap, look).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
+        })
+        .collect();
+    spans.retain(|it| !it.content.is_empty());
+    Line::from(spans)
+}
+
+/// The cells that each rung has in the bar.
+pub(super) fn widths(rungs: &[Rung], whole: Bytes, width: usize) -> Vec<usize> {
+    let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
+    apportion(&parts, whole.0, width)
+}
+
+/// Shares `width` cells among parts of a whole, by the largest remainder.
+fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
+    if whole == 0 {
+        return vec![0; parts.len()];
+    }
+    let exact = |part: u64| u128::from(part.min(whole)) * width as u128;
+    let floor = |part: u64| usize::try_from(exact(part) / u128::from(whole)).unwrap_or(0);
+    let mut cells: Vec<usize> = parts.iter().map(|it| floor(*it)).collect();
+    let sum = parts.iter().fold(0_u64, |sum, it| sum.saturating_add(*it)).min(whole);
+    let wanted = usize::try_from((exact(sum) + u128::from(whole) / 2) / u128::from(whole)).unwrap_or(width);
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|it| std::cmp::Reverse(exact(parts[*it]) % u128::from(whole)));
+    for place in order {
+        if cells.iter().sum::<usize>() >= wanted {
+            break;
+        }
+        cells[place] += 1;
+    }
+    for place in 0..parts.len() {
+        if parts[place] > 0
+            && cells[place] == 0
+            && let Some(richest) = (0..parts.len()).max_by_key(|it| cells[*it])
+            && cells[richest] > 1
+        {
+            cells[richest] -= 1;
+            cells[place] = 1;
+        }
+    }
+    cells
+}
+
+/// What a gap is drawn with: the picture must be readable by its shapes. Half cells are ragged, so that they
+/// stand only where no colour tells one full cell from another.
+pub(super) fn glyph(gap: Gap, look: &Look) -> char {
+    match gap {
+        Gap::NonTorch | Gap::Others | Gap::Driver if look.theme.coloured => '█',
+        Gap::Wanted | Gap::Allocated | Gap::Reserved => '█',
+        Gap::Rounding => '▓',
+        Gap::Pending => '▞',
+        Gap::Stuck => '▚',
+        Gap::Pools => '▙',
+        Gap::Releasable | Gap::Cached => '▒',
+        Gap::NonTorch => '▄',
+        Gap::Others => '▀',
+        Gap::Driver => '▐',
+        Gap::Unattributed => '░',
+        Gap::Free => '·',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_exactly_as_wide_as_the_device() {
+        for width in 1..200 {
+            let cells = apportion(&[61, 1, 0, 9, 12, 3, 14], 100, width);
+            assert_eq!(cells.iter().sum::<usize>(), width);
+        }
+        assert_eq!(apportion(&[1, 999_999], 1_000_000, 10), [1, 9]);
+        assert_eq!(apportion(&[5, 5], 0, 10), [0, 0]);
+        assert_eq!(apportion(&[u64::MAX, u64::MAX], u64::MAX, 4), [4, 4]);
+        assert!(apportion(&[], 1, 4).is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! What a user must know now: errors first, each with the next step.
+
+use super::{Look, cells, device_name, put};
+use crate::{
+    facts::{
+        event::{DriverState, Trouble, wire::Oom},
+        units::{self, Bytes},
+    },
+    model::{
+        findings::{Finding, Kind},
+        session::{
+            device::Device,
+            process::{Life, Process},
+        },
+    },
+    screen::theme::Role,
+};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+/// A broken connection is told this long, then only in the table.
+const GONE_US: u64 = 60_000_000;
+
+/// How the sentence of an out-of-memory error begins, which the message says in its own way.
+const SENTENCE: &str = "Out of memory: ";
+
+/// Sizes of live blocks that are told of an out-of-memory error.
+const GROUPS: usize = 4;
+
+/// A line and its weight.
+pub(super) type Message = (Role, String);
+
+/// Everything to be said, the gravest first.
+pub(super) fn messages(look: &Look) -> Vec<Message> {
+    let mut out: Vec<Message> = look.session.processes.iter().filter_map(|it| oom(it, look)).collect();
+    let session = look.session;
+    if let Some(end) = &session.job {
+        let (role, how) = match (end.code, end.signal) {
+            (Some(0), _) => (Role::Good, "exit code 0".to_owned()),
+            (Some(code), _) => (Role::Bad, format!("exit code {code}")),
+            (None, Some(signal)) => (Role::Bad, format!("killed by signal {signal}")),
+            (None, None) => (Role::Warning, "how is not known".to_owned()),
+        };
+        out.push((role, format!("the command has ended {} ago: {how}", units::duration(session.now.since(end.at)))));
+    }
+    match &session.driver {
+        Some(DriverState::Stalled { since }) => out.push((
+            Role::Bad,
+            format!(
+                "the driver has not answered for {}: its figures are that old; see whether nvidia-smi hangs too, and dmesg",
+                units::duration(session.now.since(*since))
+            ),
+        )),
+        Some(DriverState::Absent { why }) => out.push((Role::Warning, cells::foreign(why))),
+        _ => {}
+    }
+    out.extend(look.device().and_then(|it| trouble(it, look)));
+    if look.found().is_some_and(|it| it.foreign_pids) {
+        out.push((
+            Role::Warning,
+            "the driver numbers processes as another pid namespace does: its figures cannot be given to anyone; run \
+             gpuwatch on the host"
+                .to_owned(),
+        ));
+    }
+    out.extend(session.losses.words().into_iter().map(|it| (Role::Warning, it)));
+    out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, look)));
+    out.extend(session.processes.iter().filter_map(|it| life(it, look)));
+    out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
+    out.extend(look.ui.complaint.iter().map(|it| (Role::Dim, cells::foreign(it))));
+    out
+}
+
+/// The messages in lines of a width, at most so many: the next step stands at the end of a message, and
+/// must not be what is cut. `key` shows those that have no room.
+pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option<&str>) -> Vec<Message> {
+    let mut out: Vec<Message> = Vec::new();
+    for (at, (role, text)) in messages.iter().enumerate() {
+        let wrapped = cells::wrapped(text, width);
+        let left = most - out.len();
+        let more = messages.len() - at - 1;
+        if wrapped.len() > left || (wrapped.len() == left && more > 0) {
+            // As much of it as fits, and how many are not told.
+            let tail = match key {
+                _ if more == 0 => String::new(),
+                Some(key) => format!(" (+{more}: {key})"),
+                None => format!(" (+{more} more)"),
+            };
+            let rest = wrapped.get(left.saturating_sub(1)..).unwrap_or_default().join(" ");
+            out.extend(wrapped.iter().take(left.saturating_sub(1)).map(|it| (*role, it.clone())));
+            if left > 0 {
+                out.push((*role, cells::elide(&rest, width.saturating_sub(cells::width(&tail))) + &tail));
+            }
+            break;
+        }
+        out.extend(wrapped.into_iter().map(|it| (*role, it)));
+    }
+    out
+}
+
+/// Draws lines that were made to fit.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], look: &Look) {
+    for (row, (role, text)) in lines.iter().enumerate() {
+        put(buffer, area, row, &Line::styled(text.as_str(), look.style(*role)));
+    }
+}
+
+fn oom(process: &Process, look: &Look) -> Option<Message> {
+    let oom = &process.ooms.last()?.said;
+    let on = process.devices.iter().find(|it| it.ordinal == oom.device);
+    let device = on.and_then(|it| look.session.device(&it.device));
+    let place = device.map_or_else(|| format!("device {}", oom.device), device_name);
+    let step = oom.step.map_or_else(String::new, |it| format!(", step {it}"));
+    let total = on.and_then(|it| it.counters.device_total);
+    let limit = match oom.limit.zip(total) {
+        Some((limit, total)) if limit < total => format!(", its limit is {}", cells::bytes(Some(Bytes(limit)))),
+        _ => String::new(),
+    };
+    let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
+    let who = short(process);
+    let is_it = |it: &&Finding| it.kind == Kind::Oom && it.probe == process.probe && it.first_alert_at.0 == oom.at_us;
+    let found = look.findings.all.iter().find(is_it);
+    // What it comes from is worth more than its figures, of which the sentence may have the first two.
+    let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);
+    let is_grown = found.is_none_or(|it| it.led_by.is_some());
+    let figures = is_grown.then(|| format!("Asked for {tried}, {free} was free{limit}"));
+    let rest = figures.into_iter().chain(held(oom)).collect::<Vec<_>>().join(". ");
+    let words = why.into_iter().chain(Some(rest)).collect::<Vec<_>>().join(" ");
+    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: {}", words.trim_end())))
+}
+
+/// What the allocator held then: the largest hole, and the sizes that took most.
+fn held(oom: &Oom) -> Vec<String> {
+    // Blocks are small: in one unit for all, most would be 0.
+    let size = |bytes: u64| Bytes(bytes).to_string();
+    let hole = oom.largest_free.map(|it| format!("Largest unused block: {}", size(it)));
+    let told: Vec<_> =
+        oom.blocks.iter().take(GROUPS).map(|(bytes, count)| format!("{count} x {}", size(*bytes))).collect();
+    let more = oom.blocks.len() > GROUPS || oom.other_blocks.is_some_and(|it| it > 0);
+    let live = format!("Live blocks: {}{}", told.join(", "), if more { ", …" } else { "" });
+    hole.into_iter().chain((!told.is_empty()).then_some(live)).collect()
+}
+
+fn trouble(device: &Device, look: &Look) -> Option<Message> {
+    let name = device_name(device);
+    if let Some(gone) = device.gone {
+        let ago = units::duration(look.session.now.since(gone));
+        let words = format!("{name} has been gone from the driver's list for {ago}; see nvidia-smi -L, and dmesg");
+        return Some((Role::Bad, words));
+    }
+    let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());
+    let processes = device.processes.as_ref().and_then(|it| it.value.as_ref().err());
+    let found = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)));
+    let Some((what, trouble)) = found else { return untold(device, &name) };
+    let why = match trouble {
+        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
+        Trouble::NotSupported => "this device or driver does not have it".to_owned(),
+        Trouble::Lost => "the device fell off the bus; see dmesg for its Xid".to_owned(),
+        Trouble::Other(words) => cells::foreign(words),
+    };
+    Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
+}
+
+fn untold(device: &Device, name: &str) -> Option<Message> {
+    let list = device.process_list()?;
+    let words = "the driver does not say what its processes use (WSL does not, MIG to root only): it is unattributed";
+    let is_untold = !list.is_empty() && list.iter().all(|it| it.used.is_none());
+    is_untold.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
+}
+
+fn suspended(pid: u32, look: &Look) -> Message {
+    let probed = look.session.processes.iter().find(|it| it.pid == Some(pid) && it.is_alive());
+    let name = probed.map_or_else(|| format!("pid {pid}"), who);
+    (Role::Warning, format!("{name} is suspended: it says and does nothing; `kill -CONT {pid}` lets it go on"))
+}
+
+fn life(process: &Process, look: &Look) -> Option<Message> {
+    match &process.life {
+        Life::Incompatible { protocol } => Some((
+            Role::Warning,
+            format!(
+                "{} speaks version {protocol} of the wire: use the same release of gpuwatch for both",
+                who(process)
+            ),
+        )),
+        Life::Gone { at, why } if look.session.now.since(*at) < GONE_US => {
+            Some((Role::Warning, format!("{}: {}", who(process), cells::foreign(why))))
+        }
+        _ => None,
+    }
+}
+
+/// `rank 3 (pid 4242)`, or as much of it as is known.
+pub(super) fn who(process: &Process) -> String {
+    let pid = process.any_pid().map_or_else(|| "a probe".to_owned(), |pid| format!("pid {pid}"));
+    process.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
+}
+
+/// `rank 3`, else `pid 4242`.
+pub(super) fn short(process: &Process) -> String {
+    process.rank().map_or_else(|| who(process), |rank| format!("rank {rank}"))
+}

@@ -1,0 +1,94 @@
+//! Where a replay stands: position and speed, the whole as a line with what happened on it, and a word on it.
+
+use super::{Look, cells, footer, put};
+use crate::{
+    facts::units::Stamp,
+    screen::theme::Role,
+    storage::replay::{Progress, Standing},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// Rows it takes, on screens of so many: position, a word on it, keys; on low ones the word takes the place of the keys.
+pub(super) fn height(whole: u16) -> u16 {
+    if whole >= 20 { 3 } else { 2 }
+}
+
+/// As many rows as there are.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {
+    match progress {
+        Progress::Loading { read, total, glimpse } => {
+            let share = read.saturating_mul(100).checked_div(*total).unwrap_or(100).min(100);
+            let end = if *glimpse { "; this is its end, without growth" } else { "" };
+            let words = format!("reading the recording: {share} %{end}");
+            put(buffer, area, 0, &Line::styled(words, look.style(Role::Title)));
+            let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
+            put(buffer, area, 1, &Line::styled("━".repeat(filled), look.style(Role::Spark)));
+        }
+        Progress::Standing(it) => {
+            put(buffer, area, 0, &first(usize::from(area.width), look, it));
+            if let Some((words, warns)) = &it.word {
+                let words = cells::elide(&cells::raw(words), usize::from(area.width));
+                put(buffer, area, 1, &Line::styled(words, look.style(if *warns { Role::Warning } else { Role::Text })));
+            }
+            if area.height > 2 || it.word.is_none() {
+                let last = area.height.saturating_sub(1);
+                let keys = Rect { y: area.y + last, height: area.height.min(1), ..area };
+                if last > 0 {
+                    footer::keys(buffer, keys, look);
+                }
+            }
+        }
+    }
+}
+
+fn first<'a>(width: usize, look: &Look, it: &Standing) -> Line<'a> {
+    let state = if it.playing { "▶" } else { "║" };
+    let state = if look.theme.is_ascii() && !it.playing { "|" } else { state };
+    let at = it.at.since(it.from);
+    let left = format!("{state} {}  {} ", speed(it.percent), cells::clock(at));
+    let step = it.step.map_or_else(String::new, |it| format!("  step {it}"));
+    let wall = it.unix_us.map_or_else(String::new, |it| format!("  {}Z", cells::clock(it % 86_400_000_000)));
+    let mut right = format!(" {}{step}{wall}", cells::clock(it.to.since(it.from)));
+    if cells::width(&left) + cells::width(&right) + 10 > width {
+        right = step;
+    }
+    let room = width.saturating_sub(cells::width(&left) + cells::width(&right));
+    let mut spans = vec![Span::styled(left, look.style(Role::Title))];
+    if room >= 10 {
+        spans.extend(line(room, look, it));
+    }
+    spans.push(Span::styled(right, look.style(Role::Text)));
+    Line::from(spans)
+}
+
+/// The whole recording; what lies before the position is drawn heavier.
+fn line<'a>(width: usize, look: &Look, it: &Standing) -> Vec<Span<'a>> {
+    let column = |at: Stamp| {
+        let (past, whole) = (u128::from(at.since(it.from)), u128::from(it.to.since(it.from)).max(1));
+        usize::try_from(past * (width as u128 - 1) / whole).unwrap_or(0).min(width - 1)
+    };
+    let here = column(it.at);
+    let mut cells: Vec<(&str, Role)> =
+        (0..width).map(|x| if x < here { ("━", Role::Spark) } else { ("─", Role::Border) }).collect();
+    let marks = it.marks.iter().map(|at| (*at, "◇", Role::Dim));
+    let alerts = it.alerts.iter().map(|at| (*at, "▲", Role::Warning));
+    let troubles = it.troubles.iter().map(|at| (*at, "◆", Role::Bad));
+    for (at, sign, role) in marks.chain(alerts).chain(troubles).chain([(it.at, "●", Role::Title)]) {
+        if let Some(cell) = cells.get_mut(column(at)) {
+            *cell = (sign, role);
+        }
+    }
+    cells.into_iter().map(|(sign, role)| Span::styled(sign, look.style(role))).collect()
+}
+
+fn speed(percent: u64) -> String {
+    if percent.is_multiple_of(100) {
+        format!("{}×", percent / 100)
+    } else {
+        format!("{:.2}×", percent as f64 / 100.0)
+    }
+}

@@ -1,0 +1,106 @@
+//! A row for each resource that may grow: what it is now, its pace, its whole run in one line.
+
+use crate::{
+    facts::units::Bytes,
+    model::{
+        analysis::{
+            curve::Curve,
+            episode::{Axis, Resource},
+        },
+        findings::{Finding, Kind},
+        session::process::{OnDevice, Process},
+    },
+    screen::{
+        theme::Role,
+        view::{Look, cells, growth::dash, verdict},
+    },
+};
+use ratatui::text::{Line, Span};
+
+const NAME: usize = 10;
+const NOW: usize = 11;
+const RATE: usize = 11;
+
+/// Columns of a run in one line, at least and at most.
+const RUN: std::ops::RangeInclusive<usize> = 8..=40;
+
+/// `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`
+pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
+    let unit = if on.growth.axis() == Some(Axis::Seconds) { "per second" } else { "per step" };
+    let titles =
+        format!(" {}{} {}  the whole run", cells::left("", NAME), cells::right("now", NOW), cells::right(unit, RATE));
+    let mut lines = vec![Line::styled(cells::elide(&titles, width), look.style(Role::Dim))];
+    lines.extend(Resource::ALL.iter().map(|it| line(process, on, *it, width, look)));
+    lines
+}
+
+fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look: &Look) -> Line<'static> {
+    let own = || {
+        let lasting = look.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        lasting.filter(|it| it.probe == process.probe && it.ordinal.is_none_or(|it| it == on.ordinal))
+    };
+    let growing = own().find(|it| it.resource == Some(resource));
+    let grows = |resource| own().any(|it| it.resource == Some(resource));
+    // The host's memory is the process's, whichever of its devices tells it.
+    let curve = on.growth.curve(resource);
+    let now = curve.and_then(|it| it.buckets().last()).map(|it| Bytes(it.last));
+    let follows = resource == Resource::Reserved && grows(Resource::Allocated);
+    // What is flat is a thin line.
+    let rises = growing.is_some() || follows;
+    let (rate, role) = match (growing, now) {
+        (Some(it), _) if it.is_beside() => ("follows".to_owned(), Role::Text),
+        (Some(it), _) => {
+            (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
+        }
+        // What is kept alive is held from the driver too: one cause, one alert.
+        (None, Some(_)) if follows => ("follows".to_owned(), Role::Text),
+        (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
+        _ => (cells::UNKNOWN.to_owned(), Role::Dim),
+    };
+    let mut spans = vec![
+        Span::styled(format!(" {}", cells::left(resource.name(), NAME)), look.style(Role::Text)),
+        Span::styled(cells::right(&cells::bytes(now), NOW), look.style(Role::Text)),
+        Span::styled(format!(" {}  ", cells::right(&rate, RATE)), look.style(role)),
+    ];
+    let left = width.saturating_sub(NAME + NOW + RATE + 4);
+    let told = growing.map_or_else(Vec::new, |it| told(it, process.is_alive()));
+    let fits = |it: &String| left >= cells::width(it) + 2 + RUN.start();
+    let words = told.into_iter().find(fits).unwrap_or_default();
+    let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
+    if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
+        let role = if growing.is_some() { role } else { Role::Spark };
+        let symbols = if rises { look.eighths() } else { std::array::from_fn(dash) };
+        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &symbols), look.style(role)));
+        spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
+    }
+    Line::from(spans)
+}
+
+/// Since when, and when the device is full; the longest way to say it first.
+fn told(it: &Finding, is_alive: bool) -> Vec<String> {
+    let since = format!("since {}", it.place(it.since_step));
+    let Some(full) = it.forecast().filter(|_| is_alive) else { return vec![since] };
+    let soon = it.left().map(|it| format!("full in {it}"));
+    [format!("{since}, {full}"), full].into_iter().chain(soon).collect()
+}
+
+/// A curve in one line of cells. What hardly moves lies in the middle.
+fn run(curve: &Curve, columns: usize, symbols: &[char; 8]) -> String {
+    let highs = curve.highs(columns);
+    let known = || highs.iter().flatten().copied();
+    let (Some(low), Some(high)) = (known().min(), known().max()) else { return String::new() };
+    let span = (high - low).max(high / 50).max(1);
+    let low = low.saturating_sub((span - (high - low)) / 2);
+    let mut before = None;
+    let level = |value: u64| {
+        let level = u128::from(value - low) * (symbols.len() as u128 - 1) / u128::from(span);
+        usize::try_from(level).unwrap_or(0).min(symbols.len() - 1)
+    };
+    highs
+        .iter()
+        .map(|it| {
+            before = it.or(before);
+            before.map_or(' ', |value| symbols.get(level(value)).copied().unwrap_or(' '))
+        })
+        .collect()
+}

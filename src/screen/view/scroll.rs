@@ -1,0 +1,64 @@
+//! The lines of an opened box from where the user scrolled to, and the alerts among them, which can be selected.
+
+use super::{Look, put};
+use crate::screen::{
+    theme::Role,
+    ui::{alerts::Sight, mouse::Target},
+};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+use std::ops::Range;
+
+/// How far what is open is scrolled, and could be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrolled {
+    /// The first line that is shown.
+    pub scroll: usize,
+    /// The last that could be the first.
+    pub most: usize,
+    /// How much of the selected alert is seen.
+    pub sight: Sight,
+}
+
+/// Lines that stand for something that can be clicked, by their places.
+pub(super) type Spot = (Target, Range<usize>);
+
+/// The spots of a part whose lines are put below others.
+pub(super) fn moved(spots: Vec<Spot>, below: usize) -> Vec<Spot> {
+    spots.into_iter().map(|(target, it)| (target, it.start + below..it.end + below)).collect()
+}
+
+/// Draws lines below a title. Where the selected alert has to be seen, they are scrolled as far as that takes.
+pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], spots: &[Spot], look: &Look) -> Scrolled {
+    let height = usize::from(area.height).saturating_sub(1);
+    let most = lines.len().saturating_sub(height);
+    let selected = look.selected_alert().and_then(|it| spots.iter().find(|spot| spot.0 == Target::Alert(it)));
+    let mut scroll = look.ui.scroll.min(most);
+    if let Some((_, place)) = selected.filter(|_| look.ui.sight.reveal) {
+        // Its beginning, if it does not fit.
+        scroll = scroll.max(place.end.saturating_sub(height)).min(place.start);
+    }
+    let row = |line: usize| {
+        let y = u16::try_from(line.checked_sub(scroll)? + 1).ok().filter(|it| *it < area.height)?;
+        Some(Rect { y: area.y + y, height: 1, ..area })
+    };
+    for (row, line) in lines.iter().skip(scroll).take(height).enumerate() {
+        put(buffer, area, row + 1, line);
+    }
+    for (target, place) in spots {
+        place.clone().filter_map(row).for_each(|it| look.claim(it, target.clone()));
+    }
+    let Some((_, place)) = selected else { return Scrolled { scroll, most, ..Scrolled::default() } };
+    if let Some(row) = row(place.start) {
+        select(buffer, row, look);
+    }
+    let sight = Sight { reveal: false, above: place.start < scroll, below: place.end > scroll + height };
+    Scrolled { scroll, most, sight }
+}
+
+/// Shows that a row is the selected one.
+pub(super) fn select(buffer: &mut Buffer, row: Rect, look: &Look) {
+    buffer.set_style(row, look.style(Role::Selected));
+    if let Some(cell) = buffer.cell_mut((row.x, row.y)) {
+        cell.set_symbol("▸");
+    }
+}

@@ -1,0 +1,97 @@
+//! The menu of signals, and the question before one is sent, over everything else.
+
+use super::{Look, cells, put};
+use crate::screen::{
+    theme::Role,
+    ui::{
+        mouse::Target,
+        signal::{Dialog, Signal},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+    widgets::{Block, Clear, Widget},
+};
+
+const WIDTH: u16 = 62;
+
+/// Lines of a command line that are shown.
+const COMMAND_LINES: usize = 3;
+
+/// Draws a box in the middle, while the menu is open.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let Some(dialog) = &look.ui.dialog else { return };
+    let width = area.width.min(WIDTH);
+    let inner = usize::from(width.saturating_sub(4));
+    let lines = if dialog.asked { question(dialog, inner, look) } else { menu(dialog, inner, look) };
+    let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    Clear.render(place, buffer);
+    buffer.set_style(place, look.style(Role::Text));
+    let frame = Block::bordered()
+        .border_style(look.style(if dialog.asked { Role::Bad } else { Role::Border }))
+        .title(Span::styled(format!(" signal to pid {} ", dialog.pid), look.style(Role::Title)))
+        .title(
+            Line::styled(
+                if dialog.asked { " Esc: back " } else { " Enter: choose  Esc: none " },
+                look.style(Role::Dim),
+            )
+            .right_aligned(),
+        );
+    let inside = frame.inner(place);
+    // Where there is no room for a frame, what it frames is worth more.
+    let inside = if height >= 5 {
+        frame.render(place, buffer);
+        inside
+    } else {
+        place
+    };
+    for (place, row) in inside.rows().enumerate().take(if dialog.asked { 0 } else { Signal::MENU.len() }) {
+        look.claim(row, Target::Signal(place));
+    }
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, inside, row, line);
+    }
+}
+
+fn menu(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (place, (_, name, meaning)) in Signal::MENU.iter().enumerate() {
+        let marker = if place == dialog.place { "▸" } else { " " };
+        let line = Line::from(vec![
+            Span::styled(format!(" {marker} {}", cells::left(name, 6)), look.style(Role::Key)),
+            Span::styled(cells::left(meaning, width.saturating_sub(8)), look.style(Role::Text)),
+        ]);
+        lines.push(if place == dialog.place { line.patch_style(look.style(Role::Selected)) } else { line });
+    }
+    lines.push(Line::default());
+    lines.extend(who(dialog, width, look));
+    lines
+}
+
+fn question(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+    let (_, name, meaning) = dialog.signal();
+    let mut lines = vec![Line::styled(format!(" send {name} to pid {}?", dialog.pid), look.style(Role::Bad))];
+    lines.extend(who(dialog, width, look));
+    lines.push(Line::styled(format!(" {}", cells::elide(meaning, width)), look.style(Role::Dim)));
+    lines.push(Line::from(vec![
+        Span::styled(" y", look.style(Role::Key)),
+        Span::styled(" sends it; any other key does not", look.style(Role::Text)),
+    ]));
+    lines
+}
+
+/// Whose command it is, in some lines.
+fn who(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+    let words = format!("{}: {}", cells::foreign(&dialog.user), cells::raw(&dialog.command));
+    let mut lines = cells::wrapped(&words, width);
+    if lines.len() > COMMAND_LINES {
+        lines.truncate(COMMAND_LINES);
+        if let Some(last) = lines.last_mut() {
+            *last = cells::elide(&format!("{last} …"), width);
+        }
+    }
+    lines.into_iter().map(|it| Line::styled(format!(" {it}"), look.style(Role::Text))).collect()
+}

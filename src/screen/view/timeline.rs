@@ -1,0 +1,215 @@
+//! The run of the selected process: every rung stacked over steps or time, a cursor with its values, what happened.
+
+mod chart;
+mod events;
+
+use self::chart::Chart;
+use super::{Look, cells, growth, ladder::glyph, put, title, verdict};
+use crate::{
+    facts::units::{self, Bytes},
+    model::{
+        analysis::ladder::Gap,
+        session::{
+            process::OnDevice,
+            timeline::{Column, Level, Levels},
+        },
+    },
+    screen::{
+        theme::Role,
+        ui::timeline::{Axis, Span},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span as Words},
+};
+
+/// The width of the values beside the chart, and from where on they stand there and not below it.
+const BESIDE: u16 = 38;
+const WIDE: u16 = 112;
+
+/// The width of one value below the chart.
+const VALUE: usize = 36;
+
+/// The rows of the chart before anything else gets some.
+const CHART: usize = 4;
+
+/// Arranges, from the top:
+///
+/// ```text
+/// title     what of the run is shown
+/// chart     at least four rows
+/// axis      its two ends, and the cursor's place
+/// events    marks and alerts, below where they were
+/// words     what held at the cursor
+/// values    every rung at the cursor; beside the chart from 112 columns on
+/// ```
+///
+/// What does not fit is left out: the values first, then words, events and axis.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+    let Some((process, on)) = look.ui.process(look.session) else { return growth::draw(buffer, area, look) };
+    let name = format!("timeline · {}", verdict::place(process, on, look));
+    let (Some(mut span), Some(under)) = (look.ui.timeline.span(on), look.ui.timeline.under_cursor(on)) else {
+        title(buffer, area, &name, Vec::new(), look);
+        return put(buffer, area, 1, &Line::styled(" no sample yet", look.style(Role::Dim)));
+    };
+    // What is said of the cursor is said of the stretch that it is in.
+    span.cursor = span.axis.place(&under).clamp(span.from, span.to);
+    let shown = vec![Words::styled(shown(&span), look.style(Role::Text))];
+    title(buffer, area, &name, shown, look);
+    let mut rest = area;
+    super::take(&mut rest, 1);
+    let values = values(&under.last, look);
+    let beside = area.width >= WIDE;
+    if beside {
+        let mut right = Rect { x: rest.right() - BESIDE, width: BESIDE, ..rest };
+        rest.width -= BESIDE + 1;
+        let heading = heading(&span, &under, on, look);
+        list(buffer, right, &heading, values.iter().rev(), 1, look);
+        super::take(&mut right, heading.len() + values.len() + 1);
+        events::list(buffer, right, &span, process, on, look);
+    }
+    let per_row = (usize::from(rest.width) / VALUE).max(1);
+    let below = if beside { 0 } else { 1 + values.len().div_ceil(per_row) };
+    let height = usize::from(rest.height);
+    // The cursor's heading alone says more than a chart a row higher.
+    let below = if CHART + 3 + below <= height { below } else { usize::from(!beside && CHART + 2 < height) };
+    let under_chart = 3.min(height.saturating_sub(CHART + below));
+    let plot = super::take(&mut rest, height.saturating_sub(below + under_chart));
+    let chart = Chart::new(plot, &span, on, look);
+    chart.draw(buffer, on, look);
+    if under_chart > 0 {
+        chart.scale(buffer, super::take(&mut rest, 1), look);
+    }
+    if under_chart > 1 {
+        events::draw(buffer, super::take(&mut rest, 1), &chart, process, on, look);
+    }
+    if under_chart > 2 {
+        let words = events::words(process, on, &under, usize::from(rest.width), look);
+        put(buffer, super::take(&mut rest, 1), 0, &words);
+    }
+    if below > 0 {
+        list(buffer, rest, &heading(&span, &under, on, look), values.iter(), per_row, look);
+    }
+}
+
+/// The rungs of one instant, from the inside out, with their bytes.
+type Values = Vec<(Gap, Option<u64>)>;
+
+/// Every rung between the levels, up to what was free then; the ones that are not known apart are one.
+fn values(levels: &Levels, look: &Look) -> Values {
+    let stack = stack(levels);
+    let mut values: Values = stack.iter().map(|(gap, from, to)| (*gap, to.checked_sub(*from))).collect();
+    // The driver's own reserve does not change.
+    let driver = look.device().and_then(|it| it.figures()?.reserved);
+    let total = look.found().and_then(|it| it.ladder.total);
+    let used = levels.get(Level::Used).map(Bytes).map(|it| it.plus(driver.unwrap_or_default()));
+    values.extend(driver.map(|it| (Gap::Driver, Some(it.0))));
+    values.push((Gap::Free, total.zip(used).and_then(|(total, used)| Some(total.checked_sub(used)?.0))));
+    values
+}
+
+/// The rungs of one instant from the inside out: what each is, where it begins and where it ends.
+fn stack(levels: &Levels) -> Vec<(Gap, u64, u64)> {
+    let Some(allocated) = levels.get(Level::Allocated) else { return Vec::new() };
+    let mut out = match levels.get(Level::Wanted) {
+        Some(wanted) => vec![(Gap::Wanted, 0, wanted), (Gap::Rounding, wanted, allocated)],
+        None => vec![(Gap::Allocated, 0, allocated)],
+    };
+    let mut top = allocated;
+    let mut pile = |gap, level: Option<u64>| {
+        if let Some(level) = level {
+            out.push((gap, top, level.max(top)));
+            top = level.max(top);
+        }
+    };
+    pile(Gap::Pending, levels.get(Level::Active));
+    let split = levels.get(Level::Split);
+    pile(Gap::Stuck, split);
+    // Of what is free, graphs may keep a part that the allocator does not tell.
+    let apart = split.is_some() && !levels.is_pooled();
+    pile(if apart { Gap::Releasable } else { Gap::Cached }, levels.get(Level::Reserved));
+    let process = levels.get(Level::Process);
+    pile(Gap::NonTorch, process);
+    pile(if process.is_some() { Gap::Others } else { Gap::Unattributed }, levels.get(Level::Used));
+    out
+}
+
+/// `steps 886–1181 of 1181, 1/4 of the run`
+fn shown(span: &Span) -> String {
+    let all = span.from == span.whole.0 && span.to == span.whole.1;
+    let part = (span.whole.1 - span.whole.0).checked_div((span.to - span.from).max(1)).unwrap_or(1).max(1);
+    let part = if all { "the whole run".to_owned() } else { format!("1/{part} of the run") };
+    let of = |place: u64| place_name(span, place);
+    let unit = if span.axis == Axis::Steps { "steps " } else { "" };
+    format!("{unit}{} – {} · {part}", of(span.from), of(span.to))
+}
+
+/// A place on the axis, as it is written: a step, or the time since the first sample.
+fn place_name(span: &Span, place: u64) -> String {
+    match span.axis {
+        Axis::Steps => place.to_string(),
+        Axis::Time => cells::clock(place.saturating_sub(span.whole.0)),
+    }
+}
+
+/// Where the cursor is: step, time, how long ago; and how far the allocations went within that stretch.
+fn heading(span: &Span, under: &Column, on: &OnDevice, look: &Look) -> Vec<String> {
+    let first = on.timeline.places().next().map_or(under.at, |it| it.0);
+    let step = under.step.map_or_else(String::new, |it| format!("step {it} · "));
+    let ago = units::duration(look.session.now.since(under.at));
+    let end = if span.cursor == span.whole.1 { "the latest" } else { &format!("{ago} ago") };
+    let mut lines = vec![format!("{step}{} · {end}", cells::clock(under.at.since(first)))];
+    if let (Some(low), Some(high)) = (under.low.get(Level::Allocated), under.high.get(Level::Allocated))
+        && low < high
+    {
+        let (low, high) = (cells::bytes(Some(Bytes(low))), cells::bytes(Some(Bytes(high))));
+        lines.push(format!("allocated {low} to {high}"));
+    }
+    lines
+}
+
+/// The heading, and each rung with its bytes and its share of the device.
+fn list<'a>(
+    buffer: &mut Buffer,
+    area: Rect,
+    heading: &[String],
+    values: impl Iterator<Item = &'a (Gap, Option<u64>)>,
+    per_row: usize,
+    look: &Look,
+) {
+    let total = look.found().and_then(|it| it.ladder.total);
+    let (width, mut row) = (usize::from(area.width), 0);
+    if per_row > 1 || area.height < 4 {
+        let mut line = String::new();
+        for it in heading {
+            let more = if line.is_empty() { format!(" {it}") } else { format!("{line} · {it}") };
+            if cells::width(&more) <= width {
+                line = more;
+            }
+        }
+        put(buffer, area, 0, &Line::styled(line, look.style(Role::Title)));
+        row += 1;
+    } else {
+        for it in heading {
+            put(buffer, area, row, &Line::styled(format!(" {}", cells::elide(it, width)), look.style(Role::Title)));
+            row += 1;
+        }
+    }
+    let values: Vec<_> = values.collect();
+    let rows = values.len().div_ceil(per_row);
+    for (place, (gap, bytes)) in values.into_iter().enumerate() {
+        let bytes = bytes.map(Bytes);
+        let line = Line::from(vec![
+            Words::raw(" "),
+            Words::styled(glyph(*gap, look).to_string(), look.style(Role::Gap(*gap))),
+            Words::styled(format!(" {}", cells::left(gap.meaning().name, 12)), look.style(Role::Text)),
+            Words::styled(cells::right(&cells::bytes(bytes), 11), look.style(Role::Text)),
+            Words::styled(cells::right(&cells::percent(bytes, total), 6), look.style(Role::Dim)),
+        ]);
+        let offset = u16::try_from(place / rows.max(1) * VALUE).unwrap_or(u16::MAX);
+        let cell = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);
+        put(buffer, cell, row + place % rows.max(1), &line);
+    }
+}

@@ -1,0 +1,286 @@
+//! The rungs stacked over the axis: what belongs to which cell.
+
+use super::{place_name, stack};
+use crate::{
+    facts::units::Bytes,
+    model::{
+        analysis::ladder::Gap,
+        session::{
+            process::OnDevice,
+            timeline::{Level, Levels},
+        },
+    },
+    screen::{
+        theme::Role,
+        ui::{
+            mouse::Target,
+            timeline::{Axis, Span},
+        },
+        view::{Look, cells, growth::CUT, ladder::glyph, put},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Color, Style},
+    text::{Line, Span as Words},
+};
+
+/// Heights that a cell can show.
+const EIGHTHS: u64 = 8;
+
+/// The columns of the scale, and the least width of a picture that has one.
+const SCALE: u16 = 12;
+const LEAST: u16 = 36;
+
+/// The title where only the allocator is known.
+const UNREAD: &str = "no driver readings yet";
+
+/// Nothing was heard for so long, µs, and for so many stretches: it is a gap and not a long stretch.
+const SILENCE_US: u64 = 5_000_000;
+const STRETCHES: u64 = 3;
+
+/// A chart in its place.
+pub(super) struct Chart {
+    /// The cells of the rungs.
+    area: Rect,
+    span: Span,
+    bottom: u64,
+    top: u64,
+    scale: u16,
+}
+
+impl Chart {
+    /// A chart of what is shown of a run; the left of the area is the scale's.
+    pub(super) fn new(area: Rect, span: &Span, on: &OnDevice, look: &Look) -> Self {
+        let scale = if area.width >= LEAST { SCALE } else { 0 };
+        let plot = Rect { x: area.x + scale, width: area.width - scale, ..area };
+        let (bottom, top) = range(span, on, look);
+        Self { area: plot, span: *span, bottom, top, scale }
+    }
+
+    /// The cell column of a place on the axis, if it is shown.
+    pub(super) fn column(&self, place: u64) -> Option<u16> {
+        let shown = (self.span.from..=self.span.to).contains(&place) && self.area.width > 0;
+        let (part, length) = (place.checked_sub(self.span.from).filter(|_| shown)?, self.span.to - self.span.from);
+        let column = u128::from(part) * u128::from(self.area.width) / (u128::from(length) + 1);
+        u16::try_from(column).ok()
+    }
+
+    /// The rectangle of a row below the chart that has its columns.
+    pub(super) fn below(&self, row: Rect) -> Rect {
+        Rect { x: self.area.x, width: self.area.width, ..row }
+    }
+
+    /// The cell columns from one place to another, as far as they are shown.
+    pub(super) fn columns(&self, from: u64, to: u64) -> std::ops::Range<u16> {
+        let first = self.column(from.max(self.span.from)).unwrap_or(self.area.width);
+        first..self.column(to.min(self.span.to)).map_or(0, |it| it + 1)
+    }
+
+    /// What is counted.
+    pub(super) fn axis(&self) -> Axis {
+        self.span.axis
+    }
+
+    /// Draws scale, rungs and cursor.
+    pub(super) fn draw(&self, buffer: &mut Buffer, on: &OnDevice, look: &Look) {
+        look.claim(self.area, Target::Run(self.span.from, self.span.to));
+        let rows = self.area.height;
+        if self.scale > 0 {
+            let row = Rect { x: self.area.x - self.scale, width: self.scale - 1, ..self.area };
+            let dim = look.style(Role::Dim);
+            let label =
+                |bytes: u64| Line::styled(cells::right(&cells::bytes(Some(Bytes(bytes))), usize::from(row.width)), dim);
+            put(buffer, row, 0, &label(self.top));
+            if rows >= 7 {
+                put(buffer, row, usize::from(rows / 2), &label(self.bottom + (self.top - self.bottom) / 2));
+            }
+            if rows > 1 {
+                put(buffer, row, usize::from(rows - 1), &label(self.bottom));
+            }
+            let bottom = (row.right(), self.area.bottom().saturating_sub(1));
+            if let Some(cell) = buffer.cell_mut(bottom).filter(|_| self.bottom > 0 && rows > 0) {
+                cell.set_symbol(CUT).set_style(dim);
+            }
+        }
+        let columns = self.levels(on);
+        // Before the driver's first word nobody knows what lies around the allocator.
+        let is_unread = |it: &Option<Levels>| it.is_some_and(|it| it.get(Level::Used).is_none());
+        let unread = columns.iter().take_while(|it| it.is_none_or(|_| is_unread(it))).count();
+        let unread = if columns.iter().any(is_unread) { unread } else { 0 };
+        for (column, levels) in (0..).zip(columns) {
+            let stack = levels.map_or_else(Vec::new, |it| stack(&it));
+            // What nobody said anything of is neither used nor free.
+            let is_whole = levels.is_some_and(|it| it.get(Level::Used).is_some());
+            for row in 0..rows {
+                let position = (self.area.x + column, self.area.bottom() - 1 - row);
+                let Some(cell) = buffer.cell_mut(position) else { continue };
+                let (symbol, style) = self.cell(row, &stack, look);
+                if symbol != glyph(Gap::Free, look) || is_whole {
+                    cell.set_char(symbol).set_style(style);
+                }
+            }
+        }
+        self.unread(buffer, unread, look);
+        if look.ui.timeline.cursor.is_some()
+            && let Some(column) = self.column(self.span.cursor)
+        {
+            for row in 0..rows {
+                if let Some(cell) = buffer.cell_mut((self.area.x + column, self.area.y + row)) {
+                    let behind = cell.symbol().chars().next().filter(|it| !" ·".contains(*it));
+                    let ground = behind.and_then(|it| shade(it, cell.fg, look)).unwrap_or(cell.bg);
+                    cell.set_char('│').set_style(look.style(Role::Title).bg(ground));
+                }
+            }
+        }
+    }
+
+    /// Says in the blank part of so many columns from the left why it is blank, where all of the words have room.
+    fn unread(&self, buffer: &mut Buffer, columns: usize, look: &Look) {
+        let words = cells::wrapped(UNREAD, columns.saturating_sub(1));
+        let is_whole = words.iter().all(|it| !it.contains('…')) && !words.is_empty();
+        let rows = usize::from(self.area.height).min(words.len());
+        let place =
+            Rect { width: u16::try_from(columns).unwrap_or(0), height: u16::try_from(rows).unwrap_or(0), ..self.area };
+        let place = place.intersection(self.area);
+        let is_blank = place.positions().all(|at| buffer.cell(at).is_some_and(|it| it.symbol() == " "));
+        if is_whole && rows == words.len() && is_blank {
+            for (row, words) in words.iter().enumerate() {
+                put(buffer, place, row, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
+            }
+        }
+    }
+
+    /// The axis: its ends, and the cursor's place between them where it does not touch them.
+    pub(super) fn scale(&self, buffer: &mut Buffer, row: Rect, look: &Look) {
+        let row = self.below(row);
+        let width = usize::from(row.width);
+        let mut signs = vec![' '; width];
+        let mut write = |at: usize, text: &str| {
+            let end = at + cells::width(text);
+            let Some(place) = signs.get_mut(at..end) else { return };
+            for (sign, c) in place.iter_mut().zip(text.chars()) {
+                *sign = c;
+            }
+        };
+        let name = |place: u64| place_name(&self.span, place);
+        let (first, last) = (name(self.span.from), name(self.span.to));
+        let cursor = usize::from(self.column(self.span.cursor).unwrap_or(0));
+        let end = width.saturating_sub(cells::width(&last));
+        if cells::width(&first) + 2 < end {
+            write(0, &first);
+        }
+        write(end, &last);
+        let here = name(self.span.cursor);
+        let (left, right) = (cursor.checked_sub(cells::width(&here)), cursor + 1);
+        if self.span.cursor != self.span.to && self.span.cursor != self.span.from {
+            if right + cells::width(&here) + 1 < end && right > cells::width(&first) + 2 {
+                write(right, &here);
+            } else if let Some(left) = left.filter(|it| *it > cells::width(&first) + 2 && cursor + 1 < end) {
+                write(left, &here);
+            }
+        }
+        let mut line = Line::styled(signs.iter().collect::<String>(), look.style(Role::Dim));
+        if self.span.cursor != self.span.to && self.span.cursor != self.span.from {
+            let before: String = signs.iter().take(cursor).collect();
+            let after: String = signs.iter().skip(cursor + 1).collect();
+            let (dim, here) = (look.style(Role::Dim), look.style(Role::Title));
+            line = Line::from(vec![Words::styled(before, dim), Words::styled("▲", here), Words::styled(after, dim)]);
+        }
+        put(buffer, row, 0, &line);
+    }
+
+    /// The highest levels within each cell column; none where nothing was heard.
+    fn levels(&self, on: &OnDevice) -> Vec<Option<Levels>> {
+        let mut out: Vec<Option<Levels>> = vec![None; usize::from(self.area.width)];
+        let silence = SILENCE_US.max(on.timeline.stride_us().saturating_mul(STRETCHES));
+        let mut before: Option<u64> = None;
+        for it in on.timeline.columns() {
+            let place = self.span.axis.place(&it);
+            let from = before.map_or(place, |it| it.saturating_add(1).min(place));
+            let silent = self.span.axis == Axis::Time && place - from > silence;
+            let from = if silent { place } else { from.max(self.span.from) };
+            before = Some(place);
+            let (Some(first), Some(last)) = (self.column(from), self.column(place.min(self.span.to))) else { continue };
+            for cell in out.get_mut(usize::from(first)..=usize::from(last)).unwrap_or_default() {
+                *cell = Some(cell.map_or(it.high, |old| old.highest(&it.high)));
+            }
+        }
+        out
+    }
+
+    /// What stands in a cell, its row counted from the bottom: what most of it is. Where there are colours, the edge of
+    /// what is drawn full is drawn in eighths, so that small moves are seen.
+    fn cell(&self, row: u16, stack: &[(Gap, u64, u64)], look: &Look) -> (char, Style) {
+        let (low, high) = (self.height(u64::from(row) * EIGHTHS), self.height((u64::from(row) + 1) * EIGHTHS));
+        let within = |it: &(Gap, u64, u64)| it.2.min(high).saturating_sub(it.1.max(low));
+        let top = stack.last().map_or(0, |it| it.2);
+        let free = (Gap::Free, top, u64::MAX);
+        let all = || stack.iter().chain([&free]);
+        if look.theme.coloured
+            && let Some(solid) = all().find(|it| it.1 <= low && it.2 > low && it.2 < high && is_solid(it.0))
+        {
+            let eighths = (u128::from(solid.2 - low) * u128::from(EIGHTHS)).div_ceil(u128::from((high - low).max(1)));
+            let symbol = usize::try_from(eighths).ok().and_then(|it| look.eighths().get(it.saturating_sub(1)).copied());
+            let above = all().find(|it| it.2 >= high).filter(|it| it.0 != Gap::Free);
+            let mut style = look.style(Role::Gap(solid.0));
+            style.bg =
+                above.and_then(|it| shade(glyph(it.0, look), look.style(Role::Gap(it.0)).fg?, look)).or(style.bg);
+            return (symbol.unwrap_or('█'), style);
+        }
+        let most = all().max_by_key(|it| within(it)).map_or(Gap::Free, |it| it.0);
+        (glyph(most, look), look.style(Role::Gap(most)))
+    }
+
+    /// The bytes at a height in eighths of a cell.
+    fn height(&self, eighths: u64) -> u64 {
+        let all = u128::from(self.area.height.max(1)) * u128::from(EIGHTHS);
+        let part = u128::from(self.top - self.bottom) * u128::from(eighths) / all;
+        self.bottom.saturating_add(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+}
+
+/// Whether a whole cell of it is drawn full.
+fn is_solid(gap: Gap) -> bool {
+    matches!(gap, Gap::Wanted | Gap::Allocated | Gap::Reserved | Gap::NonTorch | Gap::Others | Gap::Driver)
+}
+
+/// The colour that a cell with this glyph seems to have: that of what is drawn full, else mixed with as much of
+/// the theme's background as lies between. None where nothing is coloured.
+fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
+    let (Color::Rgb(r, g, b), Some(Color::Rgb(back_r, back_g, back_b))) = (full, look.theme.background) else {
+        return Some(full).filter(|_| look.theme.coloured);
+    };
+    let parts = match glyph {
+        '░' => 1,
+        '▒' | '▚' | '▞' => 2,
+        '▓' => 3,
+        _ => 4,
+    };
+    let mixed =
+        |it: u8, back: u8| u8::try_from((u16::from(it) * parts + u16::from(back) * (4 - parts)) / 4).unwrap_or(it);
+    Some(Color::Rgb(mixed(r, back_r), mixed(g, back_g), mixed(b, back_b)))
+}
+
+/// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part. Of a
+/// device that is hardly used, as often halved as leaves a quarter of the picture to what is.
+fn range(span: &Span, on: &OnDevice, look: &Look) -> (u64, u64) {
+    let (mut low, mut held, mut used) = (u64::MAX, 0, 0);
+    for it in on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it))) {
+        let of = |levels: &Levels, one, other| levels.get(one).or(levels.get(other));
+        low = of(&it.low, Level::Wanted, Level::Allocated).map_or(low, |it| it.min(low));
+        held = of(&it.high, Level::Reserved, Level::Allocated).map_or(held, |it| it.max(held));
+        used = of(&it.high, Level::Used, Level::Reserved).map_or(used, |it| it.max(used));
+    }
+    let used = used.max(held).max(1);
+    if look.ui.timeline.fitted {
+        // What hardly moves is not blown up into mountains.
+        return (low.min(held.saturating_sub(held / 50)), held.max(1));
+    }
+    let Some(mut top) = look.found().and_then(|it| it.ladder.total).map(|it| it.0.max(1)) else { return (0, used) };
+    while top / 4 > used {
+        top /= 2;
+    }
+    (0, top)
+}

@@ -1,0 +1,143 @@
+//! What happened in a run: marks of the job, alerts, memory that ran out; below the chart, where it was.
+
+use super::{chart::Chart, place_name};
+use crate::{
+    facts::units::Stamp,
+    model::{
+        analysis::episode,
+        findings::Finding,
+        session::{
+            process::{OnDevice, Process},
+            timeline::Column,
+        },
+    },
+    screen::{
+        theme::Role,
+        ui::timeline::{self, Axis, step_at, when},
+        view::{Look, cells, put, verdict},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// A row with a sign for each: `◇` a mark, `◆` an alert and a line for as long as it lasts, `◎` a look at
+/// which line it is, `✕` memory that ran out.
+pub(super) fn draw(buffer: &mut Buffer, row: Rect, chart: &Chart, process: &Process, on: &OnDevice, look: &Look) {
+    let (row, axis) = (chart.below(row), chart.axis());
+    let mut sign = |column: u16, symbol: char, role: Role| {
+        if let Some(cell) = buffer.cell_mut((row.x + column, row.y)).filter(|_| row.height > 0 && column < row.width) {
+            cell.set_char(symbol).set_style(look.style(role));
+        }
+    };
+    for it in alerts(process, on, look) {
+        let end = it.resolved_at.and_then(|at| place(on, at, axis)).unwrap_or(u64::MAX);
+        for column in chart.columns(began(it, on, axis), end) {
+            sign(column, '─', verdict::role(it.severity));
+        }
+    }
+    let raised = alerts(process, on, look).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
+    let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
+    let ooms = process.ooms.iter().map(|it| (Stamp(it.said.at_us), '✕', Role::Bad));
+    let looks = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
+    for (at, symbol, role) in marks.chain(raised).chain(looks).chain(ooms) {
+        if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
+            sign(column, symbol, role);
+        }
+    }
+}
+
+/// What held at the cursor: the latest mark, and every alert that lasted then; as many as fit.
+pub(super) fn words(process: &Process, on: &OnDevice, under: &Column, width: usize, look: &Look) -> Line<'static> {
+    let mut pieces = Vec::new();
+    if let Some(it) = process.marks.iter().rev().find(|it| it.at_us <= under.at.0) {
+        let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
+        pieces.push((format!("◇ {}{value}", cells::elide(&cells::raw(&it.name), 24)), Role::Text));
+    }
+    if process.ooms.iter().any(|it| it.said.step.is_some() && it.said.step == under.step) {
+        pieces.push(("✕ out of memory".to_owned(), Role::Bad));
+    }
+    for it in alerts(process, on, look) {
+        let lasted = it.resolved_at.is_none_or(|at| under.at <= at);
+        if lasted && began(it, on, Axis::Time) <= under.at.0 {
+            let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
+            pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
+        }
+    }
+    let looked = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
+    if let Some(it) = looked.as_ref().and_then(|(_, it)| it.culprits.first()) {
+        pieces.push((format!("◎ {}", it.leading().place()), Role::Title));
+    }
+    let (mut spans, mut left) = (Vec::new(), width);
+    for (words, role) in pieces {
+        let Some(rest) = left.checked_sub(cells::width(&words) + 2) else { break };
+        left = rest;
+        spans.push(Span::styled(format!(" {words} "), look.style(role)));
+    }
+    Line::from(spans)
+}
+
+/// What happened, in words: what was found, then the latest marks, as far as there is room.
+pub(super) fn list(
+    buffer: &mut Buffer,
+    area: Rect,
+    span: &timeline::Span,
+    process: &Process,
+    on: &OnDevice,
+    look: &Look,
+) {
+    let width = usize::from(area.width);
+    let mut lines = Vec::new();
+    for it in alerts(process, on, look) {
+        let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
+        let words = format!(" ◆ {}{slope}", verdict::what(it));
+        let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
+        lines.push(Line::styled(cells::elide(&words, width), look.style(role)));
+        let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
+        let words = format!("   since {}, {end}", it.place(it.since_step));
+        lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+        if let Some(culprit) = &it.culprit {
+            let words = format!(" ◎ {}", culprit.sentence);
+            lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Text)));
+        }
+    }
+    for it in process.marks.iter().rev() {
+        let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
+        let at = place(on, Stamp(it.at_us), span.axis).map_or_else(String::new, |it| place_name(span, it));
+        let name = cells::left(&format!(" ◇ {}{value}", cells::raw(&it.name)), width.saturating_sub(12));
+        lines.push(Line::from(vec![
+            Span::styled(name, look.style(Role::Text)),
+            Span::styled(cells::right(&at, 10), look.style(Role::Dim)),
+        ]));
+    }
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, area, row, line);
+    }
+}
+
+/// What was found of a process on a device, or of its host memory.
+fn alerts<'a>(process: &Process, on: &OnDevice, look: &Look<'a>) -> impl Iterator<Item = &'a Finding> + use<'a> {
+    let (probe, ordinal) = (process.probe, on.ordinal);
+    look.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|it| it == ordinal))
+}
+
+/// Where a finding began.
+fn began(it: &Finding, on: &OnDevice, axis: Axis) -> u64 {
+    match (it.axis, axis) {
+        (episode::Axis::Steps, Axis::Steps) => it.since_step,
+        (episode::Axis::Steps, Axis::Time) => when(on, it.since_step).map_or(u64::MAX, |it| it.0),
+        (episode::Axis::Seconds, Axis::Time) => {
+            on.first.map_or(u64::MAX, |first| first.0.saturating_add(it.since_step.saturating_mul(1_000_000)))
+        }
+        (episode::Axis::Seconds, Axis::Steps) => u64::MAX,
+    }
+}
+
+fn place(on: &OnDevice, at: Stamp, axis: Axis) -> Option<u64> {
+    match axis {
+        Axis::Steps => step_at(on, at),
+        Axis::Time => Some(at.0),
+    }
+}

@@ -1,0 +1,162 @@
+//! Single readings of one device, each with its own way to be absent.
+
+use crate::facts::{
+    event::{DeviceId, DeviceInfo, DeviceMemory, Load, ProcessUse, Trouble},
+    text::Foreign,
+    units::Bytes,
+};
+use gpuwatch_probe::nvml::Direct;
+use nvml_wrapper::{
+    Device,
+    enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
+    enums::device::UsedGpuMemory,
+    error::NvmlError,
+    struct_wrappers::device::ProcessInfo,
+};
+use std::{
+    collections::BTreeMap,
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt,
+};
+
+/// The library that the wrapper opens where none is named.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// `NVML_ERROR_NOT_FOUND`
+const NOT_FOUND: i32 = 6;
+
+/// What a device is; the UUID is what everything is joined by, so a device without one is none.
+pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
+    let id = DeviceId(device.uuid()?);
+    let name = Foreign::new(device.name().unwrap_or_default());
+    Ok(DeviceInfo { id, index, name, parent })
+}
+
+/// Memory, with the driver's reserve apart. Drivers before 510 have only the first version of the call, which counts the
+/// reserve as used and does not say what it is.
+pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, Trouble> {
+    match (device.memory_info(), direct) {
+        (Ok(it), _) => Ok(DeviceMemory {
+            total: Bytes(it.total),
+            used: Bytes(it.used),
+            free: Bytes(it.free),
+            reserved: Some(Bytes(it.reserved)),
+        }),
+        (Err(error), Some(direct)) if is_missing(&error) => {
+            let it = direct.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
+            Ok(DeviceMemory { total: Bytes(it.total), used: Bytes(it.used), free: Bytes(it.free), reserved: None })
+        }
+        (Err(error), _) => Err(trouble(&error)),
+    }
+}
+
+/// The library that is asked, which has been opened, without the wrapper.
+pub(super) fn direct(library: Option<&OsStr>) -> Option<Direct> {
+    let name = library.map_or(LIBRARY.as_bytes(), OsStr::as_bytes);
+    Direct::loaded(&CString::new(name).ok()?)
+}
+
+/// Whether the driver is too old for a call.
+fn is_missing(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
+}
+
+fn refusal(result: i32) -> NvmlError {
+    NvmlError::from(u32::try_from(result).unwrap_or(u32::MAX))
+}
+
+/// What a device says of its work, and of its warmth if that is asked for; the rest is as it was.
+pub(super) fn load(device: &Device<'_>, before: &Load, warmth: bool) -> Load {
+    let utilization = device.utilization_rates().ok();
+    Load {
+        gpu_percent: utilization.as_ref().map(|it| it.gpu),
+        memory_percent: utilization.as_ref().map(|it| it.memory),
+        celsius: if warmth { device.temperature(TemperatureSensor::Gpu).ok() } else { before.celsius },
+        power_mw: device.power_usage().ok(),
+        ..*before
+    }
+}
+
+/// What hardly moves.
+pub(super) fn steady(device: &Device<'_>) -> Load {
+    Load {
+        power_limit_mw: device.enforced_power_limit().ok(),
+        fan_percent: device.fan_speed(0).ok(),
+        ecc_errors: device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).ok(),
+        ..Load::default()
+    }
+}
+
+/// Processes that compute. The wrapper asks twice, for the count and then for the list, and holds the driver's lock each
+/// time: it is asked only where a device is not found by its UUID, as MIG devices under some drivers.
+pub(super) fn compute(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<Vec<ProcessUse>, Trouble> {
+    match direct.map_or(Err(NOT_FOUND), |it| it.processes(&id.0)) {
+        Ok(list) => Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect()),
+        Err(NOT_FOUND) => match device.running_compute_processes() {
+            Ok(list) => Ok(list.iter().map(process).collect()),
+            Err(error) => Err(trouble(&error)),
+        },
+        Err(result) => Err(trouble(&refusal(result))),
+    }
+}
+
+/// Processes that draw; a device without a display knows no such list, and then there are none.
+pub(super) fn graphics(device: &Device<'_>) -> Vec<ProcessUse> {
+    let list = match device.running_graphics_processes() {
+        Err(error) if is_missing(&error) => device.running_graphics_processes_v2(),
+        other => other,
+    };
+    list.unwrap_or_default().iter().map(process).collect()
+}
+
+/// One list of both, the larger figure where both name the same process.
+pub(super) fn merged(lists: [&[ProcessUse]; 2]) -> Vec<ProcessUse> {
+    let mut by_pid: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
+    for process in lists.into_iter().flatten() {
+        let known = by_pid.entry(process.pid).or_default();
+        *known = (*known).max(process.used);
+    }
+    by_pid.into_iter().map(|(pid, used)| ProcessUse { pid, used }).collect()
+}
+
+fn process(info: &ProcessInfo) -> ProcessUse {
+    let used = match info.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+        UsedGpuMemory::Unavailable => None,
+    };
+    ProcessUse { pid: info.pid, used }
+}
+
+/// The reason for a device's silence.
+fn trouble(error: &NvmlError) -> Trouble {
+    match error {
+        NvmlError::NoPermission => Trouble::NoPermission,
+        NvmlError::NotSupported => Trouble::NotSupported,
+        missing if is_missing(missing) => Trouble::NotSupported,
+        // 28 is GPU_NOT_FOUND of newer headers.
+        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::UnexpectedVariant(28) => {
+            Trouble::Lost
+        }
+        other => Trouble::Other(Foreign::new(other.to_string())),
+    }
+}
+
+/// Why there is no driver to ask, and what to do.
+pub(super) fn absence(error: &NvmlError) -> Foreign {
+    let why = match error {
+        NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {
+            "no NVIDIA driver library here (libnvidia-ml.so.1): install the driver, or set GPUWATCH_NVML_PATH"
+                .to_owned()
+        }
+        NvmlError::DriverNotLoaded => "the NVIDIA kernel driver is not loaded: try `sudo modprobe nvidia`".to_owned(),
+        NvmlError::NoPermission => "this user may not ask the NVIDIA driver: see the modes of /dev/nvidia*".to_owned(),
+        NvmlError::LibRmVersionMismatch => {
+            "the NVIDIA driver was updated under the running kernel module: reload it or reboot".to_owned()
+        }
+        NvmlError::OperatingSystem => {
+            "the operating system keeps the GPU away: a container needs `--gpus`, a job its devices".to_owned()
+        }
+        other => format!("the NVIDIA driver does not answer ({other}): see `nvidia-smi`"),
+    };
+    Foreign::new(why)
+}

@@ -1,0 +1,396 @@
+//! The thread that asks: what is due when, and what is said of it.
+
+use super::{
+    Calls, Options,
+    reading::{absence, compute, direct, graphics, info, load, memory, merged, steady},
+    watched::{Standing, Watched},
+    xid,
+};
+use crate::{
+    facts::{
+        event::{DeviceId, DeviceInfo, DriverState, Fact, Load, Trouble},
+        text::Foreign,
+    },
+    sources::{Teller, beat},
+};
+use gpuwatch_probe::nvml::Direct;
+use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering::SeqCst,
+    thread,
+    time::{Duration, Instant},
+};
+use tokio::sync::{
+    Notify,
+    watch::{Receiver, Sender},
+};
+
+/// No reading of memory follows another sooner.
+pub(super) const FASTEST: Duration = Duration::from_millis(100);
+const SLOW_EVERY: Duration = Duration::from_secs(1);
+const STAGGER: Duration = Duration::from_millis(60);
+const LIST_EVERY: Duration = Duration::from_secs(1);
+const RETRY_EVERY: Duration = Duration::from_secs(3);
+
+/// Each device is asked who it is at least this often; sooner when their number changes, or one has trouble.
+const NAMES_EVERY: Duration = Duration::from_secs(10);
+
+/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers, and limits, fans and error counts hardly
+/// move: one reading in so many has them, of one device after the other.
+const SLOWEST_EVERY: u64 = 10;
+
+/// Readings are ahead of the picture that shows them by this part of the interval.
+const LEAD: u32 = 10;
+
+/// Warmth moves slowly: one reading in so many has it.
+const WARMTH_EVERY: u64 = 2;
+
+/// What a device is asked to tell by itself, and how much of it is heard at one look.
+const EVENTS: EventTypes = EventTypes::CRITICAL_XID_ERROR.union(EventTypes::MIG_CONFIG_CHANGE);
+const EVENTS_MAX: usize = 4;
+
+/// What stands in place of a divided device's processes: told of both, they would count twice.
+const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
+
+/// Why a watch ended.
+enum End {
+    /// It was told to, or nobody listens.
+    Wanted,
+    /// The driver gives no list of devices: it may have been exchanged, and has to be opened anew.
+    Down(NvmlError),
+}
+
+/// Asks until told to end or nobody listens; looks again where there was no driver.
+pub(super) fn run(
+    options: &Options,
+    begun: Instant,
+    pace: &Receiver<Duration>,
+    calls: &Calls,
+    pids: &Sender<Vec<u32>>,
+    teller: &Teller,
+    hurry: &Notify,
+) {
+    let mut told = None;
+    let mut listed = BTreeSet::new();
+    while !calls.end.load(SeqCst) {
+        let mut builder = Nvml::builder();
+        if let Some(library) = &options.library {
+            builder.lib_path(library);
+        }
+        let found = calls.open(|| builder.init());
+        calls.stalled.store(false, SeqCst);
+        let error = match found {
+            Ok(library) => {
+                let watch = Watch {
+                    nvml: &library,
+                    direct: direct(options.library.as_deref()),
+                    begun,
+                    pace,
+                    calls,
+                    pids,
+                    teller,
+                    hurry,
+                    listed: &mut listed,
+                    version: None,
+                    troubled: Cell::default(),
+                    news: Cell::default(),
+                };
+                match watch.run(&mut told) {
+                    End::Wanted => {
+                        // Shutting the library down may block like any call, and nobody waits for it.
+                        std::mem::forget(library);
+                        return;
+                    }
+                    End::Down(error) => {
+                        calls.call(|| drop(library));
+                        error
+                    }
+                }
+            }
+            Err(error) => error,
+        };
+        let why = absence(&error);
+        if told.as_ref() != Some(&why) {
+            teller.tell_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
+            hurry.notify_one();
+            told = Some(why);
+        }
+        nap_until(Instant::now() + RETRY_EVERY, calls);
+    }
+}
+
+struct Watch<'a> {
+    nvml: &'a Nvml,
+    /// What the wrapper does not ask, or asks twice.
+    direct: Option<Direct>,
+    /// Whole intervals after this moment what is read is shown.
+    begun: Instant,
+    pace: &'a Receiver<Duration>,
+    calls: &'a Calls,
+    pids: &'a Sender<Vec<u32>>,
+    teller: &'a Teller,
+    /// Notified when something was told that should not wait for the next picture.
+    hurry: &'a Notify,
+    /// What was said to be there; outlives a driver that went and came back.
+    listed: &'a mut BTreeSet<DeviceId>,
+    version: Option<Foreign>,
+    /// Whether a device has refused a figure, or was divided otherwise, since the devices were last asked who they are.
+    troubled: Cell<bool>,
+    /// Whether this pass has told what is to be seen at once: it began or ended, beyond figures that move.
+    news: Cell<bool>,
+}
+
+impl<'a> Watch<'a> {
+    /// Watches; the driver is said to be up, and `absent` no longer, once it has given a list of devices.
+    fn run(mut self, absent: &mut Option<Foreign>) -> End {
+        self.version = self.call(|| self.nvml.sys_driver_version()).ok().map(Foreign::new);
+        let mut devices: BTreeMap<DeviceId, Watched<'a>> = BTreeMap::new();
+        let mut list_at = Instant::now();
+        let mut read_at: Option<Instant> = None;
+        let mut is_up = false;
+        let mut named: Option<(u32, Instant)> = None;
+        while !self.calls.end.load(SeqCst) {
+            let now = Instant::now();
+            let pass = self.interval().min(SLOW_EVERY);
+            // What is nearly due comes with what is: each time somebody has to wake up costs more than the readings.
+            let soon = now + pass / 2;
+            if soon >= list_at {
+                list_at = now + LIST_EVERY;
+                for watched in devices.values() {
+                    self.events(watched);
+                }
+                match self.call(|| self.nvml.device_count()) {
+                    Ok(count) => {
+                        if !is_up {
+                            self.up();
+                            self.news.set(true);
+                            (is_up, *absent) = (true, None);
+                        }
+                        let is_known = named.is_some_and(|(it, at)| it == count && now < at + NAMES_EVERY);
+                        if !is_known || self.troubled.replace(false) {
+                            named = Some((count, now));
+                            self.list(count, &mut devices);
+                        }
+                    }
+                    Err(error) => {
+                        // What frees their events may block like any call.
+                        self.call(|| devices.clear());
+                        return End::Down(error);
+                    }
+                }
+            }
+            // Asked anew each time, so that another pace holds at once.
+            let memory_due = read_at.is_none_or(|it| soon >= it + self.interval());
+            if memory_due {
+                read_at = Some(now);
+            }
+            for watched in devices.values_mut() {
+                if memory_due && !self.memory(watched) {
+                    return End::Wanted;
+                }
+                if soon >= watched.slow_at {
+                    watched.slow_at = now + SLOW_EVERY;
+                    self.slow(watched);
+                }
+            }
+            let all: Vec<u32> = devices.values().flat_map(|it| it.pids.iter().copied()).collect();
+            self.pids.send_if_modified(|it| {
+                let changed = *it != all;
+                *it = all;
+                changed
+            });
+            if self.news.replace(false) {
+                self.hurry.notify_one();
+            }
+            // Shortly before the next picture. Not past a second, so that another pace is never slept over.
+            let ahead = now + pass / LEAD;
+            let wait = beat(self.begun.into(), pass, ahead.into()).into_std().duration_since(ahead);
+            nap_until(now + wait, self.calls);
+        }
+        End::Wanted
+    }
+
+    fn interval(&self) -> Duration {
+        (*self.pace.borrow()).max(FASTEST)
+    }
+
+    /// Compares the driver's list of devices with ours.
+    fn list(&mut self, count: u32, devices: &mut BTreeMap<DeviceId, Watched<'a>>) {
+        let mut seen = BTreeSet::new();
+        for index in 0..count {
+            let found = self.call(|| {
+                let device = self.nvml.device_by_index(index)?;
+                let info = info(&device, index, None)?;
+                Ok::<_, NvmlError>((device, info))
+            });
+            // A lost device may keep its place and lose its name: the one we know stays, with its trouble.
+            let Ok((device, info)) = found else {
+                seen.extend(devices.values().filter(|it| it.info.index == index).map(|it| it.info.id.clone()));
+                continue;
+            };
+            let parts = self.mig_parts(&device, &info);
+            let is_divided = !parts.is_empty();
+            for (device, info) in [(device, info)].into_iter().chain(parts) {
+                let is_divided = is_divided && info.parent.is_none();
+                seen.insert(info.id.clone());
+                self.keep(devices, device, info, is_divided);
+            }
+        }
+        devices.retain(|id, _| seen.contains(id));
+        for device in self.listed.difference(&seen) {
+            self.news.set(true);
+            self.teller.tell_blocking(Fact::DeviceGone { device: device.clone() });
+        }
+        *self.listed = seen;
+    }
+
+    /// The MIG devices of a device that is divided.
+    fn mig_parts(&self, device: &Device<'a>, parent: &DeviceInfo) -> Vec<(Device<'a>, DeviceInfo)> {
+        let divided = self.call(|| device.mig_mode()).is_ok_and(|it| it.current == 1);
+        let slots = if divided { self.call(|| device.mig_device_count()).unwrap_or(0) } else { 0 };
+        (0..slots)
+            .filter_map(|slot| {
+                let part = self.call(|| device.mig_device_by_index(slot)).ok()?;
+                let info = self.call(|| info(&part, parent.index, Some(parent.id.clone()))).ok()?;
+                Some((part, info))
+            })
+            .collect()
+    }
+
+    fn keep(
+        &self,
+        devices: &mut BTreeMap<DeviceId, Watched<'a>>,
+        device: Device<'a>,
+        info: DeviceInfo,
+        is_divided: bool,
+    ) {
+        let count = u32::try_from(devices.len()).unwrap_or(0);
+        let known = devices.get_mut(&info.id);
+        if !self.listed.contains(&info.id) || known.as_ref().is_some_and(|it| it.info != info) {
+            self.news.set(true);
+            self.teller.tell_blocking(Fact::Device(info.clone()));
+        }
+        if let Some(known) = known {
+            (known.info, known.is_divided) = (info, is_divided);
+            return;
+        }
+        let watched = Watched {
+            events: self.events_of(&device).filter(|_| info.parent.is_none()),
+            slow_at: Instant::now() + count * STAGGER,
+            slow_readings: u64::from(count),
+            graphics: Vec::new(),
+            load: None,
+            pids: Vec::new(),
+            device,
+            info,
+            is_divided,
+            standing: Standing::default(),
+        };
+        devices.insert(watched.info.id.clone(), watched);
+    }
+
+    fn events_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
+        let told = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
+        let set = self.call(|| self.nvml.create_event_set()).ok()?;
+        self.call(|| device.register_events(EVENTS & told, set)).ok()
+    }
+
+    /// Says which critical errors a device has had since the last look, and sees whether it is divided otherwise; nothing
+    /// is waited for.
+    fn events(&self, watched: &Watched<'a>) {
+        let Some(set) = &watched.events else { return };
+        for _ in 0..EVENTS_MAX {
+            let Ok(event) = self.call(|| set.wait(0)) else { return };
+            self.troubled.set(self.troubled.get() || event.event_type.contains(EventTypes::MIG_CONFIG_CHANGE));
+            if let Some(XidError::Value(number)) = event.event_data {
+                let (index, name) = (watched.info.index, watched.info.name.raw());
+                let words = format!("GPU {index} ({name}) reports {}", xid::words(number));
+                self.news.set(true);
+                self.teller.tell_blocking(Fact::Notice(Foreign::new(words)));
+            }
+        }
+    }
+
+    /// False when nobody listens any more.
+    fn memory(&self, watched: &mut Watched<'a>) -> bool {
+        let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
+        self.troubled.set(self.troubled.get() || reading.is_err());
+        self.stands(reading.as_ref().err(), &mut watched.standing.memory);
+        self.teller.tell_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
+    }
+
+    fn slow(&self, watched: &mut Watched<'a>) {
+        let device = watched.info.id.clone();
+        let is_slowest = watched.load.is_none() || watched.slow_readings.is_multiple_of(SLOWEST_EVERY);
+        watched.slow_readings += 1;
+        self.processes(watched, is_slowest);
+        if is_slowest {
+            watched.load = Some(self.call(|| steady(&watched.device)));
+        }
+        let before = watched.load.unwrap_or_default();
+        let is_warmth_due = before.celsius.is_none() || watched.slow_readings.is_multiple_of(WARMTH_EVERY);
+        let load = self.call(|| load(&watched.device, &before, is_warmth_due));
+        watched.load = Some(load);
+        if load != Load::default() {
+            self.teller.tell_blocking(Fact::Load { device, load });
+        }
+    }
+
+    fn processes(&self, watched: &mut Watched<'a>, is_slowest: bool) {
+        let device = watched.info.id.clone();
+        if watched.is_divided {
+            watched.pids.clear();
+            let reading = Err(Trouble::Other(DIVIDED.into()));
+            self.stands(reading.as_ref().err(), &mut watched.standing.processes);
+            self.teller.tell_blocking(Fact::Processes { device, reading });
+            return;
+        }
+        if is_slowest {
+            watched.graphics = self.call(|| graphics(&watched.device));
+        }
+        let reading = self.call(|| compute(&watched.device, &watched.info.id, self.direct.as_ref()));
+        let reading = reading.map(|it| merged([&it, &watched.graphics]));
+        self.troubled.set(self.troubled.get() || reading.is_err());
+        self.stands(reading.as_ref().err(), &mut watched.standing.processes);
+        let is_untold = reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|it| it.used.is_none()));
+        self.news.set(self.news.get() || is_untold != watched.standing.is_untold);
+        watched.standing.is_untold = is_untold;
+        watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
+        self.teller.tell_blocking(Fact::Processes { device, reading });
+    }
+
+    /// Compares a refusal, or that there is none, with what was told last.
+    fn stands(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
+        if now != told.as_ref() {
+            *told = now.cloned();
+            self.news.set(true);
+        }
+    }
+
+    /// Makes a call; the first that comes back after a stall says that the driver answers again.
+    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        let answer = self.calls.call(call);
+        if self.calls.stalled.swap(false, SeqCst) {
+            self.up();
+            self.news.set(true);
+        }
+        answer
+    }
+
+    fn up(&self) {
+        self.teller.tell_blocking(Fact::Driver(DriverState::Up { version: self.version.clone() }));
+    }
+}
+
+fn nap_until(until: Instant, calls: &Calls) {
+    while !calls.end.load(SeqCst) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        // Whoever says that it is the end unparks this thread.
+        thread::park_timeout(left);
+    }
+}

@@ -1,0 +1,31 @@
+//! A device that is watched: what is known of it from one reading to the next.
+
+use crate::facts::event::{DeviceInfo, Load, ProcessUse, Trouble};
+use nvml_wrapper::{Device, EventSet};
+use std::time::Instant;
+
+/// One device, and when its slow readings are due.
+pub(super) struct Watched<'a> {
+    pub(super) device: Device<'a>,
+    pub(super) info: DeviceInfo,
+    pub(super) slow_at: Instant,
+    pub(super) slow_readings: u64,
+    /// What is read more seldom: as it was.
+    pub(super) graphics: Vec<ProcessUse>,
+    pub(super) load: Option<Load>,
+    pub(super) pids: Vec<u32>,
+    /// Divided into MIG devices: its processes are theirs.
+    pub(super) is_divided: bool,
+    /// Where its critical errors and changes of its MIG devices arrive, if it tells them.
+    pub(super) events: Option<EventSet<'a>>,
+    pub(super) standing: Standing,
+}
+
+/// What a device has refused, as it was told last.
+#[derive(Default)]
+pub(super) struct Standing {
+    pub(super) memory: Option<Trouble>,
+    pub(super) processes: Option<Trouble>,
+    /// Processes are listed, and what they use is not said.
+    pub(super) is_untold: bool,
+}

@@ -1,0 +1,297 @@
+//! Probes: their socket directories are scanned each second, each connection is read by a task of its own.
+
+mod connection;
+mod directory;
+mod known;
+mod news;
+mod spill;
+mod wire;
+
+use super::{Teller, system};
+use crate::{
+    facts::{
+        event::{Ask, Fact, Unread},
+        text::Foreign,
+    },
+    model::session::PROBES,
+};
+use connection::{Job, Next, Report, Unreachable, connect};
+use directory::{Contents, Socket, SocketId, contents};
+use known::Probes;
+use news::News;
+use spill::Spilled;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    env,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
+};
+
+/// Between two looks into the directories; shorter at first, as a job is often started just before its viewer.
+const SCAN_EVERY: Duration = Duration::from_secs(1);
+const FIRST_SCANS_EVERY: Duration = Duration::from_millis(200);
+const FIRST_SCANS: u32 = 10;
+
+/// Between two looks that news of the directories brings about.
+const BETWEEN_NEWS: Duration = Duration::from_millis(10);
+
+/// After a fault that may last (another protocol, garbage), a socket is left alone: at first for twice as long as this, and
+/// each time for twice as long as before.
+const LATER: Duration = Duration::from_secs(1);
+const LATER_TIMES: u32 = 6;
+
+/// Where probes are looked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Socket directories.
+    pub directories: Vec<PathBuf>,
+    /// Also look into the private /tmp of the user's processes on devices.
+    pub private_tmp: bool,
+    /// Only probes of this run.
+    pub run: Option<String>,
+}
+
+impl Options {
+    /// Every directory that a probe of this user may choose; `$GPUWATCH_SOCKET_DIR` alone where it is set.
+    pub fn user() -> Self {
+        let is_chosen = env::var_os("GPUWATCH_SOCKET_DIR").is_some_and(|it| !it.is_empty());
+        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: !is_chosen, run: None }
+    }
+}
+
+/// Looks for probes each second, and when there is news of the directories, and reads those found, until nobody listens.
+pub(super) async fn run(
+    options: Options,
+    begun: Instant,
+    pids: watch::Receiver<Vec<u32>>,
+    read_pids: watch::Sender<Vec<u32>>,
+    mut asked: mpsc::Receiver<Ask>,
+    mut looks: mpsc::Receiver<oneshot::Sender<()>>,
+    teller: Teller,
+) {
+    let (reports, mut reported) = mpsc::channel(64);
+    let mut scanner = Scanner::new(options, reports, teller);
+    let mut scan = interval_at(begun, FIRST_SCANS_EVERY);
+    let (mut scans, mut awake) = (0, begun);
+    loop {
+        tokio::select! {
+            biased;
+            Some(report) = reported.recv() => scanner.hear(&report),
+            Some(ask) = asked.recv() => scanner.probes.ask(ask),
+            Some(reply) = looks.recv() => {
+                scanner.last.push(reply);
+                scanner.look(&pids).await;
+            }
+            () = async { sleep_until(awake).await; scanner.news.come().await } => {
+                awake = Instant::now() + BETWEEN_NEWS;
+                scanner.look(&pids).await;
+            }
+            _ = scan.tick() => {
+                scans += 1;
+                if scans == FIRST_SCANS {
+                    scan = interval_at(begun + FIRST_SCANS_EVERY * FIRST_SCANS + SCAN_EVERY, SCAN_EVERY);
+                    scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
+                }
+                scanner.look(&pids).await;
+            }
+        }
+        if scanner.teller.is_unheard() {
+            return;
+        }
+        scanner.reply();
+        read_pids.send_if_modified(|it| {
+            let now = scanner.probes.processes();
+            let changed = *it != now;
+            *it = now;
+            changed
+        });
+    }
+}
+
+/// Looks into the directories, and keeps account of what is read.
+struct Scanner {
+    options: Options,
+    began: SystemTime,
+    probes: Probes,
+    news: News,
+    /// Sockets and spills that are being read.
+    read: HashSet<SocketId>,
+    /// Those of them of which nobody knows yet who speaks.
+    unknown: HashSet<SocketId>,
+    /// Sockets that are not read now.
+    left: HashMap<SocketId, Left>,
+    /// Spills that were read, and how long they were. By name: a file that is gone leaves its inode to the next one.
+    spilled: HashMap<PathBuf, u64>,
+    told: HashSet<String>,
+    /// Sockets of this look that there was no room for.
+    no_room: u64,
+    /// Losses that were reported.
+    unread: BTreeMap<Unread, u64>,
+    connections: JoinSet<()>,
+    reports: mpsc::Sender<Report>,
+    teller: Teller,
+    /// Who waits until everything that is there now is known.
+    last: Vec<oneshot::Sender<()>>,
+}
+
+/// Why a socket is not read, and how often it went wrong.
+struct Left {
+    next: Next,
+    until: Instant,
+    times: u32,
+}
+
+impl Scanner {
+    fn new(options: Options, reports: mpsc::Sender<Report>, teller: Teller) -> Self {
+        Self {
+            options,
+            began: SystemTime::now(),
+            probes: Probes::default(),
+            news: News::new(),
+            read: HashSet::new(),
+            unknown: HashSet::new(),
+            left: HashMap::new(),
+            spilled: HashMap::new(),
+            told: HashSet::new(),
+            no_room: 0,
+            unread: BTreeMap::new(),
+            connections: JoinSet::new(),
+            reports,
+            teller,
+            last: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, report: &Report) {
+        match *report {
+            Report::Greeted(id) => {
+                self.unknown.remove(&id);
+                self.left.remove(&id);
+            }
+            Report::Ended(id, next) => {
+                self.unknown.remove(&id);
+                self.read.remove(&id);
+                if next != Next::Again {
+                    let times = self.left.get(&id).map_or(0, |it| it.times) + 1;
+                    let until = Instant::now() + LATER.saturating_mul(1 << times.min(LATER_TIMES));
+                    self.left.insert(id, Left { next, until, times });
+                }
+                while self.connections.try_join_next().is_some() {}
+            }
+        }
+    }
+
+    /// Tells those who wait that everything is known.
+    fn reply(&mut self) {
+        if self.unknown.is_empty() {
+            for reply in self.last.drain(..) {
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    async fn look(&mut self, pids: &watch::Receiver<Vec<u32>>) {
+        let Contents { trusted, sockets, spills, troubles, names_left } = {
+            let directories = directories(&self.options, pids);
+            // Watched first: what comes while they are read is not missed.
+            self.news.of(directories.iter());
+            contents(&directories)
+        };
+        for trouble in troubles {
+            if self.told.insert(trouble.clone()) {
+                self.teller.tell(Fact::Notice(Foreign::new(trouble))).await;
+            }
+        }
+        let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
+        self.left.retain(|id, _| there.contains(id));
+        self.spilled.retain(|path, _| spills.iter().any(|it| it.path == *path));
+        self.no_room = 0;
+        for socket in sockets {
+            self.connect(socket);
+        }
+        for spill in spills {
+            self.take_up(spill);
+        }
+        for (what, count) in [(Unread::Sockets, self.no_room), (Unread::Names, names_left)] {
+            if self.unread.insert(what, count).unwrap_or(0) != count {
+                self.teller.tell(Fact::Unread { what, count }).await;
+            }
+        }
+        for directory in &trusted {
+            gpuwatch_probe::spill::sweep(directory);
+        }
+    }
+
+    fn connect(&mut self, socket: Socket) {
+        let is_left = |it: &Left| match it.next {
+            Next::Never => true,
+            Next::After(probe) => self.probes.is_read(probe),
+            Next::Later | Next::Again => it.until > Instant::now(),
+        };
+        let id = socket.id;
+        if self.read.contains(&id) || self.left.get(&id).is_some_and(is_left) {
+            return;
+        }
+        let connected = if self.read.len() < PROBES { connect(&socket.path) } else { Err(Unreachable::NoRoom) };
+        let stream = match connected {
+            Ok(stream) => stream,
+            // Where nobody listens any more, it is asked again each second, as a name may be taken anew.
+            Err(why) => {
+                self.no_room += u64::from(why == Unreachable::NoRoom);
+                return;
+            }
+        };
+        self.begin(id);
+        let job = Job { socket, stream, probes: self.probes.clone(), run: self.options.run.clone() };
+        self.connections.spawn(job.read(self.teller.clone(), self.reports.clone()));
+    }
+
+    /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
+    fn take_up(&mut self, found: spill::Found) {
+        let id = found.id;
+        if self.read.contains(&id) || self.spilled.get(&found.path) == Some(&found.bytes) {
+            return;
+        }
+        let Some(spilled) = Spilled::read(&found.path) else { return };
+        let is_ours = match &self.options.run {
+            Some(run) => spilled.hello.run.as_ref() == Some(run),
+            // What went before this reader began is none of its business.
+            None => found.modified >= self.began,
+        };
+        let known = spilled.hello.instance.as_deref().and_then(|it| self.probes.named(it));
+        if is_ours && (known.is_some_and(|it| self.probes.is_read(it.probe)) || spilled.is_written()) {
+            // Its socket tells the same.
+            return;
+        }
+        // What was read before its process was seen to be gone may have lacked the last words.
+        let Some(spilled) = Spilled::read(&found.path) else { return };
+        self.spilled.insert(found.path.clone(), found.bytes);
+        if is_ours && self.read.len() < PROBES {
+            self.begin(id);
+            let (probes, is_run) = (self.probes.clone(), self.options.run.is_some());
+            let read = spill::read(found, spilled, probes, is_run, self.teller.clone(), self.reports.clone());
+            self.connections.spawn(read);
+        }
+    }
+
+    fn begin(&mut self, id: SocketId) {
+        self.read.insert(id);
+        self.unknown.insert(id);
+    }
+}
+
+/// The directories asked for, and the private /tmp of the user's own processes on devices.
+fn directories(options: &Options, pids: &watch::Receiver<Vec<u32>>) -> Vec<PathBuf> {
+    let mut all = options.directories.clone();
+    if options.private_tmp {
+        let uid = rustix::process::geteuid().as_raw();
+        let own = pids.borrow().iter().copied().filter(|it| system::owner(*it) == Some(uid)).collect::<Vec<_>>();
+        all.extend(own.iter().map(|pid| PathBuf::from(format!("/proc/{pid}/root/tmp/gpuwatch-{uid}"))));
+    }
+    all
+}

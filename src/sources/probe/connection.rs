@@ -1,0 +1,394 @@
+//! One probe's connection: who is at the other end, its lines, and in words why it ended.
+
+use super::{
+    directory::{Socket, SocketId},
+    known::{Introduced, Probes},
+    spill::Spilled,
+};
+use crate::{
+    facts::event::stamp_of,
+    facts::{
+        event::{Ask, Fact, Line, ProbeId, wire::Hello},
+        text::Foreign,
+    },
+    sources::{Teller, now, system},
+};
+use gpuwatch_probe::{
+    socket::with_address,
+    wire::{LINE_MAX, PROTOCOL},
+};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with};
+use std::{io, os::unix::net, path::Path, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc,
+    task::JoinHandle,
+    time::sleep,
+};
+
+/// The kernel's stand-in for users that this namespace does not know: nobody in particular.
+const OVERFLOW_UID: u32 = 65534;
+
+/// Between two looks whether a process still runs.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// A line of more bytes is rare, and the next one is read only so much later: the view takes what waits in its queue at
+/// least once a second.
+const HEAVY: usize = 32 << 10;
+const AFTER_HEAVY: Duration = Duration::from_millis(100);
+
+/// A connected socket and who is at its other end.
+pub(super) struct Stream {
+    socket: UnixStream,
+    uid: u32,
+    /// `None` when it lives in a pid namespace that we cannot see into.
+    pub(super) pid: Option<u32>,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreachable {
+    /// Nobody listens there, or too many wait there already.
+    Silent,
+    /// We may not open more files.
+    NoRoom,
+}
+
+/// Connects without waiting.
+pub(super) fn connect(path: &Path) -> Result<Stream, Unreachable> {
+    let connected = with_address(path, |address| {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        connect_to(&socket, &SocketAddrUnix::new(address)?)?;
+        Ok(net::UnixStream::from(socket))
+    });
+    let stream = connected.and_then(UnixStream::from_std).map_err(|e| match e.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Unreachable::NoRoom,
+        _ => Unreachable::Silent,
+    })?;
+    let peer = stream.peer_cred().map_err(|_unreadable| Unreachable::Silent)?;
+    let pid = peer.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0);
+    Ok(Stream { socket: stream, uid: peer.uid(), pid })
+}
+
+/// What becomes of a socket whose connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is asked again soon.
+    Again,
+    /// It is left alone for a while: what is wrong with it may last.
+    Later,
+    /// It is none of those that are looked for.
+    Never,
+    /// It is asked again once this probe is not read from another socket any more.
+    After(ProbeId),
+}
+
+/// What a connection reports to whoever looks for sockets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Report {
+    /// Who is at its other end has been told, or refused.
+    Greeted(SocketId),
+    /// It ended.
+    Ended(SocketId, Next),
+}
+
+/// Why a connection ended.
+enum End {
+    /// It said so, or it is none of ours: nothing to add.
+    Quiet(Next),
+    /// In words for the user.
+    Fault { why: String, next: Next },
+    /// Nobody listens to us any more.
+    Unheard,
+}
+
+/// A connection to be read.
+pub(super) struct Job {
+    pub(super) socket: Socket,
+    pub(super) stream: Stream,
+    pub(super) probes: Probes,
+    /// Only if the probe is of this run.
+    pub(super) run: Option<String>,
+}
+
+impl Job {
+    /// Reads to the end and says how it ended.
+    pub(super) async fn read(self, teller: Teller, reports: mpsc::Sender<Report>) {
+        let Self { socket, stream, probes, run } = self;
+        let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, teller: &teller };
+        let end = reader.follow(stream, run.as_deref()).await;
+        let next = reader.end(end).await;
+        // Whoever looks for sockets is gone only when everything ends.
+        let _ = reports.send(Report::Ended(socket.id, next)).await;
+    }
+}
+
+/// The hello that the first line has to be.
+fn greeting(first: Result<Option<Line>, String>, path: &Foreign) -> Result<Hello, End> {
+    match first {
+        Ok(Some(Line::Hello(hello))) => Ok(hello),
+        Ok(Some(Line::Refused(refused))) => {
+            let reason = Foreign::new(&*refused.reason);
+            Err(fault(format!("{path} refused this viewer: {reason}"), Next::Later))
+        }
+        Ok(Some(_)) => Err(fault(format!("{path} did not begin with a hello: the connection was closed"), Next::Later)),
+        Ok(None) => Err(End::Quiet(Next::Again)),
+        Err(why) => Err(fault(format!("{path} {why}: the connection was closed"), Next::Later)),
+    }
+}
+
+/// Reads one socket.
+struct Reader<'a> {
+    socket: &'a Socket,
+    probes: &'a Probes,
+    reports: &'a mpsc::Sender<Report>,
+    /// Since it was introduced.
+    lines: Option<(Box<Hello>, Lines<'a>)>,
+    teller: &'a Teller,
+}
+
+impl Reader<'_> {
+    async fn follow(&mut self, stream: Stream, run: Option<&str>) -> End {
+        let Stream { socket: stream, uid, pid } = stream;
+        let path = Foreign::new(self.socket.path.to_string_lossy());
+        if !may_talk(rustix::process::geteuid().as_raw(), uid) {
+            return fault(format!("{path} is answered by user {uid}, not by you: refused"), Next::Later);
+        }
+        let (stream, mut out) = stream.into_split();
+        // A probe that has no name of its own waits for this only shortly, and may do so before it says a word.
+        let early = self.probes.last_at(self.socket).filter(|it| it.seq > 0);
+        if let Some(known) = early
+            && since(&mut out, known).await.is_err()
+        {
+            return End::Quiet(Next::Again);
+        }
+        let mut input = BufReader::with_capacity(16 << 10, stream);
+        let mut buffer = Vec::new();
+        let hello = match greeting(line(&mut input, &mut buffer).await, &path) {
+            Ok(hello) => hello,
+            Err(end) => return end,
+        };
+        if run.is_some_and(|it| hello.run.as_deref() != Some(it)) {
+            return End::Quiet(Next::Never);
+        }
+        let (ear, asks) = mpsc::channel(4);
+        let known = match self.probes.introduce(&hello, self.socket, pid, ear) {
+            Ok(known) => known,
+            Err(probe) => return End::Quiet(Next::After(probe)),
+        };
+        let (_, lines) = self.lines.insert((
+            Box::new(hello.clone()),
+            Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: self.teller },
+        ));
+        if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
+            return End::Quiet(Next::Again);
+        }
+        let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
+        // Counting from the start again: another life of the probe in the same process.
+        if hello.seq < lines.seq {
+            lines.seq = 0;
+        }
+        if !lines.find(pid, path.clone(), &hello).await {
+            return End::Unheard;
+        }
+        let _ = self.reports.send(Report::Greeted(self.socket.id)).await;
+        if hello.protocol != PROTOCOL {
+            last_as_long(input, pid).await;
+            let theirs = hello.protocol;
+            let why = format!(
+                "it has ended; it spoke protocol {theirs}, this gpuwatch speaks {PROTOCOL}: update the older one"
+            );
+            return fault(why, if pid.is_none() { Next::Later } else { Next::Again });
+        }
+        hear(lines, &mut input, &path).await
+    }
+
+    /// Tells how it ended, and before that what the probe has spilled, if it went without a bye.
+    async fn end(&mut self, end: End) -> Next {
+        let Some((hello, lines)) = &mut self.lines else {
+            // What never greeted is nobody yet: there is no probe to say it of.
+            return match end {
+                End::Quiet(next) => next,
+                End::Fault { why, next } => {
+                    self.teller.tell(Fact::Notice(Foreign::new(why))).await;
+                    next
+                }
+                End::Unheard => Next::Again,
+            };
+        };
+        let next = match end {
+            End::Quiet(next) => next,
+            End::Fault { why, next } => {
+                let spilled = Spilled::of(hello, &self.socket.path);
+                for line in spilled.into_iter().flat_map(|it| it.lines) {
+                    lines.pass_on_news(line).await;
+                }
+                if !lines.said_bye {
+                    self.teller.tell(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
+                }
+                next
+            }
+            End::Unheard => Next::Again,
+        };
+        self.probes.part(lines.probe, lines.seq);
+        next
+    }
+}
+
+/// Hands on what a probe says until it ends.
+async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
+    let mut buffer = Vec::new();
+    loop {
+        if buffer.len() > HEAVY {
+            // What it takes must not pile up in the queue, whatever a probe sends.
+            sleep(AFTER_HEAVY).await;
+            buffer = Vec::new();
+        }
+        match line(input, &mut buffer).await {
+            Ok(Some(line)) => {
+                if !lines.pass_on(line).await {
+                    return End::Unheard;
+                }
+            }
+            Ok(None) if lines.said_bye => return End::Quiet(Next::Again),
+            Ok(None) => {
+                return fault("the connection ended without a bye: was the process killed?".into(), Next::Again);
+            }
+            Err(why) => return fault(format!("{path} {why}: the connection was closed"), Next::Again),
+        }
+    }
+}
+
+/// Where a reader was.
+async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
+    out.write_all(format!("since seq={}\n", known.seq).as_bytes()).await
+}
+
+/// The lines of one probe, each told once.
+pub(super) struct Lines<'a> {
+    pub(super) probe: ProbeId,
+    pub(super) seq: u64,
+    pub(super) said_bye: bool,
+    pub(super) teller: &'a Teller,
+}
+
+impl Lines<'_> {
+    /// Tells who speaks; false when nobody listens.
+    pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
+        let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
+        self.teller.tell(found).await && self.pass_on(Line::Hello(hello.clone())).await
+    }
+
+    /// Hands a line over, unless it came before; false when nobody listens.
+    pub(super) async fn pass_on(&mut self, line: Line) -> bool {
+        if let Some(seq) = seq_of(&line) {
+            if seq <= self.seq {
+                return true;
+            }
+            self.seq = seq;
+        }
+        self.said_bye |= matches!(line, Line::Bye(_));
+        // A clock that runs ahead of ours (a time namespace) must not carry the session into the future.
+        let now = now();
+        let at = stamp_of(&line).map_or(now, |it| it.min(now));
+        self.teller.tell_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
+    }
+
+    /// The same for a stream of which a part may have come already, so that only numbered lines are news.
+    pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
+        seq_of(&line).is_none() || self.pass_on(line).await
+    }
+}
+
+/// Asks until nobody asks any more. The way out stays open: its end would be the end of all asking.
+async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
+    while let Some(ask) = asks.recv().await {
+        if out.write_all(ask.line().as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// A task that ends with whoever started it.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Waits for the end of a process whose lines are not understood: it is to be named while it lives, and its probe
+/// may close the connection earlier.
+async fn last_as_long(mut input: BufReader<OwnedReadHalf>, pid: Option<u32>) {
+    let alive = || system::runs_since(pid?);
+    let since = alive();
+    loop {
+        match input.fill_buf().await.map(<[u8]>::len) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => input.consume(read),
+        }
+    }
+    drop(input);
+    while since.is_some() && alive() == since {
+        sleep(ASK_EVERY).await;
+    }
+}
+
+fn fault(why: String, next: Next) -> End {
+    End::Fault { why, next }
+}
+
+/// Ourselves and root; root listens to everybody with a name.
+fn may_talk(own: u32, uid: u32) -> bool {
+    uid == own || uid == 0 || (own == 0 && uid != OVERFLOW_UID)
+}
+
+/// The next line; `None` at the end; in words, what is wrong with it.
+async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
+    buffer.clear();
+    let limit = LINE_MAX as u64;
+    match (&mut *input).take(limit).read_until(b'\n', buffer).await {
+        Ok(0) => return Ok(None),
+        // A process that was killed: the same as an end.
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        Err(e) => return Err(format!("cannot be read ({e})")),
+        Ok(_) if buffer.last() == Some(&b'\n') => {}
+        Ok(read) if read == LINE_MAX => return Err("sent a line longer than 1 MiB".into()),
+        Ok(_) => return Err("ended inside a line".into()),
+    }
+    let text = std::str::from_utf8(buffer).map_err(|e| format!("sent a line that is not UTF-8 ({e})"))?;
+    super::wire::line(text).map(Some)
+}
+
+fn seq_of(line: &Line) -> Option<u64> {
+    match line {
+        Line::Sample(it) => it.seq,
+        Line::Mark(it) => it.seq,
+        Line::Oom(it) => it.seq,
+        Line::OomMessage(it) => it.seq,
+        Line::Sites(it) => it.seq,
+        Line::Lost(it) => it.seq,
+        Line::Bye(it) => it.seq,
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_another_user_are_refused() {
+        let cases = [(1000, 1000, true), (1000, 0, true), (1000, 1001, false), (1000, OVERFLOW_UID, false)];
+        for (own, uid, may) in cases.into_iter().chain([(0, 1000, true), (0, OVERFLOW_UID, false)]) {
+            assert_eq!(may_talk(own, uid), may, "{own} hears {uid}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Sockets and spills in the directories that are the user's own, and why another directory is not looked into.
+
+use super::spill;
+use crate::facts::text::Foreign;
+use gpuwatch_probe::{
+    socket::{Reason, check},
+    spill::is_name,
+};
+use std::{
+    collections::HashSet,
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+/// More sockets than this in one directory are not looked at, nor are more names than the second.
+const SOCKETS_MAX: usize = 4096;
+const NAMES_MAX: usize = 1 << 16;
+
+/// What tells a socket apart, whatever path leads to it: device, inode, and when it was made, in ns, as the number of one
+/// that is gone is given to another.
+pub(super) type SocketId = (u64, u64, i64);
+
+/// A socket.
+#[derive(Clone, Debug)]
+pub(super) struct Socket {
+    pub(super) path: PathBuf,
+    pub(super) id: SocketId,
+}
+
+/// What the directories hold.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// The directories that may be looked into.
+    pub(super) trusted: Vec<PathBuf>,
+    pub(super) sockets: Vec<Socket>,
+    pub(super) spills: Vec<spill::Found>,
+    /// In words for the user, which directories were not trusted.
+    pub(super) troubles: Vec<String>,
+    /// Names that were not looked at, as there are too many.
+    pub(super) names_left: u64,
+}
+
+impl Socket {
+    pub(super) fn at(path: PathBuf) -> Option<Self> {
+        let about = fs::symlink_metadata(&path).ok().filter(|it| it.file_type().is_socket())?;
+        Some(Self { id: id(&about), path })
+    }
+
+    /// Whether its path still leads to it.
+    pub(super) fn has_its_name(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|it| id(&it) == self.id)
+    }
+}
+
+/// Every socket and every spill, once.
+pub(super) fn contents(directories: &[PathBuf]) -> Contents {
+    let mut seen = HashSet::new();
+    let mut out = Contents::default();
+    for directory in directories {
+        match check(directory) {
+            Ok(()) => {}
+            Err(Reason::Missing) => continue,
+            // The private /tmp of a process that is going, or that we may not enter.
+            Err(Reason::Unreadable(_)) if directory.starts_with("/proc") => continue,
+            Err(why) => {
+                let path = Foreign::new(directory.to_string_lossy());
+                out.troubles.push(format!(
+                    "the socket directory {path} is not used: {why}; remove it, or set GPUWATCH_SOCKET_DIR to another"
+                ));
+                continue;
+            }
+        }
+        let Ok(about) = fs::symlink_metadata(directory) else { continue };
+        if seen.insert((about.dev(), about.ino())) {
+            out.trusted.push(directory.clone());
+            out.add(directory);
+        }
+    }
+    out.sockets.sort_by(|a, b| a.path.cmp(&b.path));
+    out.spills.sort_by(|a, b| (a.modified, &a.path).cmp(&(b.modified, &b.path)));
+    out
+}
+
+impl Contents {
+    fn add(&mut self, directory: &Path) {
+        let mut entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let before = self.sockets.len();
+        for entry in entries.by_ref().take(NAMES_MAX) {
+            let path = entry.path();
+            if path.extension().is_some_and(|it| it == "sock") {
+                if self.sockets.len() - before == SOCKETS_MAX {
+                    self.names_left += 1;
+                } else {
+                    self.sockets.extend(Socket::at(path));
+                }
+            } else if entry.file_name().to_str().is_some_and(is_name) {
+                self.spills.extend(found(path));
+            }
+        }
+        self.names_left += entries.count() as u64;
+    }
+}
+
+fn found(path: PathBuf) -> Option<spill::Found> {
+    let about = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
+    // A file is written to, so that the time of its last change does not tell it apart.
+    let id = (about.dev(), about.ino(), 0);
+    Some(spill::Found { path, id, bytes: about.len(), modified: about.modified().ok()? })
+}
+
+fn id(about: &fs::Metadata) -> SocketId {
+    (about.dev(), about.ino(), about.mtime() * 1_000_000_000 + about.mtime_nsec())
+}

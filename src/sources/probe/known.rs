@@ -1,0 +1,209 @@
+//! Which probe speaks: it keeps its number, whatever socket or file it is heard through.
+
+use super::directory::{Socket, SocketId};
+use crate::{
+    facts::event::{Ask, ProbeId, wire::Hello},
+    sources::system,
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::mpsc;
+
+/// Probes remembered; past it, those that are not connected are forgotten and would get a new number.
+const KNOWN_MAX: usize = 4096;
+
+/// Who a probe is: what it calls itself. One that has no name of its own is its process, or where processes cannot be told
+/// apart (another pid namespace), its socket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    Instance(String),
+    Process { pid: u32, start_ticks: u64 },
+    Socket(SocketId),
+}
+
+/// What is known of a probe across its connections.
+#[derive(Debug)]
+struct Known {
+    probe: ProbeId,
+    pid: Option<u32>,
+    /// The last line it sent: where a reconnect goes on.
+    seq: u64,
+    /// The socket that it is read from, and the way to ask it; `None` while nobody reads it.
+    read: Option<(Option<Socket>, mpsc::Sender<Ask>)>,
+}
+
+/// A probe that was introduced, and the last line that it is known to have sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Introduced {
+    pub(super) probe: ProbeId,
+    pub(super) seq: u64,
+}
+
+/// Every probe met, shared by the tasks that read them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probes(Arc<Mutex<Register>>);
+
+#[derive(Debug, Default)]
+struct Register {
+    known: HashMap<Identity, Known>,
+    /// Whose socket it was when it was last read.
+    sockets: HashMap<SocketId, Identity>,
+    next: u32,
+}
+
+impl Probes {
+    /// The probe whose socket this was when it was last read.
+    pub(super) fn last_at(&self, socket: &Socket) -> Option<Introduced> {
+        let register = self.register();
+        let known = register.known.get(register.sockets.get(&socket.id)?)?;
+        known.read.is_none().then_some(Introduced { probe: known.probe, seq: known.seq })
+    }
+
+    /// The probe that says this hello at a socket; from here on it is being read, and asked through `ear`.
+    ///
+    /// # Errors
+    /// With the probe's number, when it is being read from another socket already: names are removed and made again.
+    pub(super) fn introduce(
+        &self,
+        hello: &Hello,
+        socket: &Socket,
+        pid: Option<u32>,
+        ear: mpsc::Sender<Ask>,
+    ) -> Result<Introduced, ProbeId> {
+        let mut register = self.register();
+        let identity = register.identity(hello, socket, pid);
+        register.read(identity, pid, Some(socket.clone()), ear)
+    }
+
+    /// The same for a probe that is read from what it has spilled.
+    pub(super) fn introduce_spilled(&self, instance: &str, pid: Option<u32>) -> Result<Introduced, ProbeId> {
+        // Nobody hears what it is asked.
+        let (ear, _) = mpsc::channel(1);
+        self.register().read(Identity::Instance(instance.to_owned()), pid, None, ear)
+    }
+
+    /// The probe of this name, if it was met before.
+    pub(super) fn named(&self, instance: &str) -> Option<Introduced> {
+        let register = self.register();
+        let known = register.known.get(&Identity::Instance(instance.to_owned()))?;
+        Some(Introduced { probe: known.probe, seq: known.seq })
+    }
+
+    /// Nobody reads it any more; `seq` was its last line.
+    pub(super) fn part(&self, probe: ProbeId, seq: u64) {
+        if let Some(known) = self.register().known.values_mut().find(|it| it.probe == probe) {
+            known.read = None;
+            known.seq = seq;
+        }
+    }
+
+    /// Whether somebody reads it.
+    pub(super) fn is_read(&self, probe: ProbeId) -> bool {
+        self.register().known.values().any(|it| it.probe == probe && it.read.is_some())
+    }
+
+    /// Asks a probe, if it is connected; that it has gone is an event of its own.
+    pub(super) fn ask(&self, ask: Ask) {
+        let register = self.register();
+        let asked = register.known.values().find(|it| it.probe == ask.probe);
+        if let Some((_, ear)) = asked.and_then(|it| it.read.as_ref()) {
+            let _ = ear.try_send(ask);
+        }
+    }
+
+    /// The processes whose probes are read, as this host numbers them.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        let register = self.register();
+        let read = register.known.values().filter(|it| it.read.is_some());
+        let mut processes: Vec<u32> = read.filter_map(|it| it.pid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn identity(&self, hello: &Hello, socket: &Socket, pid: Option<u32>) -> Identity {
+        if let Some(name) = hello.instance.as_ref().filter(|it| !it.is_empty()) {
+            return Identity::Instance(name.clone());
+        }
+        let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
+        // A second socket of a process is a probe of its own, as long as the first has its name.
+        let is_another = |it: &Identity| {
+            let read = self.known.get(it).and_then(|it| it.read.as_ref());
+            read.and_then(|it| it.0.as_ref()).is_some_and(Socket::has_its_name)
+        };
+        by_process.filter(|it| !is_another(it)).unwrap_or(Identity::Socket(socket.id))
+    }
+
+    fn read(
+        &mut self,
+        identity: Identity,
+        pid: Option<u32>,
+        socket: Option<Socket>,
+        ear: mpsc::Sender<Ask>,
+    ) -> Result<Introduced, ProbeId> {
+        if self.known.len() > KNOWN_MAX {
+            self.known.retain(|_, it| it.read.is_some());
+            let known = &self.known;
+            self.sockets.retain(|_, it| known.contains_key(it));
+        }
+        if let Some(socket) = &socket {
+            self.sockets.insert(socket.id, identity.clone());
+        }
+        let known = self.known.entry(identity).or_insert_with(|| {
+            self.next += 1;
+            Known { probe: ProbeId(self.next - 1), pid, seq: 0, read: None }
+        });
+        if known.read.is_some() {
+            return Err(known.probe);
+        }
+        known.pid = pid.or(known.pid);
+        known.read = Some((socket, ear));
+        Ok(Introduced { probe: known.probe, seq: known.seq })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn ear() -> mpsc::Sender<Ask> {
+        mpsc::channel(1).0
+    }
+
+    fn socket(directory: &Path, name: &str) -> Socket {
+        let path = directory.join(name);
+        let _ = std::fs::remove_file(&path);
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        Socket::at(path).unwrap()
+    }
+
+    #[test]
+    fn a_probe_is_one_whatever_sockets_it_is_found_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Some(std::process::id());
+        let named = |it: &str| Hello { instance: Some(it.to_owned()), ..Hello::default() };
+        for (one, other) in [(named("a"), named("b")), (Hello::default(), Hello::default())] {
+            let probes = Probes::default();
+            let first = socket(dir.path(), "1.sock");
+            let second = socket(dir.path(), "1.1.sock");
+            let read = probes.introduce(&one, &first, own, ear()).unwrap().probe;
+            let beside = probes.introduce(&other, &second, own, ear()).unwrap().probe;
+            assert_ne!(read, beside, "two probes of one process, each at its socket");
+            // Its name was removed and made again.
+            let anew = socket(dir.path(), "1.sock");
+            assert_eq!(probes.introduce(&one, &anew, own, ear()).unwrap_err(), read);
+            probes.part(read, 7);
+            let again = probes.introduce(&one, &anew, own, ear()).unwrap();
+            assert_eq!((again.probe, again.seq), (read, 7));
+        }
+    }
+}

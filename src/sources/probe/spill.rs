@@ -1,0 +1,109 @@
+//! What a probe has spilled: lines of the wire in a file, of a process that may be gone.
+
+use super::{
+    connection::{Lines, Next, Report},
+    directory::SocketId,
+    known::Probes,
+};
+use crate::{
+    facts::{
+        event::{Fact, Line},
+        text::Foreign,
+    },
+    sources::{Teller, system},
+};
+use gpuwatch_probe::{
+    spill::{BYTES_MAX, name, open},
+    wire::Hello,
+};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+use tokio::sync::mpsc;
+
+/// A file that may be read.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) id: SocketId,
+    pub(super) bytes: u64,
+    pub(super) modified: SystemTime,
+}
+
+/// What is in one.
+#[derive(Debug)]
+pub(super) struct Spilled {
+    pub(super) hello: Hello,
+    /// What follows the hello.
+    pub(super) lines: Vec<Line>,
+}
+
+impl Spilled {
+    /// What this probe has spilled beside its socket.
+    pub(super) fn of(hello: &Hello, socket: &Path) -> Option<Self> {
+        let spilled = Self::read(&socket.with_file_name(name(hello.pid, hello.instance.as_deref()?)))?;
+        (spilled.hello.instance == hello.instance).then_some(spilled)
+    }
+
+    /// What is in a file, as far as it was written: its process may have been killed over it.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let mut bytes = Vec::new();
+        open(path).ok()?.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
+        let whole = bytes.iter().rposition(|it| *it == b'\n')?;
+        let text = String::from_utf8_lossy(bytes.get(..whole)?);
+        let mut lines = text.lines().map_while(|it| super::wire::line(it).ok());
+        match lines.next()? {
+            Line::Hello(hello) if hello.instance.is_some() => Some(Self { hello, lines: lines.collect() }),
+            _ => None,
+        }
+    }
+
+    /// Whether the process that wrote it still runs here: then its socket tells the same.
+    pub(super) fn is_written(&self) -> bool {
+        let ends_after = |start_us: u64| self.hello.start_us.is_none_or(|it| it.abs_diff(start_us) < 2_000_000);
+        system::runs_since_us(self.hello.pid).is_some_and(ends_after)
+    }
+
+    /// The process as this host numbers it; `None` where it may have numbered itself otherwise.
+    pub(super) fn pid(&self, path: &Path) -> Option<u32> {
+        let is_here = self.hello.host == crate::sources::host() && !path.starts_with("/proc");
+        is_here.then_some(self.hello.pid)
+    }
+}
+
+/// Tells what a probe has spilled that is gone, as far as its socket has not; where it is of the job that this reader was
+/// started with, nobody else needs it.
+pub(super) async fn read(
+    found: Found,
+    spilled: Spilled,
+    probes: Probes,
+    is_run: bool,
+    teller: Teller,
+    reports: mpsc::Sender<Report>,
+) {
+    let pid = spilled.pid(&found.path);
+    let instance = spilled.hello.instance.as_deref().unwrap_or_default();
+    let introduced = probes.introduce_spilled(instance, pid);
+    if let Ok(known) = introduced {
+        let mut lines = Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: &teller };
+        if known.seq == 0 {
+            lines.find(pid, Foreign::new(found.path.to_string_lossy()), &spilled.hello).await;
+        }
+        for line in spilled.lines {
+            let _ = if known.seq == 0 { lines.pass_on(line).await } else { lines.pass_on_news(line).await };
+        }
+        if known.seq == 0 && !lines.said_bye {
+            let why = Foreign::new("the process ended without a bye: was it killed?");
+            teller.tell(Fact::ProbeGone { probe: known.probe, why }).await;
+        }
+        probes.part(known.probe, lines.seq);
+    }
+    // Where its socket is still read, that reader may need the file.
+    if is_run && introduced.is_ok() {
+        let _ = fs::remove_file(&found.path);
+    }
+    let _ = reports.send(Report::Ended(found.id, Next::Again)).await;
+}

@@ -1,0 +1,276 @@
+//! This host's /proc: who a process on a device is. And the passing of seconds.
+
+use super::{Teller, python};
+use crate::{
+    facts::event::WritingProcess,
+    facts::{
+        event::{Fact, ProcessInfo, command_line},
+        text::Foreign,
+    },
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::{FileExt, MetadataExt},
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval_at},
+};
+
+/// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Processes whose file is kept open; those beyond are opened at each look, so that they take no descriptors.
+const OPEN_MAX: usize = 64;
+
+/// Bytes that are read of a command line.
+const CMDLINE_MAX: u64 = 64 << 10;
+
+/// A process that is looked at each second.
+struct Seen {
+    /// Where it is looked at: to open it costs more than to read it, and it stays this process's.
+    stat: Option<File>,
+    start_ticks: u64,
+    suspended: bool,
+    /// What is probed says itself who it is: of that it is told only that it is suspended, and no longer is.
+    told: bool,
+}
+
+/// Tells each second, who the processes are that the driver names, and which of these and of the probed ones are
+/// suspended.
+pub(super) async fn run(
+    begun: Instant,
+    pids: watch::Receiver<Vec<u32>>,
+    probed: watch::Receiver<Vec<u32>>,
+    teller: Teller,
+) {
+    let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
+    let mut strangers_told = false;
+    let mut second = interval_at(begun, Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut pids_gone, mut others) = (pids.clone(), probed.clone());
+    loop {
+        tokio::select! {
+            _ = second.tick() => {
+                if !teller.tell(Fact::Second).await {
+                    return;
+                }
+            }
+            Ok(()) = pids_gone.changed() => {}
+            Ok(()) = others.changed() => {}
+        }
+        let (named, probed) = (pids.borrow().clone(), probed.borrow().clone());
+        // Each is looked at once: that is most of what a quiet second costs here.
+        let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
+        for pid in all {
+            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| state_and_start(pid), read_stat);
+            let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
+            if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.told) {
+                teller.tell(Fact::ProcessGone { pid }).await;
+            }
+            let is_named = named.contains(&pid);
+            match found {
+                Some(found) if is_named || probed.contains(&pid) => {
+                    look(pid, found, is_named, &mut known, &teller).await;
+                }
+                None if is_named && !strangers_told && in_container() => {
+                    strangers_told = true;
+                    teller.tell(Fact::Notice(STRANGERS.into())).await;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Tells of a process what is new.
+async fn look(
+    pid: u32,
+    (state, start_ticks): (char, u64),
+    by_name: bool,
+    known: &mut BTreeMap<u32, Seen>,
+    teller: &Teller,
+) {
+    let suspended = is_suspended(state);
+    let is_room = known.len() < OPEN_MAX;
+    let seen = known.entry(pid).or_insert_with(|| {
+        let stat = if is_room { open_stat(pid) } else { None };
+        Seen { stat, start_ticks, suspended: false, told: false }
+    });
+    if (seen.suspended != suspended || (by_name && !seen.told))
+        && let Some(info) = process(pid)
+    {
+        let was_told = seen.told;
+        (seen.start_ticks, seen.suspended, seen.told) = (info.start_ticks, info.suspended, true);
+        let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
+        let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_told);
+        teller.tell(Fact::Process(info)).await;
+        if let Some(option) = kept_out {
+            teller.tell(Fact::Notice(Foreign::new(format!("process {pid}: {}", python::words(&option))))).await;
+        }
+    }
+}
+
+/// Stopped by a signal, or held by a debugger.
+fn is_suspended(state: char) -> bool {
+    matches!(state, 'T' | 't')
+}
+
+const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
+    outside, and of those here that the host numbers otherwise, cannot be attributed; gpuwatch on the host can";
+
+/// Who a process is; `None` when there is none of that number here.
+pub fn process(pid: u32) -> Option<ProcessInfo> {
+    let dir = PathBuf::from(format!("/proc/{pid}"));
+    let (state, start_ticks) = state_and_start(pid)?;
+    let suspended = is_suspended(state);
+    let uid = fs::metadata(&dir).ok()?.uid();
+    let mut cmdline = Vec::new();
+    // A command line may be megabytes long.
+    let read = File::open(dir.join("cmdline")).and_then(|it| it.take(CMDLINE_MAX).read_to_end(&mut cmdline));
+    // The list ends with a zero byte, which would make one empty word too many.
+    let words = read.map_or(&[][..], |_| cmdline.strip_suffix(b"\0").unwrap_or(&cmdline)).split(|it| *it == 0);
+    let mut argv = command_line(words.map(|it| String::from_utf8_lossy(it).into_owned()));
+    argv.pop_if(|it| it.is_empty());
+    if argv.is_empty() {
+        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+        argv.push(Foreign::new(format!("[{}]", name.trim_end())));
+    }
+    let contained = match (namespace(pid.to_string().as_str()), namespace("self")) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        // Others' namespaces may not be looked at: then nothing is claimed.
+        _ => false,
+    };
+    Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained, suspended })
+}
+
+/// When a process started, in clock ticks since boot: with its number, its identity.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    Some(state_and_start(pid)?.1)
+}
+
+/// When a process started, unless it has ended: nobody may have asked a zombie how.
+pub(super) fn runs_since(pid: u32) -> Option<u64> {
+    state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
+}
+
+/// The same in µs of Unix time, to the second.
+pub(super) fn runs_since_us(pid: u32) -> Option<u64> {
+    since_epoch_us(runs_since(pid)?)
+}
+
+fn since_epoch_us(ticks: u64) -> Option<u64> {
+    let since_boot = ticks.checked_mul(1_000_000)?.checked_div(rustix::param::clock_ticks_per_second())?;
+    boot_s()?.checked_mul(1_000_000)?.checked_add(since_boot)
+}
+
+fn boot_s() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// Who this process is, to those that come later.
+pub fn writer() -> Option<WritingProcess> {
+    let pid = std::process::id();
+    let (boot_id, pid_namespace) = (boot_id()?, namespace("self").ok()?.1);
+    Some(WritingProcess { boot_id, pid_namespace, pid, start_ticks: start_ticks(pid)? })
+}
+
+/// Whether a process of this host still runs; `None` where that cannot be seen from here.
+pub fn runs(writer: &WritingProcess) -> Option<bool> {
+    let is_here = boot_id()? == writer.boot_id && namespace("self").ok()?.1 == writer.pid_namespace;
+    is_here.then(|| runs_since(writer.pid) == Some(writer.start_ticks))
+}
+
+/// When the process that has this number now started.
+pub fn started(pid: u32) -> Option<SystemTime> {
+    Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_epoch_us(start_ticks(pid)?)?))
+}
+
+/// When this host was started, to the second.
+pub fn booted() -> Option<SystemTime> {
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(boot_s()?))
+}
+
+fn boot_id() -> Option<String> {
+    Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
+}
+
+fn state_and_start(pid: u32) -> Option<(char, u64)> {
+    read_stat(&open_stat(pid)?)
+}
+
+/// The file of its first thread: that of the whole process holds a lock of it while all its threads are summed up.
+fn open_stat(pid: u32) -> Option<File> {
+    File::open(format!("/proc/{pid}/task/{pid}/stat")).ok()
+}
+
+/// None when the process is gone.
+fn read_stat(stat: &File) -> Option<(char, u64)> {
+    // One read gets all of it: it is asked of every process, each second.
+    let mut text = [0; 1024];
+    let length = stat.read_at(&mut text, 0).ok()?;
+    // The name may hold blanks and brackets, and any bytes, so fields are counted from the last bracket.
+    let fields = text.get(..length)?.rsplit(|it| *it == b')').next()?;
+    let fields = std::str::from_utf8(fields).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// Who owns a process; `None` when it is gone.
+pub(super) fn owner(pid: u32) -> Option<u32> {
+    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+fn namespace(pid: &str) -> io::Result<(u64, u64)> {
+    let about = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
+    Ok((about.dev(), about.ino()))
+}
+
+/// Whether this process lives in another pid namespace than the host's first.
+pub fn in_container() -> bool {
+    namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
+}
+
+/// The name from /etc/passwd, else the number: directories of users are not asked, they may not answer.
+fn user(uid: u32) -> Foreign {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    });
+    Foreign::new(name.map_or_else(|| uid.to_string(), str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_very_process_is_known() {
+        let own = process(std::process::id()).unwrap();
+        assert!(own.start_ticks > 0);
+        assert!(own.argv[0].raw().contains("gpuwatch"), "{:?}", own.argv);
+        assert!(!own.contained);
+        assert_eq!(process(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_zombie_runs_no_more() {
+        let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
+        // Its end of the pipe closes as it ends.
+        std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
+        while runs_since(child.id()).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(start_ticks(child.id()).is_some(), "nobody asked how it ended");
+        child.wait().unwrap();
+        assert_eq!(start_ticks(child.id()), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! PyTorch's memory snapshots (`torch.cuda.memory._dump_snapshot`), read from their pickles without running anything in them.
+//!
+//! A machine for the opcodes of plain data reads the bytes once, from front to back, plain or out of gzip or zstd, and puts what
+//! it finds into the columns of a [`Trace`]. It builds no tree of dictionaries, and holds at most some tens of bytes for each
+//! byte that it has read, whatever counts the file claims.
+
+/// Why a file cannot be read.
+mod fault;
+/// The bytes.
+mod input;
+/// What lists come to.
+mod lists;
+/// Opcodes, one after the other.
+mod machine;
+/// What was memoised.
+mod memo;
+/// The opcodes.
+mod opcode;
+/// What dictionaries come to.
+mod rows;
+/// What is on the stack.
+mod value;
+/// The words of snapshots.
+mod words;
+
+pub use fault::Fault;
+
+use crate::{model::trace::Trace, storage::input as files};
+use std::{io::Read, path::Path};
+
+/// What was read of a snapshot.
+#[derive(Debug)]
+pub struct Reading {
+    /// All that was read.
+    pub trace: Trace,
+    /// Bytes that were read, unpacked.
+    pub bytes: u64,
+    /// Why it is not all that there should be, where that is so.
+    pub ended: Option<Fault>,
+}
+
+/// Reads a snapshot from a file: a pickle of protocol 2 to 5, plain or packed by gzip or zstd.
+///
+/// # Errors
+/// When it cannot be read at all, is no snapshot, or holds anything that could run code. One that is cut or damaged is read as
+/// far as it goes.
+pub fn open(path: &Path) -> Result<Reading, Fault> {
+    read(files::open(path)?)
+}
+
+/// Reads a snapshot from its bytes.
+///
+/// # Errors
+/// As [`open`].
+pub fn read<'a>(from: impl Read + 'a) -> Result<Reading, Fault> {
+    machine::Machine::new(input::Input::new(from)?).read()
+}

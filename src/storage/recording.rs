@@ -1,0 +1,191 @@
+//! The recording's format: events as JSON lines, lines in zstd frames with checksums.
+//!
+//! A probe's line is kept as the wire said it, with `"from":N` added (`probe` is taken: a hello names its
+//! program there) and `"seen_us"` where it arrived at another instant than it says; every other fact has
+//! a `type` of its own and `at_us`. Unknown types and fields are ignored. Knows no paths and no clock.
+
+mod frames;
+mod own;
+mod read;
+mod sample;
+
+use crate::facts::{
+    event::{Event, Fact, Line, ProbeId, WritingProcess, stamp_of, wire::Sample},
+    redact::redact,
+    text::Foreign,
+    units::Stamp,
+};
+pub use frames::Place;
+use gpuwatch_probe::wire::limits;
+use own::{OWN_TYPES, Own, Stamped};
+pub use read::{Fault, Reader};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// The format that this release writes, and the newest that it reads.
+pub const FORMAT: u32 = 1;
+
+/// The first line of a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Major version of the format.
+    pub format: u32,
+    /// Version of the gpuwatch that wrote it.
+    #[serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>")]
+    pub gpuwatch: String,
+    /// Where it was written.
+    pub host: Foreign,
+    /// Wall clock at the start, µs of Unix time.
+    pub started_unix_us: u64,
+    /// `CLOCK_MONOTONIC` at the same instant, µs: what `at_us` counts in.
+    pub monotonic_us: u64,
+    /// What its user calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Foreign>,
+    /// Who writes it; `None` in recordings of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<WritingProcess>,
+}
+
+/// The last line of a recording that was ended in good order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Closed {
+    /// The time of the latest event.
+    pub at_us: Stamp,
+    /// Events that could not be written as fast as they came.
+    pub lost: u64,
+}
+
+/// What a line of a recording is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// The first line.
+    Header(Header),
+    /// Something that happened.
+    Event(Event),
+    /// The last line: the recording was ended in good order. One without it was not.
+    Closed(Closed),
+    /// A type that this release does not know.
+    Unknown,
+}
+
+/// The header as a line, its newline included.
+pub fn encode_header(header: &Header) -> String {
+    tagged("recording", header)
+}
+
+/// The last line, its newline included.
+pub fn encode_closed(closed: &Closed) -> String {
+    tagged("closed", closed)
+}
+
+/// An alert that was raised or resolved, as a line, its newline included: `type` (`alert`), `at_us`, `edge`, and what
+/// the finding says of itself. It is for tools that read the file; a replay finds the same alerts again by itself.
+pub fn encode_alert(at: Stamp, edge: &str, finding: Map<String, Value>) -> String {
+    let mut object = Map::new();
+    object.insert("type".to_owned(), "alert".into());
+    object.insert("at_us".to_owned(), at.0.into());
+    object.insert("edge".to_owned(), edge.into());
+    object.extend(finding);
+    let mut line = Value::from(object).to_string();
+    line.push('\n');
+    line
+}
+
+/// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers
+/// make their own from the stamps; nor is a line whose type was not understood, nor the number of a sample, by which
+/// a viewer that comes back asks a probe for what it missed: it is a twelfth of what a sample takes.
+pub fn encode(event: &Event, out: &mut String) {
+    let line = match &event.fact {
+        Fact::Second => return,
+        Fact::Probe { line, .. } if **line == Line::Unknown => return,
+        Fact::Probe { probe, line } => {
+            let seen_us = (stamp_of(line) != Some(event.at)).then_some(event.at);
+            let line = match &**line {
+                Line::Sample(it) => &Line::Sample(Sample { seq: None, ..it.clone() }),
+                other => other,
+            };
+            serde_json::to_string(&FromProbe { line, from: *probe, seen_us })
+        }
+        other => match Own::of(other) {
+            Some(own) => serde_json::to_string(&Stamped { at_us: event.at, own }),
+            None => return,
+        },
+    };
+    // Nothing in these types can fail to be JSON: keys are strings and numbers are integers.
+    if let Ok(line) = line {
+        out.push_str(&line);
+        out.push('\n');
+    }
+}
+
+/// Reads one line, without its newline; secrets in it are hidden, whoever wrote it.
+///
+/// # Errors
+/// When it is no JSON object with a `type`, or lacks what its type needs.
+pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
+    if let Some(sample) = sample::decode(line) {
+        return Ok(Entry::Event(sample));
+    }
+    let tag: Tag = serde_json::from_str(line)?;
+    match tag.kind.as_ref() {
+        "recording" => return serde_json::from_str(line).map(Entry::Header),
+        "closed" => return serde_json::from_str(line).map(Entry::Closed),
+        _ => {}
+    }
+    if WIRE_TYPES.contains(&tag.kind.as_ref()) {
+        let said: Line = serde_json::from_str(line)?;
+        let at = tag.seen_us.or_else(|| stamp_of(&said)).unwrap_or_default();
+        let mut fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(said) };
+        redact(&mut fact);
+        return Ok(Entry::Event(Event { at, fact }));
+    }
+    if !OWN_TYPES.contains(&tag.kind.as_ref()) {
+        return Ok(Entry::Unknown);
+    }
+    let Stamped { at_us, own } = serde_json::from_str(line)?;
+    let Some(mut fact) = own.into_fact() else { return Ok(Entry::Unknown) };
+    redact(&mut fact);
+    Ok(Entry::Event(Event { at: at_us, fact }))
+}
+
+const WIRE_TYPES: [&str; 11] =
+    ["hello", "sample", "mark", "oom", "oom_message", "sites", "lost", "history", "live", "bye", "refused"];
+
+#[derive(Deserialize)]
+struct Tag<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    from: Option<ProbeId>,
+    #[serde(default)]
+    seen_us: Option<Stamp>,
+}
+
+/// A probe's line and what the viewer knows of it.
+#[derive(Serialize)]
+struct FromProbe<'a> {
+    #[serde(flatten)]
+    line: &'a Line,
+    from: ProbeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seen_us: Option<Stamp>,
+}
+
+fn tagged(kind: &str, value: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Tagged<'a, T: Serialize> {
+        #[serde(rename = "type")]
+        kind: &'a str,
+        #[serde(flatten)]
+        value: &'a T,
+    }
+    let mut line = serde_json::to_string(&Tagged { kind, value }).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests;

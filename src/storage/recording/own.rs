@@ -1,0 +1,155 @@
+//! The facts that are no probe's line, as a recording writes them: types of their own, so that the
+//! program's types may change and old files stay readable.
+
+use crate::facts::{
+    event::{
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Load, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
+        Trouble, Unread,
+    },
+    text::Foreign,
+    units::Stamp,
+};
+use gpuwatch_probe::wire::limits;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Every `type` of [`Own`].
+pub(super) const OWN_TYPES: [&str; 13] = [
+    "driver",
+    "device",
+    "device_gone",
+    "memory",
+    "load",
+    "processes",
+    "process",
+    "process_gone",
+    "probe_found",
+    "probe_gone",
+    "notice",
+    "unread",
+    "job_ended",
+];
+
+/// A fact and its time.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Stamped {
+    pub(super) at_us: Stamp,
+    #[serde(flatten)]
+    pub(super) own: Own,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Own {
+    Driver(DriverState),
+    Device(DeviceInfo),
+    DeviceGone {
+        device: DeviceId,
+    },
+    Memory {
+        device: DeviceId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<DeviceMemory>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trouble: Option<Trouble>,
+    },
+    Load {
+        device: DeviceId,
+        load: Load,
+    },
+    Processes {
+        device: DeviceId,
+        #[serde(default, deserialize_with = "list", skip_serializing_if = "Option::is_none")]
+        processes: Option<Vec<ProcessUse>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trouble: Option<Trouble>,
+    },
+    Process(ProcessInfo),
+    ProcessGone {
+        pid: u32,
+    },
+    ProbeFound {
+        from: ProbeId,
+        pid: Option<u32>,
+        socket: Foreign,
+    },
+    ProbeGone {
+        from: ProbeId,
+        why: Foreign,
+    },
+    Notice {
+        text: Foreign,
+    },
+    Unread {
+        what: Unread,
+        count: u64,
+    },
+    JobEnded {
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+}
+
+/// A device's list of processes, where there is one.
+fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<ProcessUse>>, D::Error> {
+    limits::list::<_, _, PROCESSES_MAX>(from).map(Some)
+}
+
+impl Own {
+    /// The fact as written; `None` for those that are a probe's line or not written at all.
+    pub(super) fn of(fact: &Fact) -> Option<Self> {
+        Some(match fact.clone() {
+            Fact::Second | Fact::Probe { .. } => return None,
+            Fact::Driver(state) => Self::Driver(state),
+            Fact::Device(info) => Self::Device(info),
+            Fact::DeviceGone { device } => Self::DeviceGone { device },
+            Fact::Memory { device, reading } => {
+                let (memory, trouble) = split(reading);
+                Self::Memory { device, memory, trouble }
+            }
+            Fact::Load { device, load } => Self::Load { device, load },
+            Fact::Processes { device, reading } => {
+                let (processes, trouble) = split(reading);
+                Self::Processes { device, processes, trouble }
+            }
+            Fact::Process(info) => Self::Process(info),
+            Fact::ProcessGone { pid } => Self::ProcessGone { pid },
+            Fact::ProbeFound { probe, pid, socket } => Self::ProbeFound { from: probe, pid, socket },
+            Fact::ProbeGone { probe, why } => Self::ProbeGone { from: probe, why },
+            Fact::Notice(text) => Self::Notice { text },
+            Fact::Unread { what, count } => Self::Unread { what, count },
+            Fact::JobEnded { code, signal } => Self::JobEnded { code, signal },
+        })
+    }
+
+    /// The fact again; `None` when it says neither a figure nor why there is none.
+    pub(super) fn into_fact(self) -> Option<Fact> {
+        Some(match self {
+            Self::Driver(state) => Fact::Driver(state),
+            Self::Device(info) => Fact::Device(info),
+            Self::DeviceGone { device } => Fact::DeviceGone { device },
+            Self::Memory { device, memory, trouble } => Fact::Memory { device, reading: join(memory, trouble)? },
+            Self::Load { device, load } => Fact::Load { device, load },
+            Self::Processes { device, processes, trouble } => {
+                Fact::Processes { device, reading: join(processes, trouble)? }
+            }
+            Self::Process(info) => Fact::Process(info),
+            Self::ProcessGone { pid } => Fact::ProcessGone { pid },
+            Self::ProbeFound { from, pid, socket } => Fact::ProbeFound { probe: from, pid, socket },
+            Self::ProbeGone { from, why } => Fact::ProbeGone { probe: from, why },
+            Self::Notice { text } => Fact::Notice(text),
+            Self::Unread { what, count } => Fact::Unread { what, count },
+            Self::JobEnded { code, signal } => Fact::JobEnded { code, signal },
+        })
+    }
+}
+
+fn split<T>(reading: Result<T, Trouble>) -> (Option<T>, Option<Trouble>) {
+    match reading {
+        Ok(value) => (Some(value), None),
+        Err(trouble) => (None, Some(trouble)),
+    }
+}
+
+fn join<T>(value: Option<T>, trouble: Option<Trouble>) -> Option<Result<T, Trouble>> {
+    value.map(Ok).or(trouble.map(Err))
+}

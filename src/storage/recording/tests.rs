@@ -1,0 +1,209 @@
+//! The format round-trips every fact and survives whatever a file may hold.
+
+use super::*;
+use crate::facts::event::{
+    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Trouble, Unread,
+    wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
+};
+use crate::facts::units::Bytes;
+use std::io::Write;
+
+fn every_fact() -> Vec<Fact> {
+    let device = || DeviceId("GPU-1".into());
+    let memory = DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)) };
+    let line = |line| Fact::Probe { probe: ProbeId(3), line: Box::new(line) };
+    vec![
+        Fact::Driver(DriverState::Up { version: Some("580.1".into()) }),
+        Fact::Driver(DriverState::Stalled { since: Stamp(5) }),
+        Fact::Driver(DriverState::Absent { why: "no \u{1b}[31mdriver".into() }),
+        Fact::Driver(DriverState::Off),
+        Fact::Device(DeviceInfo { id: device(), index: 2, name: "H200".into(), parent: Some(DeviceId("P".into())) }),
+        Fact::DeviceGone { device: device() },
+        Fact::Memory { device: device(), reading: Ok(memory) },
+        Fact::Memory { device: device(), reading: Err(Trouble::Lost) },
+        Fact::Memory { device: device(), reading: Err(Trouble::Other("odd".into())) },
+        Fact::Load { device: device(), load: Load { celsius: Some(60), ecc_errors: Some(0), ..Load::default() } },
+        Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },
+        Fact::Processes { device: device(), reading: Err(Trouble::NoPermission) },
+        Fact::Process(ProcessInfo {
+            pid: 7,
+            start_ticks: 99,
+            argv: vec!["a b".into(), "\u{202e}".into()],
+            user: "me".into(),
+            contained: true,
+            suspended: true,
+        }),
+        Fact::ProcessGone { pid: 7 },
+        Fact::ProbeFound { probe: ProbeId(3), pid: None, socket: "/tmp/x.sock".into() },
+        line(Line::Hello(Hello {
+            seq: 4,
+            probe: "gpuwatch-probe/0.1.0".into(),
+            devices: vec![Device { ordinal: 1, uuid: Some("GPU-1".into()), ..Device::default() }],
+            monotonic_us: 12,
+            ..Hello::default()
+        })),
+        line(Line::Sample(Sample {
+            seq: None,
+            at_us: 13,
+            device: 1,
+            edge: Edge::Step,
+            step: Some(17),
+            counters: Counters { allocated: Some(u64::MAX), rss: Some(0), ..Counters::default() },
+        })),
+        line(Line::Mark(Mark { seq: Some(6), at_us: 14, name: "epoch".into(), value: Some(-3) })),
+        line(Line::Oom(Oom { at_us: 15, tried: Some(1 << 40), message: Some("no".into()), ..Oom::default() })),
+        line(Line::OomMessage(OomMessage { at_us: 15, message: "no".into(), ..OomMessage::default() })),
+        line(Line::Lost(Lost { seq: None, at_us: 16, samples: 12 })),
+        line(Line::History(History { from_us: 1, to_us: 2, stride: 64 })),
+        line(Line::Live(Live { seq: 9 })),
+        line(Line::Bye(Bye { seq: Some(10), at_us: 17, reason: "exit".into() })),
+        line(Line::Refused(Refused { reason: "unknown verb".into() })),
+        Fact::ProbeGone { probe: ProbeId(3), why: "its connection ended".into() },
+        Fact::Notice("a directory is squatted".into()),
+        Fact::Unread { what: Unread::Sockets, count: 3 },
+        Fact::JobEnded { code: None, signal: Some(9) },
+    ]
+}
+
+fn header() -> Header {
+    Header {
+        format: FORMAT,
+        gpuwatch: "0.1.0".into(),
+        host: "node7".into(),
+        started_unix_us: 1,
+        monotonic_us: 2,
+        name: None,
+        writer: None,
+    }
+}
+
+fn events() -> Vec<Event> {
+    every_fact().into_iter().zip(100..).map(|(fact, at)| Event { at: Stamp(at), fact }).collect()
+}
+
+fn lines() -> String {
+    let mut text = encode_header(&header());
+    for event in events() {
+        encode(&event, &mut text);
+    }
+    text
+}
+
+/// Three frames with checksums, each flushed in the middle.
+fn compressed(text: &str) -> Vec<u8> {
+    let mut file = Vec::new();
+    let third = text.len() / 3;
+    for part in text.as_bytes().chunks(third + 1) {
+        let mut frame = zstd::Encoder::new(&mut file, 1).unwrap();
+        frame.include_checksum(true).unwrap();
+        for half in part.chunks(part.len() / 2 + 1) {
+            frame.write_all(half).unwrap();
+            frame.flush().unwrap();
+        }
+        frame.finish().unwrap();
+    }
+    file
+}
+
+fn read(bytes: &[u8]) -> (Vec<Entry>, Option<Fault>) {
+    let mut entries = Vec::new();
+    for entry in Reader::new(bytes).unwrap() {
+        match entry {
+            Ok(it) => entries.push(it),
+            Err(fault) => return (entries, Some(fault)),
+        }
+    }
+    (entries, None)
+}
+
+#[test]
+fn every_fact_comes_back_as_it_was() {
+    let text = lines();
+    let expected: Vec<Entry> =
+        std::iter::once(Entry::Header(header())).chain(events().into_iter().map(Entry::Event)).collect();
+    for bytes in [text.clone().into_bytes(), compressed(&text)] {
+        let (entries, fault) = read(&bytes);
+        assert_eq!(entries, expected);
+        assert!(fault.is_none(), "{fault:?}");
+    }
+    assert!(text.lines().all(|it| it.starts_with("{\"") && it.contains("\"type\":")), "{text}");
+}
+
+#[test]
+fn a_probes_line_keeps_its_own_time_unless_it_was_seen_later() {
+    let sample = Line::Sample(Sample { at_us: 13, ..Sample::default() });
+    let fact = Fact::Probe { probe: ProbeId(1), line: Box::new(sample) };
+    let mut text = String::new();
+    encode(&Event { at: Stamp(13), fact: fact.clone() }, &mut text);
+    assert_eq!(text, "{\"type\":\"sample\",\"at_us\":13,\"device\":0,\"edge\":\"tick\",\"from\":1}\n");
+    let raw = decode("{\"type\":\"sample\",\"at_us\":13,\"new_field\":[1]}").unwrap();
+    assert!(matches!(raw, Entry::Event(Event { at: Stamp(13), .. })), "a captured stream is a recording: {raw:?}");
+    text.clear();
+    encode(&Event { at: Stamp(20), fact: fact.clone() }, &mut text);
+    assert_eq!(decode(text.trim_end()).unwrap(), Entry::Event(Event { at: Stamp(20), fact }));
+}
+
+#[test]
+fn what_is_not_known_is_ignored_and_seconds_are_not_written() {
+    let mut text = String::new();
+    encode(&Event { at: Stamp(1), fact: Fact::Second }, &mut text);
+    let unknown = Fact::Probe { probe: ProbeId(0), line: Box::new(Line::Unknown) };
+    encode(&Event { at: Stamp(1), fact: unknown }, &mut text);
+    assert_eq!(text, "");
+    assert_eq!(decode("{\"type\":\"from_the_future\",\"x\":1}").unwrap(), Entry::Unknown);
+    let (_, fault) = read(b"{\"type\":\"recording\",\"format\":2,\"gpuwatch\":\"9\",\"host\":\"h\",\"started_unix_us\":1,\"monotonic_us\":2}\n");
+    assert!(matches!(fault, Some(Fault::Newer { found: 2 })), "{fault:?}");
+}
+
+#[test]
+fn a_file_cut_anywhere_reads_to_its_last_whole_line() {
+    let text = lines();
+    let file = compressed(&text);
+    let (whole, _) = read(&file);
+    let mut most = 0;
+    for cut in 0..file.len() {
+        let (entries, fault) = read(&file[..cut]);
+        assert_eq!(entries, whole[..entries.len()], "cut at {cut}");
+        assert!(entries.len() >= most, "cut at {cut} lost what a shorter file had");
+        // A cut in the first four bytes leaves no zstd; one between frames and between lines is no cut at all.
+        assert!(fault.is_some() || entries.len() < whole.len(), "cut at {cut} is not said");
+        most = entries.len();
+    }
+    for cut in 0..text.len() {
+        let (entries, fault) = read(&text.as_bytes()[..cut]);
+        assert_eq!(entries, whole[..entries.len()]);
+        let between_lines = cut == 0 || text.as_bytes()[cut - 1] == b'\n';
+        assert_eq!(matches!(fault, Some(Fault::Cut { .. })), !between_lines, "cut at {cut}: {fault:?}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_noticed_and_never_a_panic() {
+    let text = lines();
+    let file = compressed(&text);
+    let (whole, _) = read(&file);
+    for bit in 0..file.len() * 8 {
+        let mut bad = file.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let (entries, fault) = read(&bad);
+        assert!(fault.is_some() || entries == whole || entries.len() < whole.len(), "bit {bit} went unnoticed");
+    }
+}
+
+#[test]
+fn garbage_has_a_clear_error() {
+    let long = vec![b'x'; gpuwatch_probe::wire::LINE_MAX + 10];
+    let cases: [(&[u8], &str); 5] = [
+        (b"garbage\n", "line 1 is not a line of a recording"),
+        (b"\xff\xfe\n", "line 1 is not a line of a recording"),
+        (b"{\"type\":\"memory\"}\n", "line 1 is not a line of a recording"),
+        (&[0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "the file is"),
+        (&long, "line 1 is longer than 1 MiB"),
+    ];
+    for (bytes, message) in cases {
+        let (entries, fault) = read(bytes);
+        assert!(entries.is_empty());
+        let said = fault.map(|it| it.to_string()).unwrap_or_default();
+        assert!(said.starts_with(message), "{said:?} for {message:?}");
+    }
+}

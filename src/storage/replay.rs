@@ -1,0 +1,400 @@
+//! A recording being played: the fold of its events up to a position that moves and jumps. Knows no clock.
+
+/// What a tape holds.
+pub mod index;
+
+/// Where it stands, and how fast it goes.
+pub mod playhead;
+
+/// Which files.
+pub mod find;
+
+/// The end, before everything was read.
+pub mod glimpse;
+
+/// Files as one stream of events.
+pub mod tape;
+
+/// What was read of long recordings, for the next time.
+pub mod cache;
+
+/// How several files become one.
+mod join;
+/// Sessions on the way, for quick seeks.
+mod shelf;
+
+use crate::{
+    facts::{
+        event::{Event, Fact},
+        text::Foreign,
+        units::{Stamp, counted},
+    },
+    model::session::Session,
+    storage::recording::Fault,
+};
+use cache::{Cache, unkept};
+use index::{Folded, Index, Moment};
+use playhead::Playhead;
+use shelf::{Shelf, Slot, Stop};
+use std::{io, path::Path, sync::mpsc::sync_channel, thread};
+use tape::{Cursor, Ending, Tape};
+
+/// Stops that may wait to be set down while reading goes on.
+const STOPS_WAITING: usize = 2;
+
+/// What a key asks of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Play, or pause; at the end, play from the beginning.
+    Play,
+    /// The next higher speed.
+    Faster,
+    /// The next lower speed.
+    Slower,
+    /// So many hundredths of the whole, and not less than a second each: forward, or backward below 0.
+    Hundredths(i8),
+    /// The first event.
+    Start,
+    /// The last event.
+    End,
+    /// The end of the step before.
+    PreviousStep,
+    /// The end of the next step.
+    NextStep,
+    /// The mark before.
+    PreviousMark,
+    /// The next mark.
+    NextMark,
+    /// The trouble or alert before.
+    PreviousTrouble,
+    /// The next trouble or alert.
+    NextTrouble,
+}
+
+/// What a picture shows of a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The tape is read for the first time.
+    Loading {
+        /// Bytes read.
+        read: u64,
+        /// Bytes of the files.
+        total: u64,
+        /// Whether the end is shown already, without what needs the whole.
+        glimpse: bool,
+    },
+    /// It is there.
+    Standing(Standing),
+}
+
+/// Where a replay stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The time that is shown.
+    pub at: Stamp,
+    /// The time of the first event.
+    pub from: Stamp,
+    /// The time of the last.
+    pub to: Stamp,
+    /// The wall clock then, µs of Unix time.
+    pub unix_us: Option<u64>,
+    /// Whether it moves.
+    pub playing: bool,
+    /// Its speed in percent of the recorded one.
+    pub percent: u64,
+    /// The highest step done.
+    pub step: Option<u64>,
+    /// When the jobs named something.
+    pub marks: Vec<Stamp>,
+    /// When something went wrong.
+    pub troubles: Vec<Stamp>,
+    /// When alerts were raised.
+    pub alerts: Vec<Stamp>,
+    /// What is to be said here, and whether it is a warning.
+    pub word: Option<(String, bool)>,
+}
+
+/// A recording being played.
+pub struct Replay {
+    /// The files.
+    pub tape: Tape,
+    /// What they hold.
+    pub index: Index,
+    /// Where it stands.
+    pub head: Playhead,
+    folded: Folded,
+    cursor: Cursor,
+    /// `None` where there is no file to be had for it: then a seek backward begins at the beginning.
+    shelf: Option<Shelf>,
+    /// At the end of a run: the devices as they were when its jobs ended.
+    ended: Option<Box<Session>>,
+}
+
+impl Replay {
+    /// At the end of a long tape that this program read before, from what the cache directory has of it.
+    pub fn kept(tape: &Tape, cache: &Path) -> Option<Self> {
+        let (index, shelf) = Cache::of(tape, cache)?.find()?;
+        let end = shelf.last()?;
+        Some(Self::new(tape.clone(), index, end.cursor(tape), end.folded, Some(shelf)))
+    }
+
+    /// Reads the whole tape once and stands at its end. `tell` hears now and then how many bytes were read and what is
+    /// known by then; what was read of a long one is kept in the cache directory.
+    pub fn load(tape: Tape, cache: Option<&Path>, tell: impl FnMut(u64, &Session)) -> Self {
+        let cache = cache.and_then(|it| Cache::of(&tape, it));
+        let file = cache.as_ref().and_then(|it| it.begin().ok()).map_or_else(unkept, Ok);
+        let mut shelf = file.ok().map(Shelf::new);
+        let (index, folded, cursor) = read(&tape, &mut shelf, tell);
+        if let Some((cache, shelf)) = cache.zip(shelf.as_mut()) {
+            // Without it the tape is read again the next time.
+            let _ = cache.keep(&index, shelf);
+        }
+        Self::new(tape, index, cursor, folded, shelf)
+    }
+
+    fn new(tape: Tape, index: Index, cursor: Cursor, folded: Folded, shelf: Option<Shelf>) -> Self {
+        let head = Playhead::new(index.from, index.to);
+        let mut replay = Self { tape, index, head, folded, cursor, shelf, ended: None };
+        replay.look_back();
+        replay
+    }
+
+    /// What was known then.
+    pub fn session(&self) -> &Session {
+        &self.folded.session
+    }
+
+    /// What is shown of it: at the end of a run, the devices as they were when its jobs ended.
+    pub fn shown(&self) -> &Session {
+        self.ended.as_deref().unwrap_or(&self.folded.session)
+    }
+
+    fn look_back(&mut self) {
+        let is_at_end = self.folded.place == self.index.events;
+        self.ended = is_at_end.then(|| self.folded.session.as_it_ended().map(Box::new)).flatten();
+    }
+
+    /// The highest step that was done then.
+    pub fn step(&self) -> Option<u64> {
+        self.folded.step
+    }
+
+    /// Takes a command.
+    pub fn update(&mut self, command: Command) {
+        match command {
+            Command::Play => {
+                self.head.playing = !self.head.playing;
+                if self.head.playing && self.head.is_at_end() {
+                    self.seek(self.head.from);
+                }
+            }
+            Command::Faster => self.head.faster(),
+            Command::Slower => self.head.slower(),
+            Command::Hundredths(count) => self.seek(self.head.hundredths(count.into())),
+            Command::Start => self.seek(self.head.from),
+            Command::End => self.seek(self.head.to),
+            Command::NextStep => self.next_step(),
+            Command::PreviousStep => self.jump(self.folded.began.unwrap_or(0)),
+            Command::NextMark => self.jump_to(after(self.index.marks.iter(), self.folded.place)),
+            Command::NextTrouble => self.next_trouble(),
+            Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
+            Command::PreviousTrouble => self.previous_trouble(),
+        }
+        self.look_back();
+    }
+
+    /// So much time went by, µs.
+    pub fn tick(&mut self, us: u64) {
+        if self.head.playing {
+            let at = self.head.tick(us);
+            self.fold_by(at);
+            self.look_back();
+        }
+    }
+
+    /// What a user must know of how the recording ends: files that were not closed, damage, losses.
+    pub fn troubles_of_files(&self) -> Vec<String> {
+        troubles(&self.tape, &self.index.endings)
+    }
+
+    /// Where it stands, for a picture.
+    pub fn standing(&self) -> Standing {
+        let here = self.here();
+        let mut warns = here.is_some_and(|it| it.1);
+        let mut words: Vec<String> = here.map(|it| it.0.raw().to_owned()).into_iter().collect();
+        if self.head.is_at_end() {
+            let ends = self.troubles_of_files();
+            warns |= !ends.is_empty();
+            words.extend(ends);
+        }
+        Standing {
+            at: self.head.at,
+            from: self.head.from,
+            to: self.head.to,
+            unix_us: self.tape.unix_us(self.head.at),
+            playing: self.head.playing,
+            percent: self.head.percent(),
+            step: self.folded.step,
+            marks: self.index.marks.iter().map(|it| it.at).collect(),
+            troubles: self.index.troubles.iter().map(|it| it.at).collect(),
+            alerts: self.index.alerts.iter().map(|it| it.at).collect(),
+            word: (!words.is_empty()).then(|| (words.join("; "), warns)),
+        }
+    }
+
+    /// The trouble, alert or mark that it stands at, and whether it is one of the first two.
+    pub fn here(&self) -> Option<(&Foreign, bool)> {
+        let is_here = |it: &&Moment| it.place == self.folded.place;
+        let trouble = self.index.troubles.iter().find(is_here).map(|it| &it.text);
+        let alert = || self.index.alerts.iter().find(|it| it.at == self.head.at).map(|it| &it.text);
+        let wrong = trouble.or_else(alert).map(|it| (it, true));
+        wrong.or_else(|| self.index.marks.iter().find(is_here).map(|it| (&it.text, false)))
+    }
+
+    /// Goes to a time: everything up to it has happened, and its second has come.
+    pub fn seek(&mut self, at: Stamp) {
+        self.restore(at < self.head.at, |it| it.now <= at);
+        self.fold_by(at);
+        self.head.at = at;
+        self.look_back();
+    }
+
+    fn fold_by(&mut self, at: Stamp) {
+        while self.folded.place < self.index.events
+            && let Some((_, event)) = self.cursor.next_by(at)
+        {
+            self.folded.apply(&event);
+        }
+        // Between events time is told as seconds, as a source tells it to a live view.
+        self.folded.session.apply(&Event { at, fact: Fact::Second });
+    }
+
+    /// Goes to the place after so many events.
+    fn jump(&mut self, place: u64) {
+        self.restore(place < self.folded.place, |it| it.place <= place);
+        while self.folded.place < place
+            && let Some((_, event)) = self.cursor.next_by(Stamp(u64::MAX))
+        {
+            self.folded.apply(&event);
+        }
+        self.rest();
+    }
+
+    fn next_trouble(&mut self) {
+        let trouble = self.index.troubles.iter().find(|it| it.place > self.folded.place).map(|it| (it.at, it.place));
+        let alert = self.index.alerts.iter().find(|it| it.at > self.head.at).map(|it| it.at);
+        match (trouble, alert) {
+            (Some((at, place)), alert) if alert.is_none_or(|it| at <= it) => self.jump(place),
+            (_, Some(at)) => self.stand_at(at),
+            _ => {}
+        }
+    }
+
+    fn previous_trouble(&mut self) {
+        let trouble =
+            self.index.troubles.iter().rev().find(|it| it.place < self.folded.place).map(|it| (it.at, it.place));
+        let alert = self.index.alerts.iter().rev().find(|it| it.at < self.head.at).map(|it| it.at);
+        match (trouble, alert) {
+            (Some((at, place)), alert) if alert.is_none_or(|it| at >= it) => self.jump(place),
+            (_, Some(at)) => self.stand_at(at),
+            _ => {}
+        }
+    }
+
+    fn stand_at(&mut self, at: Stamp) {
+        self.seek(at);
+        self.head.playing = false;
+    }
+
+    fn jump_to(&mut self, moment: Option<u64>) {
+        if let Some(place) = moment {
+            self.jump(place);
+        }
+    }
+
+    /// To where every rank that keeps up has done the step: just before the next one begins.
+    fn next_step(&mut self) {
+        let from = self.folded.place;
+        while self.folded.place < self.index.events
+            && let Some((at, event)) = self.cursor.next_by(Stamp(u64::MAX))
+        {
+            if self.folded.place > from && self.folded.begins_step(&event) {
+                self.cursor.put_back(at, event);
+                break;
+            }
+            self.folded.apply(&event);
+        }
+        self.rest();
+    }
+
+    /// A place is looked at: the picture stands still there.
+    fn rest(&mut self) {
+        self.head.at = self.folded.session.now.max(self.head.from).min(self.head.to);
+        self.head.playing = false;
+    }
+
+    /// Takes up the last session kept before a place, where that is the shorter way.
+    fn restore(&mut self, backward: bool, is_before: impl Fn(&Slot) -> bool) {
+        let kept = self.shelf.as_ref().and_then(|shelf| Some((shelf, shelf.before(is_before)?)));
+        if !backward && kept.is_none_or(|(_, slot)| slot.place <= self.folded.place) {
+            return;
+        }
+        let stop = kept.map_or_else(Stop::default, |(shelf, slot)| shelf.take(slot));
+        self.cursor = stop.cursor(&self.tape);
+        self.folded = stop.folded;
+    }
+}
+
+/// Reads a tape to its end and sets the stops down meanwhile, on a thread of its own.
+fn read(tape: &Tape, shelf: &mut Option<Shelf>, tell: impl FnMut(u64, &Session)) -> (Index, Folded, Cursor) {
+    let (put, stops) = sync_channel::<Stop>(STOPS_WAITING);
+    thread::scope(move |scope| {
+        let shelf = shelf.as_mut();
+        let set_down = move || -> io::Result<()> {
+            let Some(shelf) = shelf else { return Ok(()) };
+            stops.iter().try_for_each(|it| shelf.put(&it))
+        };
+        let written = thread::Builder::new().name("stops".into()).spawn_scoped(scope, set_down);
+        // The thread ends with the sender, which ends with the reading.
+        let put = put;
+        Index::build(tape, tell, move |folded, cursor| {
+            // Where nobody sets them down any more, seeks take longer.
+            if written.as_ref().is_ok_and(|it| !it.is_finished()) {
+                let _ = put.send(Stop::new(folded, cursor));
+            }
+        })
+    })
+}
+
+fn after<'a>(mut moments: impl Iterator<Item = &'a Moment>, place: u64) -> Option<u64> {
+    moments.find(|it| it.place > place).map(|it| it.place)
+}
+
+fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) -> Option<u64> {
+    moments.rev().find(|it| it.place < place).map(|it| it.place)
+}
+
+/// What a user must know of how the files of a tape end.
+pub fn troubles(tape: &Tape, endings: &[Ending]) -> Vec<String> {
+    let alone = tape.tracks.len() == 1;
+    let named = |(track, ending): (&tape::Track, &Ending)| {
+        let words = words(ending, track.header.is_some())?;
+        Some(if alone { words } else { format!("{}: {words}", track.name) })
+    };
+    tape.tracks.iter().zip(endings).filter_map(named).collect()
+}
+
+/// What a user must know of an ending; nothing where all is well. A captured stream has no last line.
+pub fn words(ending: &Ending, has_header: bool) -> Option<String> {
+    match ending {
+        Ending::Closed(closed) if closed.lost > 0 => {
+            Some(format!("{} lost while recording: the disk was too slow", counted(closed.lost, "event")))
+        }
+        Ending::Closed(_) => None,
+        Ending::Open => has_header.then(|| "not closed: its writer was killed here, or still writes".to_owned()),
+        Ending::Fault(fault) => Some(match fault {
+            Fault::Cut { .. } => format!("not closed: {fault}"),
+            _ => fault.to_string(),
+        }),
+    }
+}

@@ -1,0 +1,215 @@
+//! Which files are replayed together: those of one run.
+
+use super::tape::{Tape, Track};
+use crate::{
+    facts::{
+        event::{Event, Fact, Line},
+        text::Foreign,
+    },
+    storage::{
+        input::{self, Input},
+        recording::{Entry, Fault, Header, Reader},
+        sink::store::ENDING,
+    },
+};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::{
+    cmp::Reverse,
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, Read, Seek},
+    os::unix::fs::{FileExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+/// Lines of a file that are searched for the run's id.
+const LINES: usize = 4096;
+
+/// The name that stands for standard input.
+const STDIN: &str = "-";
+
+/// Bytes of a stream that are kept in memory.
+const STREAM_MAX: u64 = 1 << 30;
+
+/// What is said where there is no recording.
+const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
+
+/// A tape and what is to be said of how it was chosen.
+pub struct Found {
+    /// The files of one run.
+    pub tape: Tape,
+    /// A line each.
+    pub notes: Vec<String>,
+}
+
+/// Opens the files (`-` is standard input), and of a directory those of the newest run in it.
+///
+/// # Errors
+/// When a file cannot be opened, is no recording, is of a newer format or holds nothing, and when files are of
+/// different runs.
+pub fn find(paths: &[PathBuf]) -> Result<Found> {
+    if let [directory] = paths
+        && directory.is_dir()
+    {
+        return newest(directory);
+    }
+    let mut openings = paths.iter().map(|it| open(it)).collect::<Result<Vec<_>>>()?;
+    let notes = once_each(&mut openings);
+    let mut runs = openings.iter().filter_map(|it| Some((it.run.as_ref()?, &it.track.name)));
+    if let Some((run, first)) = runs.next()
+        && let Some((_, other)) = runs.find(|(it, _)| *it != run)
+    {
+        bail!("{first} and {other} are of different runs: name the files of one run");
+    }
+    let tape = Tape::new(openings.into_iter().map(|it| it.track).collect());
+    Ok(Found { tape, notes })
+}
+
+/// Leaves out files that were named before, and says so.
+fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
+    let (mut seen, mut notes) = (HashSet::new(), Vec::new());
+    openings.retain(|it| {
+        let is_new = seen.insert(it.inode);
+        if !is_new {
+            notes.push(format!("{} was named before: it is read once", it.track.name));
+        }
+        is_new
+    });
+    notes
+}
+
+/// The files of the run that began last.
+fn newest(directory: &Path) -> Result<Found> {
+    let shown = Foreign::new(directory.to_string_lossy());
+    let (mut openings, mut notes) = (Vec::new(), Vec::new());
+    for path in files(directory).with_context(|| format!("cannot read {shown}: {ADVICE}"))? {
+        match open(&path) {
+            Ok(it) => openings.push(it),
+            Err(e) => notes.push(format!("left out: {e:#}")),
+        }
+    }
+    openings.sort_by_key(|it| Reverse(it.track.header.as_ref().map(|it| it.started_unix_us)));
+    let files = openings.len();
+    let Some(first) = openings.first() else {
+        notes.truncate(3);
+        let why = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+        bail!("there is no recording in {shown}{why}: {ADVICE}");
+    };
+    let run = first.run.clone();
+    let mut place = 0;
+    openings.retain(|it| {
+        place += 1;
+        place == 1 || (run.is_some() && it.run == run)
+    });
+    let names: Vec<String> = openings.iter().map(|it| it.track.name.to_string()).collect();
+    let of = if files == openings.len() { String::new() } else { format!(", the newest of {files} recordings there") };
+    notes.push(format!("reading {}{of}", names.join(", ")));
+    Ok(Found { tape: Tape::new(openings.into_iter().map(|it| it.track).collect()), notes })
+}
+
+/// The recordings in a directory, by name.
+pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)?.flatten();
+    let mut files: Vec<PathBuf> = entries
+        .filter(|it| it.file_name().to_string_lossy().ends_with(ENDING))
+        .map(|it| it.path())
+        .filter(|it| it.is_file())
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+struct Opening {
+    track: Track,
+    run: Option<String>,
+    /// What tells the file apart, whatever path leads to it.
+    inode: (u64, u64),
+}
+
+fn open(path: &Path) -> Result<Opening> {
+    let is_stdin = path.as_os_str() == STDIN;
+    let name = Foreign::new(if is_stdin { "standard input".into() } else { path.to_string_lossy() });
+    let opened = if is_stdin { spooled(io::stdin().lock()) } else { file(path) };
+    let mut file = opened.with_context(|| format!("cannot open {name}"))?;
+    let about = file.metadata()?;
+    if about.is_dir() {
+        bail!("{name} is a directory: name it alone, or name files");
+    }
+    let inode = (about.dev(), about.ino());
+    let (header, run) = beginning(&file).with_context(|| format!("cannot read {name}"))?;
+    file.rewind()?;
+    Ok(Opening { track: Track::new(file, name, header)?, run, inode })
+}
+
+/// A file, or what a FIFO brings.
+fn file(path: &Path) -> io::Result<File> {
+    match input::open(path)? {
+        Input::File(file) => Ok(file),
+        Input::Stream(stream) => spooled(stream),
+    }
+}
+
+/// A stream as a file, which unlike a pipe is read more than once.
+fn spooled(stream: impl Read) -> io::Result<File> {
+    let mut file = File::from(memfd_create("recording", MemfdFlags::CLOEXEC)?);
+    if io::copy(&mut stream.take(STREAM_MAX), &mut file)? == STREAM_MAX {
+        return Err(io::Error::other("it is longer than 1 GiB: name a file instead"));
+    }
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Whether it begins as what gzip makes.
+fn is_gzip(file: &File) -> bool {
+    let mut first = [0; 2];
+    file.read_exact_at(&mut first, 0).is_ok() && first == [0x1f, 0x8b]
+}
+
+/// The header, and the id of the first run that is told of.
+fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
+    if is_gzip(file) {
+        bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`");
+    }
+    let (mut header, mut events, mut others) = (None, 0, 0);
+    let mut entries = Reader::new(file)?;
+    for entry in entries.by_ref().take(LINES) {
+        match entry {
+            Ok(Entry::Header(it)) => header = Some(it),
+            Ok(Entry::Event(Event { fact, .. })) => {
+                events += 1;
+                if let Some(run) = run(&fact) {
+                    return Ok((header, Some(run)));
+                }
+            }
+            Ok(Entry::Closed(_)) => {}
+            Ok(Entry::Unknown) => others += 1,
+            Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
+            // What was read before the end of a cut file is there.
+            Err(_) if events > 0 => break,
+            Err(fault @ Fault::Cut { .. }) if header.is_some() => {
+                bail!("nothing had happened when its writer was killed, or has yet ({fault})")
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    if events == 0 {
+        let why = match (&header, others) {
+            (Some(_), _) => "nothing happened while it was written",
+            (None, 0) => "it is empty",
+            (None, _) => "it is no recording: its lines are another program's",
+        };
+        bail!("{why}; {ADVICE}");
+    }
+    Ok((header, None))
+}
+
+fn run(fact: &Fact) -> Option<String> {
+    match fact {
+        Fact::Probe { line, .. } => match &**line {
+            Line::Hello(hello) => hello.run.clone(),
+            _ => None,
+        },
+        _ => None,
+    }
+}

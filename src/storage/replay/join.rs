@@ -1,0 +1,90 @@
+//! Recordings of one run as one: one clock, one numbering of probes, and no process told twice.
+
+use crate::facts::{
+    event::{DriverState, Event, Fact, Line, ProbeId},
+    text::Foreign,
+    units::Stamp,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A living process, whoever records it: its host, its number there, its socket.
+type Identity = (Foreign, Option<u32>, Foreign);
+
+/// A probe of one file.
+type Local = (usize, ProbeId);
+
+/// The probes of all files, and which file tells of each: the first that found it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Join {
+    told_by: BTreeMap<Identity, Local>,
+    /// The number among all; `None` for what another file tells.
+    names: BTreeMap<Local, Option<ProbeId>>,
+    next: u32,
+}
+
+impl Join {
+    /// The event as all files together have it; `None` for what another file tells as well.
+    pub(super) fn take(&mut self, track: usize, host: &Foreign, mut event: Event) -> Option<Event> {
+        let over = match &event.fact {
+            Fact::Probe { line, .. } => matches!(**line, Line::Bye(_)),
+            fact => matches!(fact, Fact::ProbeGone { .. }),
+        };
+        let (probe, found) = match &mut event.fact {
+            Fact::ProbeFound { probe, pid, socket } => (probe, Some((host.clone(), *pid, socket.clone()))),
+            Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } => (probe, None),
+            _ => return Some(event),
+        };
+        let local = (track, *probe);
+        *probe = self.name(local, found)?;
+        if over {
+            // Its number may be given to another process now.
+            self.told_by.retain(|_, it| *it != local);
+        }
+        Some(event)
+    }
+
+    fn name(&mut self, local: Local, found: Option<Identity>) -> Option<ProbeId> {
+        if let Some(name) = self.names.get(&local) {
+            return *name;
+        }
+        let mut doubled = false;
+        if let Some(identity) = found {
+            doubled = self.told_by.get(&identity).is_some_and(|it| it.0 != local.0);
+            self.told_by.entry(identity).or_insert(local);
+        }
+        let name = (!doubled).then_some(ProbeId(self.next));
+        self.next += u32::from(!doubled);
+        self.names.insert(local, name);
+        name
+    }
+}
+
+/// The event with every stamp in it moved, where two hosts' clocks count from different instants.
+pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
+    if by_us == 0 {
+        return event;
+    }
+    let shift = |us: &mut u64| *us = us.saturating_add_signed(by_us);
+    shift(&mut event.at.0);
+    match &mut event.fact {
+        Fact::Driver(DriverState::Stalled { since: Stamp(since) }) => shift(since),
+        Fact::Probe { line, .. } => match &mut **line {
+            Line::Hello(it) => shift(&mut it.monotonic_us),
+            Line::Sample(it) => shift(&mut it.at_us),
+            Line::Mark(it) => shift(&mut it.at_us),
+            Line::Oom(it) => shift(&mut it.at_us),
+            Line::OomMessage(it) => shift(&mut it.at_us),
+            Line::Sites(it) => shift(&mut it.at_us),
+            Line::Lost(it) => shift(&mut it.at_us),
+            Line::Bye(it) => shift(&mut it.at_us),
+            Line::History(it) => {
+                shift(&mut it.from_us);
+                shift(&mut it.to_us);
+            }
+            Line::Live(_) | Line::Refused(_) | Line::Unknown => {}
+        },
+        _ => {}
+    }
+    event
+}

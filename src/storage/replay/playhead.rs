@@ -1,0 +1,108 @@
+//! Where a replay stands, and how fast it goes. It asks no clock: it is told how much time went by.
+
+use crate::facts::units::Stamp;
+
+/// Speeds in percent of the recorded one.
+const SPEEDS: [u64; 10] = [25, 50, 100, 200, 500, 1_000, 3_000, 6_000, 30_000, 100_000];
+
+/// As it was recorded.
+const AS_RECORDED: usize = 2;
+
+/// Position, speed, and whether it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Playhead {
+    /// The time that is shown.
+    pub at: Stamp,
+    /// The time of the first event.
+    pub from: Stamp,
+    /// The time of the last.
+    pub to: Stamp,
+    /// Whether it moves.
+    pub playing: bool,
+    speed: usize,
+}
+
+impl Playhead {
+    /// At the end, at rest.
+    pub fn new(from: Stamp, to: Stamp) -> Self {
+        Self { at: to, from, to, playing: false, speed: AS_RECORDED }
+    }
+
+    /// So much time went by, µs: where it should be now. At the end it stops.
+    pub fn tick(&mut self, us: u64) -> Stamp {
+        if !self.playing {
+            return self.at;
+        }
+        let at = self.at.0.saturating_add(us.saturating_mul(self.percent()) / 100);
+        self.playing = at < self.to.0;
+        self.at = Stamp(at.min(self.to.0));
+        self.at
+    }
+
+    /// The place so far from here, in hundredths of the whole and not less than a second.
+    pub fn hundredths(&self, count: i64) -> Stamp {
+        let hundredth = (self.to.since(self.from) / 100).max(1_000_000);
+        let by = i64::try_from(hundredth).unwrap_or(i64::MAX).saturating_mul(count);
+        Stamp(self.at.0.saturating_add_signed(by).clamp(self.from.0, self.to.0))
+    }
+
+    /// Whether there is nothing after it.
+    pub fn is_at_end(&self) -> bool {
+        self.at >= self.to
+    }
+
+    /// The speed in percent of the recorded one.
+    pub fn percent(&self) -> u64 {
+        SPEEDS.get(self.speed).copied().unwrap_or(100)
+    }
+
+    /// The next higher speed.
+    pub fn faster(&mut self) {
+        self.speed = (self.speed + 1).min(SPEEDS.len() - 1);
+    }
+
+    /// The next lower speed.
+    pub fn slower(&mut self) {
+        self.speed = self.speed.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn head() -> Playhead {
+        let mut head = Playhead::new(Stamp(10 * SECOND), Stamp(1010 * SECOND));
+        head.at = head.from;
+        head
+    }
+
+    #[test]
+    fn time_goes_by_at_its_speed_and_stops_at_the_end() {
+        let mut head = head();
+        assert_eq!(head.tick(SECOND), Stamp(10 * SECOND), "at rest");
+        head.playing = true;
+        assert_eq!(head.tick(SECOND), Stamp(11 * SECOND));
+        head.faster();
+        assert_eq!(head.tick(SECOND), Stamp(13 * SECOND));
+        (0..20).for_each(|_| head.slower());
+        assert_eq!(head.tick(4 * SECOND), Stamp(14 * SECOND));
+        (0..20).for_each(|_| head.faster());
+        assert_eq!(head.tick(SECOND), Stamp(1010 * SECOND));
+        assert!(!head.playing && head.is_at_end());
+        head.playing = true;
+        assert_eq!(head.tick(u64::MAX), head.to, "no overflow");
+    }
+
+    #[test]
+    fn hundredths_stay_inside() {
+        let mut head = head();
+        assert_eq!(head.hundredths(1), Stamp(20 * SECOND));
+        assert_eq!(head.hundredths(-1), head.from);
+        assert_eq!(head.hundredths(1000), head.to);
+        head.to = Stamp(12 * SECOND);
+        assert_eq!(head.hundredths(1), Stamp(11 * SECOND), "a second at least");
+    }
+}

@@ -1,0 +1,150 @@
+//! Sessions on the way through a tape, set down in a file: a seek takes up the last one before its place.
+//!
+//! They stand in a file and not in memory because a session is a megabyte or two and there are hundreds; compressed,
+//! each is about the twentieth part.
+
+use super::{
+    index::Folded,
+    tape::{Bookmark, Cursor, Tape},
+};
+use crate::facts::units::Stamp;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
+};
+
+/// What one piece may hold when it is unpacked, in bytes: far more than any session.
+const PIECE_MAX: u64 = 64 << 20;
+
+/// zstd's level: higher ones make the pieces no smaller.
+const LEVEL: i32 = 1;
+
+/// A session, and the place on the tape where it was known.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Stop {
+    pub(super) folded: Folded,
+    /// `None` is the tape's beginning.
+    pub(super) bookmark: Option<Bookmark>,
+}
+
+impl Stop {
+    pub(super) fn new(folded: &Folded, cursor: &Cursor) -> Self {
+        Self { folded: folded.clone(), bookmark: Some(cursor.bookmark()) }
+    }
+
+    /// Reading from there on.
+    pub(super) fn cursor(&self, tape: &Tape) -> Cursor {
+        self.bookmark.as_ref().map_or_else(|| tape.play(), |it| tape.resume(it))
+    }
+}
+
+/// Where a stop stands in the file.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Slot {
+    /// Events folded.
+    pub(super) place: u64,
+    /// The time then.
+    pub(super) now: Stamp,
+    piece: Piece,
+}
+
+/// A stretch of a file.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// The stops of a tape, in its order.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    file: File,
+    slots: Vec<Slot>,
+    end: u64,
+}
+
+impl Shelf {
+    /// Into an empty file.
+    pub(super) fn new(file: File) -> Self {
+        Self { file, slots: Vec::new(), end: 0 }
+    }
+
+    /// From a file that holds these.
+    pub(super) fn filled(file: File, slots: Vec<Slot>) -> Self {
+        Self { file, slots, end: 0 }
+    }
+
+    /// Sets a stop down, later than all others.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn put(&mut self, stop: &Stop) -> io::Result<()> {
+        let piece = self.write(stop)?;
+        self.slots.push(Slot { place: stop.folded.place, now: stop.folded.session.now, piece });
+        Ok(())
+    }
+
+    /// The last stop at or before a place or a time, if it can be read.
+    pub(super) fn before(&self, is_before: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        let after = self.slots.partition_point(is_before);
+        self.slots.get(after.checked_sub(1)?)
+    }
+
+    /// The session there; where its piece cannot be read, one before it.
+    pub(super) fn take(&self, slot: &Slot) -> Stop {
+        let until = self.slots.partition_point(|it| it.place <= slot.place);
+        let upto = self.slots.get(..until).unwrap_or_default();
+        upto.iter().rev().find_map(|it| read(&self.file, it.piece).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn last(&self) -> Option<Stop> {
+        read(&self.file, self.slots.last()?.piece).ok()
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Writes something and where the stops stand.
+    pub(super) fn write_contents(&mut self, key: &impl Serialize, index: &impl Serialize) -> io::Result<Piece> {
+        let slots = std::mem::take(&mut self.slots);
+        let piece = self.write(&(key, index, &slots));
+        self.slots = slots;
+        piece
+    }
+
+    fn write(&mut self, it: &impl Serialize) -> io::Result<Piece> {
+        let text = rmp_serde::to_vec_named(it).map_err(io::Error::other)?;
+        let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+        compressor.include_checksum(true)?;
+        let packed = compressor.compress(&text)?;
+        let piece = Piece { offset: self.end, bytes: packed.len() as u64 };
+        self.append(&packed)?;
+        Ok(piece)
+    }
+
+    /// Writes bytes at the end of the file.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// What stands in a piece of a file.
+///
+/// # Errors
+/// When it cannot be read, or is not what it should be.
+pub(super) fn read<T: DeserializeOwned>(file: &File, piece: Piece) -> io::Result<T> {
+    if piece.bytes > PIECE_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut packed = vec![0; usize::try_from(piece.bytes).map_err(io::Error::other)?];
+    file.read_exact_at(&mut packed, piece.offset)?;
+    let mut text = Vec::new();
+    // To the end: the checksum stands there.
+    zstd::Decoder::with_buffer(packed.as_slice())?.take(PIECE_MAX).read_to_end(&mut text)?;
+    rmp_serde::from_slice(&text).map_err(io::Error::other)
+}

@@ -1,0 +1,273 @@
+//! The events of one or several files as one stream, in the order of time; reading goes on from any bookmark.
+
+use super::{
+    cache::Identity,
+    join::{Join, shifted},
+};
+use crate::{
+    facts::{event::Event, text::Foreign, units::Stamp},
+    storage::recording::{Closed, Entry, Fault, Header, Place, Reader},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    sync::Arc,
+};
+
+/// Recordings that began within this on one host count on one clock, µs: a boot takes longer.
+const SAME_BOOT_US: u64 = 5_000_000;
+
+/// Files that belong together, each opened once.
+#[derive(Clone, Debug)]
+pub struct Tape {
+    /// The files, the first to begin first.
+    pub tracks: Vec<Track>,
+}
+
+/// One file.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// Its name.
+    pub name: Foreign,
+    /// Its size in bytes when it was opened.
+    pub bytes: u64,
+    /// Its first line; `None` for a captured stream.
+    pub header: Option<Header>,
+    file: Arc<File>,
+    /// What is added to its stamps, µs: the clocks of two hosts have nothing in common.
+    shift_us: i64,
+}
+
+/// How a file ends.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ending {
+    /// In good order.
+    Closed(Closed),
+    /// Between two lines, without the last one: its writer was killed there.
+    Open,
+    /// Somewhere else.
+    Fault(Fault),
+}
+
+impl Track {
+    /// A file whose first line is known.
+    pub fn new(file: File, name: Foreign, header: Option<Header>) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        Ok(Self { name, bytes, header, file: Arc::new(file), shift_us: 0 })
+    }
+
+    /// At most so many bytes from a place of the file on.
+    pub(super) fn read_from(&self, offset: u64, most: u64, into: &mut Vec<u8>) -> io::Result<usize> {
+        From { file: Arc::clone(&self.file), offset }.take(most).read_to_end(into)
+    }
+
+    /// Whether a whole entry can be read there.
+    pub(super) fn begins_at(&self, place: &Place) -> bool {
+        let from = From { file: Arc::clone(&self.file), offset: place.offset };
+        Reader::resume(from, place).is_ok_and(|mut it| matches!(it.next(), Some(Ok(_))))
+    }
+
+    /// Which file it is, and as of when.
+    pub(super) fn identity(&self) -> io::Result<Identity> {
+        Identity::of(&self.file)
+    }
+
+    /// µs of Unix time at stamp 0.
+    fn epoch(&self) -> Option<i64> {
+        let header = self.header.as_ref()?;
+        i64::try_from(i128::from(header.started_unix_us) - i128::from(header.monotonic_us)).ok()
+    }
+}
+
+impl Tape {
+    /// Files of one run, on the clock of the one that began first.
+    pub fn new(mut tracks: Vec<Track>) -> Self {
+        tracks.sort_by_key(|it| it.header.as_ref().map(|it| it.started_unix_us));
+        let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?.host)));
+        for track in &mut tracks {
+            let Some(((zero, host), (epoch, header))) = first.as_ref().zip(track.epoch().zip(track.header.as_ref()))
+            else {
+                continue;
+            };
+            let shift = epoch.saturating_sub(*zero);
+            let same_clock = header.host == *host && shift.unsigned_abs() < SAME_BOOT_US;
+            track.shift_us = if same_clock { 0 } else { shift };
+        }
+        Self { tracks }
+    }
+
+    /// The wall clock at a stamp, µs of Unix time; `None` where no header says.
+    pub fn unix_us(&self, at: Stamp) -> Option<u64> {
+        let epoch = self.tracks.iter().find_map(|it| it.epoch().map(|epoch| epoch.saturating_sub(it.shift_us)))?;
+        at.0.checked_add_signed(epoch)
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.tracks.iter().map(|it| it.bytes).sum()
+    }
+
+    /// From the first event on.
+    pub fn play(&self) -> Cursor {
+        let join = if self.tracks.len() > 1 { Some(Join::default()) } else { None };
+        let head = Bookmark { marks: vec![Mark::default(); self.tracks.len()], join };
+        self.resume(&head)
+    }
+
+    /// From a bookmark on.
+    pub fn resume(&self, from: &Bookmark) -> Cursor {
+        let heads = self.tracks.iter().zip(&from.marks).map(|(track, mark)| Head::new(track, *mark)).collect();
+        let host = |(place, it): (usize, &Track)| {
+            it.header.as_ref().map_or_else(|| Foreign::new(place.to_string()), |it| it.host.clone())
+        };
+        Cursor {
+            heads,
+            hosts: self.tracks.iter().enumerate().map(host).collect(),
+            join: from.join.clone(),
+            put_back: None,
+        }
+    }
+}
+
+/// A place between two events of a tape.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bookmark {
+    marks: Vec<Mark>,
+    join: Option<Join>,
+}
+
+impl Bookmark {
+    /// The same knowledge of who is who, at other places of the files.
+    pub(super) fn moved(self, places: impl IntoIterator<Item = Place>) -> Self {
+        let marks = places.into_iter().map(|it| Mark { place: Some(it), now: Stamp(0) }).collect();
+        Self { marks, join: self.join }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Mark {
+    /// `None` is the beginning.
+    place: Option<Place>,
+    now: Stamp,
+}
+
+/// Reading a tape.
+pub struct Cursor {
+    heads: Vec<Head>,
+    hosts: Vec<Foreign>,
+    join: Option<Join>,
+    put_back: Option<(Stamp, Event)>,
+}
+
+impl Cursor {
+    /// The next event, unless it is later than `until`, and its time, which never falls.
+    pub fn next_by(&mut self, until: Stamp) -> Option<(Stamp, Event)> {
+        if let Some((at, _)) = &self.put_back {
+            return if *at > until { None } else { self.put_back.take() };
+        }
+        loop {
+            let (at, track) = self.first().filter(|(at, _)| *at <= until)?;
+            let event = self.heads.get_mut(track)?.take()?;
+            let Some(join) = &mut self.join else { return Some((at, event)) };
+            let host = self.hosts.get(track)?;
+            if let Some(event) = join.take(track, host, event) {
+                return Some((at, event));
+            }
+        }
+    }
+
+    /// Makes this the next event again, just after it was taken.
+    pub fn put_back(&mut self, at: Stamp, event: Event) {
+        self.put_back = Some((at, event));
+    }
+
+    /// The place before the next event that was not put back.
+    pub fn bookmark(&self) -> Bookmark {
+        Bookmark { marks: self.heads.iter().map(|it| it.mark).collect(), join: self.join.clone() }
+    }
+
+    /// Bytes of the files that were read.
+    pub fn read(&self) -> u64 {
+        self.heads.iter().map(|it| it.mark.place.map_or(0, |it| it.offset)).sum()
+    }
+
+    /// How the files end, in the tape's order, once everything was read.
+    pub fn endings(&mut self) -> Vec<Ending> {
+        self.heads.iter_mut().map(|it| it.ending.replace(Ending::Open).unwrap_or(Ending::Open)).collect()
+    }
+
+    /// Which file is next, and when; at the same time, the first of them.
+    fn first(&self) -> Option<(Stamp, usize)> {
+        let waiting = self.heads.iter().enumerate().filter(|(_, it)| it.next.is_some());
+        waiting.map(|(track, it)| (it.now, track)).min()
+    }
+}
+
+/// Reading one file, one event ahead.
+struct Head {
+    reader: Option<Reader<From>>,
+    shift_us: i64,
+    next: Option<Event>,
+    /// The latest time of the events up to `next`.
+    now: Stamp,
+    /// The place before `next`.
+    mark: Mark,
+    ending: Option<Ending>,
+}
+
+impl Head {
+    fn new(track: &Track, mark: Mark) -> Self {
+        let from = From { file: Arc::clone(&track.file), offset: mark.place.map_or(0, |it| it.offset) };
+        let reader = match &mark.place {
+            Some(place) => Reader::resume(from, place),
+            None => Reader::new(from),
+        };
+        let (reader, ending) = match reader {
+            Ok(reader) => (Some(reader), None),
+            Err(e) => (None, Some(Ending::Fault(Fault::Io(e)))),
+        };
+        let mut head = Self { reader, shift_us: track.shift_us, next: None, now: mark.now, mark, ending };
+        head.advance();
+        head
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        let event = self.next.take();
+        self.advance();
+        event
+    }
+
+    fn advance(&mut self) {
+        while let Some(reader) = self.reader.as_mut().filter(|_| self.ending.is_none()) {
+            self.mark = Mark { place: Some(reader.place()), now: self.now };
+            match reader.next() {
+                Some(Ok(Entry::Event(event))) => {
+                    let event = shifted(event, self.shift_us);
+                    self.now = self.now.max(event.at);
+                    self.next = Some(event);
+                    return;
+                }
+                Some(Ok(Entry::Header(_) | Entry::Unknown)) => {}
+                Some(Ok(Entry::Closed(closed))) => self.ending = Some(Ending::Closed(closed)),
+                Some(Err(fault)) => self.ending = Some(Ending::Fault(fault)),
+                None => self.ending = Some(Ending::Open),
+            }
+        }
+    }
+}
+
+/// A file read from an offset of its own, so that many may read it.
+struct From {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl Read for From {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buf, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}

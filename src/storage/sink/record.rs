@@ -1,0 +1,224 @@
+//! Recording on a thread of its own: frames with checksums, flushed each second, synced off the write path.
+
+use crate::{
+    facts::{
+        event::{Event, Fact},
+        text::Foreign,
+        units::counted,
+    },
+    storage::{
+        recording::{Closed, Header, encode_closed, encode_header},
+        sink::writing::Writing,
+    },
+};
+use std::{
+    fs::File,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+const QUEUE: usize = 8192;
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+const SYNC_EVERY: Duration = Duration::from_secs(10);
+
+/// How long the last sync is waited for: what was written is there without it, unless the machine itself goes down.
+const LAST_SYNC: Duration = Duration::from_secs(1);
+
+/// What waits to be written.
+enum Item {
+    Event(Event),
+    /// A line that is not an event, its newline included: readers make their own of what it says.
+    Line(String),
+}
+
+/// A recording being written.
+pub struct Recorder {
+    queue: Option<SyncSender<Item>>,
+    thread: Option<JoinHandle<()>>,
+    state: Arc<State>,
+}
+
+/// How a recording went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Events that found the queue full.
+    pub lost: u64,
+    /// Why nothing more could be written, in words for the user.
+    pub trouble: Option<String>,
+}
+
+impl Outcome {
+    /// How much found the queue full, in words; `None` where nothing did.
+    pub fn loss(&self) -> Option<String> {
+        (self.lost > 0).then(|| format!("{} lost: the disk is too slow", counted(self.lost, "event")))
+    }
+
+    /// Why the recording is not whole, in words; `None` where it is.
+    pub fn fault(&self) -> Option<String> {
+        self.trouble.clone().or_else(|| self.loss())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    lost: AtomicU64,
+    trouble: Mutex<Option<String>>,
+}
+
+impl Recorder {
+    /// Writes the header and starts the thread.
+    ///
+    /// # Errors
+    /// When the header cannot be written: a full disk is told before the job starts.
+    pub fn start(file: File, header: &Header) -> io::Result<Self> {
+        let state = Arc::new(State::default());
+        let (queue, items) = sync_channel(QUEUE);
+        let mut writing = Writing::new(file, Instant::now());
+        writing.line(&encode_header(header))?;
+        writing.flush(Instant::now())?;
+        let shared = Arc::clone(&state);
+        let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &items, &shared))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread), state })
+    }
+
+    /// Hands over an event; never waits. What finds the queue full is counted and the count is recorded.
+    pub fn offer(&self, event: &Event) {
+        self.hand_over(Item::Event(event.clone()));
+    }
+
+    /// The same for an alert's line, as [`encode_alert`](crate::storage::recording::encode_alert) makes it.
+    pub fn offer_line(&self, line: String) {
+        self.hand_over(Item::Line(line));
+    }
+
+    fn hand_over(&self, item: Item) {
+        let Some(queue) = &self.queue else { return };
+        if let Err(TrySendError::Full(_)) = queue.try_send(item) {
+            self.state.lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// How it goes so far.
+    pub fn outcome(&self) -> Outcome {
+        let trouble = self.state.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Outcome { lost: self.state.lost.load(Relaxed), trouble }
+    }
+
+    /// Ends the last frame and syncs.
+    pub fn finish(mut self) -> Outcome {
+        self.end();
+        self.outcome()
+    }
+
+    fn end(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Writes until the queue ends. After a fault it goes on emptying the queue and writes nothing more.
+fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
+    if let Err(trouble) = write_all(writing, items, state) {
+        *state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(&trouble));
+        items.iter().for_each(drop);
+    }
+}
+
+fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io::Result<()> {
+    let syncer = Syncer::start(writing.file())?;
+    let mut lost = 0;
+    let mut flush_at = Instant::now() + FLUSH_EVERY;
+    let mut sync_at = Instant::now() + SYNC_EVERY;
+    loop {
+        match items.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
+            Ok(Item::Event(event)) => writing.event(&event)?,
+            Ok(Item::Line(line)) => writing.line(&line)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = Instant::now();
+        if now < flush_at {
+            continue;
+        }
+        let lost_now = state.lost.load(Relaxed);
+        if lost_now > lost {
+            let text = format!("the recording lost {} here: the disk is too slow", counted(lost_now - lost, "event"));
+            writing.event(&Event { at: writing.last(), fact: Fact::Notice(Foreign::new(text)) })?;
+            lost = lost_now;
+        }
+        writing.flush(now)?;
+        flush_at = now + FLUSH_EVERY;
+        if now >= sync_at {
+            syncer.ask();
+            sync_at = now + SYNC_EVERY;
+        }
+    }
+    writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: state.lost.load(Relaxed) }))?;
+    writing.finish()?;
+    syncer.finish()
+}
+
+/// `fdatasync` on a thread of its own: it may take seconds, and the queue would fill meanwhile.
+struct Syncer {
+    ask: SyncSender<()>,
+    last: Receiver<io::Result<()>>,
+}
+
+impl Syncer {
+    fn start(file: &File) -> io::Result<Self> {
+        let file = file.try_clone()?;
+        let (ask, asked) = sync_channel::<()>(1);
+        let (tell, last) = sync_channel(1);
+        thread::Builder::new().name("sync".into()).spawn(move || {
+            // The promise of one second is for killed processes, so a failed sync changes nothing here.
+            for () in asked {
+                drop(file.sync_data());
+            }
+            let _ = tell.send(file.sync_data());
+        })?;
+        Ok(Self { ask, last })
+    }
+
+    fn ask(&self) {
+        // Full means that the last one still runs.
+        let _ = self.ask.try_send(());
+    }
+
+    /// Syncs a last time; a slow disk is not waited for, as a job's end waits for the recording's.
+    fn finish(self) -> io::Result<()> {
+        drop(self.ask);
+        match self.last.recv_timeout(LAST_SYNC) {
+            // A pipe keeps nothing that could be synced.
+            Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            Ok(synced) => synced,
+            Err(_late) => Ok(()),
+        }
+    }
+}
+
+fn words(trouble: &io::Error) -> String {
+    match trouble.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("the recording stopped: {trouble}; the job goes on without it")
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle => {
+            "the recording stopped: its file or directory is gone; the job goes on without it".to_owned()
+        }
+        _ => format!("the recording stopped: {trouble}; the job goes on without it"),
+    }
+}

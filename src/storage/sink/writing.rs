@@ -1,0 +1,179 @@
+//! A recording's file: lines in zstd frames with checksums, flushed when told. Knows no clock.
+
+use crate::{
+    facts::{event::Event, text::escape_json, units::Stamp},
+    storage::recording::encode,
+};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant},
+};
+use zstd::zstd_safe::CParameter;
+
+/// A frame ends when it is this old, or has this many bytes: what a damaged byte costs. Where lines are few, the first
+/// of a frame, which nothing before it explains, is a good part of it.
+const FRAME_AGE_MAX: Duration = Duration::from_secs(300);
+const FRAME_BYTES_MAX: u64 = 256 << 10;
+
+/// zstd's levels for lines that come fast and for those that come slowly. A block of one second's few lines is all
+/// literals and matches, and only the search for the best ones makes it small; it takes about 0.15 ms a line, which is
+/// too much for lines by the hundred. Those share a block with their like.
+const LEVEL_FAST: i32 = 9;
+const LEVEL_SLOW: i32 = 19;
+
+/// Lines between two flushes that may be searched for that long: so that it takes at most a hundredth of a second.
+const SLOW_LINES_MAX: u32 = 64;
+
+/// 128 KiB, in which the latest hundreds of lines stand: what is older says nothing more of the next one. It keeps the
+/// tables below 2 MiB, for whoever reads too.
+const WINDOW_LOG: u32 = 17;
+const TABLE_LOG: u32 = 16;
+
+/// Shorter matches are not looked for in lines that come slowly: three equal digits say less than the match takes.
+const MATCH_LEAST: u32 = 4;
+
+/// The open file and its current frame.
+pub struct Writing {
+    file: File,
+    frame: Option<Frame>,
+    /// The last flush.
+    flushed: Instant,
+    /// Lines since then.
+    lines: u32,
+    last: Stamp,
+    text: String,
+}
+
+struct Frame {
+    encoder: zstd::Encoder<'static, Counted>,
+    began: Instant,
+    slow: bool,
+}
+
+impl Writing {
+    /// Writes nothing yet.
+    pub fn new(file: File, now: Instant) -> Self {
+        Self { file, frame: None, flushed: now, lines: 0, last: Stamp(0), text: String::new() }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The time of the latest event.
+    pub fn last(&self) -> Stamp {
+        self.last
+    }
+
+    /// Writes an event; sources have hidden its secrets.
+    ///
+    /// # Errors
+    /// As [`Self::line`].
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.last = event.at;
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        encode(event, &mut text);
+        let written = if text.is_empty() { Ok(()) } else { self.line(&text) };
+        self.text = text;
+        written
+    }
+
+    /// Writes a line, its newline included. It is in the file after the next flush.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn line(&mut self, line: &str) -> io::Result<()> {
+        self.lines += 1;
+        // A recording may be read on a terminal, as by `zstdcat`.
+        let escaped = line.bytes().any(|it| it >= 0x7f).then(|| escape_json(line));
+        let line = escaped.as_deref().unwrap_or(line);
+        if self.lines > SLOW_LINES_MAX
+            && let Some(slow) = self.frame.take_if(|it| it.slow)
+        {
+            slow.encoder.finish()?;
+        }
+        if self.frame.is_none() {
+            self.frame = Some(Frame::begin(self.file.try_clone()?, self.flushed, self.lines <= SLOW_LINES_MAX)?);
+        }
+        self.frame.as_mut().map_or(Ok(()), |it| it.encoder.write_all(line.as_bytes()))
+    }
+
+    /// Ends the block, and the frame when it is old or large enough.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or is gone.
+    pub fn flush(&mut self, now: Instant) -> io::Result<()> {
+        self.flushed = now;
+        if std::mem::take(&mut self.lines) > 0 {
+            if let Some(frame) = &mut self.frame {
+                frame.encoder.flush()?;
+            }
+            self.stands()?;
+        }
+        if let Some(frame) = self.frame.take_if(|it| it.is_full(now)) {
+            frame.encoder.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is still a name to find it by.
+    fn stands(&self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
+        }
+        Ok(())
+    }
+
+    /// Ends the last frame.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or is gone.
+    pub fn finish(mut self) -> io::Result<File> {
+        if let Some(frame) = self.frame.take() {
+            frame.encoder.finish()?;
+        }
+        self.stands()?;
+        Ok(self.file)
+    }
+}
+
+impl Frame {
+    fn begin(file: File, began: Instant, slow: bool) -> io::Result<Self> {
+        let level = if slow { LEVEL_SLOW } else { LEVEL_FAST };
+        let mut encoder = zstd::Encoder::new(Counted { file, bytes: 0 }, level)?;
+        encoder.include_checksum(true)?;
+        encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+        encoder.set_parameter(CParameter::HashLog(TABLE_LOG))?;
+        encoder.set_parameter(CParameter::ChainLog(TABLE_LOG))?;
+        if slow {
+            encoder.set_parameter(CParameter::MinMatch(MATCH_LEAST))?;
+        }
+        Ok(Self { encoder, began, slow })
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.began) >= FRAME_AGE_MAX || self.encoder.get_ref().bytes >= FRAME_BYTES_MAX
+    }
+}
+
+/// The file, counting what this frame put there.
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(buf)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
