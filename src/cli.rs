@@ -3,19 +3,19 @@
 /// What it takes.
 mod arguments;
 /// What is done beside a job.
-mod beside;
+mod companion;
 /// Config, completions, manual.
 mod generate;
 /// What a verdict comes to.
 mod judge;
-/// How screens look, and what they may do.
-mod look;
 /// A picture of a screen, into a file.
 mod picture;
 /// What is recorded, and where.
 mod record;
 /// A report, into a file.
 mod report;
+/// How screens look, and what they may do.
+mod screen_options;
 /// What the user's file sets, and flags that no file knows.
 mod settings;
 /// What is shown on a screen.
@@ -95,7 +95,7 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
         Some(Command::Run { on_alert, asking, driver, keep, recording, command }) => {
             let no_arguments = keep.no_arguments;
             Ok(launch::run(&command, no_arguments, move |started| {
-                beside::beside(started, &on_alert, (&keep, &recording), policy, asking, driver);
+                companion::companion(started, &on_alert, (&keep, &recording), policy, asking, driver);
             }))
         }
         command => shown(command, &cli.live, policy?),
@@ -106,11 +106,11 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     match command {
         None => show::view(live, policy),
         Some(Command::Env { shell }) => Ok(launch::env(shell)?),
-        Some(Command::Demo { seed, look }) => show::demo(seed, &look),
+        Some(Command::Demo { seed, screen }) => show::demo(seed, &screen),
         Some(Command::Record { output, watching, asking, keep }) => {
             record::record(output, &watching, &keep, &policy, asking)
         }
-        Some(Command::Replay { files, look }) => show::replay(files, &look, &live.config, policy),
+        Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
         Some(Command::Once { json, watching }) => {
             runtime()?
                 .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
@@ -137,7 +137,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             let found = named(files)?;
             let troubles = output::write(|out| {
                 let mut out = BufWriter::new(out);
-                let troubles = export::export(&found.tape, format, &mut out)?;
+                let troubles = export::export(&found.recordings, format, &mut out)?;
                 out.flush().map(|()| troubles)
             })?;
             found.notes.iter().chain(&troubles).for_each(|it| say(format_args!("{it}")));
@@ -148,7 +148,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
             let diff = both.map(|(first, second)| {
                 first.notes.iter().chain(&second.notes).for_each(|it| say(format_args!("{it}")));
-                diff::diff(&first.tape, &second.tape, tolerance)
+                diff::diff(&first.recordings, &second.recordings, tolerance)
             });
             let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
             output::print(&if json { diff.json() } else { diff.text() })?;

@@ -62,7 +62,7 @@ pub struct Sources {
     pub pace: Option<watch::Sender<Duration>>,
     /// The way to probes: what is sent here is asked of the one that is meant, if it is connected.
     pub asks: mpsc::Sender<Ask>,
-    looks: mpsc::Sender<oneshot::Sender<()>>,
+    captures: mpsc::Sender<oneshot::Sender<()>>,
     begun: Instant,
     hurry: Arc<Notify>,
     tasks: Vec<JoinHandle<()>>,
@@ -72,39 +72,39 @@ impl Sources {
     /// Starts them; needs a tokio runtime around it.
     pub fn start(options: Options) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
-        let teller = Teller { queue: sender, no_arguments: options.no_arguments };
+        let sender = EventSender { queue: sender, no_arguments: options.no_arguments };
         let (pids_out, pids) = watch::channel(Vec::new());
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
-        let (looks, looked) = mpsc::channel(1);
+        let (captures, looked) = mpsc::channel(1);
         // All that recurs does so at the same moments, so that there are few to wake up at.
         let begun = Instant::now();
-        let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, teller.clone()))];
+        let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, sender.clone()))];
         let hurry = Arc::new(Notify::new());
         let mut pace = None;
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
             pace = Some(set);
-            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, teller.clone(), Arc::clone(&hurry))));
+            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, sender.clone(), Arc::clone(&hurry))));
         } else {
-            let teller = teller.clone();
+            let sender = sender.clone();
             tasks.push(tokio::spawn(async move {
-                teller.tell(Fact::Driver(DriverState::Off)).await;
+                sender.send(Fact::Driver(DriverState::Off)).await;
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, looked, teller)));
+            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, looked, sender)));
         }
-        Self { events, pace, asks, looks, begun, hurry, tasks }
+        Self { events, pace, asks, captures, begun, hurry, tasks }
     }
 
     /// Looks for probes once more, and is over when everything that they left is among the events or on its way there.
     pub fn last_look(&self) -> impl Future<Output = ()> + use<> {
-        let looks = self.looks.clone();
+        let captures = self.captures.clone();
         async move {
             let (reply, replied) = oneshot::channel();
             // Where no probes are looked for, there is nothing to wait for.
-            if looks.send(reply).await.is_ok() {
+            if captures.send(reply).await.is_ok() {
                 let _ = replied.await;
             }
         }
@@ -152,28 +152,28 @@ pub fn host() -> String {
 /// The way into the queue, on which secrets are left behind. When nobody listens any more, words go nowhere and nothing
 /// fails.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller {
+pub(crate) struct EventSender {
     queue: mpsc::Sender<Event>,
     no_arguments: bool,
 }
 
-impl Teller {
+impl EventSender {
     /// Says it now; waits while the queue is full. False when nobody listens any more.
-    async fn tell(&self, fact: Fact) -> bool {
-        self.tell_at(now(), fact).await
+    async fn send(&self, fact: Fact) -> bool {
+        self.send_at(now(), fact).await
     }
 
-    async fn tell_at(&self, at: Stamp, fact: Fact) -> bool {
+    async fn send_at(&self, at: Stamp, fact: Fact) -> bool {
         self.queue.send(Event { at, fact: self.clean(fact) }).await.is_ok()
     }
 
     /// Whether nobody listens any more.
-    fn is_unheard(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
     /// The same from a thread of its own.
-    fn tell_blocking(&self, fact: Fact) -> bool {
+    fn send_blocking(&self, fact: Fact) -> bool {
         self.queue.blocking_send(Event { at: now(), fact: self.clean(fact) }).is_ok()
     }
 

@@ -1,6 +1,6 @@
 //! What the command line takes: every command, its flags and its words of help.
 
-use super::look::Look;
+use super::screen_options::ScreenOptions;
 use crate::{
     commands::{check, demo, explain, export, sites},
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Watching},
@@ -47,7 +47,7 @@ pub(super) struct Live {
     #[command(flatten)]
     pub(super) watching: Watching,
     #[command(flatten)]
-    pub(super) look: Look,
+    pub(super) screen: ScreenOptions,
     #[command(flatten)]
     pub(super) config: config::File,
     /// Ring the terminal's bell, once for each alert from warning on.
@@ -100,7 +100,7 @@ pub(super) enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]
-        look: Look,
+        screen: ScreenOptions,
     },
     /// Record what is already running, until Ctrl-C.
     #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
@@ -123,7 +123,7 @@ pub(super) enum Command {
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        look: Look,
+        screen: ScreenOptions,
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
@@ -341,7 +341,7 @@ impl Cli {
             Some(Command::Record { output, .. }) => output.as_deref().is_some_and(output::is_stdout),
             Some(Command::Report { output, .. }) => output::is_stdout(output),
             Some(_) => true,
-            None => self.live.look.shot.screenshot.is_none(),
+            None => self.live.screen.shot.screenshot.is_none(),
         }
     }
 

@@ -10,7 +10,7 @@ pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, pol
     let verdict = match super::named(files) {
         Ok(found) => {
             found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
-            check::check(&found.tape, limits, policy)
+            check::check(&found.recordings, limits, policy)
         }
         Err(e) => check::unreadable(format!("{e:#}")),
     };

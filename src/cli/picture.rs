@@ -1,6 +1,6 @@
 //! A picture of a screen, into a file.
 
-use super::look::Look;
+use super::screen_options::ScreenOptions;
 use crate::{
     commands::{demo, once},
     facts::text::Foreign,
@@ -13,7 +13,7 @@ use crate::{
     sources::{self, Sources},
     storage::{
         output,
-        replay::{Progress, Replay, tape::Tape},
+        replay::{Progress, Replay, recording_set::RecordingSet},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -78,48 +78,64 @@ enum Which {
 }
 
 /// The demo at one moment: the same seed, the same picture.
-pub(super) fn of_demo(seed: u64, look: &Look, file: &Path) -> Result<u8> {
-    write(&demo::still::still(seed), &Policy::default(), None, look, file)
+pub(super) fn of_demo(seed: u64, options: &ScreenOptions, file: &Path) -> Result<u8> {
+    write(&demo::still::still(seed), &Policy::default(), None, options, file)
 }
 
 /// A recording at its end.
-pub(super) fn of_tape(tape: Tape, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
-    let replay = Replay::load(tape, None, |_, _| {});
-    write(replay.shown(), policy, Some(&Progress::Standing(replay.standing())), look, file)
+pub(super) fn of_recordings(
+    recordings: RecordingSet,
+    policy: &Policy,
+    options: &ScreenOptions,
+    file: &Path,
+) -> Result<u8> {
+    let replay = Replay::load(recordings, None, |_, _| {});
+    write(replay.shown(), policy, Some(&Progress::Standing(replay.standing())), options, file)
 }
 
 /// What is there now.
-pub(super) async fn of_now(sources: sources::Options, policy: &Policy, look: &Look, file: &Path) -> Result<u8> {
+pub(super) async fn of_now(
+    sources: sources::Options,
+    policy: &Policy,
+    options: &ScreenOptions,
+    file: &Path,
+) -> Result<u8> {
     let session = once::collect(&mut Sources::start(sources).events, 0).await;
-    write(&session, policy, None, look, file)
+    write(&session, policy, None, options, file)
 }
 
-fn write(session: &Session, policy: &Policy, progress: Option<&Progress>, look: &Look, file: &Path) -> Result<u8> {
+fn write(
+    session: &Session,
+    policy: &Policy,
+    progress: Option<&Progress>,
+    options: &ScreenOptions,
+    file: &Path,
+) -> Result<u8> {
     let name = Foreign::new(file.to_string_lossy());
     let is_stdout = output::is_stdout(file);
     if !is_stdout && !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
         bail!("{name}: a picture is written as SVG; name the file so, as in screen.svg");
     }
-    let theme = look.theme_of_pictures()?;
+    let theme = options.theme_of_pictures()?;
     let findings = policy.findings(session);
     // Nor is a key for it offered.
     let no_signals = Some("a picture signals nobody");
     let mut ui = Ui {
-        screen: screen(look.shot.screen),
+        screen: screen(options.shot.screen),
         policy: policy.clone(),
         no_signals,
         no_allow: no_signals,
         ..Ui::default()
     };
-    if matches!(look.shot.screen, Which::Ranks) {
+    if matches!(options.shot.screen, Which::Ranks) {
         (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
     }
-    ui.help = matches!(look.shot.screen, Which::Help);
+    ui.help = matches!(options.shot.screen, Which::Help);
     if ui.screen != Screen::Overview {
-        ui.behind.push((Screen::Overview, Focus::Devices));
+        ui.back_stack.push((Screen::Overview, Focus::Devices));
     }
     ui.attend(session, &findings);
-    let mut buffer = Buffer::empty(Rect::new(0, 0, look.shot.size.width, look.shot.size.height));
+    let mut buffer = Buffer::empty(Rect::new(0, 0, options.shot.size.width, options.shot.size.height));
     view::paint(&mut buffer, session, &findings, &ui, &theme, progress);
     let about = "gpuwatch: where a GPU's memory goes";
     let svg = picture::svg(&buffer, &theme, about);

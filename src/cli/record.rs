@@ -8,7 +8,7 @@ use crate::{
     },
     jobs::launch::sys,
     model::{
-        alerts::{Looks, Policy},
+        alerts::{Captures, Policy},
         session::Session,
     },
     screen::signal,
@@ -65,13 +65,13 @@ pub(super) fn record(
         };
         let mut noted = false;
         let asks = sources.asks.clone();
-        let mut asker = (asking.sites == When::Auto).then(|| (Session::default(), Looks::default()));
+        let mut asker = (asking.sites == When::Auto).then(|| (Session::default(), Captures::default()));
         let hear = |event: &Event| {
             recorder.offer(event);
-            if let Some((session, looks)) = &mut asker {
+            if let Some((session, captures)) = &mut asker {
                 session.apply(event);
                 let is_due = event.fact == Fact::Second;
-                for ask in is_due.then(|| looks.at(session, &policy.findings(session))).into_iter().flatten() {
+                for ask in is_due.then(|| captures.at(session, &policy.findings(session))).into_iter().flatten() {
                     // A queue that is full holds the same question.
                     let _ = asks.try_send(ask);
                 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy) -> Result<u8> {
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
-    let report = Report::read(&found.tape, policy);
+    let report = Report::read(&found.recordings, policy);
     let is_json = json || to.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
     let text = if is_json { report.json() } else { report.html() };
     if output::is_stdout(to) {

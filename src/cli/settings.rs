@@ -201,7 +201,7 @@ mod tests {
         .unwrap();
         let live = parsed(&file, &["gpuwatch"]).0.live;
         assert_eq!(
-            (live.look.theme.as_str(), live.look.readonly, live.bell, live.notify),
+            (live.screen.theme.as_str(), live.screen.readonly, live.bell, live.notify),
             ("paper", true, true, false)
         );
         assert_eq!(live.watching.interval, std::time::Duration::from_secs(2));
@@ -209,7 +209,7 @@ mod tests {
         let mut all = words(&["gpuwatch", "--theme", "dusk", "--bell=false", "--interval=1s", "--on-alert", "true"]);
         all.push(format!("--config={}", file.display()).into());
         let live = parse(all).unwrap().0.live;
-        assert_eq!((live.look.theme.as_str(), live.look.readonly, live.bell), ("dusk", true, false));
+        assert_eq!((live.screen.theme.as_str(), live.screen.readonly, live.bell), ("dusk", true, false));
         assert_eq!(live.watching.interval, std::time::Duration::from_secs(1));
         assert_eq!(live.on_alert.on_alert_arg, words(&[]), "they are another program's");
         let Some(Asked::Run { keep, .. }) = parsed(&file, &["gpuwatch", "run", "x"]).0.command else {

@@ -1,10 +1,10 @@
 //! The screens: live, of the demo, of a recording.
 
-use super::{arguments::Live, look::Look, picture};
+use super::{arguments::Live, picture, screen_options::ScreenOptions};
 use crate::{
     commands::{
         demo,
-        live::{self, Telling},
+        live::{self, AlertOutputs},
         once, player,
     },
     config::{File, When},
@@ -24,9 +24,9 @@ const READONLY: &str = "this view is --readonly: it writes no config";
 
 /// The live view; where there is no screen for it, the same facts once, as text.
 pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
-    let theme = theme(&live.look)?;
-    if let Some(file) = &live.look.shot.screenshot {
-        let of_now = picture::of_now(live.watching.sources(), &policy, &live.look, file);
+    let theme = theme(&live.screen)?;
+    if let Some(file) = &live.screen.shot.screenshot {
+        let of_now = picture::of_now(live.watching.sources(), &policy, &live.screen, file);
         return super::runtime()?.block_on(of_now);
     }
     super::runtime()?.block_on(async {
@@ -41,25 +41,25 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
             once::print(&mut sources.events, 0, false).await?;
             return Ok(0);
         }
-        let ask = live.asking.sites == When::Auto && !live.look.readonly;
-        let telling = Telling { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()?, ask };
-        let no_signals = live.look.readonly.then_some("this view is --readonly: no signals are sent from here");
+        let ask = live.asking.sites == When::Auto && !live.screen.readonly;
+        let outputs = AlertOutputs { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()?, ask };
+        let no_signals = live.screen.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
-        let config = if live.look.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
-        let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.look, theme) };
-        let end = live::watch(sources.feed(), options, policy, &telling).await?;
-        if let Some(complaint) = telling.hook.and_then(|it| it.finish(HOOK_PATIENCE).complaint()) {
+        let config = if live.screen.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
+        let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.screen, theme) };
+        let end = live::watch(sources.feed(), options, policy, &outputs).await?;
+        if let Some(complaint) = outputs.hook.and_then(|it| it.finish(HOOK_PATIENCE).complaint()) {
             super::say(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(code(end))
     })
 }
 
-pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
-    if let Some(file) = &look.shot.screenshot {
-        return picture::of_demo(seed, look, file);
+pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
+    if let Some(file) = &screen.shot.screenshot {
+        return picture::of_demo(seed, screen, file);
     }
-    let theme = theme(look)?;
+    let theme = theme(screen)?;
     super::runtime()?.block_on(async {
         let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
         if !term::is_screen() {
@@ -69,17 +69,17 @@ pub(super) fn demo(seed: u64, look: &Look) -> Result<u8> {
         }
         // What is simulated alarms nobody.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
-        let options = Options { no_signals, pace: demo.pace.take(), ..options(look, theme) };
-        Ok(code(live::watch(demo.feed(), options, Policy::default(), &Telling::default()).await?))
+        let options = Options { no_signals, pace: demo.pace.take(), ..options(screen, theme) };
+        Ok(code(live::watch(demo.feed(), options, Policy::default(), &AlertOutputs::default()).await?))
     })
 }
 
-pub(super) fn replay(files: Vec<PathBuf>, look: &Look, config: &File, policy: Policy) -> Result<u8> {
-    let theme = theme(look)?;
+pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File, policy: Policy) -> Result<u8> {
+    let theme = theme(screen)?;
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
-    if let Some(file) = &look.shot.screenshot {
-        return picture::of_tape(found.tape, &policy, look, file);
+    if let Some(file) = &screen.shot.screenshot {
+        return picture::of_recordings(found.recordings, &policy, screen, file);
     }
     if !term::is_screen() {
         bail!(
@@ -87,18 +87,18 @@ pub(super) fn replay(files: Vec<PathBuf>, look: &Look, config: &File, policy: Po
         );
     }
     let no_signals = Some("these processes are of a recording: there is nobody to signal");
-    let config = if look.readonly { Err(READONLY) } else { Ok(config.clone()) };
-    let options = Options { no_signals, config, ..options(look, theme) };
-    super::runtime()?.block_on(async { Ok(code(player::play(found.tape, options, policy).await?)) })
+    let config = if screen.readonly { Err(READONLY) } else { Ok(config.clone()) };
+    let options = Options { no_signals, config, ..options(screen, theme) };
+    super::runtime()?.block_on(async { Ok(code(player::play(found.recordings, options, policy).await?)) })
 }
 
-fn options(look: &Look, theme: Theme) -> Options {
+fn options(screen: &ScreenOptions, theme: Theme) -> Options {
     let config = Err("the demo writes no config: its alerts are simulated");
-    Options { theme, mouse: !look.no_mouse, no_signals: None, config, pace: None, asks: None }
+    Options { theme, mouse: !screen.no_mouse, no_signals: None, config, pace: None, asks: None }
 }
 
-fn theme(look: &Look) -> Result<Theme> {
-    Ok(look.theme()?)
+fn theme(screen: &ScreenOptions) -> Result<Theme> {
+    Ok(screen.theme()?)
 }
 
 fn code(end: live::End) -> u8 {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub(super) fn snapshot(file: &Path, fits: Option<u64>, json: bool) -> Result<u8> {
     let name = Foreign::new(file.to_string_lossy());
-    let account = snapshot::look(file, fits).with_context(|| format!("cannot read {name}"))?;
+    let account = snapshot::account(file, fits).with_context(|| format!("cannot read {name}"))?;
     if let Some(why) = account.ended() {
         super::say(format_args!("{name}: {why}"));
     }

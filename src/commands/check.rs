@@ -27,7 +27,7 @@ use crate::{
         recording::Fault,
         replay::{
             self,
-            tape::{Ending, Tape, Track},
+            recording_set::{Ending, RecordingSet, Track},
         },
     },
 };
@@ -88,21 +88,21 @@ impl Outcome {
     }
 }
 
-/// Reads a tape to its end and judges it, all but what is allowed.
-pub fn check(tape: &Tape, limits: &Limits, policy: &Policy) -> Verdict {
-    check_with(tape, limits, policy, |_, _, _| ())
+/// Reads recordings to its end and judges it, all but what is allowed.
+pub fn check(recordings: &RecordingSet, limits: &Limits, policy: &Policy) -> Verdict {
+    check_with(recordings, limits, policy, |_, _, _| ())
 }
 
-/// The same; `hear` is told of each event and of the tape's time once the session has taken it, so that nothing need be read
+/// The same; `hear` is told of each event and of the recordings' time once the session has taken it, so that nothing need be read
 /// twice.
 pub fn check_with(
-    tape: &Tape,
+    recordings: &RecordingSet,
     limits: &Limits,
     policy: &Policy,
     mut hear: impl FnMut(Stamp, &Event, &Session),
 ) -> Verdict {
     let mut verdict = Verdict::default();
-    let mut cursor = tape.play();
+    let mut cursor = recordings.play();
     let mut began = None;
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
         let began = *began.get_or_insert(at);
@@ -115,9 +115,9 @@ pub fn check_with(
     verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));
     // A captured stream has no last line, but each probe says goodbye.
     let is_stream = |(track, it): (&Track, &Ending)| track.header.is_none() && matches!(it, Ending::Open);
-    let is_captured = tape.tracks.iter().zip(&endings).all(is_stream);
+    let is_captured = recordings.tracks.iter().zip(&endings).all(is_stream);
     verdict.is_whole = verdict.closed || (is_captured && verdict.living().next().is_none());
-    for (track, ending) in tape.tracks.iter().zip(endings) {
+    for (track, ending) in recordings.tracks.iter().zip(endings) {
         verdict.ends(&track.name, &ending, track.header.is_some());
     }
     verdict.findings = policy.findings(&verdict.session).all;

@@ -11,7 +11,7 @@ use crate::{
         units::{self, Bytes},
     },
     model::alerts::Policy,
-    storage::replay::tape::Tape,
+    storage::replay::recording_set::RecordingSet,
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write};
@@ -67,9 +67,9 @@ struct Run {
 }
 
 impl Run {
-    fn read(tape: &Tape) -> Self {
+    fn read(recordings: &RecordingSet) -> Self {
         let mut run = Self::default();
-        run.verdict = check_with(tape, &Limits::default(), &Policy::default(), |_, event, _| {
+        run.verdict = check_with(recordings, &Limits::default(), &Policy::default(), |_, event, _| {
             if let Fact::Probe { line, .. } = &event.fact
                 && let Line::Sample(sample) = &**line
             {
@@ -122,7 +122,7 @@ impl Run {
 }
 
 /// Compares two runs. `tolerance` is the share by which the second may need more than the first, 0 to 1.
-pub fn diff(a: &Tape, b: &Tape, tolerance: f64) -> Diff {
+pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     let (a, b) = (Run::read(a), Run::read(b));
     let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
     let common = a.verdict.steps().zip(b.verdict.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);

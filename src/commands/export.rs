@@ -10,7 +10,7 @@ use crate::{
         units::Stamp,
     },
     model::session::{Session, process::Process},
-    storage::replay::{self, tape::Tape},
+    storage::replay::{self, recording_set::RecordingSet},
 };
 use serde_json::{Map, Value};
 use std::io::{self, Write};
@@ -29,24 +29,24 @@ pub enum Format {
 /// monotonic one; `device` is the process's own number, `device_id` the driver's UUID.
 const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
 
-/// Writes every sample of a tape, in the order of time; counters are bytes and counts as on the wire. Gives what a user
+/// Writes every sample of the recordings, in the order of time; counters are bytes and counts as on the wire. Gives what a user
 /// must know of how the files end, in words: rows that are not there because of it look like no rows.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn export(tape: &Tape, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
+pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     match format {
         Format::Csv => {
             let mut table = csv::Writer::from_writer(out);
             table.write_record(COLUMNS.iter().chain(Counters::NAMES)).map_err(unwritten)?;
-            let troubles = each_row(tape, |row| {
+            let troubles = each_row(recordings, |row| {
                 let cells = row.iter().map(|(_, value)| value.as_ref().map_or_else(String::new, cell));
                 table.write_record(cells).map_err(unwritten)
             })?;
             table.flush()?;
             Ok(troubles)
         }
-        Format::Jsonl => each_row(tape, |row| {
+        Format::Jsonl => each_row(recordings, |row| {
             let known = row.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
             let object = Value::Object(known.collect::<Map<_, _>>());
             writeln!(out, "{}", escape_json(&object.to_string()))
@@ -65,16 +65,16 @@ fn unwritten(error: csv::Error) -> io::Error {
 type Row = Vec<(&'static str, Option<Value>)>;
 
 /// Hands over the row of every sample, in the order of time; gives how the files end, in words.
-fn each_row(tape: &Tape, mut write: impl FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
+fn each_row(recordings: &RecordingSet, mut write: impl FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut session = Session::default();
-    let mut cursor = tape.play();
+    let mut cursor = recordings.play();
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
         session.apply(&event);
         if let Some((probe, sample)) = sample(&event) {
-            write(row(tape, &session, probe, sample, at))?;
+            write(row(recordings, &session, probe, sample, at))?;
         }
     }
-    Ok(replay::troubles(tape, &cursor.endings()))
+    Ok(replay::troubles(recordings, &cursor.endings()))
 }
 
 fn sample(event: &Event) -> Option<(ProbeId, &Sample)> {
@@ -87,12 +87,12 @@ fn sample(event: &Event) -> Option<(ProbeId, &Sample)> {
     }
 }
 
-fn row(tape: &Tape, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {
+fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {
     let process = session.process(probe);
     let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device));
     let host = process.and_then(|it| it.hello.as_ref()).map(|it| it.host.as_str()).filter(|it| !it.is_empty());
     let values = [
-        tape.unix_us(at).map(Value::from),
+        recordings.unix_us(at).map(Value::from),
         Some(sample.at_us.into()),
         host.map(Value::from),
         process.and_then(Process::rank).map(Value::from),

@@ -7,11 +7,11 @@ use crate::{
         units::counted,
     },
     model::{
-        alerts::{Looks, News, Policy},
+        alerts::{Captures, News, Policy},
         session::Session,
     },
     screen::{
-        effects::{Hands, Options},
+        effects::{Effects, Options},
         signal,
         term::{self, Screen},
         ui::Ui,
@@ -63,7 +63,7 @@ const NOTIFIED: usize = 4;
 
 /// How a person is told of alerts beside the picture: not at all, unless asked for.
 #[derive(Default)]
-pub struct Telling {
+pub struct AlertOutputs {
     /// Ring the terminal's bell.
     pub bell: bool,
     /// Ask the terminal for a notification.
@@ -87,13 +87,13 @@ pub enum End {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, telling: &Telling) -> io::Result<End> {
+pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &AlertOutputs) -> io::Result<End> {
     let events = feed.events;
     let mut signals = signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
     let mut picture = Picture { ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
-    let mut hands = Hands::new(options, &mut picture.ui);
+    let mut effects = Effects::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
     let mut rhythm = Rhythm::new(feed.begun);
     let mut open = true;
@@ -104,8 +104,8 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, telling: &T
             input = next(&mut inputs) => {
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input, &mut hands);
-                if hands.serve(&mut picture.ui, &mut screen).is_err() {
+                picture.input(&input, &mut effects);
+                if effects.serve(&mut picture.ui, &mut screen).is_err() {
                     return Ok(End::Quit);
                 }
                 rhythm.draw_within(ANSWER);
@@ -115,15 +115,15 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, telling: &T
                 yield_now().await;
                 batch.extend(std::iter::from_fn(|| events.try_recv().ok()).take(BATCH));
                 let count = batch.len();
-                let folded = picture.fold(&mut batch, &mut screen, telling, &hands);
-                if folded.and_then(|()| picture.draw(&mut screen, &mut hands)).is_err() {
+                let folded = picture.fold(&mut batch, &mut screen, outputs, &effects);
+                if folded.and_then(|()| picture.draw(&mut screen, &mut effects)).is_err() {
                     return Ok(End::Quit);
                 }
                 rhythm.drawn(count, picture.ui.interval);
             }
             count = events.recv_many(&mut batch, BATCH), if open && rhythm.rest.is_none() => {
                 open = count > 0;
-                if picture.fold(&mut batch, &mut screen, telling, &hands).is_err() {
+                if picture.fold(&mut batch, &mut screen, outputs, &effects).is_err() {
                     return Ok(End::Quit);
                 }
                 rhythm.folded(count, picture.ui.interval);
@@ -214,13 +214,13 @@ struct Picture {
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<Session>>,
     news: News,
-    looks: Looks,
+    captures: Captures,
 }
 
 impl Picture {
-    fn input(&mut self, input: &Input, hands: &mut Hands) {
+    fn input(&mut self, input: &Input, effects: &mut Effects) {
         let shown = self.frozen.as_deref().unwrap_or(&self.session);
-        hands.obey(input, &mut self.ui, shown);
+        effects.obey(input, &mut self.ui, shown);
         if !self.ui.frozen {
             self.frozen = None;
         } else if self.frozen.is_none() {
@@ -232,33 +232,33 @@ impl Picture {
         &mut self,
         events: &mut Vec<Event>,
         screen: &mut Screen,
-        telling: &Telling,
-        hands: &Hands,
+        outputs: &AlertOutputs,
+        effects: &Effects,
     ) -> io::Result<()> {
         for event in events.drain(..) {
             self.session.apply(&event);
             if event.fact == Fact::Second {
-                self.tell(screen, telling, hands)?;
+                self.tell(screen, outputs, effects)?;
             }
         }
         Ok(())
     }
 
     /// Tells what is new, each alert once; a second is the grid, whatever is drawn.
-    fn tell(&mut self, screen: &mut Screen, telling: &Telling, hands: &Hands) -> io::Result<()> {
-        let asks = hands.asks.as_ref().filter(|_| telling.ask);
-        if !telling.bell && !telling.notify && telling.hook.is_none() && asks.is_none() {
+    fn tell(&mut self, screen: &mut Screen, outputs: &AlertOutputs, effects: &Effects) -> io::Result<()> {
+        let asks = effects.asks.as_ref().filter(|_| outputs.ask);
+        if !outputs.bell && !outputs.notify && outputs.hook.is_none() && asks.is_none() {
             return Ok(());
         }
         let findings = self.ui.policy.findings(&self.session);
-        for ask in asks.into_iter().flat_map(|_| self.looks.at(&self.session, &findings)) {
+        for ask in asks.into_iter().flat_map(|_| self.captures.at(&self.session, &findings)) {
             let _ = asks.map(|it| it.try_send(ask));
         }
         let news = self.news.at(&self.session, &findings);
-        if telling.bell && !news.is_empty() {
+        if outputs.bell && !news.is_empty() {
             screen.ring()?;
         }
-        if telling.notify {
+        if outputs.notify {
             for message in news.iter().take(NOTIFIED) {
                 screen.notify(&message.line)?;
             }
@@ -266,7 +266,7 @@ impl Picture {
                 screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
             }
         }
-        if let Some(hook) = &telling.hook {
+        if let Some(hook) = &outputs.hook {
             for message in news {
                 hook.offer(message);
             }
@@ -276,8 +276,8 @@ impl Picture {
         Ok(())
     }
 
-    fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
-        let theme = &hands.theme;
+    fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
+        let theme = &effects.theme;
         let mut drawn = Drawn::default();
         let session = self.frozen.as_deref().unwrap_or(&self.session);
         let findings = self.ui.policy.findings(session);
@@ -285,7 +285,7 @@ impl Picture {
             self.ui.attend(session, &findings);
         }
         screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
-        hands.drawn(drawn, &mut self.ui);
+        effects.drawn(drawn, &mut self.ui);
         Ok(())
     }
 }

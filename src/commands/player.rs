@@ -4,7 +4,7 @@ use crate::{
     commands::live::{self, End},
     model::{alerts::Policy, session::Session},
     screen::{
-        effects::{Hands, Options},
+        effects::{Effects, Options},
         keys,
         term::Screen,
         ui::Ui,
@@ -13,7 +13,7 @@ use crate::{
     storage::replay::{
         Progress, Replay, cache,
         glimpse::{LONG, glimpse},
-        tape::Tape,
+        recording_set::RecordingSet,
     },
 };
 use crossterm::event::{Event as Input, EventStream};
@@ -42,18 +42,18 @@ enum Said {
     Loaded(Box<Replay>),
 }
 
-/// Plays a tape until the user, a signal or the terminal ends it, alerts as the policy has them; it opens at its end.
+/// Plays recordings until the user, a signal or the terminal ends it, alerts as the policy has them; it opens at its end.
 /// Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<End> {
+pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) -> io::Result<End> {
     let mut signals = live::signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { total: tape.bytes(), ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
-    let mut hands = Hands::new(options, &mut picture.ui);
-    let mut loading = load(tape)?;
+    let mut picture = Picture { total: recordings.bytes(), ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
+    let mut effects = Effects::new(options, &mut picture.ui);
+    let mut loading = load(recordings)?;
     let mut frame = interval(FRAME);
     frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut ticked, mut drawn) = (Instant::now(), None::<Instant>);
@@ -65,8 +65,8 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
             input = live::next(&mut inputs) => {
                 // No more input: the terminal is gone.
                 let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input, &mut hands);
-                if hands.serve(&mut picture.ui, &mut screen).is_err() {
+                picture.input(&input, &mut effects);
+                if effects.serve(&mut picture.ui, &mut screen).is_err() {
                     return Ok(End::Quit);
                 }
                 dirty = true;
@@ -76,7 +76,7 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
                 ticked = Instant::now();
                 dirty |= picture.tick(passed);
                 if dirty || drawn.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST) {
-                    if picture.draw(&mut screen, &mut hands).is_err() {
+                    if picture.draw(&mut screen, &mut effects).is_err() {
                         return Ok(End::Quit);
                     }
                     drawn = Some(Instant::now());
@@ -96,24 +96,24 @@ pub async fn play(tape: Tape, options: Options, policy: Policy) -> io::Result<En
 }
 
 /// Reads on a thread of its own; what it says on the way is left out when nobody has heard the last.
-fn load(tape: Tape) -> io::Result<Receiver<Said>> {
+fn load(recordings: RecordingSet) -> io::Result<Receiver<Said>> {
     let (tell, told) = channel(1);
-    thread::Builder::new().name("replay".into()).spawn(move || read(tape, &tell))?;
+    thread::Builder::new().name("replay".into()).spawn(move || read(recordings, &tell))?;
     Ok(told)
 }
 
-fn read(tape: Tape, tell: &Sender<Said>) {
+fn read(recordings: RecordingSet, tell: &Sender<Said>) {
     let cache = cache::directory();
-    if let Some(replay) = cache.as_deref().and_then(|it| Replay::kept(&tape, it)) {
+    if let Some(replay) = cache.as_deref().and_then(|it| Replay::kept(&recordings, it)) {
         let _ = tell.blocking_send(Said::Loaded(Box::new(replay)));
         return;
     }
-    if let Some(session) = glimpse(&tape, LONG) {
+    if let Some(session) = glimpse(&recordings, LONG) {
         let session = session.as_it_ended().unwrap_or(session);
         let _ = tell.blocking_send(Said::Glimpse(Box::new(session)));
     }
     let mut told = Instant::now();
-    let replay = Replay::load(tape, cache.as_deref(), |read, session| {
+    let replay = Replay::load(recordings, cache.as_deref(), |read, session| {
         if told.elapsed() >= FRAME && tell.try_send(Said::Read(read, Box::new(session.clone()))).is_ok() {
             told = Instant::now();
         }
@@ -147,18 +147,18 @@ impl Picture {
         }
     }
 
-    fn input(&mut self, input: &Input, hands: &mut Hands) {
+    fn input(&mut self, input: &Input, effects: &mut Effects) {
         if let Input::Key(key) = input
             && !keys::Place::of(&self.ui).is_asking()
             && let Some(command) = keys::replay::command(*key, self.ui.screen)
         {
-            self.ui.word = None;
+            self.ui.status = None;
             if let Some(replay) = &mut self.replay {
                 replay.update(command);
             }
         } else {
             let session = self.replay.as_ref().map_or(&self.session, |it| it.shown());
-            hands.obey(input, &mut self.ui, session);
+            effects.obey(input, &mut self.ui, session);
         }
     }
 
@@ -169,7 +169,7 @@ impl Picture {
         true
     }
 
-    fn draw(&mut self, screen: &mut Screen, hands: &mut Hands) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
         let (session, progress) = if let Some(replay) = &self.replay {
             (replay.shown(), Progress::Standing(replay.standing()))
         } else {
@@ -180,8 +180,8 @@ impl Picture {
         self.ui.attend(session, &findings);
         let ui = &self.ui;
         let mut drawn = Drawn::default();
-        screen.draw(|it| drawn = view::draw_replay(it, session, &findings, ui, &hands.theme, &progress))?;
-        hands.drawn(drawn, &mut self.ui);
+        screen.draw(|it| drawn = view::draw_replay(it, session, &findings, ui, &effects.theme, &progress))?;
+        effects.drawn(drawn, &mut self.ui);
         Ok(())
     }
 }

@@ -120,11 +120,11 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
     };
     match find(&[path.to_owned()]) {
         Ok(found) => {
-            let header = found.tape.tracks.first().and_then(|it| it.header.as_ref());
+            let header = found.recordings.tracks.first().and_then(|it| it.header.as_ref());
             entry.started_unix_us = header.map(|it| it.started_unix_us);
             entry.called = header.and_then(|it| it.name.clone());
             entry.host = header.map(|it| it.host.clone());
-            entry.verdict = check(&found.tape, &Limits::default(), policy);
+            entry.verdict = check(&found.recordings, &Limits::default(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
             entry.state = if entry.verdict.closed {
                 State::Closed

@@ -8,7 +8,7 @@ use crate::{
     commands::check::{FailOn, Limits, Verdict, check_with},
     facts::text::escape_json,
     model::{alerts::Policy, analysis::severity::Severity},
-    storage::replay::{index::Index, tape::Tape},
+    storage::replay::{index::Index, recording_set::RecordingSet},
 };
 use series::Timeline;
 
@@ -40,16 +40,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a tape to its end; what the policy allows is marked, and fails nothing.
-    pub fn read(tape: &Tape, policy: &Policy) -> Self {
+    /// Reads recordings to its end; what the policy allows is marked, and fails nothing.
+    pub fn read(recordings: &RecordingSet, policy: &Policy) -> Self {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
         let (mut timeline, mut index) = (Timeline::default(), Index::default());
         let limits = Limits { fail_on, ..Limits::default() };
-        let verdict = check_with(tape, &limits, policy, |at, event, session| {
+        let verdict = check_with(recordings, &limits, policy, |at, event, session| {
             timeline.apply(event, session);
             index.note(at, event);
         });
-        let unix_us = tape.unix_us(index.from);
+        let unix_us = recordings.unix_us(index.from);
         Self { verdict, timeline, index, unix_us }
     }
 

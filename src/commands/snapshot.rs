@@ -50,7 +50,7 @@ struct Asked {
 ///
 /// # Errors
 /// When it cannot be read at all.
-pub fn look(path: &Path, fits: Option<u64>) -> Result<Account, Fault> {
+pub fn account(path: &Path, fits: Option<u64>) -> Result<Account, Fault> {
     let Reading { trace, bytes, ended } = pickle::open(path)?;
     Ok(Account::new(trace, bytes, ended, fits))
 }

@@ -1,7 +1,7 @@
 //! Alerts: which findings are open, what the user asked of them, and which a person is to be told of, each once.
 
 /// Which jobs are asked for the lines that allocate what grows.
-mod looks;
+mod captures;
 /// What a person or a program is told.
 mod message;
 /// What the user asks of alerts by their names.
@@ -18,7 +18,7 @@ use crate::{
         },
     },
 };
-pub use looks::{Looks, longer, question, question_of, words};
+pub use captures::{Captures, longer, question, question_of, words};
 pub use message::{Message, line};
 pub use policy::{Name, Policy, name};
 use std::collections::{BTreeMap, BTreeSet};

@@ -40,8 +40,8 @@ pub struct Options {
     pub asks: Option<mpsc::Sender<Ask>>,
 }
 
-/// The hands of one view.
-pub struct Hands {
+/// What one view does outside the picture.
+pub struct Effects {
     /// The theme that is drawn with.
     pub theme: Theme,
     own: Theme,
@@ -55,7 +55,7 @@ pub struct Hands {
     regions: Regions,
 }
 
-impl Hands {
+impl Effects {
     /// Hands, and what they can do told to the picture.
     pub fn new(options: Options, ui: &mut Ui) -> Self {
         ui.no_signals = options.no_signals;

@@ -99,7 +99,7 @@ pub struct Ui {
     /// Which screen.
     pub screen: Screen,
     /// The screens that it was opened from, the latest last, and which box had the arrows there.
-    pub behind: Vec<(Screen, Focus)>,
+    pub back_stack: Vec<(Screen, Focus)>,
     /// What part of a run the timeline shows.
     pub timeline: Section,
     /// Whether the help lies over it.
@@ -151,7 +151,7 @@ pub struct Ui {
     /// The pace at which devices are read; `None` where it is not ours to change.
     pub interval: Option<Duration>,
     /// What is to be said of the last key; the next one takes it away.
-    pub word: Option<String>,
+    pub status: Option<String>,
     /// The complaints of the program that alerts start.
     pub complaint: Option<Foreign>,
     /// The run, while the mouse holds it.
@@ -165,7 +165,7 @@ pub struct Ui {
 impl Ui {
     /// Takes a command.
     pub fn update(&mut self, command: Command, session: &Session) {
-        self.word = None;
+        self.status = None;
         self.settle(command);
         match command {
             Command::Quit => self.quit = true,
@@ -210,7 +210,7 @@ impl Ui {
 
     /// Says something until the next key.
     pub fn say(&mut self, word: impl Into<String>) {
-        self.word = Some(word.into());
+        self.status = Some(word.into());
     }
 
     /// The boxes of the overview, those that are used most first; on the other screens the alerts, and all the rest.
@@ -241,10 +241,10 @@ impl Ui {
 
     /// Opens a screen; one that is open behind this one comes forward.
     fn open(&mut self, screen: Screen) {
-        if let Some(at) = self.behind.iter().position(|it| it.0 == screen) {
-            self.behind.truncate(at);
+        if let Some(at) = self.back_stack.iter().position(|it| it.0 == screen) {
+            self.back_stack.truncate(at);
         } else if self.screen != screen {
-            self.behind.push((self.screen, self.focus));
+            self.back_stack.push((self.screen, self.focus));
         }
         (self.screen, self.scroll, self.sight) = (screen, 0, Sight::default());
         if self.focus == Focus::Alerts {
@@ -253,7 +253,7 @@ impl Ui {
     }
 
     fn close(&mut self) {
-        let (screen, focus) = self.behind.pop().unwrap_or_default();
+        let (screen, focus) = self.back_stack.pop().unwrap_or_default();
         (self.screen, self.scroll, self.sight) = (screen, 0, Sight::default());
         // Back among the alerts it goes on with the next one.
         if focus == Focus::Alerts || self.focus == Focus::Alerts {

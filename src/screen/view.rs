@@ -121,20 +121,21 @@ pub fn paint(
     progress: Option<&Progress>,
 ) -> Drawn {
     let area = buffer.area;
-    let look = &Look { session, findings, ui, theme, progress, regions: RefCell::default() };
-    buffer.set_style(area, look.style(Role::Text));
-    let scrolled = arrange(buffer, area, look);
-    let help_most = if look.ui.help { help::draw(buffer, area, look) } else { explain::draw(buffer, area, look) };
-    signal::draw(buffer, area, look);
-    explain::question(buffer, area, look);
-    if look.theme.is_ascii() {
+    let context = &RenderContext { session, findings, ui, theme, progress, regions: RefCell::default() };
+    buffer.set_style(area, context.style(Role::Text));
+    let scrolled = arrange(buffer, area, context);
+    let help_most =
+        if context.ui.help { help::draw(buffer, area, context) } else { explain::draw(buffer, area, context) };
+    signal::draw(buffer, area, context);
+    explain::question(buffer, area, context);
+    if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: look.regions.take() }
+    Drawn { scrolled, help_most, regions: context.regions.take() }
 }
 
 /// What every box looks at.
-struct Look<'a> {
+struct RenderContext<'a> {
     session: &'a Session,
     findings: &'a Findings,
     ui: &'a Ui,
@@ -144,7 +145,7 @@ struct Look<'a> {
     regions: RefCell<Regions>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> RenderContext<'a> {
     fn style(&self, role: Role) -> Style {
         self.theme.style(role)
     }
@@ -193,62 +194,62 @@ impl<'a> Look<'a> {
 /// ```
 ///
 /// The footer is left out below 8 rows; messages have 3 rows at most, and below 20 rows one.
-fn arrange(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
+fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     let (mut rest, tall) = (area, area.height >= 20);
-    let footed = area.height >= 8 || footer::speaks(look);
-    header::draw(buffer, take(&mut rest, 1), look, footed && look.progress.is_none());
-    if let Some(progress) = look.progress {
+    let footed = area.height >= 8 || footer::speaks(context);
+    header::draw(buffer, take(&mut rest, 1), context, footed && context.progress.is_none());
+    if let Some(progress) = context.progress {
         let height = playback::height(area.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
-        playback::draw(buffer, bottom, look, progress);
-        if footer::speaks(look) {
+        playback::draw(buffer, bottom, context, progress);
+        if footer::speaks(context) {
             let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
             Clear.render(row, buffer);
-            footer::draw(buffer, row, look);
+            footer::draw(buffer, row, context);
         }
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);
-        footer::draw(buffer, bottom, look);
+        footer::draw(buffer, bottom, context);
     }
-    let room = match (look.session.devices.is_empty(), tall) {
+    let room = match (context.session.devices.is_empty(), tall) {
         (true, _) => usize::from(area.height / 2),
         (false, true) => 3,
         (false, false) => 1,
     };
-    let said = messages::lines(&messages::messages(look), usize::from(area.width), room, key_to_more(look));
-    messages::draw(buffer, take(&mut rest, said.len()), &said, look);
-    if look.session.devices.is_empty() && look.ui.screen != Screen::Alerts {
-        devices::draw_none(buffer, rest, look);
+    let said = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
+    messages::draw(buffer, take(&mut rest, said.len()), &said, context);
+    if context.session.devices.is_empty() && context.ui.screen != Screen::Alerts {
+        devices::draw_none(buffer, rest, context);
         return Scrolled::default();
     }
     // What is opened is about one device, which is named in one line.
-    let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), look);
-    match look.ui.screen {
-        Screen::Overview => overview::draw(buffer, area, rest, look),
-        Screen::Alerts => return alerts::draw(buffer, rest, look),
+    let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), context);
+    match context.ui.screen {
+        Screen::Overview => overview::draw(buffer, area, rest, context),
+        Screen::Alerts => return alerts::draw(buffer, rest, context),
         Screen::Device => {
             alone(&mut rest);
-            return device::draw(buffer, rest, look);
+            return device::draw(buffer, rest, context);
         }
         Screen::Process => {
             alone(&mut rest);
-            return process::draw(buffer, rest, look);
+            return process::draw(buffer, rest, context);
         }
         Screen::Timeline => {
             alone(&mut rest);
-            timeline::draw(buffer, rest, look);
+            timeline::draw(buffer, rest, context);
         }
     }
     Scrolled::default()
 }
 
 /// The key that opens the device, where all messages have room; `None` where it does something else.
-fn key_to_more(look: &Look) -> Option<&'static str> {
-    let ui = look.ui;
+fn key_to_more(context: &RenderContext) -> Option<&'static str> {
+    let ui = context.ui;
     let is_free = !ui.help && ui.explained.is_none() && !keys::Place::of(ui).is_asking();
-    let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && look.found().is_some();
+    let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && context.found().is_some();
     let open = keys::BINDINGS.iter().find(|it| it.command == Command::Open && keys::reaches(it, ui));
     open.filter(|_| is_free && opens_device).map(|it| it.keys)
 }
@@ -277,7 +278,7 @@ fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
 }
 
 /// A box's first line: its name, a rule, and what is most worth knowing at the right end.
-fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &Look) {
+fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, context: &RenderContext) {
     let width = usize::from(area.width);
     let tail: usize = right.iter().map(Span::width).sum();
     // The right end is a figure or a verdict: it is whole or it is not there.
@@ -285,10 +286,10 @@ fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &L
     let tail: usize = right.iter().map(Span::width).sum();
     let name = cells::elide(name, width.saturating_sub(tail + 6));
     let rule = width.saturating_sub(cells::width(&name) + tail + 3 + if tail > 0 { 3 } else { 0 });
-    let line = look.style(Role::Border);
+    let line = context.style(Role::Border);
     let mut spans = vec![
         Span::styled("─ ", line),
-        Span::styled(name, look.style(Role::Title)),
+        Span::styled(name, context.style(Role::Title)),
         Span::styled(format!(" {}", "─".repeat(rule)), line),
     ];
     if !right.is_empty() {
@@ -300,12 +301,12 @@ fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, look: &L
 }
 
 /// A line between two parts of the figures.
-fn heading(name: &str, width: usize, look: &Look) -> Line<'static> {
+fn heading(name: &str, width: usize, context: &RenderContext) -> Line<'static> {
     let rule = "─".repeat(width.saturating_sub(cells::width(name) + 4));
     Line::from(vec![
-        Span::styled("─ ", look.style(Role::Border)),
-        Span::styled(name.to_owned(), look.style(Role::Title)),
-        Span::styled(format!(" {rule}"), look.style(Role::Border)),
+        Span::styled("─ ", context.style(Role::Border)),
+        Span::styled(name.to_owned(), context.style(Role::Title)),
+        Span::styled(format!(" {rule}"), context.style(Role::Border)),
     ])
 }
 

@@ -8,7 +8,7 @@ mod watch;
 mod watched;
 mod xid;
 
-use super::{Teller, beat, now};
+use super::{EventSender, beat, now};
 use crate::facts::event::{DriverState, Fact};
 use crate::facts::text::Foreign;
 use crate::facts::units::Stamp;
@@ -97,11 +97,11 @@ pub(super) async fn run(
     begun: Instant,
     pace: Receiver<Duration>,
     pids: Sender<Vec<u32>>,
-    teller: Teller,
+    sender: EventSender,
     hurry: Arc<Notify>,
 ) {
     let calls = Arc::new(Calls::default());
-    let (shared, said, asked) = (Arc::clone(&calls), teller.clone(), pace.clone());
+    let (shared, said, asked) = (Arc::clone(&calls), sender.clone(), pace.clone());
     let begins_or_ends = Arc::clone(&hurry);
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
         watch::run(&options, begun.into_std(), &asked, &shared, &pids, &said, &begins_or_ends);
@@ -110,7 +110,7 @@ pub(super) async fn run(
         Ok(thread) => EndOnDrop(calls, thread.thread().clone()),
         Err(e) => {
             let why = Foreign::new(format!("no thread could be started to ask the driver: {e}"));
-            teller.tell(Fact::Driver(DriverState::Absent { why })).await;
+            sender.send(Fact::Driver(DriverState::Absent { why })).await;
             return;
         }
     };
@@ -126,7 +126,7 @@ pub(super) async fn run(
         }
         if left_us.is_some() && calls.left_us() == Some(0) && !calls.stalled.swap(true, SeqCst) {
             let since = Stamp(calls.since.load(SeqCst));
-            teller.tell(Fact::Driver(DriverState::Stalled { since })).await;
+            sender.send(Fact::Driver(DriverState::Stalled { since })).await;
             hurry.notify_one();
         }
     }

@@ -7,7 +7,7 @@ mod news;
 mod spill;
 mod wire;
 
-use super::{Teller, system};
+use super::{EventSender, system};
 use crate::{
     facts::{
         event::{Ask, Fact, Unread},
@@ -71,11 +71,11 @@ pub(super) async fn run(
     pids: watch::Receiver<Vec<u32>>,
     read_pids: watch::Sender<Vec<u32>>,
     mut asked: mpsc::Receiver<Ask>,
-    mut looks: mpsc::Receiver<oneshot::Sender<()>>,
-    teller: Teller,
+    mut captures: mpsc::Receiver<oneshot::Sender<()>>,
+    sender: EventSender,
 ) {
     let (reports, mut reported) = mpsc::channel(64);
-    let mut scanner = Scanner::new(options, reports, teller);
+    let mut scanner = Scanner::new(options, reports, sender);
     let mut scan = interval_at(begun, FIRST_SCANS_EVERY);
     let (mut scans, mut awake) = (0, begun);
     loop {
@@ -83,7 +83,7 @@ pub(super) async fn run(
             biased;
             Some(report) = reported.recv() => scanner.hear(&report),
             Some(ask) = asked.recv() => scanner.probes.ask(ask),
-            Some(reply) = looks.recv() => {
+            Some(reply) = captures.recv() => {
                 scanner.last.push(reply);
                 scanner.look(&pids).await;
             }
@@ -100,7 +100,7 @@ pub(super) async fn run(
                 scanner.look(&pids).await;
             }
         }
-        if scanner.teller.is_unheard() {
+        if scanner.sender.is_closed() {
             return;
         }
         scanner.reply();
@@ -134,7 +134,7 @@ struct Scanner {
     unread: BTreeMap<Unread, u64>,
     connections: JoinSet<()>,
     reports: mpsc::Sender<Report>,
-    teller: Teller,
+    sender: EventSender,
     /// Who waits until everything that is there now is known.
     last: Vec<oneshot::Sender<()>>,
 }
@@ -147,7 +147,7 @@ struct Left {
 }
 
 impl Scanner {
-    fn new(options: Options, reports: mpsc::Sender<Report>, teller: Teller) -> Self {
+    fn new(options: Options, reports: mpsc::Sender<Report>, sender: EventSender) -> Self {
         Self {
             options,
             began: SystemTime::now(),
@@ -162,7 +162,7 @@ impl Scanner {
             unread: BTreeMap::new(),
             connections: JoinSet::new(),
             reports,
-            teller,
+            sender,
             last: Vec::new(),
         }
     }
@@ -204,7 +204,7 @@ impl Scanner {
         };
         for trouble in troubles {
             if self.told.insert(trouble.clone()) {
-                self.teller.tell(Fact::Notice(Foreign::new(trouble))).await;
+                self.sender.send(Fact::Notice(Foreign::new(trouble))).await;
             }
         }
         let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
@@ -219,7 +219,7 @@ impl Scanner {
         }
         for (what, count) in [(Unread::Sockets, self.no_room), (Unread::Names, names_left)] {
             if self.unread.insert(what, count).unwrap_or(0) != count {
-                self.teller.tell(Fact::Unread { what, count }).await;
+                self.sender.send(Fact::Unread { what, count }).await;
             }
         }
         for directory in &trusted {
@@ -248,7 +248,7 @@ impl Scanner {
         };
         self.begin(id);
         let job = Job { socket, stream, probes: self.probes.clone(), run: self.options.run.clone() };
-        self.connections.spawn(job.read(self.teller.clone(), self.reports.clone()));
+        self.connections.spawn(job.read(self.sender.clone(), self.reports.clone()));
     }
 
     /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
@@ -274,7 +274,7 @@ impl Scanner {
         if is_ours && self.read.len() < PROBES {
             self.begin(id);
             let (probes, is_run) = (self.probes.clone(), self.options.run.is_some());
-            let read = spill::read(found, spilled, probes, is_run, self.teller.clone(), self.reports.clone());
+            let read = spill::read(found, spilled, probes, is_run, self.sender.clone(), self.reports.clone());
             self.connections.spawn(read);
         }
     }

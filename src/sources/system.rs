@@ -1,6 +1,6 @@
 //! This host's /proc: who a process on a device is. And the passing of seconds.
 
-use super::{Teller, python};
+use super::{EventSender, python};
 use crate::{
     facts::event::WritingProcess,
     facts::{
@@ -46,7 +46,7 @@ pub(super) async fn run(
     begun: Instant,
     pids: watch::Receiver<Vec<u32>>,
     probed: watch::Receiver<Vec<u32>>,
-    teller: Teller,
+    sender: EventSender,
 ) {
     let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
     let mut strangers_told = false;
@@ -56,7 +56,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             _ = second.tick() => {
-                if !teller.tell(Fact::Second).await {
+                if !sender.send(Fact::Second).await {
                     return;
                 }
             }
@@ -70,16 +70,16 @@ pub(super) async fn run(
             let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| state_and_start(pid), read_stat);
             let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
             if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.told) {
-                teller.tell(Fact::ProcessGone { pid }).await;
+                sender.send(Fact::ProcessGone { pid }).await;
             }
             let is_named = named.contains(&pid);
             match found {
                 Some(found) if is_named || probed.contains(&pid) => {
-                    look(pid, found, is_named, &mut known, &teller).await;
+                    look(pid, found, is_named, &mut known, &sender).await;
                 }
                 None if is_named && !strangers_told && in_container() => {
                     strangers_told = true;
-                    teller.tell(Fact::Notice(STRANGERS.into())).await;
+                    sender.send(Fact::Notice(STRANGERS.into())).await;
                 }
                 _ => {}
             }
@@ -93,7 +93,7 @@ async fn look(
     (state, start_ticks): (char, u64),
     by_name: bool,
     known: &mut BTreeMap<u32, Seen>,
-    teller: &Teller,
+    sender: &EventSender,
 ) {
     let suspended = is_suspended(state);
     let is_room = known.len() < OPEN_MAX;
@@ -108,9 +108,9 @@ async fn look(
         (seen.start_ticks, seen.suspended, seen.told) = (info.start_ticks, info.suspended, true);
         let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
         let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_told);
-        teller.tell(Fact::Process(info)).await;
+        sender.send(Fact::Process(info)).await;
         if let Some(option) = kept_out {
-            teller.tell(Fact::Notice(Foreign::new(format!("process {pid}: {}", python::words(&option))))).await;
+            sender.send(Fact::Notice(Foreign::new(format!("process {pid}: {}", python::words(&option))))).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A recording being played: the fold of its events up to a position that moves and jumps. Knows no clock.
 
-/// What a tape holds.
+/// What the recordings hold.
 pub mod index;
 
 /// Where it stands, and how fast it goes.
@@ -13,15 +13,17 @@ pub mod find;
 pub mod glimpse;
 
 /// Files as one stream of events.
-pub mod tape;
+pub mod recording_set;
 
 /// What was read of long recordings, for the next time.
 pub mod cache;
 
+/// Sessions on the way, for quick seeks.
+mod checkpoints;
+/// What a key asks of a replay.
+mod command;
 /// How several files become one.
 mod join;
-/// Sessions on the way, for quick seeks.
-mod shelf;
 
 use crate::{
     facts::{
@@ -33,48 +35,20 @@ use crate::{
     storage::recording::Fault,
 };
 use cache::{Cache, unkept};
+use checkpoints::{Checkpoints, Slot, Stop};
+pub use command::Command;
 use index::{Folded, Index, Moment};
 use playhead::Playhead;
-use shelf::{Shelf, Slot, Stop};
+use recording_set::{Cursor, Ending, RecordingSet};
 use std::{io, path::Path, sync::mpsc::sync_channel, thread};
-use tape::{Cursor, Ending, Tape};
 
 /// Stops that may wait to be set down while reading goes on.
 const STOPS_WAITING: usize = 2;
 
-/// What a key asks of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// Play, or pause; at the end, play from the beginning.
-    Play,
-    /// The next higher speed.
-    Faster,
-    /// The next lower speed.
-    Slower,
-    /// So many hundredths of the whole, and not less than a second each: forward, or backward below 0.
-    Hundredths(i8),
-    /// The first event.
-    Start,
-    /// The last event.
-    End,
-    /// The end of the step before.
-    PreviousStep,
-    /// The end of the next step.
-    NextStep,
-    /// The mark before.
-    PreviousMark,
-    /// The next mark.
-    NextMark,
-    /// The trouble or alert before.
-    PreviousTrouble,
-    /// The next trouble or alert.
-    NextTrouble,
-}
-
 /// What a picture shows of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The tape is read for the first time.
+    /// The recordings are read for the first time.
     Loading {
         /// Bytes read.
         read: u64,
@@ -117,7 +91,7 @@ pub struct Standing {
 /// A recording being played.
 pub struct Replay {
     /// The files.
-    pub tape: Tape,
+    pub recordings: RecordingSet,
     /// What they hold.
     pub index: Index,
     /// Where it stands.
@@ -125,36 +99,42 @@ pub struct Replay {
     folded: Folded,
     cursor: Cursor,
     /// `None` where there is no file to be had for it: then a seek backward begins at the beginning.
-    shelf: Option<Shelf>,
+    checkpoints: Option<Checkpoints>,
     /// At the end of a run: the devices as they were when its jobs ended.
     ended: Option<Box<Session>>,
 }
 
 impl Replay {
-    /// At the end of a long tape that this program read before, from what the cache directory has of it.
-    pub fn kept(tape: &Tape, cache: &Path) -> Option<Self> {
-        let (index, shelf) = Cache::of(tape, cache)?.find()?;
-        let end = shelf.last()?;
-        Some(Self::new(tape.clone(), index, end.cursor(tape), end.folded, Some(shelf)))
+    /// At the end of a long recording that this program read before, from what the cache directory has of it.
+    pub fn kept(recordings: &RecordingSet, cache: &Path) -> Option<Self> {
+        let (index, checkpoints) = Cache::of(recordings, cache)?.find()?;
+        let end = checkpoints.last()?;
+        Some(Self::new(recordings.clone(), index, end.cursor(recordings), end.folded, Some(checkpoints)))
     }
 
-    /// Reads the whole tape once and stands at its end. `tell` hears now and then how many bytes were read and what is
+    /// Reads all recordings once and stands at its end. `tell` hears now and then how many bytes were read and what is
     /// known by then; what was read of a long one is kept in the cache directory.
-    pub fn load(tape: Tape, cache: Option<&Path>, tell: impl FnMut(u64, &Session)) -> Self {
-        let cache = cache.and_then(|it| Cache::of(&tape, it));
+    pub fn load(recordings: RecordingSet, cache: Option<&Path>, tell: impl FnMut(u64, &Session)) -> Self {
+        let cache = cache.and_then(|it| Cache::of(&recordings, it));
         let file = cache.as_ref().and_then(|it| it.begin().ok()).map_or_else(unkept, Ok);
-        let mut shelf = file.ok().map(Shelf::new);
-        let (index, folded, cursor) = read(&tape, &mut shelf, tell);
-        if let Some((cache, shelf)) = cache.zip(shelf.as_mut()) {
-            // Without it the tape is read again the next time.
-            let _ = cache.keep(&index, shelf);
+        let mut checkpoints = file.ok().map(Checkpoints::new);
+        let (index, folded, cursor) = read(&recordings, &mut checkpoints, tell);
+        if let Some((cache, checkpoints)) = cache.zip(checkpoints.as_mut()) {
+            // Without it the recordings are read again the next time.
+            let _ = cache.keep(&index, checkpoints);
         }
-        Self::new(tape, index, cursor, folded, shelf)
+        Self::new(recordings, index, cursor, folded, checkpoints)
     }
 
-    fn new(tape: Tape, index: Index, cursor: Cursor, folded: Folded, shelf: Option<Shelf>) -> Self {
+    fn new(
+        recordings: RecordingSet,
+        index: Index,
+        cursor: Cursor,
+        folded: Folded,
+        checkpoints: Option<Checkpoints>,
+    ) -> Self {
         let head = Playhead::new(index.from, index.to);
-        let mut replay = Self { tape, index, head, folded, cursor, shelf, ended: None };
+        let mut replay = Self { recordings, index, head, folded, cursor, checkpoints, ended: None };
         replay.look_back();
         replay
     }
@@ -214,7 +194,7 @@ impl Replay {
 
     /// What a user must know of how the recording ends: files that were not closed, damage, losses.
     pub fn troubles_of_files(&self) -> Vec<String> {
-        troubles(&self.tape, &self.index.endings)
+        troubles(&self.recordings, &self.index.endings)
     }
 
     /// Where it stands, for a picture.
@@ -231,7 +211,7 @@ impl Replay {
             at: self.head.at,
             from: self.head.from,
             to: self.head.to,
-            unix_us: self.tape.unix_us(self.head.at),
+            unix_us: self.recordings.unix_us(self.head.at),
             playing: self.head.playing,
             percent: self.head.percent(),
             step: self.folded.step,
@@ -335,29 +315,34 @@ impl Replay {
 
     /// Takes up the last session kept before a place, where that is the shorter way.
     fn restore(&mut self, backward: bool, is_before: impl Fn(&Slot) -> bool) {
-        let kept = self.shelf.as_ref().and_then(|shelf| Some((shelf, shelf.before(is_before)?)));
+        let kept =
+            self.checkpoints.as_ref().and_then(|checkpoints| Some((checkpoints, checkpoints.before(is_before)?)));
         if !backward && kept.is_none_or(|(_, slot)| slot.place <= self.folded.place) {
             return;
         }
-        let stop = kept.map_or_else(Stop::default, |(shelf, slot)| shelf.take(slot));
-        self.cursor = stop.cursor(&self.tape);
+        let stop = kept.map_or_else(Stop::default, |(checkpoints, slot)| checkpoints.take(slot));
+        self.cursor = stop.cursor(&self.recordings);
         self.folded = stop.folded;
     }
 }
 
-/// Reads a tape to its end and sets the stops down meanwhile, on a thread of its own.
-fn read(tape: &Tape, shelf: &mut Option<Shelf>, tell: impl FnMut(u64, &Session)) -> (Index, Folded, Cursor) {
+/// Reads recordings to its end and sets the stops down meanwhile, on a thread of its own.
+fn read(
+    recordings: &RecordingSet,
+    checkpoints: &mut Option<Checkpoints>,
+    tell: impl FnMut(u64, &Session),
+) -> (Index, Folded, Cursor) {
     let (put, stops) = sync_channel::<Stop>(STOPS_WAITING);
     thread::scope(move |scope| {
-        let shelf = shelf.as_mut();
+        let checkpoints = checkpoints.as_mut();
         let set_down = move || -> io::Result<()> {
-            let Some(shelf) = shelf else { return Ok(()) };
-            stops.iter().try_for_each(|it| shelf.put(&it))
+            let Some(checkpoints) = checkpoints else { return Ok(()) };
+            stops.iter().try_for_each(|it| checkpoints.put(&it))
         };
         let written = thread::Builder::new().name("stops".into()).spawn_scoped(scope, set_down);
         // The thread ends with the sender, which ends with the reading.
         let put = put;
-        Index::build(tape, tell, move |folded, cursor| {
+        Index::build(recordings, tell, move |folded, cursor| {
             // Where nobody sets them down any more, seeks take longer.
             if written.as_ref().is_ok_and(|it| !it.is_finished()) {
                 let _ = put.send(Stop::new(folded, cursor));
@@ -374,14 +359,14 @@ fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) 
     moments.rev().find(|it| it.place < place).map(|it| it.place)
 }
 
-/// What a user must know of how the files of a tape end.
-pub fn troubles(tape: &Tape, endings: &[Ending]) -> Vec<String> {
-    let alone = tape.tracks.len() == 1;
-    let named = |(track, ending): (&tape::Track, &Ending)| {
+/// What a user must know of how the files end.
+pub fn troubles(recordings: &RecordingSet, endings: &[Ending]) -> Vec<String> {
+    let alone = recordings.tracks.len() == 1;
+    let named = |(track, ending): (&recording_set::Track, &Ending)| {
         let words = words(ending, track.header.is_some())?;
         Some(if alone { words } else { format!("{}: {words}", track.name) })
     };
-    tape.tracks.iter().zip(endings).filter_map(named).collect()
+    recordings.tracks.iter().zip(endings).filter_map(named).collect()
 }
 
 /// What a user must know of an ending; nothing where all is well. A captured stream has no last line.

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use gpuwatch::{model::alerts::Policy, commands::{check::{Limits, check}, report::Report}, storage::replay::tape::{Tape, Track}, facts::text::Foreign};
+use gpuwatch::{model::alerts::Policy, commands::{check::{Limits, check}, report::Report}, storage::replay::recording_set::{RecordingSet, Track}, facts::text::Foreign};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
@@ -15,10 +15,10 @@ fuzz_target!(|bytes: &[u8]| {
     // Changes to compressed bytes seldom get past a checksum: of other files the harness makes the frames.
     let file = if form % 2 == 0 { in_memory(rest) } else { zstd::encode_all(rest, 1).and_then(|it| in_memory(&it)) };
     let track = file.and_then(|it| Track::new(it, Foreign::new("fuzz"), None)).unwrap();
-    let tape = Tape::new(vec![track]);
-    let verdict = check(&tape, &Limits::default(), &Policy::default());
+    let recordings = RecordingSet::new(vec![track]);
+    let verdict = check(&recordings, &Limits::default(), &Policy::default());
     assert!(verdict.text().lines().all(|it| !it.contains(|it: char| it.is_control())));
-    let report = Report::read(&tape, &Policy::default());
+    let report = Report::read(&recordings, &Policy::default());
     let page = report.html();
     assert_eq!(page.matches("<script").count(), 2, "nothing of a recording is markup");
 });

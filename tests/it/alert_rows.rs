@@ -1,7 +1,7 @@
 //! Alerts as rows: selected with keys and mouse on every screen that lists them, followed, copied, explained, allowed.
 
 use crate::{
-    hands::{Job, quits},
+    effects::{Job, quits},
     pty::{PATIENCE, until},
     story::{alerted, picture, text},
 };
@@ -103,7 +103,7 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
         assert_eq!(ui.request.take(), Some(Request::AskAllow(it.cause.id().to_owned())));
         let mut only_read = Ui { no_allow: Some("not from here"), ..ui };
         only_read.update(Command::Allow, &session);
-        assert_eq!((only_read.request, only_read.word.as_deref()), (None, Some("not from here")));
+        assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
     }
 }
 
@@ -118,7 +118,7 @@ fn no_alert_is_meant_that_was_not_seen_to_be_selected() {
     assert!(matches!(ui.request.take(), Some(Request::AskAllow(_))));
     let mut none = Ui::default();
     none.update(Command::Explain, &Session::default());
-    assert!(none.explained.is_none() && none.word.is_some());
+    assert!(none.explained.is_none() && none.status.is_some());
 }
 
 #[test]

@@ -103,11 +103,11 @@ fn whoever_reads_a_damaged_recording_says_so_and_goes_on() {
                 continue;
             }
         };
-        let verdict = check(&found.tape, &nothing, &Policy::default());
+        let verdict = check(&found.recordings, &nothing, &Policy::default());
         let mut rows = Vec::new();
-        export(&found.tape, Format::Csv, &mut rows).unwrap();
+        export(&found.recordings, Format::Csv, &mut rows).unwrap();
         assert!(rows.ends_with(b"\n"));
-        let mut replay = Replay::load(found.tape, None, |_, _| {});
+        let mut replay = Replay::load(found.recordings, None, |_, _| {});
         for asked in [Asked::Start, Asked::NextStep, Asked::Hundredths(50), Asked::PreviousStep, Asked::End] {
             replay.update(asked);
         }
@@ -180,7 +180,7 @@ fn a_line_of_gigabytes_and_a_window_of_gigabytes_are_refused_in_little_memory() 
         }
         match find(std::slice::from_ref(&path)) {
             Ok(found) => {
-                let replay = Replay::load(found.tape, None, |_, _| {});
+                let replay = Replay::load(found.recordings, None, |_, _| {});
                 let troubles = replay.troubles_of_files();
                 assert!(troubles.iter().any(|it| it.contains(why)), "{name}: {troubles:?}");
             }

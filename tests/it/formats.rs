@@ -105,7 +105,7 @@ fn a_recording_of_format_1_has_the_figures_that_it_always_had() {
 #[test]
 fn a_recording_of_format_1_is_replayed_judged_listed_and_exported() {
     let path = fixture();
-    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().tape, None, |_, _| {});
+    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().recordings, None, |_, _| {});
     let step = replay.session().processes[0].devices[0].step;
     assert_eq!((step, replay.troubles_of_files()), (Some(180), Vec::new()));
     assert_eq!((replay.index.marks.iter().count(), replay.index.troubles.iter().count()), (3, 3));
@@ -144,7 +144,7 @@ fn a_recording_with_an_errors_own_words_has_what_only_they_say() {
         ..Held::default()
     };
     assert_eq!(held(&path), expected);
-    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().tape, None, |_, _| {});
+    let replay = Replay::load(find(std::slice::from_ref(&path)).unwrap().recordings, None, |_, _| {});
     let process = &replay.session().processes[0];
     let ooms: Vec<_> = process.ooms.iter().collect();
     let [oom] = ooms[..] else { panic!("one error: {ooms:?}") };

@@ -62,21 +62,21 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
 /// The optimizer is in the graph, so that the probe's hook, and whatever somebody asks of it, come amid a capture.
 #[test]
 fn a_look_amid_captures_breaks_none_of_them() {
-    for (allocator, looks) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {
+    for (allocator, captures) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {
         let mut job = Job::start_with(torch::machine(), &[&script("graphs.py"), "within"], |it| {
             it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);
         });
         assert_eq!(job.next()["ready"], true);
         let mut viewer = job.connect();
         crate::shim::backlog(&mut viewer);
-        if looks {
+        if captures {
             sites::ask(&mut viewer, "steps=8");
         }
         job.go_on();
         assert_eq!(job.next()["enabled"], false, "nothing is switched on amid a capture");
         assert_eq!(job.next()["enabled"], false, "nothing stays switched on");
         assert_eq!(job.next()["end"], true);
-        if looks {
+        if captures {
             let sites = sites::told(&mut viewer);
             assert_eq!((sites.steps, sites.trouble), (8, None), "{:#?}", sites.sites);
         }

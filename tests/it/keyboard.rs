@@ -96,7 +96,7 @@ fn matches_are_walked_through_on_every_device_round_and_round() {
     let session = ranks();
     let mut ui = Ui::default();
     ui.update(Command::NextMatch, &session);
-    assert!(ui.word.as_ref().is_some_and(|it| it.contains("no filter")), "{:?}", ui.word);
+    assert!(ui.status.as_ref().is_some_and(|it| it.contains("no filter")), "{:?}", ui.status);
     typed(&mut ui, &session, "rank");
     ui.update(Command::Open, &session);
     let mut seen = Vec::new();
@@ -165,7 +165,7 @@ fn the_pace_of_reading_goes_up_and_down_within_bounds_where_it_is_ours() {
     let session = usual().session();
     let mut ui = Ui::default();
     ui.update(Command::Slower, &session);
-    assert_eq!((ui.request.take(), ui.word.is_some()), (None, true));
+    assert_eq!((ui.request.take(), ui.status.is_some()), (None, true));
     ui.interval = Some(Duration::from_millis(300));
     ui.update(Command::Slower, &session);
     assert_eq!(ui.request.take(), Some(Request::Interval(Duration::from_millis(500))));
@@ -196,7 +196,7 @@ fn what_is_selected_is_copied_whole_and_moves_no_cursor() {
     assert_eq!(ui.request.take(), Some(Request::Copy(copied.to_owned())));
     ui.update(Command::Copy, &Session::default());
     assert_eq!(ui.request, None);
-    assert!(ui.word.is_some_and(|it| it.contains("nothing")));
+    assert!(ui.status.is_some_and(|it| it.contains("nothing")));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
     assert_eq!(ui.dialog, None);
     let mut only_read = Ui { no_signals: Some("not from here"), ..Ui::default() };
     only_read.update(Command::Signal, &session);
-    assert_eq!((only_read.request, only_read.word.as_deref()), (None, Some("not from here")));
+    assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
 }
 
 /// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen is left

@@ -111,7 +111,7 @@ impl Recorded {
 }
 
 fn load(file: &Path) -> Replay {
-    Replay::load(find(&[file.to_owned()]).unwrap().tape, None, |_, _| {})
+    Replay::load(find(&[file.to_owned()]).unwrap().recordings, None, |_, _| {})
 }
 
 /// A screen as a replay shows it, its words without line breaks.

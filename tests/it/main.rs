@@ -18,6 +18,7 @@ mod diff;
 mod docs;
 mod doctor;
 mod early;
+mod effects;
 mod explain;
 mod export;
 #[cfg(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -28,7 +29,6 @@ mod generate;
 mod gpu;
 mod graphs;
 mod growth_box;
-mod hands;
 mod harmless;
 mod holders;
 mod jobs;

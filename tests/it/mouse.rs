@@ -214,7 +214,7 @@ fn a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_turns_it_round(
         let before = ui.order;
         ui.mouse(Mouse::Press(at), &regions, &session);
         assert_eq!((ui.order.by, ui.order.inverted), (by, before.by == by), "{by:?}");
-        assert!(ui.word.as_ref().is_some_and(|it| it.contains(by.name())));
+        assert!(ui.status.as_ref().is_some_and(|it| it.contains(by.name())));
         ui.mouse(Mouse::Press(at), &regions, &session);
         assert_eq!((ui.order.by, ui.order.inverted), (by, before.by != by));
     }
@@ -229,7 +229,7 @@ fn a_process_that_is_listed_on_the_screen_of_its_device_is_opened_by_two_clicks(
         assert_eq!((ui.screen, ui.chosen(&session).and_then(|it| it.pid())), (Screen::Device, Some(4242)));
         click(&mut ui, &session, (width, height), "977 ", Mouse::Double);
         assert_eq!(ui.screen, Screen::Device, "there is nothing inside of one without a probe");
-        assert!(ui.word.as_ref().is_some_and(|it| it.contains("no probe")), "{:?}", ui.word);
+        assert!(ui.status.as_ref().is_some_and(|it| it.contains("no probe")), "{:?}", ui.status);
         click(&mut ui, &session, (width, height), "4242 ", Mouse::Double);
         assert_eq!((ui.screen, ui.process(&session).and_then(|it| it.0.pid)), (Screen::Process, Some(4242)));
     }

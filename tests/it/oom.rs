@@ -180,8 +180,8 @@ fn who_else_was_on_the_device_is_told_everywhere() {
     assert_eq!(oom["message"], it.error["words"]);
     assert!(oom["blocks"].as_array().is_some_and(|it| !it.is_empty()), "{oom:#}");
 
-    let tape = find(&[it.recording()]).unwrap().tape;
-    let replay = Replay::load(tape, None, |_, _| {});
+    let recordings = find(&[it.recording()]).unwrap().recordings;
+    let replay = Replay::load(recordings, None, |_, _| {});
     let replayed = findings(replay.session()).all;
     let alert = replayed.iter().find(|it| it.kind == Kind::Oom).unwrap();
     assert_eq!(alert.account.join("\n"), words, "a replay tells the same");

@@ -30,7 +30,7 @@ fn text(output: &Output) -> String {
 }
 
 /// One that ended well, one whose writer was killed, one that is being written, one that is none, and another thing.
-fn shelf(dir: &Path) {
+fn checkpoints(dir: &Path) {
     let ended = |code, signal| {
         let mut line = String::new();
         encode(&Event { at: Stamp(u64::MAX >> 12), fact: Fact::JobEnded { code, signal } }, &mut line);
@@ -57,7 +57,7 @@ fn host() -> String {
 #[test]
 fn what_was_recorded_is_listed_newest_first_with_how_it_went() {
     let home = tempfile::tempdir().unwrap();
-    shelf(home.path());
+    checkpoints(home.path());
     let dir = home.path().to_str().unwrap();
     let whole: Value = serde_json::from_slice(&listed(&[dir, "--json"]).stdout).unwrap();
     assert_eq!((&whole["schema"], &whole["left_out"]), (&json!(1), &json!(0)));

@@ -124,7 +124,7 @@ fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Session {
 }
 
 fn load(paths: &[PathBuf]) -> Replay {
-    Replay::load(find(paths).unwrap().tape, None, |_, _| {})
+    Replay::load(find(paths).unwrap().recordings, None, |_, _| {})
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
     for cut in 0..bytes.len() {
         fs::write(&path, &bytes[..cut]).unwrap();
         let Ok(found) = find(std::slice::from_ref(&path)) else { continue };
-        let replay = Replay::load(found.tape, None, |_, _| {});
+        let replay = Replay::load(found.recordings, None, |_, _| {});
         assert!(!replay.troubles_of_files().is_empty(), "a cut at {cut} is not said");
         let places = usize::try_from(replay.index.events).unwrap();
         assert!(*replay.session() == fold(events.iter().take(places)), "cut at {cut}");
@@ -274,7 +274,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
         bad[place] ^= 0x55;
         fs::write(&path, &bad).unwrap();
         if let Ok(found) = find(std::slice::from_ref(&path)) {
-            let mut replay = Replay::load(found.tape, None, |_, _| {});
+            let mut replay = Replay::load(found.recordings, None, |_, _| {});
             replay.update(Command::Start);
             replay.update(Command::End);
         }
@@ -303,9 +303,9 @@ fn a_glimpse_shows_the_end_and_claims_no_more() {
     }
     let path = file(dir.path(), "a.jsonl.zst", &lines(&events), 1000, true);
     let found = find(std::slice::from_ref(&path)).unwrap();
-    assert!(found.tape.bytes() > 400 << 10, "{}: longer than what is looked at", found.tape.bytes());
-    assert!(glimpse(&found.tape, u64::MAX).is_none(), "short files are read");
-    let glimpse = glimpse(&found.tape, 0).unwrap();
+    assert!(found.recordings.bytes() > 400 << 10, "{}: longer than what is looked at", found.recordings.bytes());
+    assert!(glimpse(&found.recordings, u64::MAX).is_none(), "short files are read");
+    let glimpse = glimpse(&found.recordings, 0).unwrap();
     let whole = load(&[path]);
     let whole = whole.session();
     // In no order: ranks that never say hello are known in the order of their first samples.

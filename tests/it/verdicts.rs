@@ -12,7 +12,7 @@ use gpuwatch::{
         wire::{Counters, Edge, Hello, Oom, PROTOCOL, Sample, Sites},
     },
     model::{
-        alerts::Looks,
+        alerts::Captures,
         analysis::episode::Resource,
         findings::{Finding, Kind, findings},
     },
@@ -140,7 +140,7 @@ fn a_curriculum_of_lengths_is_larger_inputs_and_starts_no_capture() {
         let found = findings(&session);
         let growth = found.all.iter().find(|it| it.kind == Kind::Growth).unwrap();
         assert_eq!(growth.cause.id(), cause, "{growth:#?}");
-        assert_eq!(Looks::default().at(&session, &found).len(), asked, "{cause}");
+        assert_eq!(Captures::default().at(&session, &found).len(), asked, "{cause}");
     }
 }
 

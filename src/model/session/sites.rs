@@ -10,9 +10,9 @@ const WITH_OOM_US: u64 = 10_000_000;
 impl Process {
     /// What was found on a device by the latest of some looks that found a line, else by the latest of them.
     pub fn answer(&self, device: u32, which: impl Fn(&Sites) -> bool) -> Option<(&Sites, Account)> {
-        let looks = self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0 && which(it));
+        let captures = self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0 && which(it));
         let mut latest = None;
-        for sites in looks.rev() {
+        for sites in captures.rev() {
             let account = culprit::account(sites, device);
             if !account.culprits.is_empty() {
                 return Some((sites, account));

@@ -15,7 +15,7 @@ impl Ui {
     pub(super) fn act(&mut self, command: Command, session: &Session) {
         match command {
             Command::Filter => {
-                self.behind.clear();
+                self.back_stack.clear();
                 (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
                 self.explained = None;
                 self.filter.typing = true;

@@ -81,7 +81,7 @@ impl Ui {
                 }
             }
             Mouse::Press(_) | Mouse::Double(_) => {
-                self.word = None;
+                self.status = None;
                 let Some((area, target)) = over().next() else { return self.leave() };
                 let target = target.clone();
                 self.press(&target, area, at.x, session);

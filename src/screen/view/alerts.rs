@@ -2,7 +2,7 @@
 //! first.
 
 use super::{
-    Look, Scrolled, cells, culprit, put,
+    RenderContext, Scrolled, cells, culprit, put,
     scroll::{Spot, scrolled, select},
     table::first_row,
     title, verdict,
@@ -35,18 +35,18 @@ const NARROW: usize = 60;
 const SOURCE: usize = 3;
 
 /// Draws what fits from where the user scrolled to, and says how far that can be.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
-    let all = look.ui.alerts(look.findings, look.session);
-    let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| alerts::is_open(it, look.session));
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
+    let all = context.ui.alerts(context.findings, context.session);
+    let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| alerts::is_open(it, context.session));
     let expected = open.iter().filter(|it| it.is_allowed()).count();
     let of_them = if expected > 0 { format!("{expected} expected, ") } else { String::new() };
     let count = format!("{} open, {of_them}{} ended", open.len() - expected, ended.len());
-    title(buffer, area, "alerts", vec![Span::styled(count, look.style(Role::Dim))], look);
-    let list = List { width: usize::from(area.width).saturating_sub(1), look };
+    title(buffer, area, "alerts", vec![Span::styled(count, context.style(Role::Dim))], context);
+    let list = List { width: usize::from(area.width).saturating_sub(1), context };
     let mut lines: Vec<Line> = if open.is_empty() { list.none() } else { Vec::new() };
     let mut spots = Vec::new();
     for it in &all {
-        let is_open = alerts::is_open(it, look.session);
+        let is_open = alerts::is_open(it, context.session);
         // The ended ones stand apart.
         if !is_open && spots.len() == open.len() && !spots.is_empty() {
             lines.push(Line::default());
@@ -55,30 +55,30 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
         lines.extend(if is_open { list.open(it) } else { list.ended(it) });
         spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
     }
-    let devices = || look.session.processes.iter().flat_map(|it| &it.devices);
+    let devices = || context.session.processes.iter().flat_map(|it| &it.devices);
     let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
     if forgotten > 0 {
-        lines.push(Line::styled(format!(" and {forgotten} that are no longer remembered"), look.style(Role::Dim)));
+        lines.push(Line::styled(format!(" and {forgotten} that are no longer remembered"), context.style(Role::Dim)));
     }
-    scrolled(buffer, area, &lines, &spots, look)
+    scrolled(buffer, area, &lines, &spots, context)
 }
 
 /// A line of the short list, and the alert that it is of.
 type Row = (Line<'static>, Option<alerts::Identity>);
 
 /// The open ones in a line each, the worst first, and how many more there are; the selected one is among them.
-pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Row> {
-    let open = look.ui.alerts(look.findings, look.session);
-    let list = List { width: usize::MAX, look };
+pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<Row> {
+    let open = context.ui.alerts(context.findings, context.session);
+    let list = List { width: usize::MAX, context };
     let line = |it: &&Finding| {
         let word = Span::styled(
             format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
-            look.style(verdict::role(it.severity)),
+            context.style(verdict::role(it.severity)),
         );
         let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
         let what = match &it.sentence {
             _ if it.follows.is_some() => list.what(it),
-            Some(sentence) => format!("{}: {sentence}", verdict::whose(it, look)),
+            Some(sentence) => format!("{}: {sentence}", verdict::whose(it, context)),
             None => format!("{}{line}", list.what(it)),
         };
         // When it ends is worth more than in how many steps.
@@ -86,55 +86,56 @@ pub(super) fn brief(most: usize, width: usize, look: &Look) -> Vec<Row> {
         let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
         let room = width.saturating_sub(SEVERITY);
         let rest = told.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
-        (Line::from(vec![word, Span::styled(rest, look.style(Role::Text))]), Some(alerts::identity(it)))
+        (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(alerts::identity(it)))
     };
     let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };
-    let place = if look.ui.is_among_alerts() { look.ui.alert_place(&open) } else { 0 };
+    let place = if context.ui.is_among_alerts() { context.ui.alert_place(&open) } else { 0 };
     let first = first_row(place, open.len(), told.max(1));
     let mut rows: Vec<Row> = open.iter().skip(first).take(told).map(line).collect();
     if told < open.len() {
         let more = format!(" and {} more: a", open.len() - told);
-        rows.push((Line::styled(more, look.style(Role::Dim)), None));
+        rows.push((Line::styled(more, context.style(Role::Dim)), None));
     }
     rows
 }
 
 /// Draws the short list below its title.
-pub(super) fn draw_brief(buffer: &mut Buffer, area: Rect, rows: &[Row], look: &Look) {
-    look.claim(area, Target::Box(Focus::Alerts));
-    title(buffer, area, "alerts", Vec::new(), look);
-    let selected = look.selected_alert();
+pub(super) fn draw_brief(buffer: &mut Buffer, area: Rect, rows: &[Row], context: &RenderContext) {
+    context.claim(area, Target::Box(Focus::Alerts));
+    title(buffer, area, "alerts", Vec::new(), context);
+    let selected = context.selected_alert();
     for ((line, alert), row) in rows.iter().zip(area.rows().skip(1)) {
         put(buffer, row, 0, line);
         if let Some(alert) = alert {
-            look.claim(row, Target::Alert(*alert));
+            context.claim(row, Target::Alert(*alert));
         }
         if selected.is_some() && *alert == selected {
-            select(buffer, row, look);
+            select(buffer, row, context);
         }
     }
 }
 
 /// What is open of a device or a process, each with what to do, and the lines that each of them has.
-pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
+pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
     let (mut lines, mut spots) = (Vec::new(), Vec::new());
-    for it in look.ui.alerts(look.findings, look.session) {
+    for it in context.ui.alerts(context.findings, context.session) {
         let begin = lines.len();
         let mut say = |words: &str, indent: usize, role| {
             let wrapped = cells::wrapped(words, width.saturating_sub(indent + 1));
-            let line = |words| Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(words, look.style(role))]);
+            let line =
+                |words| Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(words, context.style(role))]);
             lines.extend(wrapped.into_iter().map(line));
         };
-        let what = if look.ui.screen == Screen::Process {
+        let what = if context.ui.screen == Screen::Process {
             let growth = it.slope().map_or_else(String::new, |it| format!(" {it}"));
             let cause = it.because().map_or_else(String::new, |it| format!(", {it}"));
             format!("{}{growth}{cause}{}", verdict::what(it), it.aside())
         } else {
-            List { width: usize::MAX, look }.what(it)
+            List { width: usize::MAX, context }.what(it)
         };
         let role = if it.is_allowed() { Role::Dim } else { verdict::role(it.severity) };
         say(&format!("{}: {what}", it.severity.name()), 1, role);
-        let is_device = look.ui.screen != Screen::Process;
+        let is_device = context.ui.screen != Screen::Process;
         if let Some(words) = it.following().filter(|_| !is_device).or_else(|| it.sentence.clone()) {
             say(&words, 3, Role::Text);
         }
@@ -143,7 +144,7 @@ pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot
         if it.follows.is_none() && !is_said {
             say(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
-        if let Some(words) = allow(it, look).filter(|_| it.follows.is_none()) {
+        if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
             say(&words, 3, Role::Dim);
         }
         spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
@@ -152,15 +153,15 @@ pub(super) fn listed(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot
 }
 
 /// How it becomes an expected one; nothing where it is.
-fn allow(it: &Finding, look: &Look) -> Option<String> {
-    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && look.ui.no_allow.is_none());
+fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
+    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && context.ui.no_allow.is_none());
     let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
     (!it.is_allowed()).then(|| format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)))
 }
 
 struct List<'a> {
     width: usize,
-    look: &'a Look<'a>,
+    context: &'a RenderContext<'a>,
 }
 
 impl List<'_> {
@@ -175,10 +176,10 @@ impl List<'_> {
         let (severity, rest) =
             if it.is_allowed() { (Role::Dim, Role::Dim) } else { (verdict::role(it.severity), Role::Text) };
         let mut lines = self.head(it, it.severity.name(), severity, rest);
-        let goes_on = self.look.session.process(it.probe).is_some_and(Process::is_alive);
+        let goes_on = self.context.session.process(it.probe).is_some_and(Process::is_alive);
         let pace = if goes_on { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
-        let ago = units::duration(self.look.session.now.since(it.first_alert_at));
+        let ago = units::duration(self.context.session.now.since(it.first_alert_at));
         self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);
         if it.follows.is_some() {
             return lines;
@@ -187,7 +188,7 @@ impl List<'_> {
             self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
-        if let Some(words) = allow(it, self.look) {
+        if let Some(words) = allow(it, self.context) {
             self.below(&mut lines, &words, Role::Dim);
         }
         lines.extend(self.look_at(it));
@@ -201,13 +202,13 @@ impl List<'_> {
     /// The lines around the culprit's; where it was not looked for, why, or how to.
     fn look_at(&self, it: &Finding) -> Vec<Line<'static>> {
         if let Some(it) = &it.culprit {
-            return culprit::source(it, SOURCE, self.indent(), self.width, self.look);
+            return culprit::source(it, SOURCE, self.indent(), self.width, self.context);
         }
         let mut lines = Vec::new();
-        let process = self.look.session.process(it.probe);
+        let process = self.context.session.process(it.probe);
         let on = process.and_then(|process| process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal));
         let own = process.zip(on).filter(|_| it.kind == Kind::Growth && it.resource == Some(Resource::Allocated));
-        if let Some(hint) = own.and_then(|(process, on)| culprit::hint(process, on, self.look)) {
+        if let Some(hint) = own.and_then(|(process, on)| culprit::hint(process, on, self.context)) {
             self.below(&mut lines, &hint, Role::Dim);
         }
         lines
@@ -226,7 +227,7 @@ impl List<'_> {
         let words = self.what(it);
         let mut lines = Vec::new();
         self.below(&mut lines, &words, rest);
-        let word = Span::styled(format!(" {}", cells::left(word, SEVERITY - 1)), self.look.style(role));
+        let word = Span::styled(format!(" {}", cells::left(word, SEVERITY - 1)), self.context.style(role));
         match lines.first_mut() {
             Some(first) if self.indent() == SEVERITY => {
                 if let Some(blank) = first.spans.first_mut() {
@@ -248,16 +249,16 @@ impl List<'_> {
             (kind, None) => kind.name().to_owned(),
         };
         if let Some(following) = it.following() {
-            return format!("{}: {what}, {following}{}", verdict::whose(it, self.look), it.aside());
+            return format!("{}: {what}, {following}{}", verdict::whose(it, self.context), it.aside());
         }
         let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
-        format!("{}: {what}{cause}{}", verdict::whose(it, self.look), it.aside())
+        format!("{}: {what}{cause}{}", verdict::whose(it, self.context), it.aside())
     }
 
     fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {
         let indent = self.indent();
         for it in cells::wrapped(words, self.width.saturating_sub(indent)) {
-            lines.push(Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(it, self.look.style(role))]));
+            lines.push(Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(it, self.context.style(role))]));
         }
     }
 
@@ -266,7 +267,7 @@ impl List<'_> {
     }
 
     fn none(&self) -> Vec<Line<'static>> {
-        let session = self.look.session;
+        let session = self.context.session;
         let devices = || session.processes.iter().flat_map(|it| &it.devices);
         let words = if session.processes.is_empty() {
             "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one"
@@ -276,7 +277,7 @@ impl List<'_> {
             "none: nothing was found that grows or wastes memory"
         };
         let wrapped = cells::wrapped(words, self.width.saturating_sub(1));
-        wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.look.style(Role::Text))).collect()
+        wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.context.style(Role::Text))).collect()
     }
 }
 

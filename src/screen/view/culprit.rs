@@ -1,6 +1,6 @@
 //! Which line allocates what grows and who keeps it: the answer first, then where it rests on.
 
-use super::{Look, cells, heading};
+use super::{RenderContext, cells, heading};
 use crate::{
     facts::{event::wire::Sites, units},
     model::{
@@ -28,40 +28,46 @@ const WORD: usize = 11;
 ///  train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB) through …
 ///  → append `loss.item()` or `loss.detach()`
 /// ```
-pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
+pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some((sites, account)) = process.answer(on.ordinal, |_| true) else {
-        let hint = hint(process, on, look);
-        let title = hint.iter().map(|_| heading("culprit", width, look));
-        let words = hint.iter().flat_map(|it| indented(it, 1, width, Role::Dim, look));
+        let hint = hint(process, on, context);
+        let title = hint.iter().map(|_| heading("culprit", width, context));
+        let words = hint.iter().flat_map(|it| indented(it, 1, width, Role::Dim, context));
         return title.chain(words).collect();
     };
-    let mut lines = vec![heading(&name(sites), width, look)];
+    let mut lines = vec![heading(&name(sites), width, context)];
     match account.culprits.first() {
         Some(it) => {
-            lines.extend(indented(&it.sentence, 1, width, Role::Text, look));
-            lines.extend(indented(&format!("→ {}", it.advice), 1, width, Role::Good, look));
+            lines.extend(indented(&it.sentence, 1, width, Role::Text, context));
+            lines.extend(indented(&format!("→ {}", it.advice), 1, width, Role::Good, context));
         }
-        None => lines.extend(account.notes.iter().flat_map(|it| indented(it, 1, width, Role::Text, look))),
+        None => lines.extend(account.notes.iter().flat_map(|it| indented(it, 1, width, Role::Text, context))),
     }
     lines
 }
 
 /// What the answer rests on: the lines around it, who holds it, the stack, what else was seen, what it cost.
-pub(super) fn details(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
+pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some((_, Account { culprits, notes })) = process.answer(on.ordinal, |_| true) else { return Vec::new() };
     let Some((first, others)) = culprits.split_first() else { return Vec::new() };
-    let mut lines = vec![heading("where it comes from", width, look)];
-    lines.extend(source(first, usize::MAX, 1, width, look));
-    lines.extend(listed("held by", &first.holders, width, look));
-    lines.extend(listed("stack", &stack(&first.frames), width, look));
+    let mut lines = vec![heading("where it comes from", width, context)];
+    lines.extend(source(first, usize::MAX, 1, width, context));
+    lines.extend(listed("held by", &first.holders, width, context));
+    lines.extend(listed("stack", &stack(&first.frames), width, context));
     let others: Vec<String> = others.iter().map(Culprit::told).collect();
-    lines.extend(listed("also", &others, width, look));
-    lines.extend(notes.iter().flat_map(|it| indented(it, 1, width, Role::Dim, look)));
+    lines.extend(listed("also", &others, width, context));
+    lines.extend(notes.iter().flat_map(|it| indented(it, 1, width, Role::Dim, context)));
     lines
 }
 
 /// At most so many of the lines around the one that leads, which is marked; so is the one that allocates.
-pub(super) fn source(it: &Culprit, most: usize, indent: usize, width: usize, look: &Look) -> Vec<Line<'static>> {
+pub(super) fn source(
+    it: &Culprit,
+    most: usize,
+    indent: usize,
+    width: usize,
+    context: &RenderContext,
+) -> Vec<Line<'static>> {
     let leading = it.leading();
     let is = |one: &Spot, other: &Spot| one.line == other.line && one.file == other.file;
     let lead = it.source.iter().position(|line| is(line, leading)).unwrap_or(it.source.len() / 2);
@@ -82,16 +88,16 @@ pub(super) fn source(it: &Culprit, most: usize, indent: usize, width: usize, loo
             line.line,
             cells::raw(line.text.raw().get(common..).unwrap_or_default())
         );
-        Line::styled(cells::elide(words.trim_end(), width), look.style(role))
+        Line::styled(cells::elide(words.trim_end(), width), context.style(role))
     };
     shown.map(line).collect()
 }
 
 /// Why there is no answer, and how to come to one; nothing where nothing of weight grows.
-pub(super) fn hint(process: &Process, on: &OnDevice, look: &Look) -> Option<String> {
+pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) -> Option<String> {
     let asked = process.hello.as_ref()?.sites.as_deref()?;
     let matters = |it: &Severity| *it >= Severity::Warning;
-    let growing = look.findings.growing(process.probe, on.ordinal)?;
+    let growing = context.findings.growing(process.probe, on.ordinal)?;
     if growing.resource != Some(Resource::Allocated) || !matters(&growing.severity) || !process.is_alive() {
         return None;
     }
@@ -102,9 +108,9 @@ pub(super) fn hint(process: &Process, on: &OnDevice, look: &Look) -> Option<Stri
         return Some(format!("it was not looked for: {}", cells::foreign(why)));
     }
     // What is past cannot be asked.
-    let pid = process.any_pid().filter(|_| look.progress.is_none())?;
-    let is_meant = look.ui.process(look.session).is_some_and(|(it, _)| it.probe == process.probe);
-    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, look.ui));
+    let pid = process.any_pid().filter(|_| context.progress.is_none())?;
+    let is_meant = context.ui.process(context.session).is_some_and(|(it, _)| it.probe == process.probe);
+    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, context.ui));
     let how = match key.filter(|_| is_meant) {
         Some(key) => format!("{} looks", key.keys),
         None => format!("gpuwatch sites {pid}"),
@@ -151,19 +157,19 @@ fn package(it: &Spot) -> Option<String> {
 }
 
 /// A word, and beside it its lines, each wrapped below itself.
-fn listed(word: &str, all: &[String], width: usize, look: &Look) -> Vec<Line<'static>> {
+fn listed(word: &str, all: &[String], width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let wrapped = all.iter().flat_map(|it| cells::wrapped(it, width.saturating_sub(WORD + 1)));
     let line = |(at, words): (usize, String)| {
         let word = if at == 0 { word } else { "" };
         Line::from(vec![
-            Span::styled(format!(" {}", cells::left(word, WORD - 1)), look.style(Role::Dim)),
-            Span::styled(words, look.style(Role::Text)),
+            Span::styled(format!(" {}", cells::left(word, WORD - 1)), context.style(Role::Dim)),
+            Span::styled(words, context.style(Role::Text)),
         ])
     };
     wrapped.enumerate().map(line).collect()
 }
 
-fn indented(words: &str, indent: usize, width: usize, role: Role, look: &Look) -> Vec<Line<'static>> {
+fn indented(words: &str, indent: usize, width: usize, role: Role, context: &RenderContext) -> Vec<Line<'static>> {
     let wrapped = cells::wrapped(words, width.saturating_sub(indent + 1));
-    wrapped.into_iter().map(|it| Line::styled(format!("{}{it}", " ".repeat(indent)), look.style(role))).collect()
+    wrapped.into_iter().map(|it| Line::styled(format!("{}{it}", " ".repeat(indent)), context.style(role))).collect()
 }

@@ -5,7 +5,7 @@ mod facts;
 mod rungs;
 
 use super::{
-    Look, Scrolled, alerts, cells, device_name, growth,
+    RenderContext, Scrolled, alerts, cells, device_name, growth,
     ladder::glyph,
     messages,
     scroll::{Spot, moved, scrolled},
@@ -50,15 +50,15 @@ const LADDER: u16 = 12;
 ///
 /// From 132 columns on, processes, device and its past stand beside what is explained. Below 12 rows there is no
 /// ladder; what is below it scrolls.
-pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> Scrolled {
-    let Some(device) = look.device() else { return Scrolled::default() };
-    let full = vec![Span::styled(facts::full(device, look), look.style(Role::Text))];
-    title(buffer, area, &format!("{} · {}", device_name(device), cells::foreign(&device.name)), full, look);
+pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, context: &RenderContext) -> Scrolled {
+    let Some(device) = context.device() else { return Scrolled::default() };
+    let full = vec![Span::styled(facts::full(device, context), context.style(Role::Text))];
+    title(buffer, area, &format!("{} · {}", device_name(device), cells::foreign(&device.name)), full, context);
     if area.height >= LADDER {
         let (mut ladder, rows) = (area, rungs::height(area));
         super::take(&mut ladder, 1);
         super::take(&mut area, rows);
-        rungs::draw(buffer, Rect { height: u16::try_from(rows).unwrap_or(0), ..ladder }, look);
+        rungs::draw(buffer, Rect { height: u16::try_from(rows).unwrap_or(0), ..ladder }, context);
     }
     let mut left = area;
     if area.width >= WIDE {
@@ -66,63 +66,63 @@ pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, look: &Look) -> Scrolled
         left.width = EXPLAINED;
         // The lines under the ladder begin a row lower: what is scrolled has a title above it.
         super::take(&mut right, 1);
-        facts_and_past(buffer, right, look);
+        facts_and_past(buffer, right, context);
     }
     let width = usize::from(left.width).saturating_sub(1);
-    let (mut lines, mut spots) = explained(width, look);
+    let (mut lines, mut spots) = explained(width, context);
     if area.width < WIDE {
-        let (facts, rows) = facts::lines(device, width + 1, look);
+        let (facts, rows) = facts::lines(device, width + 1, context);
         spots.extend(moved(rows, lines.len()));
         lines.extend(facts);
     }
-    scrolled(buffer, left, &lines, &spots, look)
+    scrolled(buffer, left, &lines, &spots, context)
 }
 
-fn facts_and_past(buffer: &mut Buffer, mut area: Rect, look: &Look) {
-    let Some(device) = look.device() else { return };
-    let (lines, rows) = facts::lines(device, usize::from(area.width), look);
+fn facts_and_past(buffer: &mut Buffer, mut area: Rect, context: &RenderContext) {
+    let Some(device) = context.device() else { return };
+    let (lines, rows) = facts::lines(device, usize::from(area.width), context);
     let kept = lines.len().min(usize::from(area.height).saturating_sub(6));
     let top = super::take(&mut area, kept);
     for (row, line) in lines.iter().take(kept).enumerate() {
         super::put(buffer, top, row, line);
     }
     for (target, place) in rows {
-        top.rows().skip(place.start).take(place.len()).for_each(|row| look.claim(row, target.clone()));
+        top.rows().skip(place.start).take(place.len()).for_each(|row| context.claim(row, target.clone()));
     }
-    growth::of_device(buffer, area, look);
+    growth::of_device(buffer, area, context);
 }
 
 /// Every message in full, every alert, and every gap; and which lines are an alert's.
-fn explained(width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
-    let Some(found) = look.found() else { return (Vec::new(), Vec::new()) };
-    let mut lines: Vec<Line> = messages::lines(&messages::messages(look), width, usize::MAX, None)
+fn explained(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let Some(found) = context.found() else { return (Vec::new(), Vec::new()) };
+    let mut lines: Vec<Line> = messages::lines(&messages::messages(context), width, usize::MAX, None)
         .into_iter()
-        .map(|(role, text)| Line::styled(format!(" {text}"), look.style(role)))
+        .map(|(role, text)| Line::styled(format!(" {text}"), context.style(role)))
         .collect();
-    let (alerts, spots) = alerts::listed(width, look);
+    let (alerts, spots) = alerts::listed(width, context);
     let spots = moved(spots, lines.len());
     lines.extend(alerts);
     let (folded, shown): (Vec<_>, Vec<_>) =
-        found.ladder.rungs.iter().partition(|it| look.ui.is_folded(&found.device, it));
+        found.ladder.rungs.iter().partition(|it| context.ui.is_folded(&found.device, it));
     for rung in shown {
-        explain(rung, found, look, width, &mut lines);
+        explain(rung, found, context, width, &mut lines);
     }
     if !folded.is_empty() {
         let mut names: Vec<&str> = folded.iter().map(|it| it.gap.meaning().name).collect();
         names.dedup();
         let words = cells::wrapped(&format!("0 B: {}", names.join(", ")), width.saturating_sub(3));
-        lines.extend(words.into_iter().map(|it| Line::styled(format!("   {it}"), look.style(Role::Dim))));
+        lines.extend(words.into_iter().map(|it| Line::styled(format!("   {it}"), context.style(Role::Dim))));
     }
     (lines, spots)
 }
 
-fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines: &mut Vec<Line<'static>>) {
+fn explain(rung: &Rung, found: &DeviceFindings, context: &RenderContext, width: usize, lines: &mut Vec<Line<'static>>) {
     let meaning = rung.gap.meaning();
-    let (text, dim) = (look.style(Role::Text), look.style(Role::Dim));
-    let owner = rung.owner.and_then(|it| found.processes.get(it)).and_then(|it| look.session.process(it.probe));
+    let (text, dim) = (context.style(Role::Text), context.style(Role::Dim));
+    let owner = rung.owner.and_then(|it| found.processes.get(it)).and_then(|it| context.session.process(it.probe));
     let owner = owner.filter(|_| found.processes.len() > 1).map(messages::who);
     let mut line = Line::from(vec![
-        Span::styled(format!(" {} ", glyph(rung.gap, look)), look.style(Role::Gap(rung.gap))),
+        Span::styled(format!(" {} ", glyph(rung.gap, context)), context.style(Role::Gap(rung.gap))),
         Span::styled(cells::left(meaning.name, 13), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), 11), text),
         Span::styled(cells::right(&cells::percent(rung.bytes, found.ladder.total), 6), dim),
@@ -137,7 +137,7 @@ fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines
     lines.push(line);
     let mut note = |words: &str, role| {
         let wrapped = cells::wrapped(words, width.saturating_sub(3));
-        lines.extend(wrapped.into_iter().map(|it| Line::styled(format!("   {it}"), look.style(role))));
+        lines.extend(wrapped.into_iter().map(|it| Line::styled(format!("   {it}"), context.style(role))));
     };
     if !fits {
         note(meaning.cause, Role::Dim);
@@ -145,7 +145,7 @@ fn explain(rung: &Rung, found: &DeviceFindings, look: &Look, width: usize, lines
     if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
         note(&format!("→ {}", meaning.remedy), Role::Good);
     }
-    if rung.gap == Gap::Driver && rung.bytes.is_none() && look.device().is_some_and(|it| it.figures().is_some()) {
+    if rung.gap == Gap::Driver && rung.bytes.is_none() && context.device().is_some_and(|it| it.figures().is_some()) {
         note(RESERVE_UNKNOWN, Role::Dim);
     }
     if let Some((one, other)) = rung.inconsistent {

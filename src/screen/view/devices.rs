@@ -1,7 +1,7 @@
 //! The device list: one row each, a grid where there are many, the selected one alone where there is no room.
 
 use super::{
-    Look, cells, put,
+    RenderContext, cells, put,
     table::{self, Column, Row},
     verdict,
 };
@@ -60,8 +60,8 @@ const MAKER: &str = "NVIDIA ";
 const CELL: u16 = 26;
 
 /// The rows that the list wants.
-pub(super) fn height(area: Rect, look: &Look) -> usize {
-    let count = look.session.devices.len();
+pub(super) fn height(area: Rect, context: &RenderContext) -> usize {
+    let count = context.session.devices.len();
     if area.height < 20 {
         return 1;
     }
@@ -70,60 +70,60 @@ pub(super) fn height(area: Rect, look: &Look) -> usize {
 }
 
 /// Draws as many devices as fit, the selected one always among them.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    look.claim(area, Target::Box(Focus::Devices));
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    context.claim(area, Target::Box(Focus::Devices));
     let rows = usize::from(area.height);
-    let devices = &look.session.devices;
-    let selected = look.ui.selected(look.session);
+    let devices = &context.session.devices;
+    let selected = context.ui.selected(context.session);
     if rows == 1 {
         // Without a place for titles the row alone has to do: drawn one higher, its titles fall away.
-        if let Some(device) = look.device() {
-            put(buffer, area, 0, &alone(device, usize::from(area.width), look));
+        if let Some(device) = context.device() {
+            put(buffer, area, 0, &alone(device, usize::from(area.width), context));
         }
     } else if devices.len() < rows {
-        let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, look)).collect();
-        rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, look));
+        let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, context)).collect();
+        rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, context));
         if area.width < NARROW {
             for name in rows.iter_mut().map(|it| &mut it.text.0) {
                 *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
             }
         }
         let mut columns = COLUMNS.to_vec();
-        if devices.iter().all(|it| end(it, look).is_none()) {
+        if devices.iter().all(|it| end(it, context).is_none()) {
             columns.remove(END);
             for row in &mut rows {
                 row.figures.remove(END);
             }
         }
         for (place, device) in table::places(area).zip(devices) {
-            look.claim(place, Target::Device(device.id.clone()));
+            context.claim(place, Target::Device(device.id.clone()));
         }
-        table::draw(buffer, area, &columns, "name", &rows, 6, look.style(Role::Dim));
+        table::draw(buffer, area, &columns, "name", &rows, 6, context.style(Role::Dim));
     } else {
-        grid(buffer, area, selected, look);
+        grid(buffer, area, selected, context);
     }
 }
 
 /// What stands there when there is no device at all.
-pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let words = match look.session.driver {
+pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let words = match context.session.driver {
         None => "waiting for the driver and for probes",
         Some(DriverState::Up { .. }) => "the driver lists no device",
         _ => "no device to show; jobs started with a probe appear here",
     };
-    put(buffer, area, 1, &Line::styled(format!(" {words}"), look.style(Role::Text)));
+    put(buffer, area, 1, &Line::styled(format!(" {words}"), context.style(Role::Text)));
     let hint = "gpuwatch run -- python train.py";
-    put(buffer, area, 3, &Line::styled(format!(" start a job:  {hint}"), look.style(Role::Dim)));
-    put(buffer, area, 4, &Line::styled(" or look at:   gpuwatch demo", look.style(Role::Dim)));
+    put(buffer, area, 3, &Line::styled(format!(" start a job:  {hint}"), context.style(Role::Dim)));
+    put(buffer, area, 4, &Line::styled(" or look at:   gpuwatch demo", context.style(Role::Dim)));
 }
 
-fn row(device: &Device, selected: bool, look: &Look) -> Row {
-    let text = look.style(Role::Text);
+fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
+    let text = context.style(Role::Text);
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
-    let (used, total) = (used(device, look), total(device, look));
+    let (used, total) = (used(device, context), total(device, context));
     let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
-    let urgency = urgency(full, growing(device, look), look);
-    let marker = if selected && look.ui.focus == Focus::Devices { "▸" } else { "" };
+    let urgency = urgency(full, growing(device, context), context);
+    let marker = if selected && context.ui.focus == Focus::Devices { "▸" } else { "" };
     let power = match (load.power_mw, load.power_limit_mw) {
         (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
         (now, _) => cells::known(now.map(|it| it / 1000), " W"),
@@ -134,10 +134,10 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
         (cells::bytes(total), text),
         (cells::share(full), urgency),
         (gauge(full, BAR), urgency),
-        rate(device, look),
-        (cells::known(end(device, look), ""), rate(device, look).1),
+        rate(device, context),
+        (cells::known(end(device, context), ""), rate(device, context).1),
         (cells::known(load.gpu_percent, " %"), text),
-        (cells::known(load.celsius, " °"), heat(load.celsius, look)),
+        (cells::known(load.celsius, " °"), heat(load.celsius, context)),
         (power, text),
     ];
     let mut name = cells::foreign(&device.name);
@@ -148,7 +148,7 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
         name = format!("gone: {name}");
     }
     let name_role = if device.gone.is_some() { Role::Bad } else { Role::Dim };
-    Row { figures, text: (name, look.style(name_role)), style: selected.then(|| look.style(Role::Selected)) }
+    Row { figures, text: (name, context.style(name_role)), style: selected.then(|| context.style(Role::Selected)) }
 }
 
 /// The selected device in one line, as much of it as fits, the most telling first:
@@ -156,21 +156,21 @@ fn row(device: &Device, selected: bool, look: &Look) -> Row {
 /// ```text
 /// GPU 1  76.9/140.4 GiB █████····· 55 %  util 98 %  +4.00 MiB/step  full in 41 min  61 °C  512/700 W  device 2 of 8
 /// ```
-fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
-    let row = row(device, false, look);
-    let text = look.style(Role::Text);
+fn alone(device: &Device, width: usize, context: &RenderContext) -> Line<'static> {
+    let row = row(device, false, context);
+    let text = context.style(Role::Text);
     let figure = |place: usize| row.figures.get(place).cloned().unwrap_or_default();
     let is_known = |it: &(String, Style)| it.0 != cells::UNKNOWN;
     let (full, gauge, rate, util, temp) = (figure(FULL), figure(GAUGE), figure(RATE), figure(UTIL), figure(TEMP));
-    let growing = growing(device, look);
+    let growing = growing(device, context);
     let slope = growing.and_then(Finding::slope).map(|it| (it, rate.1));
-    let end = end(device, look).map(|it| (format!("full in {it}"), rate.1));
-    let count = look.session.devices.len();
-    let position = format!("device {} of {count}", look.ui.selected(look.session) + 1);
+    let end = end(device, context).map(|it| (format!("full in {it}"), rate.1));
+    let count = context.session.devices.len();
+    let position = format!("device {} of {count}", context.ui.selected(context.session) + 1);
     // How much each is worth, and what stands before it.
     let pieces = [
-        (0, "", Some((format!("GPU{}", figure(NUMBER).0), look.style(Role::Title)))),
-        (1, "  ", Some((filling(device, look), text))),
+        (0, "", Some((format!("GPU{}", figure(NUMBER).0), context.style(Role::Title)))),
+        (1, "  ", Some((filling(device, context), text))),
         (5, " ", Some(gauge).filter(is_known)),
         (3, " ", Some(full.clone()).filter(is_known)),
         (6, "  util ", Some(util).filter(is_known)),
@@ -178,7 +178,7 @@ fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
         (2, "  ", end),
         (7, "  ", Some((format!("{}C", temp.0), temp.1)).filter(|_| is_known(&temp))),
         (8, "  ", Some(figure(POWER)).filter(is_known)),
-        (9, "  ", Some((position, look.style(Role::Dim))).filter(|_| count > 1)),
+        (9, "  ", Some((position, context.style(Role::Dim))).filter(|_| count > 1)),
     ];
     let mut worth: Vec<usize> = (0..pieces.len()).filter(|it| pieces[*it].2.is_some()).collect();
     worth.sort_by_key(|it| pieces[*it].0);
@@ -196,34 +196,34 @@ fn alone(device: &Device, width: usize, look: &Look) -> Line<'static> {
         worth.iter().filter_map(|it| pieces[*it].2.as_ref().map(|(words, style)| (pieces[*it].1, words, *style)));
     spans
         .flat_map(|(before, words, style)| {
-            [Span::styled(before, look.style(Role::Dim)), Span::styled(words.clone(), style)]
+            [Span::styled(before, context.style(Role::Dim)), Span::styled(words.clone(), style)]
         })
         .collect()
 }
 
 /// `76.9/140.4 GiB`
-fn filling(device: &Device, look: &Look) -> String {
+fn filling(device: &Device, context: &RenderContext) -> String {
     let gib = |it: Option<Bytes>| it.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
-    let used = gib(used(device, look)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
-    gib(total(device, look)).map_or_else(|| format!("{used} GiB"), |total| format!("{used}/{total} GiB"))
+    let used = gib(used(device, context)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
+    gib(total(device, context)).map_or_else(|| format!("{used} GiB"), |total| format!("{used}/{total} GiB"))
 }
 
-fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
+fn grid(buffer: &mut Buffer, area: Rect, selected: usize, context: &RenderContext) {
     let columns = grid_columns(area);
-    let devices = &look.session.devices;
+    let devices = &context.session.devices;
     let rows = usize::from(area.height).saturating_sub(1);
     let first = table::first_row(selected / columns, devices.len().div_ceil(columns), rows) * columns;
     for (place, (at, device)) in devices.iter().enumerate().skip(first).take(rows * columns).enumerate() {
         let column = u16::try_from(place % columns).unwrap_or(0);
         let cell = Rect { x: area.x.saturating_add(column * CELL), width: CELL, ..area }.intersection(area);
         if place < columns {
-            put(buffer, cell, 0, &Line::styled("   # full  memory     util", look.style(Role::Dim)));
+            put(buffer, cell, 0, &Line::styled("   # full  memory     util", context.style(Role::Dim)));
         }
-        let full = row(device, at == selected, look);
+        let full = row(device, at == selected, context);
         let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
         let mut line = Line::default();
         // What grows matters more than how it looks.
-        let middle = if growing(device, look).is_some() { RATE } else { GAUGE };
+        let middle = if growing(device, context).is_some() { RATE } else { GAUGE };
         for (place, width) in [(NUMBER, 4), (FULL, 5), (middle, BAR), (UTIL, 5)] {
             let (text, style) = figure(place);
             let gap = if place == middle { " " } else { "" };
@@ -232,7 +232,7 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, look: &Look) {
         }
         let row = 1 + place / columns;
         if let Some(it) = cell.rows().nth(row) {
-            look.claim(it, Target::Device(device.id.clone()));
+            context.claim(it, Target::Device(device.id.clone()));
         }
         put(buffer, cell, row, &line);
     }
@@ -243,43 +243,45 @@ fn grid_columns(area: Rect) -> usize {
 }
 
 /// What is used, as the driver says it; without a driver, what CUDA does not call free.
-pub(super) fn used(device: &Device, look: &Look) -> Option<Bytes> {
+pub(super) fn used(device: &Device, context: &RenderContext) -> Option<Bytes> {
     if let Some(memory) = device.figures() {
         return Some(memory.used);
     }
-    let ladder = &look.findings.device(&device.id)?.ladder;
+    let ladder = &context.findings.device(&device.id)?.ladder;
     let free = ladder.rungs.iter().find(|it| it.gap == crate::model::analysis::ladder::Gap::Free)?.bytes?;
     ladder.total?.checked_sub(free)
 }
 
-pub(super) fn total(device: &Device, look: &Look) -> Option<Bytes> {
-    look.findings.device(&device.id)?.ladder.total
+pub(super) fn total(device: &Device, context: &RenderContext) -> Option<Bytes> {
+    context.findings.device(&device.id)?.ladder.total
 }
 
 /// The fastest growth on the device.
-fn growing<'a>(device: &Device, look: &Look<'a>) -> Option<&'a Finding> {
-    look.findings.growing_on(look.findings.device(&device.id)?)
+fn growing<'a>(device: &Device, context: &RenderContext<'a>) -> Option<&'a Finding> {
+    context.findings.growing_on(context.findings.device(&device.id)?)
 }
 
 /// In what time the device is full at the pace of that growth.
-fn end(device: &Device, look: &Look) -> Option<String> {
-    growing(device, look)?.left()
+fn end(device: &Device, context: &RenderContext) -> Option<String> {
+    growing(device, context)?.left()
 }
 
 /// What the fastest process grows by in a step, so that it is seen whichever device is selected.
-fn rate(device: &Device, look: &Look) -> (String, Style) {
-    if let Some(it) = growing(device, look) {
-        return (verdict::rate(it), look.style(verdict::role(it.severity)));
+fn rate(device: &Device, context: &RenderContext) -> (String, Style) {
+    if let Some(it) = growing(device, context) {
+        return (verdict::rate(it), context.style(verdict::role(it.severity)));
     }
-    let judged =
-        look.session.on_device(&device.id).any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
-    (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), look.style(Role::Dim))
+    let judged = context
+        .session
+        .on_device(&device.id)
+        .any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
+    (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), context.style(Role::Dim))
 }
 
 /// How soon somebody has to look at a device: how full it is, or how soon what grows fills it, whichever is worse.
-fn urgency(share: Option<f64>, growing: Option<&Finding>, look: &Look) -> Style {
+fn urgency(share: Option<f64>, growing: Option<&Finding>, context: &RenderContext) -> Style {
     let grows = growing.map(|it| it.severity);
-    look.style(match share {
+    context.style(match share {
         Some(it) if it >= 0.95 || grows == Some(Severity::Critical) => Role::Bad,
         Some(it) if it >= 0.8 || grows == Some(Severity::Warning) => Role::Warning,
         Some(_) => Role::Good,
@@ -287,8 +289,8 @@ fn urgency(share: Option<f64>, growing: Option<&Finding>, look: &Look) -> Style 
     })
 }
 
-fn heat(celsius: Option<u32>, look: &Look) -> Style {
-    look.style(match celsius {
+fn heat(celsius: Option<u32>, context: &RenderContext) -> Style {
+    context.style(match celsius {
         Some(HOT..) => Role::Bad,
         Some(WARM..) => Role::Warning,
         _ => Role::Text,
@@ -296,12 +298,12 @@ fn heat(celsius: Option<u32>, look: &Look) -> Style {
 }
 
 /// A cell that is as full as a device is busy or hot before the figures that say so.
-fn add_bars(row: &mut Row, device: &Device, look: &Look) {
+fn add_bars(row: &mut Row, device: &Device, context: &RenderContext) {
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
     for (place, percent) in [(UTIL, load.gpu_percent), (TEMP, load.celsius)] {
         if let (Some(percent), Some((text, _))) = (percent, row.figures.get_mut(place)) {
             let eighths = usize::try_from(percent.min(100)).unwrap_or(0) * EIGHTHS / 100;
-            let bar = eighths.checked_sub(1).map_or(' ', |it| look.eighths()[it.min(EIGHTHS - 1)]);
+            let bar = eighths.checked_sub(1).map_or(' ', |it| context.eighths()[it.min(EIGHTHS - 1)]);
             *text = format!("{bar} {}", cells::right(text, 5));
         }
     }

@@ -1,6 +1,6 @@
 //! The line of keys: what can be done here, and always how to leave.
 
-use super::{Look, cells, put};
+use super::{RenderContext, cells, put};
 use crate::screen::{
     keys,
     theme::Role,
@@ -82,32 +82,33 @@ const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
 const SCROLL: Hint = (&[Command::Up, Command::Down], "scroll");
 
 /// Whether something is asked or said that is more than keys: then the line is there on any screen.
-pub(super) fn speaks(look: &Look) -> bool {
-    look.ui.filter.typing || look.ui.word.is_some()
+pub(super) fn speaks(context: &RenderContext) -> bool {
+    context.ui.filter.typing || context.ui.status.is_some()
 }
 
 /// What is asked or said; else as many keys as fit, none cut.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let width = usize::from(area.width);
-    let ui = look.ui;
+    let ui = context.ui;
     if ui.filter.typing {
         // The end of what is typed is what is looked at.
         let text = cells::raw(&ui.filter.text);
         let shown: String = text.chars().skip(text.chars().count().saturating_sub(width.saturating_sub(2))).collect();
-        let mut line = vec![Span::styled("/", look.style(Role::Key)), Span::styled(shown, look.style(Role::Text))];
-        line.push(Span::styled("█", look.style(Role::Key)));
-        line.push(Span::styled("  Enter keep  Esc none", look.style(Role::Dim)));
+        let mut line =
+            vec![Span::styled("/", context.style(Role::Key)), Span::styled(shown, context.style(Role::Text))];
+        line.push(Span::styled("█", context.style(Role::Key)));
+        line.push(Span::styled("  Enter keep  Esc none", context.style(Role::Dim)));
         put(buffer, area, 0, &Line::from(line));
-    } else if let Some(word) = &ui.word {
-        put(buffer, area, 0, &Line::styled(cells::elide(&cells::raw(word), width), look.style(Role::Title)));
+    } else if let Some(word) = &ui.status {
+        put(buffer, area, 0, &Line::styled(cells::elide(&cells::raw(word), width), context.style(Role::Title)));
     } else {
-        keys(buffer, area, look);
+        keys(buffer, area, context);
     }
 }
 
 /// As many keys as fit, none cut; in a replay its own come after those that lead away.
-pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let ui = look.ui;
+pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let ui = context.ui;
     let hints = match ui.screen {
         _ if ui.help || ui.explained.is_some() => HELPED,
         _ if ui.is_among_alerts() => AMONG_ALERTS,
@@ -116,7 +117,7 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
         Screen::Timeline => TIMELINE,
         Screen::Device | Screen::Alerts => OPENED,
     };
-    let replay = look.progress.is_some();
+    let replay = context.progress.is_some();
     let written = |(commands, word): &Hint| {
         let is_there = |it: &&Command| !(replay && keys::replay::replaces(**it, ui.screen));
         let keys: Option<Vec<_>> = commands.iter().filter(is_there).map(|it| keys::first(*it, ui)).collect();
@@ -131,8 +132,8 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
     }
     let mut rest = area;
     for (key, word, command) in shown {
-        let (key, word) = (Span::styled(key, look.style(Role::Key)), format!(" {word}"));
-        let word = Span::styled(word, look.style(Role::Dim));
+        let (key, word) = (Span::styled(key, context.style(Role::Key)), format!(" {word}"));
+        let word = Span::styled(word, context.style(Role::Dim));
         let width = u16::try_from(key.width() + word.width()).unwrap_or(u16::MAX);
         if width > rest.width {
             break;
@@ -140,7 +141,7 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, look: &Look) {
         let place = Rect { width, ..rest };
         put(buffer, place, 0, &Line::from(vec![key, word]));
         if let Some(command) = command {
-            look.claim(place, Target::Key(command));
+            context.claim(place, Target::Key(command));
         }
         let taken = width.saturating_add(2).min(rest.width);
         (rest.x, rest.width) = (rest.x + taken, rest.width - taken);

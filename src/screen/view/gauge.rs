@@ -1,6 +1,6 @@
 //! How much of what the allocators hold is not in use: stuck, or to be had back.
 
-use super::{Look, cells, put};
+use super::{RenderContext, cells, put};
 use crate::{
     facts::units::Bytes,
     model::{
@@ -16,35 +16,35 @@ use ratatui::{
 };
 
 /// The rows that it wants: none where no probe says what is held.
-pub(super) fn height(look: &Look) -> usize {
-    usize::from(look.found().is_some_and(|it| !it.processes.is_empty()))
+pub(super) fn height(context: &RenderContext) -> usize {
+    usize::from(context.found().is_some_and(|it| !it.processes.is_empty()))
 }
 
 /// `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(found) = look.found().filter(|it| !it.processes.is_empty()) else { return };
-    let text = look.style(Role::Text);
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(found) = context.found().filter(|it| !it.processes.is_empty()) else { return };
+    let text = context.style(Role::Text);
     let reserved = sum(&found.processes, |it| it.fragmentation.reserved);
     let cached = sum(&found.processes, |it| it.fragmentation.cached);
     let releasable = sum(&found.processes, |it| it.fragmentation.releasable);
     let share = cached.zip(reserved).filter(|(_, all)| all.0 > 0).map(|(part, all)| part.0 as f64 / all.0 as f64);
     let mut pieces = vec![vec![
         Span::styled(cells::right(&cells::share(share), 5), text),
-        Span::styled(" of reserved is unused", look.style(Role::Dim)),
+        Span::styled(" of reserved is unused", context.style(Role::Dim)),
     ]];
     if found.processes.iter().any(|it| it.fragmentation.stuck == Stuck::NotMeasurable) {
-        pieces.push(vec![Span::styled("stuck: not measurable (expandable segments)", look.style(Role::Dim))]);
+        pieces.push(vec![Span::styled("stuck: not measurable (expandable segments)", context.style(Role::Dim))]);
     } else {
         let stuck = sum(&found.processes, |it| match it.fragmentation.stuck {
             Stuck::Known(bytes) => Some(bytes),
             _ => None,
         });
         pieces.push(vec![
-            Span::styled("stuck ", look.style(Role::Gap(Gap::Stuck))),
+            Span::styled("stuck ", context.style(Role::Gap(Gap::Stuck))),
             Span::styled(cells::bytes(stuck), text),
         ]);
         pieces.push(vec![
-            Span::styled("empty_cache() frees ", look.style(Role::Gap(Gap::Releasable))),
+            Span::styled("empty_cache() frees ", context.style(Role::Gap(Gap::Releasable))),
             Span::styled(cells::bytes(releasable), text),
         ]);
     }

@@ -5,7 +5,7 @@ mod plane;
 
 pub(super) use self::plane::dash;
 use self::{fit::Fit, plane::Plane};
-use super::{Look, cells, messages::short, put, title, verdict};
+use super::{RenderContext, cells, messages::short, put, title, verdict};
 use crate::{
     facts::{
         event::DriverState,
@@ -52,16 +52,16 @@ pub(super) fn height(area: Rect, below: usize) -> usize {
 }
 
 /// Draws title and curve, or how to get one.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    match look.ui.process(look.session) {
-        Some((process, it)) => of_process(buffer, area, look, process, it),
-        None => of_device(buffer, area, look),
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    match context.ui.process(context.session) {
+        Some((process, it)) => of_process(buffer, area, context, process, it),
+        None => of_device(buffer, area, context),
     }
 }
 
-fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, it: &OnDevice) {
-    let growing = look.findings.growing(process.probe, it.ordinal);
-    let growing = growing.or_else(|| look.findings.growing_on_host(process.probe));
+fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process: &Process, it: &OnDevice) {
+    let growing = context.findings.growing(process.probe, it.ordinal);
+    let growing = growing.or_else(|| context.findings.growing_on_host(process.probe));
     let plotted = growing.and_then(|growing| history(process, it, growing));
     let plotted = plotted.or_else(|| Some((Resource::Allocated, it.growth.curve(Resource::Allocated)?)));
     let resource = plotted.map_or(Resource::Allocated, |it| it.0);
@@ -78,21 +78,21 @@ fn of_process(buffer: &mut Buffer, area: Rect, look: &Look, process: &Process, i
             let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
             (of_growth(growing, slope, process.is_alive(), room), verdict::role(growing.severity))
         }
-        None => nothing_grows(it, look.found_for(process, it).is_some_and(|it| it.approximate)),
+        None => nothing_grows(it, context.found_for(process, it).is_some_and(|it| it.approximate)),
     };
     let role = if process.is_alive() { role } else { Role::Dim };
-    title(buffer, area, name.trim_end(), vec![Span::styled(words, look.style(role))], look);
+    title(buffer, area, name.trim_end(), vec![Span::styled(words, context.style(role))], context);
     let Some((_, curve)) = plotted else {
         let why = if it.step.is_none() { "no step yet" } else { "no figure yet" };
-        put(buffer, area, 1, &Line::styled(format!(" {why}"), look.style(Role::Dim)));
+        put(buffer, area, 1, &Line::styled(format!(" {why}"), context.style(Role::Dim)));
         return;
     };
     let growing = growing.filter(|it| it.resource == Some(resource));
-    plot(buffer, area, look, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
+    plot(buffer, area, context, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
 }
 
 /// How much of what the allocator holds was not in use over the run.
-pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &OnDevice, look: &Look) {
+pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &OnDevice, context: &RenderContext) {
     let mut curve = Curve::default();
     for column in it.timeline.columns() {
         let (active, reserved) = (column.high.get(Level::Active), column.high.get(Level::Reserved));
@@ -102,10 +102,10 @@ pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &On
             curve.push(place, u64::try_from(u128::from(reserved - active) * 1000 / u128::from(reserved)).unwrap_or(0));
         }
     }
-    let now = look.found_for(process, it).and_then(|it| it.fragmentation.share());
-    let now = vec![Span::styled(cells::share(now), look.style(Role::Text))];
-    title(buffer, area, "reserved and not in use", now, look);
-    plot(buffer, area, look, &curve, None, Unit::Permille);
+    let now = context.found_for(process, it).and_then(|it| it.fragmentation.share());
+    let now = vec![Span::styled(cells::share(now), context.style(Role::Text))];
+    title(buffer, area, "reserved and not in use", now, context);
+    plot(buffer, area, context, &curve, None, Unit::Permille);
 }
 
 /// What is known of the past of what grows. Of the host's memory, any device of the process can tell it.
@@ -117,18 +117,18 @@ fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Opt
 }
 
 /// What is used on the selected device, as far back as it was seen.
-pub(super) fn of_device(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(device) = look.device() else { return };
+pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(device) = context.device() else { return };
     let buckets = device.history.buckets();
     let span = buckets.first().zip(buckets.last()).map_or(0, |(first, last)| last.x - first.x);
-    let span = vec![Span::styled(format!("the last {}", units::duration(span)), look.style(Role::Dim))];
-    title(buffer, area, "used on the device", span, look);
-    if look.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
+    let span = vec![Span::styled(format!("the last {}", units::duration(span)), context.style(Role::Dim))];
+    title(buffer, area, "used on the device", span, context);
+    if context.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
         && device.history.buckets().is_empty()
     {
         return;
     }
-    plot(buffer, area, look, &device.history, None, Unit::BytesOverTime);
+    plot(buffer, area, context, &device.history, None, Unit::BytesOverTime);
 }
 
 /// The fitted slope and when the device is full at that pace: as many words as there is room for.
@@ -159,7 +159,14 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
 
 /// A thin line, the scale's ends at the left; from where it grows on, bars in the growth's colour, and ahead of them the
 /// fitted line.
-fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Option<(&Finding, bool)>, unit: Unit) {
+fn plot(
+    buffer: &mut Buffer,
+    area: Rect,
+    context: &RenderContext,
+    curve: &Curve,
+    growing: Option<(&Finding, bool)>,
+    unit: Unit,
+) {
     let scale = if usize::from(area.width) > 3 * SCALE { SCALE + 1 } else { 0 };
     let left = u16::try_from(scale + 1).unwrap_or(u16::MAX).min(area.width);
     let top = area.height.min(1);
@@ -172,9 +179,9 @@ fn plot(buffer: &mut Buffer, area: Rect, look: &Look, curve: &Curve, growing: Op
         plane.low = 0;
     }
     let labels = [plane.high, plane.low].map(|it| unit.written(it));
-    bars(buffer, area, (scale, &labels), &plane, growing.map(|it| it.0), look);
+    bars(buffer, area, (scale, &labels), &plane, growing.map(|it| it.0), context);
     if let Some(fit) = fit {
-        fit.draw(buffer, &plane, look);
+        fit.draw(buffer, &plane, context);
     }
 }
 
@@ -208,10 +215,10 @@ fn bars(
     (scale, [high, low]): (usize, &[String; 2]),
     plane: &Plane,
     growing: Option<&Finding>,
-    look: &Look,
+    context: &RenderContext,
 ) {
     let rows = plane.rows();
-    let symbols = look.eighths();
+    let symbols = context.eighths();
     let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
     // A column between two values has no sample of its own: it is part of the stretch before it.
@@ -240,9 +247,9 @@ fn bars(
         let label = if scale > 0 { cells::right(&label, scale) } else { String::new() };
         let axis = if row + 1 == rows && plane.low > 0 { CUT } else { " " };
         let line = Line::from(vec![
-            Span::styled(format!("{label}{axis}"), look.style(Role::Dim)),
-            Span::styled(line, look.style(Role::Spark)),
-            Span::styled(bars, look.style(role)),
+            Span::styled(format!("{label}{axis}"), context.style(Role::Dim)),
+            Span::styled(line, context.style(Role::Spark)),
+            Span::styled(bars, context.style(role)),
         ]);
         put(buffer, area, row + 1, &line);
     }

@@ -1,6 +1,6 @@
 //! The first line: what was found, what is watched, how the driver is, what was lost, whether the picture stands still.
 
-use super::{Look, cells, put, verdict};
+use super::{RenderContext, cells, put, verdict};
 use crate::{
     facts::{event::DriverState, units},
     model::{alerts, analysis::severity::Severity},
@@ -14,23 +14,23 @@ use ratatui::{
 
 /// `gpuwatch  1 warning  2 devices  4 probes  12 samples lost          driver 570.86`; where there is no footer,
 /// its end says how to leave.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
-    let session = look.session;
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, footed: bool) {
+    let session = context.session;
     let alive = session.processes.iter().filter(|it| it.is_alive()).count();
     let lost = session.processes.iter().fold(0_u64, |sum, it| sum.saturating_add(it.lost));
     let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
-    if look.ui.frozen {
+    if context.ui.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }
     for severity in [Severity::Critical, Severity::Warning, Severity::Info] {
-        let open = alerts::open(session, look.findings, severity);
+        let open = alerts::open(session, context.findings, severity);
         if open > 0 {
             pieces.push((format!("{open} {}", severity.name()), verdict::role(severity)));
         }
     }
     pieces.push((units::counted(session.devices.len() as u64, "device"), Role::Dim));
     pieces.push((units::counted(alive as u64, "probe"), Role::Dim));
-    if let Some(pace) = look.ui.interval {
+    if let Some(pace) = context.ui.interval {
         pieces.push((format!("every {}", units::pause(pace)), Role::Dim));
     }
     if lost > 0 {
@@ -39,7 +39,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
     if !session.losses.words().is_empty() {
         pieces.push(("not everything is seen".to_owned(), Role::Warning));
     }
-    let (driver, role) = if footed { driver(look) } else { ("q quit".to_owned(), Role::Dim) };
+    let (driver, role) = if footed { driver(context) } else { ("q quit".to_owned(), Role::Dim) };
     let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
     let mut spans: Vec<Span> = Vec::new();
     let mut taken = 0;
@@ -49,22 +49,22 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, footed: bool) {
         if taken > width {
             break;
         }
-        spans.push(Span::styled(text, look.style(role)));
+        spans.push(Span::styled(text, context.style(role)));
     }
     put(buffer, area, 0, &Line::from(spans));
     if !footed || taken + cells::width(&driver) + 2 <= width {
-        put(buffer, area, 0, &Line::from(Span::styled(driver, look.style(role))).right_aligned());
+        put(buffer, area, 0, &Line::from(Span::styled(driver, context.style(role))).right_aligned());
     }
 }
 
-fn driver(look: &Look) -> (String, Role) {
-    match &look.session.driver {
+fn driver(context: &RenderContext) -> (String, Role) {
+    match &context.session.driver {
         Some(DriverState::Up { version: Some(version) }) => {
             (cells::elide(&format!("driver {}", cells::foreign(version)), 30), Role::Dim)
         }
         Some(DriverState::Up { version: None }) => ("driver up".to_owned(), Role::Dim),
         Some(DriverState::Stalled { since }) => {
-            (format!("driver stalled {}", units::duration(look.session.now.since(*since))), Role::Bad)
+            (format!("driver stalled {}", units::duration(context.session.now.since(*since))), Role::Bad)
         }
         Some(DriverState::Absent { .. }) => ("no driver".to_owned(), Role::Warning),
         Some(DriverState::Off) => ("driver off".to_owned(), Role::Dim),

@@ -1,7 +1,7 @@
 //! The keys by what they are for, what cannot be done here and why, and what the picture means: over everything else.
 
 use super::{
-    Look, cells,
+    RenderContext, cells,
     over::{self, Frame},
 };
 use crate::screen::{
@@ -35,18 +35,18 @@ const NOTES: [&str; 7] = [
 type Section = (&'static str, Vec<(&'static str, &'static str)>);
 
 /// Draws a box in the middle, as large as needed and as fits, from where the user scrolled to; says how far that can be.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> usize {
     let columns = (usize::from(area.width).saturating_sub(2) / ENTRY).clamp(1, 3);
     let width = u16::try_from(columns * ENTRY + 2).unwrap_or(u16::MAX);
-    let sections = sections(look);
-    let mut lines = side_by_side(&sections, columns, look);
+    let sections = sections(context);
+    let mut lines = side_by_side(&sections, columns, context);
     let mut note = |words: &str| {
         let wrapped = cells::wrapped(words, usize::from(width.min(area.width)).saturating_sub(4));
         let indented =
             wrapped.into_iter().enumerate().map(|(at, it)| format!("{}{it}", if at == 0 { " " } else { "   " }));
-        lines.extend(indented.map(|it| Line::styled(it, look.style(Role::Dim))));
+        lines.extend(indented.map(|it| Line::styled(it, context.style(Role::Dim))));
     };
-    for (why, keys) in missing(look) {
+    for (why, keys) in missing(context) {
         note(&format!("Not here: {} ({why})", keys.join(", ")));
     }
     for it in NOTES {
@@ -54,16 +54,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> usize {
     }
     let frame =
         Frame { title: "help", hint: "Esc: back", hint_more: "↑↓: more  Esc: back", border: Role::Border, width };
-    over::draw(buffer, area, &frame, &lines, look.ui.help_scroll, look).1
+    over::draw(buffer, area, &frame, &lines, context.ui.help_scroll, context).1
 }
 
 /// What the help lists here: filter, menu and question show their own keys.
-fn sections(look: &Look) -> Vec<Section> {
-    let replay = look.progress.is_some();
+fn sections(context: &RenderContext) -> Vec<Section> {
+    let replay = context.progress.is_some();
     // The timeline's keys are in the help of every screen, and take no other's place while it is not open.
     let is_there = |it: &&Binding| {
-        let reaches = keys::reaches(it, look.ui) || it.group == Group::Timeline;
-        reaches && !(replay && keys::replay::replaces(it.command, look.ui.screen))
+        let reaches = keys::reaches(it, context.ui) || it.group == Group::Timeline;
+        reaches && !(replay && keys::replay::replaces(it.command, context.ui.screen))
     };
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
     let mut sections: Vec<Section> =
@@ -79,10 +79,10 @@ fn sections(look: &Look) -> Vec<Section> {
 }
 
 /// Why something cannot be done here, and the keys that would do it elsewhere.
-fn missing(look: &Look) -> Vec<(&'static str, Vec<String>)> {
+fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for it in BINDINGS {
-        let Some(why) = keys::unavailable(it.command, look.ui) else { continue };
+        let Some(why) = keys::unavailable(it.command, context.ui) else { continue };
         let keys = format!("{} {}", it.keys, it.help);
         match all.iter_mut().find(|known| known.0 == why) {
             Some(known) => known.1.push(keys),
@@ -93,7 +93,7 @@ fn missing(look: &Look) -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// Sections in columns of about the same height, none torn apart.
-fn side_by_side(sections: &[Section], columns: usize, look: &Look) -> Vec<Line<'static>> {
+fn side_by_side(sections: &[Section], columns: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let whole: usize = sections.iter().map(|it| it.1.len() + 1).sum();
     let mut stacks: Vec<Vec<[Span; 2]>> = vec![Vec::new()];
     for (name, entries) in sections {
@@ -103,11 +103,11 @@ fn side_by_side(sections: &[Section], columns: usize, look: &Look) -> Vec<Line<'
         }
         let Some(stack) = stacks.last_mut() else { continue };
         let heading = cells::left(&format!(" {name}"), ENTRY);
-        stack.push([Span::styled(heading, look.style(Role::Title)), Span::raw("")]);
+        stack.push([Span::styled(heading, context.style(Role::Title)), Span::raw("")]);
         stack.extend(entries.iter().map(|(keys, help)| {
             [
-                Span::styled(format!(" {}", cells::left(keys, KEYS)), look.style(Role::Key)),
-                Span::styled(cells::left(help, ENTRY - KEYS - 1), look.style(Role::Text)),
+                Span::styled(format!(" {}", cells::left(keys, KEYS)), context.style(Role::Key)),
+                Span::styled(cells::left(help, ENTRY - KEYS - 1), context.style(Role::Text)),
             ]
         }));
     }

@@ -1,6 +1,6 @@
 //! The ladder of the selected device: one stacked bar, and a legend with every gap by name.
 
-use super::{Look, cells, device_name, devices::used, put, title};
+use super::{RenderContext, cells, device_name, devices::used, put, title};
 use crate::{
     facts::units::Bytes,
     model::analysis::ladder::{Gap, Rung},
@@ -31,43 +31,43 @@ const CAUSE: usize = 16;
 const FIGURE: usize = 11;
 
 /// The rows that the box wants.
-pub(super) fn height(area: Rect, look: &Look, explained: bool) -> usize {
+pub(super) fn height(area: Rect, context: &RenderContext, explained: bool) -> usize {
     let columns = columns(area, explained);
-    1 + bar_height(area) + legend(look).len().div_ceil(columns) + notes(usize::from(area.width), look).len()
+    1 + bar_height(area) + legend(context).len().div_ceil(columns) + notes(usize::from(area.width), context).len()
 }
 
 /// Draws title, bar and legend; where the arrows are in it, below them what to do about the selected rung, whole.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool) {
-    let (Some(device), Some(found)) = (look.device(), look.found()) else { return };
-    look.claim(area, Target::Box(Focus::Ladder));
-    let legend = legend(look);
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, explained: bool) {
+    let (Some(device), Some(found)) = (context.device(), context.found()) else { return };
+    context.claim(area, Target::Box(Focus::Ladder));
+    let legend = legend(context);
     let alone = found.processes.is_empty();
     let total = found.ladder.total;
     let mut right = vec![Span::styled(
-        format!("{} used of {}", cells::bytes(used(device, look)), cells::bytes(total)),
-        look.style(Role::Text),
+        format!("{} used of {}", cells::bytes(used(device, context)), cells::bytes(total)),
+        context.style(Role::Text),
     )];
     if total.is_none() {
         right = vec![Span::styled(
             format!("total unknown; {} known", cells::bytes(Some(found.ladder.sum()))),
-            look.style(Role::Warning),
+            context.style(Role::Warning),
         )];
     }
     if usize::from(area.width) < NARROW {
         right.clear();
     }
     let when = if device.ended.is_some() { " when the job ended" } else { "" };
-    title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, look);
+    title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, context);
     let columns = columns(area, explained);
-    let mut notes = notes(usize::from(area.width), look);
+    let mut notes = notes(usize::from(area.width), context);
     notes.truncate(usize::from(area.height).saturating_sub(3));
     let below = usize::from(area.height).saturating_sub(1 + notes.len());
     let bars = below.saturating_sub(legend.len().div_ceil(columns)).clamp(1, 2);
-    let bar = bar(&rungs(look), total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), look);
+    let bar = bar(&rungs(context), total.unwrap_or_else(|| found.ladder.sum()), usize::from(area.width), context);
     for row in 1..=bars {
         put(buffer, area, row, &bar);
     }
-    let selected = look.ui.rung(&legend).filter(|_| look.ui.focus == Focus::Ladder).map(|it| it.gap);
+    let selected = context.ui.rung(&legend).filter(|_| context.ui.focus == Focus::Ladder).map(|it| it.gap);
     let shown = most_telling(legend, below.saturating_sub(bars) * columns, selected);
     let height = shown.len().div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
@@ -78,23 +78,23 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, explained: bool
         let cell = Rect { x: area.x.saturating_add(offset), y: area.y.saturating_add(top), width, height: 1 };
         let cell = cell.intersection(area);
         let is_selected = Some(rung.gap) == selected;
-        put(buffer, cell, 0, &entry(rung, total, (alone, is_selected), usize::from(cell.width), look));
-        look.claim(cell, Target::Rung(rung.gap));
+        put(buffer, cell, 0, &entry(rung, total, (alone, is_selected), usize::from(cell.width), context));
+        context.claim(cell, Target::Rung(rung.gap));
     }
     for (row, words) in notes.iter().enumerate() {
-        put(buffer, area, 1 + bars + height + row, &Line::styled(format!("   {words}"), look.style(Role::Good)));
+        put(buffer, area, 1 + bars + height + row, &Line::styled(format!("   {words}"), context.style(Role::Good)));
     }
 }
 
 /// The rungs of the selected device that have a row.
-fn legend(look: &Look) -> Vec<Rung> {
-    look.found().map_or_else(Vec::new, |it| look.ui.rungs(it))
+fn legend(context: &RenderContext) -> Vec<Rung> {
+    context.found().map_or_else(Vec::new, |it| context.ui.rungs(it))
 }
 
 /// What to do about the selected rung, or what it is where nothing is to be done, in lines of a width: it is what one
 /// copies. Nothing while the arrows are elsewhere.
-fn notes(width: usize, look: &Look) -> Vec<String> {
-    let selected = look.ui.rung(&legend(look)).filter(|_| look.ui.focus == Focus::Ladder);
+fn notes(width: usize, context: &RenderContext) -> Vec<String> {
+    let selected = context.ui.rung(&legend(context)).filter(|_| context.ui.focus == Focus::Ladder);
     let Some(meaning) = selected.map(|it| it.gap.meaning()) else { return Vec::new() };
     // The arrow stays with its word.
     let words =
@@ -108,8 +108,8 @@ fn notes(width: usize, look: &Look) -> Vec<String> {
 }
 
 /// The rungs of the selected device, as they lie in the bar, from the inside out.
-pub(super) fn rungs(look: &Look) -> Vec<Rung> {
-    look.found().map_or_else(Vec::new, |it| it.ladder.by_gap())
+pub(super) fn rungs(context: &RenderContext) -> Vec<Rung> {
+    context.found().map_or_else(Vec::new, |it| it.ladder.by_gap())
 }
 
 fn bar_height(area: Rect) -> usize {
@@ -139,34 +139,34 @@ fn entry(
     total: Option<Bytes>,
     (alone, selected): (bool, bool),
     width: usize,
-    look: &Look,
+    context: &RenderContext,
 ) -> Line<'static> {
     let meaning = rung.gap.meaning();
-    let colour = look.style(Role::Gap(rung.gap));
+    let colour = context.style(Role::Gap(rung.gap));
     let name = if alone && rung.gap == Gap::Others { "processes" } else { meaning.name };
-    let text = look.style(Role::Text);
+    let text = context.style(Role::Text);
     let mut spans = vec![
         Span::styled(if selected { "▸" } else { " " }, text),
-        Span::styled(glyph(rung.gap, look).to_string(), colour),
+        Span::styled(glyph(rung.gap, context).to_string(), colour),
         Span::styled(format!(" {}", cells::left(name, width.saturating_sub(FIGURE + 3).min(12))), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), width.saturating_sub(3).min(FIGURE)), text),
     ];
     if width >= 33 {
-        spans.push(Span::styled(cells::right(&cells::percent(rung.bytes, total), 6), look.style(Role::Dim)));
+        spans.push(Span::styled(cells::right(&cells::percent(rung.bytes, total), 6), context.style(Role::Dim)));
     }
     if rung.inconsistent.is_some() {
-        spans.push(Span::styled(" !", look.style(Role::Warning)));
+        spans.push(Span::styled(" !", context.style(Role::Warning)));
     }
     let taken: usize = spans.iter().map(Span::width).sum();
     if let Some(room) = width.checked_sub(taken + EXPLANATION) {
         let words = explanation(rung, room + EXPLANATION - 2);
-        spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
+        spans.push(Span::styled(format!("  {words}"), context.style(Role::Dim)));
     }
     let line = Line::from(spans);
     if !selected {
         return line;
     }
-    let style = look.style(Role::Selected);
+    let style = context.style(Role::Selected);
     line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style)
 }
 
@@ -186,12 +186,12 @@ fn explanation(rung: &Rung, room: usize) -> String {
 
 /// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
 /// largest pay for it.
-pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, look: &Look) -> Line<'static> {
+pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, context: &RenderContext) -> Line<'static> {
     let mut spans: Vec<_> = rungs
         .iter()
         .zip(widths(rungs, whole, width))
         .map(|(rung, cells)| {
-            Span::styled(glyph(rung.gap, look).to_string().repeat(cells), look.style(Role::Gap(rung.gap)))
+            Span::styled(glyph(rung.gap, context).to_string().repeat(cells), context.style(Role::Gap(rung.gap)))
         })
         .collect();
     spans.retain(|it| !it.content.is_empty());
@@ -237,9 +237,9 @@ fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
 
 /// What a gap is drawn with: the picture must be readable by its shapes. Half cells are ragged, so that they
 /// stand only where no colour tells one full cell from another.
-pub(super) fn glyph(gap: Gap, look: &Look) -> char {
+pub(super) fn glyph(gap: Gap, context: &RenderContext) -> char {
     match gap {
-        Gap::NonTorch | Gap::Others | Gap::Driver if look.theme.coloured => '█',
+        Gap::NonTorch | Gap::Others | Gap::Driver if context.theme.coloured => '█',
         Gap::Wanted | Gap::Allocated | Gap::Reserved => '█',
         Gap::Rounding => '▓',
         Gap::Pending => '▞',

@@ -1,6 +1,6 @@
 //! What a user must know now: errors first, each with the next step.
 
-use super::{Look, cells, device_name, put};
+use super::{RenderContext, cells, device_name, put};
 use crate::{
     facts::{
         event::{DriverState, Trouble, wire::Oom},
@@ -30,9 +30,9 @@ const GROUPS: usize = 4;
 pub(super) type Message = (Role, String);
 
 /// Everything to be said, the gravest first.
-pub(super) fn messages(look: &Look) -> Vec<Message> {
-    let mut out: Vec<Message> = look.session.processes.iter().filter_map(|it| oom(it, look)).collect();
-    let session = look.session;
+pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
+    let mut out: Vec<Message> = context.session.processes.iter().filter_map(|it| oom(it, context)).collect();
+    let session = context.session;
     if let Some(end) = &session.job {
         let (role, how) = match (end.code, end.signal) {
             (Some(0), _) => (Role::Good, "exit code 0".to_owned()),
@@ -53,8 +53,8 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
         Some(DriverState::Absent { why }) => out.push((Role::Warning, cells::foreign(why))),
         _ => {}
     }
-    out.extend(look.device().and_then(|it| trouble(it, look)));
-    if look.found().is_some_and(|it| it.foreign_pids) {
+    out.extend(context.device().and_then(|it| trouble(it, context)));
+    if context.found().is_some_and(|it| it.foreign_pids) {
         out.push((
             Role::Warning,
             "the driver numbers processes as another pid namespace does: its figures cannot be given to anyone; run \
@@ -63,10 +63,10 @@ pub(super) fn messages(look: &Look) -> Vec<Message> {
         ));
     }
     out.extend(session.losses.words().into_iter().map(|it| (Role::Warning, it)));
-    out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, look)));
-    out.extend(session.processes.iter().filter_map(|it| life(it, look)));
+    out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, context)));
+    out.extend(session.processes.iter().filter_map(|it| life(it, context)));
     out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
-    out.extend(look.ui.complaint.iter().map(|it| (Role::Dim, cells::foreign(it))));
+    out.extend(context.ui.complaint.iter().map(|it| (Role::Dim, cells::foreign(it))));
     out
 }
 
@@ -98,16 +98,16 @@ pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option
 }
 
 /// Draws lines that were made to fit.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], look: &Look) {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], context: &RenderContext) {
     for (row, (role, text)) in lines.iter().enumerate() {
-        put(buffer, area, row, &Line::styled(text.as_str(), look.style(*role)));
+        put(buffer, area, row, &Line::styled(text.as_str(), context.style(*role)));
     }
 }
 
-fn oom(process: &Process, look: &Look) -> Option<Message> {
+fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let oom = &process.ooms.last()?.said;
     let on = process.devices.iter().find(|it| it.ordinal == oom.device);
-    let device = on.and_then(|it| look.session.device(&it.device));
+    let device = on.and_then(|it| context.session.device(&it.device));
     let place = device.map_or_else(|| format!("device {}", oom.device), device_name);
     let step = oom.step.map_or_else(String::new, |it| format!(", step {it}"));
     let total = on.and_then(|it| it.counters.device_total);
@@ -118,7 +118,7 @@ fn oom(process: &Process, look: &Look) -> Option<Message> {
     let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
     let who = short(process);
     let is_it = |it: &&Finding| it.kind == Kind::Oom && it.probe == process.probe && it.first_alert_at.0 == oom.at_us;
-    let found = look.findings.all.iter().find(is_it);
+    let found = context.findings.all.iter().find(is_it);
     // What it comes from is worth more than its figures, of which the sentence may have the first two.
     let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);
     let is_grown = found.is_none_or(|it| it.led_by.is_some());
@@ -140,10 +140,10 @@ fn held(oom: &Oom) -> Vec<String> {
     hole.into_iter().chain((!told.is_empty()).then_some(live)).collect()
 }
 
-fn trouble(device: &Device, look: &Look) -> Option<Message> {
+fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     let name = device_name(device);
     if let Some(gone) = device.gone {
-        let ago = units::duration(look.session.now.since(gone));
+        let ago = units::duration(context.session.now.since(gone));
         let words = format!("{name} has been gone from the driver's list for {ago}; see nvidia-smi -L, and dmesg");
         return Some((Role::Bad, words));
     }
@@ -167,13 +167,13 @@ fn untold(device: &Device, name: &str) -> Option<Message> {
     is_untold.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
 }
 
-fn suspended(pid: u32, look: &Look) -> Message {
-    let probed = look.session.processes.iter().find(|it| it.pid == Some(pid) && it.is_alive());
+fn suspended(pid: u32, context: &RenderContext) -> Message {
+    let probed = context.session.processes.iter().find(|it| it.pid == Some(pid) && it.is_alive());
     let name = probed.map_or_else(|| format!("pid {pid}"), who);
     (Role::Warning, format!("{name} is suspended: it says and does nothing; `kill -CONT {pid}` lets it go on"))
 }
 
-fn life(process: &Process, look: &Look) -> Option<Message> {
+fn life(process: &Process, context: &RenderContext) -> Option<Message> {
     match &process.life {
         Life::Incompatible { protocol } => Some((
             Role::Warning,
@@ -182,7 +182,7 @@ fn life(process: &Process, look: &Look) -> Option<Message> {
                 who(process)
             ),
         )),
-        Life::Gone { at, why } if look.session.now.since(*at) < GONE_US => {
+        Life::Gone { at, why } if context.session.now.since(*at) < GONE_US => {
             Some((Role::Warning, format!("{}: {}", who(process), cells::foreign(why))))
         }
         _ => None,

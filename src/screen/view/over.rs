@@ -1,6 +1,6 @@
 //! A box over everything else: in the middle, as large as needed and as fits.
 
-use super::{Look, put};
+use super::{RenderContext, put};
 use crate::screen::theme::Role;
 use ratatui::{
     buffer::Buffer,
@@ -31,21 +31,21 @@ pub(super) fn draw(
     frame: &Frame,
     lines: &[Line],
     scroll: usize,
-    look: &Look,
+    context: &RenderContext,
 ) -> (Rect, usize) {
     let width = area.width.min(frame.width);
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     Clear.render(place, buffer);
-    buffer.set_style(place, look.style(Role::Text));
+    buffer.set_style(place, context.style(Role::Text));
     let mut inner = place;
     if height >= FRAMED {
         let room = usize::from(height) - 2;
         let hint = if lines.len() > room { frame.hint_more } else { frame.hint };
         let block = Block::bordered()
-            .border_style(look.style(frame.border))
-            .title(Span::styled(format!(" {} ", frame.title), look.style(Role::Title)))
-            .title(Line::styled(format!(" {hint} "), look.style(Role::Dim)).right_aligned());
+            .border_style(context.style(frame.border))
+            .title(Span::styled(format!(" {} ", frame.title), context.style(Role::Title)))
+            .title(Line::styled(format!(" {hint} "), context.style(Role::Dim)).right_aligned());
         inner = block.inner(place);
         block.render(place, buffer);
     }

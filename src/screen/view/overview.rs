@@ -1,6 +1,6 @@
 //! The first screen: every device, where the selected one's memory is, whether it grows, whose it is.
 
-use super::{Look, alerts, devices, gauge, growth, ladder, processes, take, timeline};
+use super::{RenderContext, alerts, devices, gauge, growth, ladder, processes, take, timeline};
 use crate::screen::ui::Scope;
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -42,57 +42,57 @@ const ALERTS: usize = 6;
 ///
 /// Where the ranks of all devices are listed, they come first: the curve goes, then legend and gauge, then the device list,
 /// until every rank has its row.
-pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, look: &Look) {
-    let wanted = processes::height(look);
-    let (mut rows, ranks) = (devices::height(whole, look), look.ui.scope == Scope::All && whole.height >= 12);
+pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &RenderContext) {
+    let wanted = processes::height(context);
+    let (mut rows, ranks) = (devices::height(whole, context), context.ui.scope == Scope::All && whole.height >= 12);
     if ranks && usize::from(rest.height) < rows + BAR + wanted {
         rows = 1;
     }
-    devices::draw(buffer, take(&mut rest, rows), look);
+    devices::draw(buffer, take(&mut rest, rows), context);
     let explained = whole.height >= EXPLAINED;
-    let above = ladder::height(rest, look, explained) + gauge::height(look);
+    let above = ladder::height(rest, context, explained) + gauge::height(context);
     if ranks && usize::from(rest.height) < above + wanted {
         // The legend has what the ranks leave of it.
         let spare = usize::from(rest.height).saturating_sub(wanted).max(BAR);
-        ladder::draw(buffer, take(&mut rest, spare.min(above - gauge::height(look))), look, explained);
+        ladder::draw(buffer, take(&mut rest, spare.min(above - gauge::height(context))), context, explained);
     } else if whole.width >= WIDE {
         let left = Rect { width: rest.width / 2, ..rest };
-        let top = take(&mut rest, ladder::height(left, look, true) + gauge::height(look));
+        let top = take(&mut rest, ladder::height(left, context, true) + gauge::height(context));
         let left = Rect { width: top.width / 2, ..top };
         let right = Rect { x: left.right() + 2, width: top.width.saturating_sub(left.width + 2), ..top };
-        inside(buffer, left, look, true, gauge::height(look));
-        growth::draw(buffer, right, look);
+        inside(buffer, left, context, true, gauge::height(context));
+        growth::draw(buffer, right, context);
     } else {
-        rest = inside(buffer, rest, look, explained, if rest.height >= 16 { 6 } else { 3 });
+        rest = inside(buffer, rest, context, explained, if rest.height >= 16 { 6 } else { 3 });
         let curve = match usize::from(rest.height).checked_sub(wanted) {
             Some(0..4) | None if ranks => 0,
             _ => growth::height(rest, wanted),
         };
-        growth::draw(buffer, take(&mut rest, curve), look);
+        growth::draw(buffer, take(&mut rest, curve), context);
     }
     let mut spare = usize::from(rest.height).saturating_sub(wanted);
     // Where the arrows are among the alerts, they are seen, whatever has to go.
-    let selected = look.ui.is_among_alerts();
+    let selected = context.ui.is_among_alerts();
     let most = if selected { usize::from(rest.height / 2).clamp(2, ALERTS) } else { ALERTS };
-    let told = alerts::brief(most, usize::from(rest.width), look);
+    let told = alerts::brief(most, usize::from(rest.width), context);
     let told = Some(told).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
     if !told.is_empty() {
         let height = u16::try_from(told.len() + 1).unwrap_or(rest.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         spare = spare.saturating_sub(usize::from(height));
-        alerts::draw_brief(buffer, bottom, &told, look);
+        alerts::draw_brief(buffer, bottom, &told, context);
     }
-    if spare >= RUN && look.ui.process(look.session).is_some() {
-        timeline::draw(buffer, take(&mut rest, spare), look);
+    if spare >= RUN && context.ui.process(context.session).is_some() {
+        timeline::draw(buffer, take(&mut rest, spare), context);
     }
-    processes::draw(buffer, rest, look);
+    processes::draw(buffer, rest, context);
 }
 
 /// Where the memory is now. Gives back the area below, of which so many rows are always left.
-fn inside(buffer: &mut Buffer, mut rest: Rect, look: &Look, explained: bool, kept: usize) -> Rect {
-    let rows = ladder::height(rest, look, explained).min(usize::from(rest.height).saturating_sub(kept));
-    ladder::draw(buffer, take(&mut rest, rows), look, explained);
-    gauge::draw(buffer, take(&mut rest, if rows > 0 { gauge::height(look) } else { 0 }), look);
+fn inside(buffer: &mut Buffer, mut rest: Rect, context: &RenderContext, explained: bool, kept: usize) -> Rect {
+    let rows = ladder::height(rest, context, explained).min(usize::from(rest.height).saturating_sub(kept));
+    ladder::draw(buffer, take(&mut rest, rows), context, explained);
+    gauge::draw(buffer, take(&mut rest, if rows > 0 { gauge::height(context) } else { 0 }), context);
     rest
 }

@@ -1,6 +1,6 @@
 //! Where a replay stands: position and speed, the whole as a line with what happened on it, and a word on it.
 
-use super::{Look, cells, footer, put};
+use super::{RenderContext, cells, footer, put};
 use crate::{
     facts::units::Stamp,
     screen::theme::Role,
@@ -18,36 +18,41 @@ pub(super) fn height(whole: u16) -> u16 {
 }
 
 /// As many rows as there are.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look, progress: &Progress) {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, progress: &Progress) {
     match progress {
         Progress::Loading { read, total, glimpse } => {
             let share = read.saturating_mul(100).checked_div(*total).unwrap_or(100).min(100);
             let end = if *glimpse { "; this is its end, without growth" } else { "" };
             let words = format!("reading the recording: {share} %{end}");
-            put(buffer, area, 0, &Line::styled(words, look.style(Role::Title)));
+            put(buffer, area, 0, &Line::styled(words, context.style(Role::Title)));
             let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
-            put(buffer, area, 1, &Line::styled("━".repeat(filled), look.style(Role::Spark)));
+            put(buffer, area, 1, &Line::styled("━".repeat(filled), context.style(Role::Spark)));
         }
         Progress::Standing(it) => {
-            put(buffer, area, 0, &first(usize::from(area.width), look, it));
+            put(buffer, area, 0, &first(usize::from(area.width), context, it));
             if let Some((words, warns)) = &it.word {
                 let words = cells::elide(&cells::raw(words), usize::from(area.width));
-                put(buffer, area, 1, &Line::styled(words, look.style(if *warns { Role::Warning } else { Role::Text })));
+                put(
+                    buffer,
+                    area,
+                    1,
+                    &Line::styled(words, context.style(if *warns { Role::Warning } else { Role::Text })),
+                );
             }
             if area.height > 2 || it.word.is_none() {
                 let last = area.height.saturating_sub(1);
                 let keys = Rect { y: area.y + last, height: area.height.min(1), ..area };
                 if last > 0 {
-                    footer::keys(buffer, keys, look);
+                    footer::keys(buffer, keys, context);
                 }
             }
         }
     }
 }
 
-fn first<'a>(width: usize, look: &Look, it: &Standing) -> Line<'a> {
+fn first<'a>(width: usize, context: &RenderContext, it: &Standing) -> Line<'a> {
     let state = if it.playing { "▶" } else { "║" };
-    let state = if look.theme.is_ascii() && !it.playing { "|" } else { state };
+    let state = if context.theme.is_ascii() && !it.playing { "|" } else { state };
     let at = it.at.since(it.from);
     let left = format!("{state} {}  {} ", speed(it.percent), cells::clock(at));
     let step = it.step.map_or_else(String::new, |it| format!("  step {it}"));
@@ -57,16 +62,16 @@ fn first<'a>(width: usize, look: &Look, it: &Standing) -> Line<'a> {
         right = step;
     }
     let room = width.saturating_sub(cells::width(&left) + cells::width(&right));
-    let mut spans = vec![Span::styled(left, look.style(Role::Title))];
+    let mut spans = vec![Span::styled(left, context.style(Role::Title))];
     if room >= 10 {
-        spans.extend(line(room, look, it));
+        spans.extend(line(room, context, it));
     }
-    spans.push(Span::styled(right, look.style(Role::Text)));
+    spans.push(Span::styled(right, context.style(Role::Text)));
     Line::from(spans)
 }
 
 /// The whole recording; what lies before the position is drawn heavier.
-fn line<'a>(width: usize, look: &Look, it: &Standing) -> Vec<Span<'a>> {
+fn line<'a>(width: usize, context: &RenderContext, it: &Standing) -> Vec<Span<'a>> {
     let column = |at: Stamp| {
         let (past, whole) = (u128::from(at.since(it.from)), u128::from(it.to.since(it.from)).max(1));
         usize::try_from(past * (width as u128 - 1) / whole).unwrap_or(0).min(width - 1)
@@ -82,7 +87,7 @@ fn line<'a>(width: usize, look: &Look, it: &Standing) -> Vec<Span<'a>> {
             *cell = (sign, role);
         }
     }
-    cells.into_iter().map(|(sign, role)| Span::styled(sign, look.style(role))).collect()
+    cells.into_iter().map(|(sign, role)| Span::styled(sign, context.style(role))).collect()
 }
 
 fn speed(percent: u64) -> String {

@@ -5,8 +5,8 @@ mod growths;
 mod identity;
 
 use super::{
-    Look, Scrolled, alerts, cells, culprit, growth, heading, messages, processes::SILENT_US, scroll::moved, scrolled,
-    title, verdict,
+    RenderContext, Scrolled, alerts, cells, culprit, growth, heading, messages, processes::SILENT_US, scroll::moved,
+    scrolled, title, verdict,
 };
 use crate::{
     facts::units,
@@ -50,73 +50,73 @@ const MARKS: usize = 12;
 /// ```
 ///
 /// The figures scroll; below 27 rows they have the place of the curve as well.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
-    let Some((process, on)) = look.ui.process(look.session) else { return nobody(buffer, area, look) };
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
+    let Some((process, on)) = context.ui.process(context.session) else { return nobody(buffer, area, context) };
     let mut figures = area;
     if area.width >= WIDE {
         let right = Rect { x: area.x + FIGURES + 2, width: area.width - FIGURES - 2, ..area };
         figures.width = FIGURES;
-        curves(buffer, right, process, on, look);
+        curves(buffer, right, process, on, context);
     } else if let Some(spare) = area.height.checked_sub(ROWS).filter(|it| it >= CURVE.start()) {
         let height = spare.clamp(*CURVE.start(), *CURVE.end());
         let curve = Rect { y: area.bottom() - height, height, ..area };
         figures.height -= height;
-        growth::draw(buffer, curve, look);
+        growth::draw(buffer, curve, context);
     }
-    let life = vec![Span::styled(life(process, look), look.style(Role::Dim))];
-    title(buffer, figures, &verdict::place(process, on, look), life, look);
+    let life = vec![Span::styled(life(process, context), context.style(Role::Dim))];
+    title(buffer, figures, &verdict::place(process, on, context), life, context);
     let width = usize::from(figures.width);
-    let mut lines = identity::lines(process, on, width, look);
-    let mut growth = vec![heading("growth", width, look)];
-    growth.extend(growths::lines(process, on, width, look));
-    let mut counters = vec![heading("memory", width, look)];
-    counters.extend(counters::lines(process, on, width, look));
+    let mut lines = identity::lines(process, on, width, context);
+    let mut growth = vec![heading("growth", width, context)];
+    growth.extend(growths::lines(process, on, width, context));
+    let mut counters = vec![heading("memory", width, context)];
+    counters.extend(counters::lines(process, on, width, context));
     let is_small = area.height < SMALL;
     if is_small {
         // What fits without scrolling is what moves.
         lines.truncate(1);
     }
-    lines.extend(culprit::answer(process, on, width, look));
+    lines.extend(culprit::answer(process, on, width, context));
     if is_small {
         lines.append(&mut growth);
     }
-    let (found, spots) = alerts::listed(width, look);
+    let (found, spots) = alerts::listed(width, context);
     if !found.is_empty() {
-        lines.push(heading("alerts", width, look));
+        lines.push(heading("alerts", width, context));
     }
     let spots = moved(spots, lines.len());
     lines.extend(found);
-    lines.extend(culprit::details(process, on, width, look));
+    lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
     lines.extend(growth);
-    lines.extend(marks(process, width, look));
-    scrolled(buffer, figures, &lines, &spots, look)
+    lines.extend(marks(process, width, context));
+    scrolled(buffer, figures, &lines, &spots, context)
 }
 
-fn nobody(buffer: &mut Buffer, area: Rect, look: &Look) -> Scrolled {
-    title(buffer, area, "process", Vec::new(), look);
+fn nobody(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
+    title(buffer, area, "process", Vec::new(), context);
     let words = "no probed process here: gpuwatch run -- python train.py starts one";
     let lines: Vec<Line> = cells::wrapped(words, usize::from(area.width).saturating_sub(2))
         .into_iter()
-        .map(|it| Line::styled(format!(" {it}"), look.style(Role::Dim)))
+        .map(|it| Line::styled(format!(" {it}"), context.style(Role::Dim)))
         .collect();
-    scrolled(buffer, area, &lines, &[], look)
+    scrolled(buffer, area, &lines, &[], context)
 }
 
 /// What grows, and below it what is held and not in use.
-fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice, look: &Look) {
+fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice, context: &RenderContext) {
     let half = usize::from(area.height / 2);
-    growth::draw(buffer, super::take(&mut area, half), look);
-    growth::unused(buffer, area, process, on, look);
+    growth::draw(buffer, super::take(&mut area, half), context);
+    growth::unused(buffer, area, process, on, context);
 }
 
-fn life(process: &Process, look: &Look) -> String {
-    let ago = |at| units::duration(look.session.now.since(at));
+fn life(process: &Process, context: &RenderContext) -> String {
+    let ago = |at| units::duration(context.session.now.since(at));
     match &process.life {
         Life::Found => "has not said hello yet".to_owned(),
         Life::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
         Life::CatchingUp => "its history is coming".to_owned(),
-        Life::Live if look.session.now.since(process.heard) < SILENT_US => "live".to_owned(),
+        Life::Live if context.session.now.since(process.heard) < SILENT_US => "live".to_owned(),
         Life::Live => format!("silent for {}", ago(process.heard)),
         Life::Ended { at, reason } => {
             format!("ended {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
@@ -126,37 +126,37 @@ fn life(process: &Process, look: &Look) -> String {
 }
 
 /// The latest marks, and how many more there were.
-fn marks(process: &Process, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn marks(process: &Process, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     if process.marks.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![heading("marks", width, look)];
+    let mut lines = vec![heading("marks", width, context)];
     for it in process.marks.iter().rev().take(MARKS) {
-        let ago = units::duration(look.session.now.since(units::Stamp(it.at_us)));
+        let ago = units::duration(context.session.now.since(units::Stamp(it.at_us)));
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
         let room = width.saturating_sub(14);
         let name = cells::left(&format!("{}{value}", cells::raw(&it.name)), room.min(40));
         lines.push(Line::from(vec![
-            Span::styled(format!(" {name}"), look.style(Role::Text)),
-            Span::styled(cells::right(&format!("{ago} ago"), 12), look.style(Role::Dim)),
+            Span::styled(format!(" {name}"), context.style(Role::Text)),
+            Span::styled(cells::right(&format!("{ago} ago"), 12), context.style(Role::Dim)),
         ]));
     }
     let more = process.marks.iter().len().saturating_sub(MARKS) as u64 + process.marks.gone();
     if more > 0 {
-        lines.push(Line::styled(format!(" and {more} before"), look.style(Role::Dim)));
+        lines.push(Line::styled(format!(" and {more} before"), context.style(Role::Dim)));
     }
     lines
 }
 
 /// `name   words`, wrapped below itself.
-fn named(name: &str, words: &str, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn named(name: &str, words: &str, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     const NAME: usize = 11;
     let words = cells::wrapped(words, width.saturating_sub(NAME + 1));
     let line = |(at, words): (usize, String)| {
         let name = if at == 0 { name } else { "" };
         Line::from(vec![
-            Span::styled(format!(" {}", cells::left(name, NAME - 1)), look.style(Role::Dim)),
-            Span::styled(words, look.style(Role::Text)),
+            Span::styled(format!(" {}", cells::left(name, NAME - 1)), context.style(Role::Dim)),
+            Span::styled(words, context.style(Role::Text)),
         ])
     };
     words.into_iter().enumerate().map(line).collect()

@@ -2,7 +2,7 @@
 //! lists them, and the command line that would probe them.
 
 use super::{
-    Look, cells, device_name, put, ranks,
+    RenderContext, cells, device_name, put, ranks,
     table::{self, Column, Row},
     title, verdict,
 };
@@ -61,34 +61,34 @@ const UNPROBED: [Column; 4] = [
 ];
 
 /// The rows that would show everything.
-pub(super) fn height(look: &Look) -> usize {
-    let rows = look.ui.rows(look.session);
-    2 + ranks::summary(&rows, look).len() + rows.len().max(1) + usize::from(hint(&rows, look).is_some())
+pub(super) fn height(context: &RenderContext) -> usize {
+    let rows = context.ui.rows(context.session);
+    2 + ranks::summary(&rows, context).len() + rows.len().max(1) + usize::from(hint(&rows, context).is_some())
 }
 
 /// Draws title, table and hint.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(device) = look.device().filter(|_| area.height >= 2) else { return };
-    let all = look.ui.scope == Scope::All;
-    let listed = look.ui.rows(look.session);
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(device) = context.device().filter(|_| area.height >= 2) else { return };
+    let all = context.ui.scope == Scope::All;
+    let listed = context.ui.rows(context.session);
     let with_probes = listed.iter().any(|it| matches!(it, Listed::Probed(..)));
-    let mut rows: Vec<Row> = listed.iter().map(|it| row(it, with_probes, look)).collect();
-    let place = look.ui.place(&listed);
-    if let Some(row) = rows.get_mut(place).filter(|_| look.ui.focus == Focus::Processes) {
-        row.style = Some(look.style(Role::Selected));
+    let mut rows: Vec<Row> = listed.iter().map(|it| row(it, with_probes, context)).collect();
+    let place = context.ui.place(&listed);
+    if let Some(row) = rows.get_mut(place).filter(|_| context.ui.focus == Focus::Processes) {
+        row.style = Some(context.style(Role::Selected));
     }
     let height = usize::from(area.height);
-    let hint = hint(&listed, look).filter(|_| height > 3);
-    let mut above = ranks::summary(&listed, look);
+    let hint = hint(&listed, context).filter(|_| height > 3);
+    let mut above = ranks::summary(&listed, context);
     above.truncate(height.saturating_sub(SUMMED));
     let room = height.saturating_sub(2 + above.len() + usize::from(hint.is_some()));
     let first = table::first_row(place, rows.len(), room.max(1));
-    look.claim(area, Target::Box(Focus::Processes));
-    head(buffer, area, &listed, (first, room), look);
+    context.claim(area, Target::Box(Focus::Processes));
+    head(buffer, area, &listed, (first, room), context);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
     if rows.is_empty() {
-        let words = nothing(device, look);
-        put(buffer, body, 0, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
+        let words = nothing(device, context);
+        put(buffer, body, 0, &Line::styled(format!(" {words}"), context.style(Role::Dim)));
     } else {
         let kept = Rect { height: u16::try_from(room + above.len() + 1).unwrap_or(u16::MAX).min(body.height), ..body };
         let mut columns = if with_probes { PROBED.to_vec() } else { UNPROBED.to_vec() };
@@ -111,51 +111,51 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
             figure.0 = marked(&figure.0, first.width);
         }
         for (place, it) in table::places(kept).skip(above.len()).zip(listed.iter().skip(first)) {
-            look.claim(place, Target::Row(it.id()));
+            context.claim(place, Target::Row(it.id()));
         }
         for (place, title) in table::titles(kept, &columns, "command", TEXT) {
             if let Some(by) = By::named(title) {
-                look.claim(place, Target::Column(by));
+                context.claim(place, Target::Column(by));
             }
         }
         above.extend(rows.into_iter().skip(first));
-        table::draw(buffer, kept, &columns, "command", &above, TEXT, look.style(Role::Dim));
+        table::draw(buffer, kept, &columns, "command", &above, TEXT, context.style(Role::Dim));
     }
     if let Some(words) = hint {
-        let line = Line::styled(cells::elide(&words, usize::from(area.width)), look.style(Role::Key));
+        let line = Line::styled(cells::elide(&words, usize::from(area.width)), context.style(Role::Key));
         put(buffer, area, height.saturating_sub(1), &line);
     }
 }
 
 /// The box's name, what the rows are filtered and ordered by, and how many are seen.
-fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), look: &Look) {
-    let (ui, rows) = (look.ui, listed.len());
+fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), context: &RenderContext) {
+    let (ui, rows) = (context.ui, listed.len());
     let last = rows.min(first + room);
     let mut right = if room < rows { format!("rows {}–{last}", first + 1) } else { String::new() };
     if !ui.filter.text.trim().is_empty() {
-        let hidden = ui.unfiltered(look.session).saturating_sub(rows);
+        let hidden = ui.unfiltered(context.session).saturating_sub(rows);
         let gap = if right.is_empty() { "" } else { ", " };
         right = format!("/{} hides {hidden}{gap}{right}", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
     }
-    let mut name = named(rows, look);
-    if let Some(words) = ranks::imbalance(listed, look) {
+    let mut name = named(rows, context);
+    if let Some(words) = ranks::imbalance(listed, context) {
         name = format!("{name} · {words}");
     }
-    let right = if right.is_empty() { Vec::new() } else { vec![Span::styled(right, look.style(Role::Dim))] };
-    title(buffer, area, &name, right, look);
+    let right = if right.is_empty() { Vec::new() } else { vec![Span::styled(right, context.style(Role::Dim))] };
+    title(buffer, area, &name, right, context);
 }
 
 /// `processes on GPU 0 by allocated ↓: 2 of 6`: their order, how many are listed, and how many all devices have.
-fn named(rows: usize, look: &Look) -> String {
-    let ui = look.ui;
-    let place = match look.device().filter(|_| ui.scope == Scope::Selected) {
+fn named(rows: usize, context: &RenderContext) -> String {
+    let ui = context.ui;
+    let place = match context.device().filter(|_| ui.scope == Scope::Selected) {
         Some(device) => device_name(device),
         None => "all devices".to_owned(),
     };
     let arrow = if ui.order.rises() { "↑" } else { "↓" };
     let is_usual = ui.order == Order::default();
     let order = if is_usual { String::new() } else { format!(" by {} {arrow}", ui.order.by.name()) };
-    let all = look.session.probed(None).len() + look.session.unprobed(None).len();
+    let all = context.session.probed(None).len() + context.session.unprobed(None).len();
     let of = if all == rows { String::new() } else { format!(" of {all}") };
     format!("processes on {place}{order}: {rows}{of}")
 }
@@ -167,29 +167,29 @@ fn marked(figure: &str, columns: usize) -> String {
 }
 
 /// Why no row is there.
-fn nothing(device: &Device, look: &Look) -> &'static str {
+fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     match (&device.processes, device.process_list()) {
-        _ if look.ui.unfiltered(look.session) > 0 => "none that the filter lets through; Esc: no filter",
-        (_, Some(_)) if look.session.probed(None).is_empty() && look.session.unprobed(None).is_empty() => "none",
+        _ if context.ui.unfiltered(context.session) > 0 => "none that the filter lets through; Esc: no filter",
+        (_, Some(_)) if context.session.probed(None).is_empty() && context.session.unprobed(None).is_empty() => "none",
         (_, Some(_)) => "none on this device; p: those of all devices",
         (None, _) => "unknown: the driver has not said",
         (Some(_), None) => "unknown: the driver does not say",
     }
 }
 
-fn row(it: &Listed, with_probes: bool, look: &Look) -> Row {
+fn row(it: &Listed, with_probes: bool, context: &RenderContext) -> Row {
     match it {
-        Listed::Probed(process, on) => probed_row(process, on, look),
-        Listed::Unprobed(device, it) => stranger_row(device, it, with_probes, look),
+        Listed::Probed(process, on) => probed_row(process, on, context),
+        Listed::Unprobed(device, it) => stranger_row(device, it, with_probes, context),
     }
 }
 
-fn probed_row(process: &Process, it: &OnDevice, look: &Look) -> Row {
+fn probed_row(process: &Process, it: &OnDevice, context: &RenderContext) -> Row {
     let alive = process.is_alive();
-    let text = look.style(if alive { Role::Text } else { Role::Dim });
-    let found = look.found_for(process, it);
-    let (rate, rate_style) = rate(process, it, look);
-    let device = look.session.device(&it.device).and_then(|it| it.index);
+    let text = context.style(if alive { Role::Text } else { Role::Dim });
+    let found = context.found_for(process, it);
+    let (rate, rate_style) = rate(process, it, context);
+    let device = context.session.device(&it.device).and_then(|it| it.index);
     let figures = vec![
         (cells::known(device, ""), text),
         (cells::known(process.rank(), ""), text),
@@ -203,26 +203,26 @@ fn probed_row(process: &Process, it: &OnDevice, look: &Look) -> Row {
     ];
     let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
     let command = shortened(argv.iter().map(String::as_str));
-    let (state, role) = state(process, look);
+    let (state, role) = state(process, context);
     let words = if state.is_empty() { command } else { format!("{state}: {command}") };
-    Row { figures, text: (words, look.style(role)), style: None }
+    Row { figures, text: (words, context.style(role)), style: None }
 }
 
-fn rate(process: &Process, it: &OnDevice, look: &Look) -> (String, Style) {
-    let (words, role) = match look.findings.growing(process.probe, it.ordinal) {
+fn rate(process: &Process, it: &OnDevice, context: &RenderContext) -> (String, Style) {
+    let (words, role) = match context.findings.growing(process.probe, it.ordinal) {
         Some(found) => (verdict::rate(found), verdict::role(found.severity)),
         None if it.growth.watched() < it.growth.enough() => (cells::UNKNOWN.to_owned(), Role::Dim),
         None => {
-            let is_approximate = look.found_for(process, it).is_some_and(|it| it.approximate);
+            let is_approximate = context.found_for(process, it).is_some_and(|it| it.approximate);
             (if is_approximate { "≈flat" } else { "flat" }.to_owned(), Role::Good)
         }
     };
-    (words, look.style(role))
+    (words, context.style(role))
 }
 
 /// Where a probe is in its life, in a word; nothing while all is well.
-fn state(process: &Process, look: &Look) -> (String, Role) {
-    let silent = look.session.now.since(process.heard);
+fn state(process: &Process, context: &RenderContext) -> (String, Role) {
+    let silent = context.session.now.since(process.heard);
     match &process.life {
         Life::Found => ("no hello".to_owned(), Role::Dim),
         Life::Incompatible { protocol } => (format!("wire {protocol}"), Role::Warning),
@@ -234,9 +234,9 @@ fn state(process: &Process, look: &Look) -> (String, Role) {
     }
 }
 
-fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, look: &Look) -> Row {
-    let (text, dim) = (look.style(Role::Text), look.style(Role::Dim));
-    let who = look.session.people.get(&it.pid);
+fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, context: &RenderContext) -> Row {
+    let (text, dim) = (context.style(Role::Text), context.style(Role::Dim));
+    let who = context.session.people.get(&it.pid);
     let device = (cells::known(device.index, ""), text);
     let (pid, used) = ((it.pid.to_string(), text), (cells::bytes(it.used), text));
     let figures = if with_probes {
@@ -252,14 +252,14 @@ fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, look: &Look
 
 /// The line that would probe a job: of the selected process, else of the largest that runs Python. What was recorded cannot
 /// be started any more.
-fn hint(rows: &[Listed], look: &Look) -> Option<String> {
-    if look.progress.is_some() {
+fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
+    if context.progress.is_some() {
         return None;
     }
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
     let known = || {
         rows.iter().filter_map(|it| match it {
-            Listed::Unprobed(_, it) => look.session.people.get(&it.pid),
+            Listed::Unprobed(_, it) => context.session.people.get(&it.pid),
             Listed::Probed(..) => None,
         })
     };

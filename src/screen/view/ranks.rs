@@ -1,6 +1,6 @@
 //! The ranks of a run side by side: the worst and the median of every figure, and who holds more than the others.
 
-use super::{Look, cells, messages, table::Row};
+use super::{RenderContext, cells, messages, table::Row};
 use crate::{
     facts::units::{self, Bytes},
     model::session::process::{OnDevice, Process},
@@ -19,21 +19,21 @@ const UNEVEN: f64 = 1.05;
 type Own<'a> = (&'a Process, &'a OnDevice);
 
 /// The rows above the ranks: none unless several of all devices are listed.
-pub(super) fn summary(listed: &[Listed], look: &Look) -> Vec<Row> {
-    let own = living(listed, look);
+pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
+    let own = living(listed, context);
     if own.len() < LEAST {
         return Vec::new();
     }
     let bytes = |worst: bool, figure: &dyn Fn(Own) -> Option<u64>| {
         cells::bytes(of(&own, |it| figure(it).map(|it| it as f64), worst).map(|it| Bytes(units::whole(it))))
     };
-    let found = |it: Own| look.found_for(it.0, it.1);
+    let found = |it: Own| context.found_for(it.0, it.1);
     let row = |worst: bool, name: String, role: Role| {
-        let style = look.style(role);
+        let style = context.style(role);
         // Of steps, the lowest is the worst: that rank is behind.
         let behind = of(&own, |it| it.1.step.map(|it| -(it as f64)), worst).map(|it| units::whole(-it));
         let unused = of(&own, |it| found(it)?.fragmentation.share(), worst);
-        let rate = of(&own, |it| rate(it, look), worst);
+        let rate = of(&own, |it| rate(it, context), worst);
         let rate =
             rate.map_or_else(|| cells::UNKNOWN.to_owned(), |it| if it > 0.0 { cells::rate(it) } else { "flat".into() });
         let driver = |it: Own| found(it)?.driver_used.map(|it| it.0);
@@ -54,8 +54,8 @@ pub(super) fn summary(listed: &[Listed], look: &Look) -> Vec<Row> {
 }
 
 /// `rank 5 holds 1.31 × the median`, or that they are even.
-pub(super) fn imbalance(listed: &[Listed], look: &Look) -> Option<String> {
-    let own = living(listed, look);
+pub(super) fn imbalance(listed: &[Listed], context: &RenderContext) -> Option<String> {
+    let own = living(listed, context);
     let allocated = |it: &Own| it.1.counters.allocated;
     let median =
         of(&own, |it| allocated(&it).map(|it| it as f64), false).filter(|it| *it > 0.0 && own.len() >= LEAST)?;
@@ -67,8 +67,8 @@ pub(super) fn imbalance(listed: &[Listed], look: &Look) -> Option<String> {
     Some(format!("{} holds {ratio:.2} × the median", messages::short(most.0)))
 }
 
-fn living<'a>(listed: &[Listed<'a>], look: &Look) -> Vec<Own<'a>> {
-    let probed = listed.iter().filter(|_| look.ui.scope == Scope::All).filter_map(Listed::probed);
+fn living<'a>(listed: &[Listed<'a>], context: &RenderContext) -> Vec<Own<'a>> {
+    let probed = listed.iter().filter(|_| context.ui.scope == Scope::All).filter_map(Listed::probed);
     probed.filter(|(process, on)| process.is_alive() && on.first.is_some()).collect()
 }
 
@@ -80,7 +80,7 @@ fn of(own: &[Own], figure: impl Fn(Own) -> Option<f64>, worst: bool) -> Option<f
 }
 
 /// Bytes a step, 0 where nothing grows; `None` where too little was seen.
-fn rate((process, on): Own, look: &Look) -> Option<f64> {
-    let growing = look.findings.growing(process.probe, on.ordinal).and_then(|it| it.bytes_per_step);
+fn rate((process, on): Own, context: &RenderContext) -> Option<f64> {
+    let growing = context.findings.growing(process.probe, on.ordinal).and_then(|it| it.bytes_per_step);
     growing.or((on.growth.watched() >= on.growth.enough()).then_some(0.0))
 }

@@ -1,6 +1,6 @@
 //! The lines of an opened box from where the user scrolled to, and the alerts among them, which can be selected.
 
-use super::{Look, put};
+use super::{RenderContext, put};
 use crate::screen::{
     theme::Role,
     ui::{alerts::Sight, mouse::Target},
@@ -28,12 +28,18 @@ pub(super) fn moved(spots: Vec<Spot>, below: usize) -> Vec<Spot> {
 }
 
 /// Draws lines below a title. Where the selected alert has to be seen, they are scrolled as far as that takes.
-pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], spots: &[Spot], look: &Look) -> Scrolled {
+pub(super) fn scrolled(
+    buffer: &mut Buffer,
+    area: Rect,
+    lines: &[Line],
+    spots: &[Spot],
+    context: &RenderContext,
+) -> Scrolled {
     let height = usize::from(area.height).saturating_sub(1);
     let most = lines.len().saturating_sub(height);
-    let selected = look.selected_alert().and_then(|it| spots.iter().find(|spot| spot.0 == Target::Alert(it)));
-    let mut scroll = look.ui.scroll.min(most);
-    if let Some((_, place)) = selected.filter(|_| look.ui.sight.reveal) {
+    let selected = context.selected_alert().and_then(|it| spots.iter().find(|spot| spot.0 == Target::Alert(it)));
+    let mut scroll = context.ui.scroll.min(most);
+    if let Some((_, place)) = selected.filter(|_| context.ui.sight.reveal) {
         // Its beginning, if it does not fit.
         scroll = scroll.max(place.end.saturating_sub(height)).min(place.start);
     }
@@ -45,19 +51,19 @@ pub(super) fn scrolled(buffer: &mut Buffer, area: Rect, lines: &[Line], spots: &
         put(buffer, area, row + 1, line);
     }
     for (target, place) in spots {
-        place.clone().filter_map(row).for_each(|it| look.claim(it, target.clone()));
+        place.clone().filter_map(row).for_each(|it| context.claim(it, target.clone()));
     }
     let Some((_, place)) = selected else { return Scrolled { scroll, most, ..Scrolled::default() } };
     if let Some(row) = row(place.start) {
-        select(buffer, row, look);
+        select(buffer, row, context);
     }
     let sight = Sight { reveal: false, above: place.start < scroll, below: place.end > scroll + height };
     Scrolled { scroll, most, sight }
 }
 
 /// Shows that a row is the selected one.
-pub(super) fn select(buffer: &mut Buffer, row: Rect, look: &Look) {
-    buffer.set_style(row, look.style(Role::Selected));
+pub(super) fn select(buffer: &mut Buffer, row: Rect, context: &RenderContext) {
+    buffer.set_style(row, context.style(Role::Selected));
     if let Some(cell) = buffer.cell_mut((row.x, row.y)) {
         cell.set_symbol("▸");
     }

@@ -1,6 +1,6 @@
 //! The menu of signals, and the question before one is sent, over everything else.
 
-use super::{Look, cells, put};
+use super::{RenderContext, cells, put};
 use crate::screen::{
     theme::Role,
     ui::{
@@ -21,22 +21,22 @@ const WIDTH: u16 = 62;
 const COMMAND_LINES: usize = 3;
 
 /// Draws a box in the middle, while the menu is open.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(dialog) = &look.ui.dialog else { return };
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(dialog) = &context.ui.dialog else { return };
     let width = area.width.min(WIDTH);
     let inner = usize::from(width.saturating_sub(4));
-    let lines = if dialog.asked { question(dialog, inner, look) } else { menu(dialog, inner, look) };
+    let lines = if dialog.asked { question(dialog, inner, context) } else { menu(dialog, inner, context) };
     let height = area.height.min(u16::try_from(lines.len() + 2).unwrap_or(u16::MAX));
     let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     Clear.render(place, buffer);
-    buffer.set_style(place, look.style(Role::Text));
+    buffer.set_style(place, context.style(Role::Text));
     let frame = Block::bordered()
-        .border_style(look.style(if dialog.asked { Role::Bad } else { Role::Border }))
-        .title(Span::styled(format!(" signal to pid {} ", dialog.pid), look.style(Role::Title)))
+        .border_style(context.style(if dialog.asked { Role::Bad } else { Role::Border }))
+        .title(Span::styled(format!(" signal to pid {} ", dialog.pid), context.style(Role::Title)))
         .title(
             Line::styled(
                 if dialog.asked { " Esc: back " } else { " Enter: choose  Esc: none " },
-                look.style(Role::Dim),
+                context.style(Role::Dim),
             )
             .right_aligned(),
         );
@@ -49,42 +49,42 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
         place
     };
     for (place, row) in inside.rows().enumerate().take(if dialog.asked { 0 } else { Signal::MENU.len() }) {
-        look.claim(row, Target::Signal(place));
+        context.claim(row, Target::Signal(place));
     }
     for (row, line) in lines.iter().enumerate() {
         put(buffer, inside, row, line);
     }
 }
 
-fn menu(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn menu(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let mut lines: Vec<Line> = Vec::new();
     for (place, (_, name, meaning)) in Signal::MENU.iter().enumerate() {
         let marker = if place == dialog.place { "▸" } else { " " };
         let line = Line::from(vec![
-            Span::styled(format!(" {marker} {}", cells::left(name, 6)), look.style(Role::Key)),
-            Span::styled(cells::left(meaning, width.saturating_sub(8)), look.style(Role::Text)),
+            Span::styled(format!(" {marker} {}", cells::left(name, 6)), context.style(Role::Key)),
+            Span::styled(cells::left(meaning, width.saturating_sub(8)), context.style(Role::Text)),
         ]);
-        lines.push(if place == dialog.place { line.patch_style(look.style(Role::Selected)) } else { line });
+        lines.push(if place == dialog.place { line.patch_style(context.style(Role::Selected)) } else { line });
     }
     lines.push(Line::default());
-    lines.extend(who(dialog, width, look));
+    lines.extend(who(dialog, width, context));
     lines
 }
 
-fn question(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn question(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let (_, name, meaning) = dialog.signal();
-    let mut lines = vec![Line::styled(format!(" send {name} to pid {}?", dialog.pid), look.style(Role::Bad))];
-    lines.extend(who(dialog, width, look));
-    lines.push(Line::styled(format!(" {}", cells::elide(meaning, width)), look.style(Role::Dim)));
+    let mut lines = vec![Line::styled(format!(" send {name} to pid {}?", dialog.pid), context.style(Role::Bad))];
+    lines.extend(who(dialog, width, context));
+    lines.push(Line::styled(format!(" {}", cells::elide(meaning, width)), context.style(Role::Dim)));
     lines.push(Line::from(vec![
-        Span::styled(" y", look.style(Role::Key)),
-        Span::styled(" sends it; any other key does not", look.style(Role::Text)),
+        Span::styled(" y", context.style(Role::Key)),
+        Span::styled(" sends it; any other key does not", context.style(Role::Text)),
     ]));
     lines
 }
 
 /// Whose command it is, in some lines.
-fn who(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn who(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let words = format!("{}: {}", cells::foreign(&dialog.user), cells::raw(&dialog.command));
     let mut lines = cells::wrapped(&words, width);
     if lines.len() > COMMAND_LINES {
@@ -93,5 +93,5 @@ fn who(dialog: &Dialog, width: usize, look: &Look) -> Vec<Line<'static>> {
             *last = cells::elide(&format!("{last} …"), width);
         }
     }
-    lines.into_iter().map(|it| Line::styled(format!(" {it}"), look.style(Role::Text))).collect()
+    lines.into_iter().map(|it| Line::styled(format!(" {it}"), context.style(Role::Text))).collect()
 }

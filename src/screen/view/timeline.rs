@@ -4,7 +4,7 @@ mod chart;
 mod events;
 
 use self::chart::Chart;
-use super::{Look, cells, growth, ladder::glyph, put, title, verdict};
+use super::{RenderContext, cells, growth, ladder::glyph, put, title, verdict};
 use crate::{
     facts::units::{self, Bytes},
     model::{
@@ -47,28 +47,28 @@ const CHART: usize = 4;
 /// ```
 ///
 /// What does not fit is left out: the values first, then words, events and axis.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some((process, on)) = look.ui.process(look.session) else { return growth::draw(buffer, area, look) };
-    let name = format!("timeline · {}", verdict::place(process, on, look));
-    let (Some(mut span), Some(under)) = (look.ui.timeline.span(on), look.ui.timeline.under_cursor(on)) else {
-        title(buffer, area, &name, Vec::new(), look);
-        return put(buffer, area, 1, &Line::styled(" no sample yet", look.style(Role::Dim)));
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some((process, on)) = context.ui.process(context.session) else { return growth::draw(buffer, area, context) };
+    let name = format!("timeline · {}", verdict::place(process, on, context));
+    let (Some(mut span), Some(under)) = (context.ui.timeline.span(on), context.ui.timeline.under_cursor(on)) else {
+        title(buffer, area, &name, Vec::new(), context);
+        return put(buffer, area, 1, &Line::styled(" no sample yet", context.style(Role::Dim)));
     };
     // What is said of the cursor is said of the stretch that it is in.
     span.cursor = span.axis.place(&under).clamp(span.from, span.to);
-    let shown = vec![Words::styled(shown(&span), look.style(Role::Text))];
-    title(buffer, area, &name, shown, look);
+    let shown = vec![Words::styled(shown(&span), context.style(Role::Text))];
+    title(buffer, area, &name, shown, context);
     let mut rest = area;
     super::take(&mut rest, 1);
-    let values = values(&under.last, look);
+    let values = values(&under.last, context);
     let beside = area.width >= WIDE;
     if beside {
         let mut right = Rect { x: rest.right() - BESIDE, width: BESIDE, ..rest };
         rest.width -= BESIDE + 1;
-        let heading = heading(&span, &under, on, look);
-        list(buffer, right, &heading, values.iter().rev(), 1, look);
+        let heading = heading(&span, &under, on, context);
+        list(buffer, right, &heading, values.iter().rev(), 1, context);
         super::take(&mut right, heading.len() + values.len() + 1);
-        events::list(buffer, right, &span, process, on, look);
+        events::list(buffer, right, &span, process, on, context);
     }
     let per_row = (usize::from(rest.width) / VALUE).max(1);
     let below = if beside { 0 } else { 1 + values.len().div_ceil(per_row) };
@@ -77,20 +77,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
     let below = if CHART + 3 + below <= height { below } else { usize::from(!beside && CHART + 2 < height) };
     let under_chart = 3.min(height.saturating_sub(CHART + below));
     let plot = super::take(&mut rest, height.saturating_sub(below + under_chart));
-    let chart = Chart::new(plot, &span, on, look);
-    chart.draw(buffer, on, look);
+    let chart = Chart::new(plot, &span, on, context);
+    chart.draw(buffer, on, context);
     if under_chart > 0 {
-        chart.scale(buffer, super::take(&mut rest, 1), look);
+        chart.scale(buffer, super::take(&mut rest, 1), context);
     }
     if under_chart > 1 {
-        events::draw(buffer, super::take(&mut rest, 1), &chart, process, on, look);
+        events::draw(buffer, super::take(&mut rest, 1), &chart, process, on, context);
     }
     if under_chart > 2 {
-        let words = events::words(process, on, &under, usize::from(rest.width), look);
+        let words = events::words(process, on, &under, usize::from(rest.width), context);
         put(buffer, super::take(&mut rest, 1), 0, &words);
     }
     if below > 0 {
-        list(buffer, rest, &heading(&span, &under, on, look), values.iter(), per_row, look);
+        list(buffer, rest, &heading(&span, &under, on, context), values.iter(), per_row, context);
     }
 }
 
@@ -98,12 +98,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
 type Values = Vec<(Gap, Option<u64>)>;
 
 /// Every rung between the levels, up to what was free then; the ones that are not known apart are one.
-fn values(levels: &Levels, look: &Look) -> Values {
+fn values(levels: &Levels, context: &RenderContext) -> Values {
     let stack = stack(levels);
     let mut values: Values = stack.iter().map(|(gap, from, to)| (*gap, to.checked_sub(*from))).collect();
     // The driver's own reserve does not change.
-    let driver = look.device().and_then(|it| it.figures()?.reserved);
-    let total = look.found().and_then(|it| it.ladder.total);
+    let driver = context.device().and_then(|it| it.figures()?.reserved);
+    let total = context.found().and_then(|it| it.ladder.total);
     let used = levels.get(Level::Used).map(Bytes).map(|it| it.plus(driver.unwrap_or_default()));
     values.extend(driver.map(|it| (Gap::Driver, Some(it.0))));
     values.push((Gap::Free, total.zip(used).and_then(|(total, used)| Some(total.checked_sub(used)?.0))));
@@ -155,10 +155,10 @@ fn place_name(span: &Span, place: u64) -> String {
 }
 
 /// Where the cursor is: step, time, how long ago; and how far the allocations went within that stretch.
-fn heading(span: &Span, under: &Column, on: &OnDevice, look: &Look) -> Vec<String> {
+fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) -> Vec<String> {
     let first = on.timeline.places().next().map_or(under.at, |it| it.0);
     let step = under.step.map_or_else(String::new, |it| format!("step {it} · "));
-    let ago = units::duration(look.session.now.since(under.at));
+    let ago = units::duration(context.session.now.since(under.at));
     let end = if span.cursor == span.whole.1 { "the latest" } else { &format!("{ago} ago") };
     let mut lines = vec![format!("{step}{} · {end}", cells::clock(under.at.since(first)))];
     if let (Some(low), Some(high)) = (under.low.get(Level::Allocated), under.high.get(Level::Allocated))
@@ -177,9 +177,9 @@ fn list<'a>(
     heading: &[String],
     values: impl Iterator<Item = &'a (Gap, Option<u64>)>,
     per_row: usize,
-    look: &Look,
+    context: &RenderContext,
 ) {
-    let total = look.found().and_then(|it| it.ladder.total);
+    let total = context.found().and_then(|it| it.ladder.total);
     let (width, mut row) = (usize::from(area.width), 0);
     if per_row > 1 || area.height < 4 {
         let mut line = String::new();
@@ -189,11 +189,11 @@ fn list<'a>(
                 line = more;
             }
         }
-        put(buffer, area, 0, &Line::styled(line, look.style(Role::Title)));
+        put(buffer, area, 0, &Line::styled(line, context.style(Role::Title)));
         row += 1;
     } else {
         for it in heading {
-            put(buffer, area, row, &Line::styled(format!(" {}", cells::elide(it, width)), look.style(Role::Title)));
+            put(buffer, area, row, &Line::styled(format!(" {}", cells::elide(it, width)), context.style(Role::Title)));
             row += 1;
         }
     }
@@ -203,10 +203,10 @@ fn list<'a>(
         let bytes = bytes.map(Bytes);
         let line = Line::from(vec![
             Words::raw(" "),
-            Words::styled(glyph(*gap, look).to_string(), look.style(Role::Gap(*gap))),
-            Words::styled(format!(" {}", cells::left(gap.meaning().name, 12)), look.style(Role::Text)),
-            Words::styled(cells::right(&cells::bytes(bytes), 11), look.style(Role::Text)),
-            Words::styled(cells::right(&cells::percent(bytes, total), 6), look.style(Role::Dim)),
+            Words::styled(glyph(*gap, context).to_string(), context.style(Role::Gap(*gap))),
+            Words::styled(format!(" {}", cells::left(gap.meaning().name, 12)), context.style(Role::Text)),
+            Words::styled(cells::right(&cells::bytes(bytes), 11), context.style(Role::Text)),
+            Words::styled(cells::right(&cells::percent(bytes, total), 6), context.style(Role::Dim)),
         ]);
         let offset = u16::try_from(place / rows.max(1) * VALUE).unwrap_or(u16::MAX);
         let cell = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);

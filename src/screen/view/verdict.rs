@@ -1,6 +1,6 @@
 //! How a finding is shown: the role of its severity, its rate in a column, whose it is.
 
-use super::{Look, cells, device_name, messages};
+use super::{RenderContext, cells, device_name, messages};
 use crate::{
     model::{
         analysis::{episode::Axis, severity::Severity},
@@ -34,14 +34,14 @@ pub(super) fn what(it: &Finding) -> String {
 }
 
 /// `rank 1 on GPU 1`.
-pub(super) fn place(process: &Process, on: &OnDevice, look: &Look) -> String {
-    let device = look.session.device(&on.device).map_or_else(|| format!("device {}", on.ordinal), device_name);
+pub(super) fn place(process: &Process, on: &OnDevice, context: &RenderContext) -> String {
+    let device = context.session.device(&on.device).map_or_else(|| format!("device {}", on.ordinal), device_name);
     format!("{} on {device}", messages::short(process))
 }
 
 /// `rank 1 on GPU 1`; the device is left out where it is about the host's memory.
-pub(super) fn whose(it: &Finding, look: &Look) -> String {
-    let who = look.session.process(it.probe).map_or_else(|| "a probe".to_owned(), messages::short);
-    let device = it.device.as_ref().and_then(|id| look.session.device(id)).map(device_name);
+pub(super) fn whose(it: &Finding, context: &RenderContext) -> String {
+    let who = context.session.process(it.probe).map_or_else(|| "a probe".to_owned(), messages::short);
+    let device = it.device.as_ref().and_then(|id| context.session.device(id)).map(device_name);
     device.map_or_else(|| who.clone(), |device| format!("{who} on {device}"))
 }

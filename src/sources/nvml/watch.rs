@@ -11,7 +11,7 @@ use crate::{
         event::{DeviceId, DeviceInfo, DriverState, Fact, Load, Trouble},
         text::Foreign,
     },
-    sources::{Teller, beat},
+    sources::{EventSender, beat},
 };
 use gpuwatch_probe::nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
@@ -69,7 +69,7 @@ pub(super) fn run(
     pace: &Receiver<Duration>,
     calls: &Calls,
     pids: &Sender<Vec<u32>>,
-    teller: &Teller,
+    sender: &EventSender,
     hurry: &Notify,
 ) {
     let mut told = None;
@@ -90,7 +90,7 @@ pub(super) fn run(
                     pace,
                     calls,
                     pids,
-                    teller,
+                    sender,
                     hurry,
                     listed: &mut listed,
                     version: None,
@@ -113,7 +113,7 @@ pub(super) fn run(
         };
         let why = absence(&error);
         if told.as_ref() != Some(&why) {
-            teller.tell_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
+            sender.send_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
             hurry.notify_one();
             told = Some(why);
         }
@@ -130,7 +130,7 @@ struct Watch<'a> {
     pace: &'a Receiver<Duration>,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
-    teller: &'a Teller,
+    sender: &'a EventSender,
     /// Notified when something was told that should not wait for the next picture.
     hurry: &'a Notify,
     /// What was said to be there; outlives a driver that went and came back.
@@ -241,7 +241,7 @@ impl<'a> Watch<'a> {
         devices.retain(|id, _| seen.contains(id));
         for device in self.listed.difference(&seen) {
             self.news.set(true);
-            self.teller.tell_blocking(Fact::DeviceGone { device: device.clone() });
+            self.sender.send_blocking(Fact::DeviceGone { device: device.clone() });
         }
         *self.listed = seen;
     }
@@ -270,7 +270,7 @@ impl<'a> Watch<'a> {
         let known = devices.get_mut(&info.id);
         if !self.listed.contains(&info.id) || known.as_ref().is_some_and(|it| it.info != info) {
             self.news.set(true);
-            self.teller.tell_blocking(Fact::Device(info.clone()));
+            self.sender.send_blocking(Fact::Device(info.clone()));
         }
         if let Some(known) = known {
             (known.info, known.is_divided) = (info, is_divided);
@@ -308,7 +308,7 @@ impl<'a> Watch<'a> {
                 let (index, name) = (watched.info.index, watched.info.name.raw());
                 let words = format!("GPU {index} ({name}) reports {}", xid::words(number));
                 self.news.set(true);
-                self.teller.tell_blocking(Fact::Notice(Foreign::new(words)));
+                self.sender.send_blocking(Fact::Notice(Foreign::new(words)));
             }
         }
     }
@@ -318,7 +318,7 @@ impl<'a> Watch<'a> {
         let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.stands(reading.as_ref().err(), &mut watched.standing.memory);
-        self.teller.tell_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
+        self.sender.send_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
     }
 
     fn slow(&self, watched: &mut Watched<'a>) {
@@ -334,7 +334,7 @@ impl<'a> Watch<'a> {
         let load = self.call(|| load(&watched.device, &before, is_warmth_due));
         watched.load = Some(load);
         if load != Load::default() {
-            self.teller.tell_blocking(Fact::Load { device, load });
+            self.sender.send_blocking(Fact::Load { device, load });
         }
     }
 
@@ -344,7 +344,7 @@ impl<'a> Watch<'a> {
             watched.pids.clear();
             let reading = Err(Trouble::Other(DIVIDED.into()));
             self.stands(reading.as_ref().err(), &mut watched.standing.processes);
-            self.teller.tell_blocking(Fact::Processes { device, reading });
+            self.sender.send_blocking(Fact::Processes { device, reading });
             return;
         }
         if is_slowest {
@@ -358,7 +358,7 @@ impl<'a> Watch<'a> {
         self.news.set(self.news.get() || is_untold != watched.standing.is_untold);
         watched.standing.is_untold = is_untold;
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
-        self.teller.tell_blocking(Fact::Processes { device, reading });
+        self.sender.send_blocking(Fact::Processes { device, reading });
     }
 
     /// Compares a refusal, or that there is none, with what was told last.
@@ -380,7 +380,7 @@ impl<'a> Watch<'a> {
     }
 
     fn up(&self) {
-        self.teller.tell_blocking(Fact::Driver(DriverState::Up { version: self.version.clone() }));
+        self.sender.send_blocking(Fact::Driver(DriverState::Up { version: self.version.clone() }));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
         event::{Ask, Fact, Line, ProbeId, wire::Hello},
         text::Foreign,
     },
-    sources::{Teller, now, system},
+    sources::{EventSender, now, system},
 };
 use gpuwatch_probe::{
     socket::with_address,
@@ -118,9 +118,9 @@ pub(super) struct Job {
 
 impl Job {
     /// Reads to the end and says how it ended.
-    pub(super) async fn read(self, teller: Teller, reports: mpsc::Sender<Report>) {
+    pub(super) async fn read(self, sender: EventSender, reports: mpsc::Sender<Report>) {
         let Self { socket, stream, probes, run } = self;
-        let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, teller: &teller };
+        let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, sender: &sender };
         let end = reader.follow(stream, run.as_deref()).await;
         let next = reader.end(end).await;
         // Whoever looks for sockets is gone only when everything ends.
@@ -149,7 +149,7 @@ struct Reader<'a> {
     reports: &'a mpsc::Sender<Report>,
     /// Since it was introduced.
     lines: Option<(Box<Hello>, Lines<'a>)>,
-    teller: &'a Teller,
+    sender: &'a EventSender,
 }
 
 impl Reader<'_> {
@@ -183,7 +183,7 @@ impl Reader<'_> {
         };
         let (_, lines) = self.lines.insert((
             Box::new(hello.clone()),
-            Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: self.teller },
+            Lines { probe: known.probe, seq: known.seq, said_bye: false, sender: self.sender },
         ));
         if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
             return End::Quiet(Next::Again);
@@ -215,7 +215,7 @@ impl Reader<'_> {
             return match end {
                 End::Quiet(next) => next,
                 End::Fault { why, next } => {
-                    self.teller.tell(Fact::Notice(Foreign::new(why))).await;
+                    self.sender.send(Fact::Notice(Foreign::new(why))).await;
                     next
                 }
                 End::Unheard => Next::Again,
@@ -229,7 +229,7 @@ impl Reader<'_> {
                     lines.pass_on_news(line).await;
                 }
                 if !lines.said_bye {
-                    self.teller.tell(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
+                    self.sender.send(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
                 }
                 next
             }
@@ -274,14 +274,14 @@ pub(super) struct Lines<'a> {
     pub(super) probe: ProbeId,
     pub(super) seq: u64,
     pub(super) said_bye: bool,
-    pub(super) teller: &'a Teller,
+    pub(super) sender: &'a EventSender,
 }
 
 impl Lines<'_> {
     /// Tells who speaks; false when nobody listens.
     pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
         let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
-        self.teller.tell(found).await && self.pass_on(Line::Hello(hello.clone())).await
+        self.sender.send(found).await && self.pass_on(Line::Hello(hello.clone())).await
     }
 
     /// Hands a line over, unless it came before; false when nobody listens.
@@ -296,7 +296,7 @@ impl Lines<'_> {
         // A clock that runs ahead of ours (a time namespace) must not carry the session into the future.
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
-        self.teller.tell_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
+        self.sender.send_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
     }
 
     /// The same for a stream of which a part may have come already, so that only numbered lines are news.

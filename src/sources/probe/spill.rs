@@ -10,7 +10,7 @@ use crate::{
         event::{Fact, Line},
         text::Foreign,
     },
-    sources::{Teller, system},
+    sources::{EventSender, system},
 };
 use gpuwatch_probe::{
     spill::{BYTES_MAX, name, open},
@@ -81,14 +81,14 @@ pub(super) async fn read(
     spilled: Spilled,
     probes: Probes,
     is_run: bool,
-    teller: Teller,
+    sender: EventSender,
     reports: mpsc::Sender<Report>,
 ) {
     let pid = spilled.pid(&found.path);
     let instance = spilled.hello.instance.as_deref().unwrap_or_default();
     let introduced = probes.introduce_spilled(instance, pid);
     if let Ok(known) = introduced {
-        let mut lines = Lines { probe: known.probe, seq: known.seq, said_bye: false, teller: &teller };
+        let mut lines = Lines { probe: known.probe, seq: known.seq, said_bye: false, sender: &sender };
         if known.seq == 0 {
             lines.find(pid, Foreign::new(found.path.to_string_lossy()), &spilled.hello).await;
         }
@@ -97,7 +97,7 @@ pub(super) async fn read(
         }
         if known.seq == 0 && !lines.said_bye {
             let why = Foreign::new("the process ended without a bye: was it killed?");
-            teller.tell(Fact::ProbeGone { probe: known.probe, why }).await;
+            sender.send(Fact::ProbeGone { probe: known.probe, why }).await;
         }
         probes.part(known.probe, lines.seq);
     }

@@ -8,10 +8,10 @@
 //! ```
 
 use super::{
+    checkpoints::{Checkpoints, Piece, Slot, read},
     glimpse::LONG,
     index::Index,
-    shelf::{Piece, Shelf, Slot, read},
-    tape::Tape,
+    recording_set::RecordingSet,
 };
 use etcetera::{BaseStrategy, choose_base_strategy};
 use rustix::{
@@ -74,20 +74,20 @@ pub fn directory() -> Option<PathBuf> {
 /// What stands behind the stops.
 type Contents = (Key, Index, Vec<Slot>);
 
-/// Where what was read of one tape stands, or will.
+/// Where what was read of a set of recordings stands, or will.
 pub(super) struct Cache {
     directory: PathBuf,
     key: Key,
 }
 
 impl Cache {
-    /// In a directory; `None` for a tape that is read in no time, and where it cannot be said which program this is.
-    pub(super) fn of(tape: &Tape, directory: &Path) -> Option<Self> {
-        if tape.bytes() < LONG {
+    /// In a directory; `None` for recordings that are read in no time, and where it cannot be said which program this is.
+    pub(super) fn of(recordings: &RecordingSet, directory: &Path) -> Option<Self> {
+        if recordings.bytes() < LONG {
             return None;
         }
         let program = File::open(env::current_exe().ok()?).and_then(|it| Identity::of(&it)).ok()?;
-        let files = tape.tracks.iter().map(|it| it.identity().ok()).collect::<Option<Vec<_>>>()?;
+        let files = recordings.tracks.iter().map(|it| it.identity().ok()).collect::<Option<Vec<_>>>()?;
         Some(Self { directory: directory.to_owned(), key: Key(std::iter::once(program).chain(files).collect()) })
     }
 
@@ -97,8 +97,8 @@ impl Cache {
         self.directory.join(format!("{:016x}{ENDING}", hasher.finish()))
     }
 
-    /// What was kept of the tape.
-    pub(super) fn find(&self) -> Option<(Index, Shelf)> {
+    /// What was kept of them.
+    pub(super) fn find(&self) -> Option<(Index, Checkpoints)> {
         let kept = File::open(self.path()).ok()?;
         let end = kept.metadata().ok()?.len().checked_sub(TAIL)?;
         let (mut begins, mut magic) = ([0; 8], [0; 8]);
@@ -107,7 +107,7 @@ impl Cache {
         let offset = u64::from_le_bytes(begins);
         let contents = Piece { offset, bytes: end.checked_sub(offset)? };
         let (key, index, slots): Contents = read(&kept, contents).ok()?;
-        (magic == MAGIC && key == self.key).then(|| (index, Shelf::filled(kept, slots)))
+        (magic == MAGIC && key == self.key).then(|| (index, Checkpoints::filled(kept, slots)))
     }
 
     /// A file without a name in the directory: if this program dies now, nothing stays behind.
@@ -124,7 +124,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the file cannot be written or named; then nothing is kept, and nothing else is amiss.
-    pub(super) fn keep(&self, index: &Index, stops: &mut Shelf) -> io::Result<()> {
+    pub(super) fn keep(&self, index: &Index, stops: &mut Checkpoints) -> io::Result<()> {
         let piece = stops.write_contents(&self.key, index)?;
         stops.append(&piece.offset.to_le_bytes())?;
         stops.append(&MAGIC)?;

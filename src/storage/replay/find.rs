@@ -1,6 +1,6 @@
 //! Which files are replayed together: those of one run.
 
-use super::tape::{Tape, Track};
+use super::recording_set::{RecordingSet, Track};
 use crate::{
     facts::{
         event::{Event, Fact, Line},
@@ -35,10 +35,10 @@ const STREAM_MAX: u64 = 1 << 30;
 /// What is said where there is no recording.
 const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
 
-/// A tape and what is to be said of how it was chosen.
+/// The chosen recordings, and notes about how they were chosen.
 pub struct Found {
     /// The files of one run.
-    pub tape: Tape,
+    pub recordings: RecordingSet,
     /// A line each.
     pub notes: Vec<String>,
 }
@@ -62,8 +62,8 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     {
         bail!("{first} and {other} are of different runs: name the files of one run");
     }
-    let tape = Tape::new(openings.into_iter().map(|it| it.track).collect());
-    Ok(Found { tape, notes })
+    let recordings = RecordingSet::new(openings.into_iter().map(|it| it.track).collect());
+    Ok(Found { recordings, notes })
 }
 
 /// Leaves out files that were named before, and says so.
@@ -105,7 +105,7 @@ fn newest(directory: &Path) -> Result<Found> {
     let names: Vec<String> = openings.iter().map(|it| it.track.name.to_string()).collect();
     let of = if files == openings.len() { String::new() } else { format!(", the newest of {files} recordings there") };
     notes.push(format!("reading {}{of}", names.join(", ")));
-    Ok(Found { tape: Tape::new(openings.into_iter().map(|it| it.track).collect()), notes })
+    Ok(Found { recordings: RecordingSet::new(openings.into_iter().map(|it| it.track).collect()), notes })
 }
 
 /// The recordings in a directory, by name.

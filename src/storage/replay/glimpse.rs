@@ -7,7 +7,7 @@
 //!
 //! What needs the whole run, its growth above all, is not known from that, and comes with the rest.
 
-use super::tape::{Cursor, Tape, Track};
+use super::recording_set::{Cursor, RecordingSet, Track};
 use crate::{
     facts::{
         event::{Event, Fact, Line},
@@ -27,20 +27,20 @@ const FIRST: usize = 2048;
 const LAST: u64 = 320 << 10;
 
 /// What was known at the end; `None` where the files are shorter than `long`, or not as this program writes them.
-pub fn glimpse(tape: &Tape, long: u64) -> Option<Session> {
-    if tape.bytes() < long {
+pub fn glimpse(recordings: &RecordingSet, long: u64) -> Option<Session> {
+    if recordings.bytes() < long {
         return None;
     }
     let mut session = Session::default();
-    let mut beginning = tape.play();
+    let mut beginning = recordings.play();
     for _ in 0..FIRST {
         let Some((_, event)) = beginning.next_by(Stamp(u64::MAX)) else { break };
         if !is_sample(&event) {
             session.apply(&event);
         }
     }
-    let places = tape.tracks.iter().map(last_frame).collect::<Option<Vec<_>>>()?;
-    let mut end: Cursor = tape.resume(&beginning.bookmark().moved(places));
+    let places = recordings.tracks.iter().map(last_frame).collect::<Option<Vec<_>>>()?;
+    let mut end: Cursor = recordings.resume(&beginning.bookmark().moved(places));
     while let Some((_, event)) = end.next_by(Stamp(u64::MAX)) {
         session.apply(&event);
     }

@@ -1,6 +1,6 @@
-//! What a tape holds: how long it is, and what happened when.
+//! What the recordings hold: how long it is, and what happened when.
 
-use super::tape::{Cursor, Ending, Tape};
+use super::recording_set::{Cursor, Ending, RecordingSet};
 use crate::{
     facts::{
         event::{
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 /// Sessions on the way, about so many: what a seek costs is what lies between two of them.
 const STOPS: u64 = 400;
 
-/// Events between two of them at least: a short tape is read faster than a session is set down.
+/// Events between two of them at least: a short recording is read faster than a session is set down.
 const STOP_EVERY: u64 = 512;
 
 /// Moments kept of each kind; the oldest go first.
@@ -102,7 +102,7 @@ pub struct Raised {
     pub text: Foreign,
 }
 
-/// What a tape holds.
+/// What the recordings hold.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Index {
     /// How many events.
@@ -118,25 +118,25 @@ pub struct Index {
     /// The alerts from warning on that are remembered at the end, and the looks that found the line which allocates what
     /// grows, in the order of their time.
     pub alerts: Vec<Raised>,
-    /// How the files end, in the tape's order.
+    /// How the files end, in the recordings' order.
     pub endings: Vec<Ending>,
 }
 
 impl Index {
-    /// Reads the whole tape once. `tell` hears now and then how many bytes were read and what is known by then,
+    /// Reads all recordings once. `tell` hears now and then how many bytes were read and what is known by then,
     /// `stop` what a seek may begin at: evenly spread places, the end among them. Gives also the last state, and the
     /// tape read to its end.
     pub fn build(
-        tape: &Tape,
+        recordings: &RecordingSet,
         mut tell: impl FnMut(u64, &Session),
         mut stop: impl FnMut(&Folded, &Cursor),
     ) -> (Self, Folded, Cursor) {
-        let mut cursor = tape.play();
+        let mut cursor = recordings.play();
         let mut folded = Folded::default();
         let mut index = Self::default();
         let mut stopped = 0;
         loop {
-            let is_due = || folded.place - stopped >= spacing(folded.place, cursor.read(), tape.bytes());
+            let is_due = || folded.place - stopped >= spacing(folded.place, cursor.read(), recordings.bytes());
             if folded.place.is_multiple_of(STOP_EVERY) && (folded.place == 0 || is_due()) {
                 stop(&folded, &cursor);
                 stopped = folded.place;
@@ -154,7 +154,7 @@ impl Index {
         (index, folded, cursor)
     }
 
-    /// Takes the tape's next event, for whoever reads the tape for another reason as well: what is known only at the end
+    /// Takes the next event, for whoever reads them for another reason as well: what is known only at the end
     /// (`alerts`, `endings`) stays empty then.
     pub fn note(&mut self, at: Stamp, event: &Event) {
         self.events += 1;
@@ -196,9 +196,9 @@ fn spacing(events: u64, read: u64, bytes: u64) -> u64 {
 }
 
 /// When it was looked for the line that allocates what grows, and what was found.
-fn looks(process: &Process) -> impl Iterator<Item = Raised> {
-    let looks = process.sites.iter().filter(|it| it.steps > 0);
-    looks.flat_map(|sites| {
+fn captures(process: &Process) -> impl Iterator<Item = Raised> {
+    let captures = process.sites.iter().filter(|it| it.steps > 0);
+    captures.flat_map(|sites| {
         let answers = process.devices.iter().filter_map(|on| {
             let found = culprit::account(sites, on.ordinal).culprits.into_iter().next()?;
             Some(Raised { at: Stamp(sites.at_us), text: Foreign::new(found.sentence) })
@@ -219,7 +219,7 @@ fn alerts(session: &Session) -> Vec<Raised> {
     };
     let mut alerts: Vec<Raised> =
         told.map(|it| Raised { at: it.first_alert_at, text: Foreign::new(words(&it)) }).collect();
-    alerts.extend(session.processes.iter().flat_map(looks));
+    alerts.extend(session.processes.iter().flat_map(captures));
     alerts.sort_by_key(|it| it.at);
     alerts
 }

@@ -104,10 +104,10 @@ fn says_absent(fact: &Fact) -> bool {
     matches!(fact, Fact::Driver(DriverState::Absent { .. }))
 }
 
-type Telling = fn(&Fact) -> bool;
+type AlertOutputs = fn(&Fact) -> bool;
 
 /// Faults, and what says that they are there.
-fn tellings() -> Vec<(Fault, Telling)> {
+fn tellings() -> Vec<(Fault, AlertOutputs)> {
     let line = |it: &str| Fault::Line(it.into());
     vec![
         (line("lost * 0"), |it| refuses_memory(it, &Trouble::Lost)),

@@ -6,7 +6,7 @@ use gpuwatch::{
     model::session::Session,
     storage::{
         recording::{Entry, Reader},
-        replay::{Command, Replay, find::find, tape::Tape},
+        replay::{Command, Replay, find::find, recording_set::RecordingSet},
     },
 };
 use std::{
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn tape(path: &Path) -> Tape {
-    find(&[path.to_owned()]).unwrap().tape
+fn recordings(path: &Path) -> RecordingSet {
+    find(&[path.to_owned()]).unwrap().recordings
 }
 
 /// A recording that is long enough to be kept.
@@ -35,9 +35,9 @@ fn kept(cache: &Path) -> Vec<PathBuf> {
 fn a_recording_opened_again_is_there_at_once_and_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let (path, cache) = (long(dir.path()), dir.path().join("cache/replay"));
-    assert!(Replay::kept(&tape(&path), &cache).is_none());
-    let mut read = Replay::load(tape(&path), Some(&cache), |_, _| {});
-    let mut again = Replay::kept(&tape(&path), &cache).unwrap();
+    assert!(Replay::kept(&recordings(&path), &cache).is_none());
+    let mut read = Replay::load(recordings(&path), Some(&cache), |_, _| {});
+    let mut again = Replay::kept(&recordings(&path), &cache).unwrap();
     assert_eq!((again.head, again.step(), again.standing()), (read.head, read.step(), read.standing()));
     assert!(again.session() == read.session());
     let span = read.index.to.since(read.index.from);
@@ -59,7 +59,7 @@ fn another_file_and_a_damaged_one_are_read_anew() {
     let dir = tempfile::tempdir().unwrap();
     let (path, cache) = (long(dir.path()), dir.path().join("replay"));
     let end = load(std::slice::from_ref(&path)).session().clone();
-    Replay::load(tape(&path), Some(&cache), |_, _| {});
+    Replay::load(recordings(&path), Some(&cache), |_, _| {});
     let [one] = kept(&cache).try_into().unwrap();
     let bytes = fs::read(&one).unwrap();
     // Whatever happened to it, there is nothing or the same.
@@ -69,17 +69,17 @@ fn another_file_and_a_damaged_one_are_read_anew() {
         bad[place] ^= 0x55;
         for content in [&bad, &bytes[..place]] {
             fs::write(&one, content).unwrap();
-            let Some(mut replay) = Replay::kept(&tape(&path), &cache) else { continue };
+            let Some(mut replay) = Replay::kept(&recordings(&path), &cache) else { continue };
             replay.seek(replay.head.from);
             replay.seek(replay.head.to);
             assert!(*replay.session() == end, "byte {place}");
         }
     }
     fs::write(&one, &bytes).unwrap();
-    assert!(Replay::kept(&tape(&path), &cache).is_some());
+    assert!(Replay::kept(&recordings(&path), &cache).is_some());
     // The writer went on.
     OpenOptions::new().append(true).open(&path).unwrap().write_all(b"\x50\x2a\x4d\x18\0\0\0\0").unwrap();
-    assert!(Replay::kept(&tape(&path), &cache).is_none());
+    assert!(Replay::kept(&recordings(&path), &cache).is_none());
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn nothing_is_kept_of_short_ones_or_where_nothing_can_be() {
     let dir = tempfile::tempdir().unwrap();
     let cache = dir.path().join("replay");
     let short = file(dir.path(), "b.jsonl.zst", &lines(&events(60, 2)), 100, true);
-    Replay::load(tape(&short), Some(&cache), |_, _| {});
+    Replay::load(recordings(&short), Some(&cache), |_, _| {});
     assert_eq!(kept(&cache), Vec::<PathBuf>::new());
     let long = long(dir.path());
-    let mut replay = Replay::load(tape(&long), Some(Path::new("/proc/none")), |_, _| {});
+    let mut replay = Replay::load(recordings(&long), Some(Path::new("/proc/none")), |_, _| {});
     let end = replay.session().clone();
     replay.update(Command::Start);
     replay.update(Command::End);
@@ -128,11 +128,11 @@ fn a_day_of_eight_ranks_is_opened_and_sought_in() {
     let path = day(dir.path(), if full { 24 * 3600 } else { 600 });
     let cache = dir.path().join("replay");
     let begun = Instant::now();
-    let replay = Replay::load(tape(&path), Some(&cache), |_, _| {});
+    let replay = Replay::load(recordings(&path), Some(&cache), |_, _| {});
     let (read, events) = (begun.elapsed(), replay.index.events);
     drop(replay);
     let begun = Instant::now();
-    let mut replay = Replay::kept(&tape(&path), &cache).unwrap();
+    let mut replay = Replay::kept(&recordings(&path), &cache).unwrap();
     let opened = begun.elapsed();
     let seeks = if full { 1000 } else { 50 };
     let mut times: Vec<Duration> = (0..seeks)

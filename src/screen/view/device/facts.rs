@@ -12,50 +12,50 @@ use crate::{
     screen::{
         theme::Role,
         ui::{mouse::Target, rows::Row},
-        view::{Look, cells, devices, heading, messages, scroll::Spot},
+        view::{RenderContext, cells, devices, heading, messages, scroll::Spot},
     },
 };
 use ratatui::text::{Line, Span};
 
 /// `76.83 GiB used of 140.40 GiB, 55 %`
-pub(super) fn full(device: &Device, look: &Look) -> String {
-    let (used, total) = (devices::used(device, look), devices::total(device, look));
+pub(super) fn full(device: &Device, context: &RenderContext) -> String {
+    let (used, total) = (devices::used(device, context), devices::total(device, context));
     let share = cells::percent(used, total);
     format!("{} used of {}, {share}", cells::bytes(used), cells::bytes(total))
 }
 
 /// The processes on it, each of which can be clicked, then the driver's figures.
-pub(super) fn lines(device: &Device, width: usize, look: &Look) -> (Vec<Line<'static>>, Vec<Spot>) {
-    let mut lines = vec![heading("on this device", width, look)];
-    let probed = look.session.probed(Some(&device.id));
-    let unprobed = look.session.unprobed(Some(&device.id));
-    lines.extend(probed.iter().map(|(process, on)| own(process, on, device, width, look)));
-    lines.extend(unprobed.iter().map(|(_, it)| stranger(it, device, width, look)));
+pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
+    let mut lines = vec![heading("on this device", width, context)];
+    let probed = context.session.probed(Some(&device.id));
+    let unprobed = context.session.unprobed(Some(&device.id));
+    lines.extend(probed.iter().map(|(process, on)| own(process, on, device, width, context)));
+    lines.extend(unprobed.iter().map(|(_, it)| stranger(it, device, width, context)));
     let rows = probed.iter().map(|(process, on)| Row::Probed(process, on));
     let rows = rows.chain(unprobed.iter().map(|(device, it)| Row::Unprobed(device, *it)));
     let spots = rows.zip(1..).map(|(it, line)| (Target::Row(it.id()), line..line + 1)).collect();
     if probed.is_empty() && unprobed.is_empty() {
         let words = if device.process_list().is_some() { " nobody" } else { " unknown: the driver has not said" };
-        lines.push(Line::styled(words, look.style(Role::Dim)));
+        lines.push(Line::styled(words, context.style(Role::Dim)));
     }
-    lines.push(heading("device", width, look));
-    lines.extend(driver(device, width, look));
+    lines.push(heading("device", width, context));
+    lines.extend(driver(device, width, context));
     (lines, spots)
 }
 
 /// `rank 1   pid 8891   67.82 GiB  48 %  train.py --leaking`
-fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, look: &Look) -> Line<'static> {
-    let found = look.found_for(process, on);
+fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, context: &RenderContext) -> Line<'static> {
+    let found = context.found_for(process, on);
     let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
     let command = cells::command(argv.iter().map(String::as_str));
     let reserved = on.counters.reserved.map(Bytes).filter(|_| process.is_alive());
     let used = found.and_then(|it| it.driver_used).or(reserved);
     let name = if process.is_alive() { messages::short(process) } else { "ended".to_owned() };
-    row(&name, process.any_pid(), used, device, &command, width, look)
+    row(&name, process.any_pid(), used, device, &command, width, context)
 }
 
-fn stranger(it: &ProcessUse, device: &Device, width: usize, look: &Look) -> Line<'static> {
-    let who = look.session.people.get(&it.pid);
+fn stranger(it: &ProcessUse, device: &Device, width: usize, context: &RenderContext) -> Line<'static> {
+    let who = context.session.people.get(&it.pid);
     let command = who.map_or_else(
         || cells::UNKNOWN.to_owned(),
         |it| {
@@ -66,7 +66,7 @@ fn stranger(it: &ProcessUse, device: &Device, width: usize, look: &Look) -> Line
             )
         },
     );
-    row("no probe", Some(it.pid), it.used, device, &command, width, look)
+    row("no probe", Some(it.pid), it.used, device, &command, width, context)
 }
 
 fn row(
@@ -76,25 +76,25 @@ fn row(
     device: &Device,
     command: &str,
     width: usize,
-    look: &Look,
+    context: &RenderContext,
 ) -> Line<'static> {
     let figures = vec![
-        Span::styled(format!(" {}", cells::left(name, 9)), look.style(Role::Text)),
-        Span::styled(cells::right(&cells::known(pid, ""), 8), look.style(Role::Dim)),
-        Span::styled(cells::right(&cells::bytes(used), 12), look.style(Role::Text)),
-        Span::styled(cells::right(&cells::percent(used, devices::total(device, look)), 6), look.style(Role::Dim)),
+        Span::styled(format!(" {}", cells::left(name, 9)), context.style(Role::Text)),
+        Span::styled(cells::right(&cells::known(pid, ""), 8), context.style(Role::Dim)),
+        Span::styled(cells::right(&cells::bytes(used), 12), context.style(Role::Text)),
+        Span::styled(cells::right(&cells::percent(used, devices::total(device, context)), 6), context.style(Role::Dim)),
     ];
     let taken: usize = figures.iter().map(Span::width).sum();
     let mut line = Line::from(figures);
     let room = width.saturating_sub(taken + 2);
     if room >= 8 {
-        line.push_span(Span::styled(format!("  {}", cells::elide(command, room)), look.style(Role::Dim)));
+        line.push_span(Span::styled(format!("  {}", cells::elide(command, room)), context.style(Role::Dim)));
     }
     line
 }
 
 /// Name and figure, two to four side by side.
-fn driver(device: &Device, width: usize, look: &Look) -> Vec<Line<'static>> {
+fn driver(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     const ENTRY: usize = 27;
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
     let memory = device.figures();
@@ -118,24 +118,24 @@ fn driver(device: &Device, width: usize, look: &Look) -> Vec<Line<'static>> {
         of_row
             .flat_map(|(name, figure)| {
                 [
-                    Span::styled(format!(" {}", cells::left(name, 13)), look.style(Role::Dim)),
-                    Span::styled(format!("{}  ", cells::right(figure, 11)), look.style(Role::Text)),
+                    Span::styled(format!(" {}", cells::left(name, 13)), context.style(Role::Dim)),
+                    Span::styled(format!("{}  ", cells::right(figure, 11)), context.style(Role::Text)),
                 ]
             })
             .collect::<Line>()
     };
     let mut lines: Vec<Line> = (0..rows).map(line).collect();
-    let version = match &look.session.driver {
+    let version = match &context.session.driver {
         Some(DriverState::Up { version: Some(version) }) => format!("driver {}, ", cells::foreign(version)),
         _ => String::new(),
     };
-    let read = device.memory.as_ref().map(|it| units::duration(look.session.now.since(it.at)));
+    let read = device.memory.as_ref().map(|it| units::duration(context.session.now.since(it.at)));
     let read = read.map_or_else(|| "never read".to_owned(), |it| format!("read {it} ago"));
     let words = format!(" {version}{read}, {}", cells::raw(&device.id.0));
-    lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+    lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
     if let Some(parent) = &device.parent {
         let words = format!(" a part of {}", cells::raw(&parent.0));
-        lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+        lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
     }
     lines
 }

@@ -5,7 +5,7 @@ use crate::{
     model::analysis::ladder::Gap,
     screen::{
         theme::Role,
-        view::{Look, cells, ladder, put},
+        view::{RenderContext, cells, ladder, put},
     },
 };
 use ratatui::{
@@ -40,11 +40,11 @@ fn names_height(area: Rect) -> usize {
 }
 
 /// Draws bar and names.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
-    let Some(found) = look.found() else { return };
-    let (rungs, width) = (ladder::rungs(look), usize::from(area.width));
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(found) = context.found() else { return };
+    let (rungs, width) = (ladder::rungs(context), usize::from(area.width));
     let whole = found.ladder.total.unwrap_or_else(|| found.ladder.sum());
-    let bar = ladder::bar(&rungs, whole, width, look);
+    let bar = ladder::bar(&rungs, whole, width, context);
     let rows = usize::from(area.height) / 2;
     for row in 0..rows {
         put(buffer, area, row, &bar);
@@ -74,7 +74,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, look: &Look) {
             (*column, words(*end, *bytes).iter().map(|it| format!("{figure} {it}")).collect())
         })
         .collect();
-    names(buffer, area, rows, &told, look);
+    names(buffer, area, rows, &told, context);
 }
 
 /// What is reached at the end of a gap.
@@ -99,14 +99,14 @@ fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
 
 /// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, in the
 /// longest words that leave the others their place.
-fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], look: &Look) {
+fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], context: &RenderContext) {
     let size = (usize::from(area.width), usize::from(area.height).saturating_sub(first));
     let longest = ends.iter().map(|it| it.1.len()).max().unwrap_or(0);
     let choices = (0..longest).rev().map(|choice| placed(ends, choice, size));
     // Of those with as many names the last is taken, which is the longest.
     for it in choices.max_by_key(Vec::len).unwrap_or_default() {
         let (tick, text) =
-            (Span::styled("╵", look.style(Role::Border)), Span::styled(it.words, look.style(Role::Text)));
+            (Span::styled("╵", context.style(Role::Border)), Span::styled(it.words, context.style(Role::Text)));
         let line = Line::from(if it.is_right { vec![tick, text] } else { vec![text, tick] });
         let offset = u16::try_from(it.from).unwrap_or(u16::MAX);
         let place = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);

@@ -9,7 +9,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        view::{Look, cells},
+        view::{RenderContext, cells},
     },
 };
 use ratatui::{buffer::Buffer, layout::Rect};
@@ -54,17 +54,17 @@ impl<'a> Fit<'a> {
     }
 
     /// Draws what lies ahead of the curve; the curve itself is what was measured.
-    pub(super) fn draw(&self, buffer: &mut Buffer, plane: &Plane, look: &Look) {
+    pub(super) fn draw(&self, buffer: &mut Buffer, plane: &Plane, context: &RenderContext) {
         if !plane.is_ahead {
             return;
         }
         let (words, width) = (self.words(), usize::from(plane.area.width));
         for (at, c) in (width.saturating_sub(cells::width(&words))..).zip(words.chars()) {
-            draw_cell(buffer, plane, at, 0, c, look);
+            draw_cell(buffer, plane, at, 0, c, context);
         }
         for column in (plane.highs.len()..width).filter(|it| (width - 1 - it) % EVERY == 0) {
             let level = self.level(plane, column);
-            draw_cell(buffer, plane, column, level / LEVELS, dash(level), look);
+            draw_cell(buffer, plane, column, level / LEVELS, dash(level), context);
         }
     }
 
@@ -91,12 +91,12 @@ impl<'a> Fit<'a> {
 }
 
 /// Writes one cell, its row counted from the bottom.
-fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symbol: char, look: &Look) {
+fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symbol: char, context: &RenderContext) {
     let (Ok(column), Ok(row)) = (u16::try_from(column), u16::try_from(row)) else { return };
     if column < plane.area.width
         && row < plane.area.height
         && let Some(cell) = buffer.cell_mut((plane.area.x + column, plane.area.bottom() - 1 - row))
     {
-        cell.set_char(symbol).set_style(look.style(Role::Text));
+        cell.set_char(symbol).set_style(context.style(Role::Text));
     }
 }

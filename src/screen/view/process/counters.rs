@@ -8,7 +8,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        view::{Look, cells},
+        view::{RenderContext, cells},
     },
 };
 use ratatui::text::{Line, Span};
@@ -19,8 +19,8 @@ const NAME: usize = 13;
 const FIGURE: usize = 11;
 
 /// The counters, column by column.
-pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
-    let entries = entries(process, on, look);
+pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let entries = entries(process, on, context);
     let columns = ((width + 1) / ENTRY).clamp(1, 4);
     let rows = entries.len().div_ceil(columns);
     let line = |row: usize| {
@@ -28,8 +28,8 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look)
         both.flat_map(|(name, figure)| {
             let role = if figure == cells::UNKNOWN { Role::Dim } else { Role::Text };
             [
-                Span::styled(format!(" {}", cells::left(name, NAME)), look.style(Role::Dim)),
-                Span::styled(format!("{} ", cells::right(figure, FIGURE)), look.style(role)),
+                Span::styled(format!(" {}", cells::left(name, NAME)), context.style(Role::Dim)),
+                Span::styled(format!("{} ", cells::right(figure, FIGURE)), context.style(role)),
             ]
         })
         .collect()
@@ -37,9 +37,9 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look)
     (0..rows).map(line).collect()
 }
 
-fn entries(process: &Process, on: &OnDevice, look: &Look) -> Vec<(&'static str, String)> {
+fn entries(process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
     let it = &on.counters;
-    let found = look.found_for(process, on);
+    let found = context.found_for(process, on);
     let size = |value: Option<u64>| cells::bytes(value.map(Bytes));
     let count = |value: Option<u64>| cells::known(value, "");
     let stuck = found.and_then(|it| match it.fragmentation.stuck {

@@ -12,7 +12,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        view::{Look, cells, growth::dash, verdict},
+        view::{RenderContext, cells, growth::dash, verdict},
     },
 };
 use ratatui::text::{Line, Span};
@@ -25,18 +25,18 @@ const RATE: usize = 11;
 const RUN: std::ops::RangeInclusive<usize> = 8..=40;
 
 /// `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`
-pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
+pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "per second" } else { "per step" };
     let titles =
         format!(" {}{} {}  the whole run", cells::left("", NAME), cells::right("now", NOW), cells::right(unit, RATE));
-    let mut lines = vec![Line::styled(cells::elide(&titles, width), look.style(Role::Dim))];
-    lines.extend(Resource::ALL.iter().map(|it| line(process, on, *it, width, look)));
+    let mut lines = vec![Line::styled(cells::elide(&titles, width), context.style(Role::Dim))];
+    lines.extend(Resource::ALL.iter().map(|it| line(process, on, *it, width, context)));
     lines
 }
 
-fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look: &Look) -> Line<'static> {
+fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, context: &RenderContext) -> Line<'static> {
     let own = || {
-        let lasting = look.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        let lasting = context.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
         lasting.filter(|it| it.probe == process.probe && it.ordinal.is_none_or(|it| it == on.ordinal))
     };
     let growing = own().find(|it| it.resource == Some(resource));
@@ -58,9 +58,9 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),
     };
     let mut spans = vec![
-        Span::styled(format!(" {}", cells::left(resource.name(), NAME)), look.style(Role::Text)),
-        Span::styled(cells::right(&cells::bytes(now), NOW), look.style(Role::Text)),
-        Span::styled(format!(" {}  ", cells::right(&rate, RATE)), look.style(role)),
+        Span::styled(format!(" {}", cells::left(resource.name(), NAME)), context.style(Role::Text)),
+        Span::styled(cells::right(&cells::bytes(now), NOW), context.style(Role::Text)),
+        Span::styled(format!(" {}  ", cells::right(&rate, RATE)), context.style(role)),
     ];
     let left = width.saturating_sub(NAME + NOW + RATE + 4);
     let told = growing.map_or_else(Vec::new, |it| told(it, process.is_alive()));
@@ -69,9 +69,9 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, look
     let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
     if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
         let role = if growing.is_some() { role } else { Role::Spark };
-        let symbols = if rises { look.eighths() } else { std::array::from_fn(dash) };
-        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &symbols), look.style(role)));
-        spans.push(Span::styled(format!("  {words}"), look.style(Role::Dim)));
+        let symbols = if rises { context.eighths() } else { std::array::from_fn(dash) };
+        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &symbols), context.style(role)));
+        spans.push(Span::styled(format!("  {words}"), context.style(Role::Dim)));
     }
     Line::from(spans)
 }

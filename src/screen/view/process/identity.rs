@@ -7,7 +7,7 @@ use crate::{
         analysis::fragmentation,
         session::process::{OnDevice, Process},
     },
-    screen::view::{Look, cells},
+    screen::view::{RenderContext, cells},
 };
 use ratatui::text::Line;
 
@@ -15,26 +15,26 @@ use ratatui::text::Line;
 const COMMAND: usize = 3;
 
 /// What is known of it, a name before each line.
-pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, look: &Look) -> Vec<Line<'static>> {
+pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let hello = process.hello.as_deref();
     let argv = hello.map(|it| it.argv.as_slice()).unwrap_or_default();
     let command = cells::command(argv.iter().map(String::as_str));
     let command = if command.is_empty() { cells::UNKNOWN.to_owned() } else { command };
-    let mut lines = named("command", &command, width, look);
+    let mut lines = named("command", &command, width, context);
     lines.truncate(COMMAND);
-    lines.extend(named("process", &about(process, look), width, look));
-    lines.extend(named("runs", &runs(process, on), width, look));
+    lines.extend(named("process", &about(process, context), width, context));
+    lines.extend(named("runs", &runs(process, on), width, context));
     let conf = hello.and_then(|it| it.allocator_conf.as_deref());
     if let Some(conf) = conf.filter(|it| !it.is_empty()) {
         let expandable = fragmentation::is_expandable(Some(conf));
         let note = if expandable { "; what is stuck is not measurable with it" } else { "" };
-        lines.extend(named("set to", &format!("{}{note}", cells::raw(conf)), width, look));
+        lines.extend(named("set to", &format!("{}{note}", cells::raw(conf)), width, context));
     }
     lines
 }
 
 /// `pid 4242 on node7, up 3 min, in /home/ada, slurm 12`
-fn about(process: &Process, look: &Look) -> String {
+fn about(process: &Process, context: &RenderContext) -> String {
     let mut words = vec![messages::who(process)];
     let Some(hello) = process.hello.as_deref() else { return words.concat() };
     if let Some(world) = hello.world_size {
@@ -45,7 +45,7 @@ fn about(process: &Process, look: &Look) -> String {
     }
     if let Some(start) = hello.start_us {
         let there = hello.unix_us.saturating_sub(start);
-        let since = look.session.now.0.saturating_sub(hello.monotonic_us);
+        let since = context.session.now.0.saturating_sub(hello.monotonic_us);
         if process.is_alive() {
             words.push(format!("up {}", units::duration(there.saturating_add(since))));
         }

@@ -16,7 +16,7 @@ use crate::{
             mouse::Target,
             timeline::{Axis, Span},
         },
-        view::{Look, cells, growth::CUT, ladder::glyph, put},
+        view::{RenderContext, cells, growth::CUT, ladder::glyph, put},
     },
 };
 use ratatui::{
@@ -52,10 +52,10 @@ pub(super) struct Chart {
 
 impl Chart {
     /// A chart of what is shown of a run; the left of the area is the scale's.
-    pub(super) fn new(area: Rect, span: &Span, on: &OnDevice, look: &Look) -> Self {
+    pub(super) fn new(area: Rect, span: &Span, on: &OnDevice, context: &RenderContext) -> Self {
         let scale = if area.width >= LEAST { SCALE } else { 0 };
         let plot = Rect { x: area.x + scale, width: area.width - scale, ..area };
-        let (bottom, top) = range(span, on, look);
+        let (bottom, top) = range(span, on, context);
         Self { area: plot, span: *span, bottom, top, scale }
     }
 
@@ -84,12 +84,12 @@ impl Chart {
     }
 
     /// Draws scale, rungs and cursor.
-    pub(super) fn draw(&self, buffer: &mut Buffer, on: &OnDevice, look: &Look) {
-        look.claim(self.area, Target::Run(self.span.from, self.span.to));
+    pub(super) fn draw(&self, buffer: &mut Buffer, on: &OnDevice, context: &RenderContext) {
+        context.claim(self.area, Target::Run(self.span.from, self.span.to));
         let rows = self.area.height;
         if self.scale > 0 {
             let row = Rect { x: self.area.x - self.scale, width: self.scale - 1, ..self.area };
-            let dim = look.style(Role::Dim);
+            let dim = context.style(Role::Dim);
             let label =
                 |bytes: u64| Line::styled(cells::right(&cells::bytes(Some(Bytes(bytes))), usize::from(row.width)), dim);
             put(buffer, row, 0, &label(self.top));
@@ -116,28 +116,28 @@ impl Chart {
             for row in 0..rows {
                 let position = (self.area.x + column, self.area.bottom() - 1 - row);
                 let Some(cell) = buffer.cell_mut(position) else { continue };
-                let (symbol, style) = self.cell(row, &stack, look);
-                if symbol != glyph(Gap::Free, look) || is_whole {
+                let (symbol, style) = self.cell(row, &stack, context);
+                if symbol != glyph(Gap::Free, context) || is_whole {
                     cell.set_char(symbol).set_style(style);
                 }
             }
         }
-        self.unread(buffer, unread, look);
-        if look.ui.timeline.cursor.is_some()
+        self.unread(buffer, unread, context);
+        if context.ui.timeline.cursor.is_some()
             && let Some(column) = self.column(self.span.cursor)
         {
             for row in 0..rows {
                 if let Some(cell) = buffer.cell_mut((self.area.x + column, self.area.y + row)) {
                     let behind = cell.symbol().chars().next().filter(|it| !" ·".contains(*it));
-                    let ground = behind.and_then(|it| shade(it, cell.fg, look)).unwrap_or(cell.bg);
-                    cell.set_char('│').set_style(look.style(Role::Title).bg(ground));
+                    let ground = behind.and_then(|it| shade(it, cell.fg, context)).unwrap_or(cell.bg);
+                    cell.set_char('│').set_style(context.style(Role::Title).bg(ground));
                 }
             }
         }
     }
 
     /// Says in the blank part of so many columns from the left why it is blank, where all of the words have room.
-    fn unread(&self, buffer: &mut Buffer, columns: usize, look: &Look) {
+    fn unread(&self, buffer: &mut Buffer, columns: usize, context: &RenderContext) {
         let words = cells::wrapped(UNREAD, columns.saturating_sub(1));
         let is_whole = words.iter().all(|it| !it.contains('…')) && !words.is_empty();
         let rows = usize::from(self.area.height).min(words.len());
@@ -147,13 +147,13 @@ impl Chart {
         let is_blank = place.positions().all(|at| buffer.cell(at).is_some_and(|it| it.symbol() == " "));
         if is_whole && rows == words.len() && is_blank {
             for (row, words) in words.iter().enumerate() {
-                put(buffer, place, row, &Line::styled(format!(" {words}"), look.style(Role::Dim)));
+                put(buffer, place, row, &Line::styled(format!(" {words}"), context.style(Role::Dim)));
             }
         }
     }
 
     /// The axis: its ends, and the cursor's place between them where it does not touch them.
-    pub(super) fn scale(&self, buffer: &mut Buffer, row: Rect, look: &Look) {
+    pub(super) fn scale(&self, buffer: &mut Buffer, row: Rect, context: &RenderContext) {
         let row = self.below(row);
         let width = usize::from(row.width);
         let mut signs = vec![' '; width];
@@ -181,11 +181,11 @@ impl Chart {
                 write(left, &here);
             }
         }
-        let mut line = Line::styled(signs.iter().collect::<String>(), look.style(Role::Dim));
+        let mut line = Line::styled(signs.iter().collect::<String>(), context.style(Role::Dim));
         if self.span.cursor != self.span.to && self.span.cursor != self.span.from {
             let before: String = signs.iter().take(cursor).collect();
             let after: String = signs.iter().skip(cursor + 1).collect();
-            let (dim, here) = (look.style(Role::Dim), look.style(Role::Title));
+            let (dim, here) = (context.style(Role::Dim), context.style(Role::Title));
             line = Line::from(vec![Words::styled(before, dim), Words::styled("▲", here), Words::styled(after, dim)]);
         }
         put(buffer, row, 0, &line);
@@ -212,25 +212,27 @@ impl Chart {
 
     /// What stands in a cell, its row counted from the bottom: what most of it is. Where there are colours, the edge of
     /// what is drawn full is drawn in eighths, so that small moves are seen.
-    fn cell(&self, row: u16, stack: &[(Gap, u64, u64)], look: &Look) -> (char, Style) {
+    fn cell(&self, row: u16, stack: &[(Gap, u64, u64)], context: &RenderContext) -> (char, Style) {
         let (low, high) = (self.height(u64::from(row) * EIGHTHS), self.height((u64::from(row) + 1) * EIGHTHS));
         let within = |it: &(Gap, u64, u64)| it.2.min(high).saturating_sub(it.1.max(low));
         let top = stack.last().map_or(0, |it| it.2);
         let free = (Gap::Free, top, u64::MAX);
         let all = || stack.iter().chain([&free]);
-        if look.theme.coloured
+        if context.theme.coloured
             && let Some(solid) = all().find(|it| it.1 <= low && it.2 > low && it.2 < high && is_solid(it.0))
         {
             let eighths = (u128::from(solid.2 - low) * u128::from(EIGHTHS)).div_ceil(u128::from((high - low).max(1)));
-            let symbol = usize::try_from(eighths).ok().and_then(|it| look.eighths().get(it.saturating_sub(1)).copied());
+            let symbol =
+                usize::try_from(eighths).ok().and_then(|it| context.eighths().get(it.saturating_sub(1)).copied());
             let above = all().find(|it| it.2 >= high).filter(|it| it.0 != Gap::Free);
-            let mut style = look.style(Role::Gap(solid.0));
-            style.bg =
-                above.and_then(|it| shade(glyph(it.0, look), look.style(Role::Gap(it.0)).fg?, look)).or(style.bg);
+            let mut style = context.style(Role::Gap(solid.0));
+            style.bg = above
+                .and_then(|it| shade(glyph(it.0, context), context.style(Role::Gap(it.0)).fg?, context))
+                .or(style.bg);
             return (symbol.unwrap_or('█'), style);
         }
         let most = all().max_by_key(|it| within(it)).map_or(Gap::Free, |it| it.0);
-        (glyph(most, look), look.style(Role::Gap(most)))
+        (glyph(most, context), context.style(Role::Gap(most)))
     }
 
     /// The bytes at a height in eighths of a cell.
@@ -248,9 +250,9 @@ fn is_solid(gap: Gap) -> bool {
 
 /// The colour that a cell with this glyph seems to have: that of what is drawn full, else mixed with as much of
 /// the theme's background as lies between. None where nothing is coloured.
-fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
-    let (Color::Rgb(r, g, b), Some(Color::Rgb(back_r, back_g, back_b))) = (full, look.theme.background) else {
-        return Some(full).filter(|_| look.theme.coloured);
+fn shade(glyph: char, full: Color, context: &RenderContext) -> Option<Color> {
+    let (Color::Rgb(r, g, b), Some(Color::Rgb(back_r, back_g, back_b))) = (full, context.theme.background) else {
+        return Some(full).filter(|_| context.theme.coloured);
     };
     let parts = match glyph {
         '░' => 1,
@@ -265,7 +267,7 @@ fn shade(glyph: char, full: Color, look: &Look) -> Option<Color> {
 
 /// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part. Of a
 /// device that is hardly used, as often halved as leaves a quarter of the picture to what is.
-fn range(span: &Span, on: &OnDevice, look: &Look) -> (u64, u64) {
+fn range(span: &Span, on: &OnDevice, context: &RenderContext) -> (u64, u64) {
     let (mut low, mut held, mut used) = (u64::MAX, 0, 0);
     for it in on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it))) {
         let of = |levels: &Levels, one, other| levels.get(one).or(levels.get(other));
@@ -274,11 +276,11 @@ fn range(span: &Span, on: &OnDevice, look: &Look) -> (u64, u64) {
         used = of(&it.high, Level::Used, Level::Reserved).map_or(used, |it| it.max(used));
     }
     let used = used.max(held).max(1);
-    if look.ui.timeline.fitted {
+    if context.ui.timeline.fitted {
         // What hardly moves is not blown up into mountains.
         return (low.min(held.saturating_sub(held / 50)), held.max(1));
     }
-    let Some(mut top) = look.found().and_then(|it| it.ladder.total).map(|it| it.0.max(1)) else { return (0, used) };
+    let Some(mut top) = context.found().and_then(|it| it.ladder.total).map(|it| it.0.max(1)) else { return (0, used) };
     while top / 4 > used {
         top /= 2;
     }

@@ -14,7 +14,7 @@ use crate::{
     screen::{
         theme::Role,
         ui::timeline::{self, Axis, step_at, when},
-        view::{Look, cells, put, verdict},
+        view::{RenderContext, cells, put, verdict},
     },
 };
 use ratatui::{
@@ -25,24 +25,31 @@ use ratatui::{
 
 /// A row with a sign for each: `◇` a mark, `◆` an alert and a line for as long as it lasts, `◎` a look at
 /// which line it is, `✕` memory that ran out.
-pub(super) fn draw(buffer: &mut Buffer, row: Rect, chart: &Chart, process: &Process, on: &OnDevice, look: &Look) {
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    row: Rect,
+    chart: &Chart,
+    process: &Process,
+    on: &OnDevice,
+    context: &RenderContext,
+) {
     let (row, axis) = (chart.below(row), chart.axis());
     let mut sign = |column: u16, symbol: char, role: Role| {
         if let Some(cell) = buffer.cell_mut((row.x + column, row.y)).filter(|_| row.height > 0 && column < row.width) {
-            cell.set_char(symbol).set_style(look.style(role));
+            cell.set_char(symbol).set_style(context.style(role));
         }
     };
-    for it in alerts(process, on, look) {
+    for it in alerts(process, on, context) {
         let end = it.resolved_at.and_then(|at| place(on, at, axis)).unwrap_or(u64::MAX);
         for column in chart.columns(began(it, on, axis), end) {
             sign(column, '─', verdict::role(it.severity));
         }
     }
-    let raised = alerts(process, on, look).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
+    let raised = alerts(process, on, context).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
     let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
     let ooms = process.ooms.iter().map(|it| (Stamp(it.said.at_us), '✕', Role::Bad));
-    let looks = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
-    for (at, symbol, role) in marks.chain(raised).chain(looks).chain(ooms) {
+    let captures = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
+    for (at, symbol, role) in marks.chain(raised).chain(captures).chain(ooms) {
         if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
             sign(column, symbol, role);
         }
@@ -50,7 +57,13 @@ pub(super) fn draw(buffer: &mut Buffer, row: Rect, chart: &Chart, process: &Proc
 }
 
 /// What held at the cursor: the latest mark, and every alert that lasted then; as many as fit.
-pub(super) fn words(process: &Process, on: &OnDevice, under: &Column, width: usize, look: &Look) -> Line<'static> {
+pub(super) fn words(
+    process: &Process,
+    on: &OnDevice,
+    under: &Column,
+    width: usize,
+    context: &RenderContext,
+) -> Line<'static> {
     let mut pieces = Vec::new();
     if let Some(it) = process.marks.iter().rev().find(|it| it.at_us <= under.at.0) {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
@@ -59,7 +72,7 @@ pub(super) fn words(process: &Process, on: &OnDevice, under: &Column, width: usi
     if process.ooms.iter().any(|it| it.said.step.is_some() && it.said.step == under.step) {
         pieces.push(("✕ out of memory".to_owned(), Role::Bad));
     }
-    for it in alerts(process, on, look) {
+    for it in alerts(process, on, context) {
         let lasted = it.resolved_at.is_none_or(|at| under.at <= at);
         if lasted && began(it, on, Axis::Time) <= under.at.0 {
             let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
@@ -74,7 +87,7 @@ pub(super) fn words(process: &Process, on: &OnDevice, under: &Column, width: usi
     for (words, role) in pieces {
         let Some(rest) = left.checked_sub(cells::width(&words) + 2) else { break };
         left = rest;
-        spans.push(Span::styled(format!(" {words} "), look.style(role)));
+        spans.push(Span::styled(format!(" {words} "), context.style(role)));
     }
     Line::from(spans)
 }
@@ -86,21 +99,21 @@ pub(super) fn list(
     span: &timeline::Span,
     process: &Process,
     on: &OnDevice,
-    look: &Look,
+    context: &RenderContext,
 ) {
     let width = usize::from(area.width);
     let mut lines = Vec::new();
-    for it in alerts(process, on, look) {
+    for it in alerts(process, on, context) {
         let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
         let words = format!(" ◆ {}{slope}", verdict::what(it));
         let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
-        lines.push(Line::styled(cells::elide(&words, width), look.style(role)));
+        lines.push(Line::styled(cells::elide(&words, width), context.style(role)));
         let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
         let words = format!("   since {}, {end}", it.place(it.since_step));
-        lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Dim)));
+        lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
         if let Some(culprit) = &it.culprit {
             let words = format!(" ◎ {}", culprit.sentence);
-            lines.push(Line::styled(cells::elide(&words, width), look.style(Role::Text)));
+            lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Text)));
         }
     }
     for it in process.marks.iter().rev() {
@@ -108,8 +121,8 @@ pub(super) fn list(
         let at = place(on, Stamp(it.at_us), span.axis).map_or_else(String::new, |it| place_name(span, it));
         let name = cells::left(&format!(" ◇ {}{value}", cells::raw(&it.name)), width.saturating_sub(12));
         lines.push(Line::from(vec![
-            Span::styled(name, look.style(Role::Text)),
-            Span::styled(cells::right(&at, 10), look.style(Role::Dim)),
+            Span::styled(name, context.style(Role::Text)),
+            Span::styled(cells::right(&at, 10), context.style(Role::Dim)),
         ]));
     }
     for (row, line) in lines.iter().enumerate() {
@@ -118,9 +131,13 @@ pub(super) fn list(
 }
 
 /// What was found of a process on a device, or of its host memory.
-fn alerts<'a>(process: &Process, on: &OnDevice, look: &Look<'a>) -> impl Iterator<Item = &'a Finding> + use<'a> {
+fn alerts<'a>(
+    process: &Process,
+    on: &OnDevice,
+    context: &RenderContext<'a>,
+) -> impl Iterator<Item = &'a Finding> + use<'a> {
     let (probe, ordinal) = (process.probe, on.ordinal);
-    look.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|it| it == ordinal))
+    context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|it| it == ordinal))
 }
 
 /// Where a finding began.

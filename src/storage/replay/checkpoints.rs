@@ -1,11 +1,11 @@
-//! Sessions on the way through a tape, set down in a file: a seek takes up the last one before its place.
+//! Sessions on the way through the recordings, set down in a file: a seek takes up the last one before its place.
 //!
 //! They stand in a file and not in memory because a session is a megabyte or two and there are hundreds; compressed,
 //! each is about the twentieth part.
 
 use super::{
     index::Folded,
-    tape::{Bookmark, Cursor, Tape},
+    recording_set::{Bookmark, Cursor, RecordingSet},
 };
 use crate::facts::units::Stamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -21,11 +21,11 @@ const PIECE_MAX: u64 = 64 << 20;
 /// zstd's level: higher ones make the pieces no smaller.
 const LEVEL: i32 = 1;
 
-/// A session, and the place on the tape where it was known.
+/// A session, and the place in the recordings where it was known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stop {
     pub(super) folded: Folded,
-    /// `None` is the tape's beginning.
+    /// `None` is the beginning.
     pub(super) bookmark: Option<Bookmark>,
 }
 
@@ -35,8 +35,8 @@ impl Stop {
     }
 
     /// Reading from there on.
-    pub(super) fn cursor(&self, tape: &Tape) -> Cursor {
-        self.bookmark.as_ref().map_or_else(|| tape.play(), |it| tape.resume(it))
+    pub(super) fn cursor(&self, recordings: &RecordingSet) -> Cursor {
+        self.bookmark.as_ref().map_or_else(|| recordings.play(), |it| recordings.resume(it))
     }
 }
 
@@ -57,15 +57,15 @@ pub(super) struct Piece {
     pub(super) bytes: u64,
 }
 
-/// The stops of a tape, in its order.
+/// The stops of the recordings, in its order.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Checkpoints {
     file: File,
     slots: Vec<Slot>,
     end: u64,
 }
 
-impl Shelf {
+impl Checkpoints {
     /// Into an empty file.
     pub(super) fn new(file: File) -> Self {
         Self { file, slots: Vec::new(), end: 0 }

@@ -9,7 +9,7 @@ use clap::{ValueEnum, builder::FalseyValueParser};
 
 /// What every screen can be told.
 #[derive(Debug, clap::Args)]
-pub(super) struct Look {
+pub(super) struct ScreenOptions {
     /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, plain (the terminal's
     /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
@@ -48,7 +48,7 @@ pub(super) enum Colors {
     Truecolor,
 }
 
-impl Look {
+impl ScreenOptions {
     /// The theme, with the colours and characters that the terminal has.
     pub(super) fn theme(&self) -> Result<Theme, Fault> {
         let depth = match self.color {

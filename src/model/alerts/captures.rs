@@ -44,11 +44,11 @@ type Identity = (ProbeId, Option<u32>, u64);
 
 /// What was asked for, how often, and when last. How often a job is asked at most, its own probe sees to.
 #[derive(Clone, Debug, Default)]
-pub struct Looks {
+pub struct Captures {
     asked: BTreeMap<Identity, (u32, Stamp)>,
 }
 
-impl Looks {
+impl Captures {
     /// Growth of live memory in a job that can be asked, of which no look has found the line since it began. To be
     /// called on the grid of events, as [`News`](super::News) is. The best-known leak, a list of losses, is so small
     /// that it never rings: how bad the growth is does not matter.

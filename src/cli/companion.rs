@@ -9,7 +9,7 @@ use crate::{
     },
     jobs::launch::{self, job::Ended},
     model::{
-        alerts::{self, Edges, Looks, News, Policy},
+        alerts::{self, Captures, Edges, News, Policy},
         analysis::severity::Severity,
         findings::Findings,
         session::Session,
@@ -36,7 +36,7 @@ const PATH_MAX: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Until the job is over.
-pub(super) fn beside(
+pub(super) fn companion(
     started: launch::Started,
     on_alert: &OnAlert,
     (bounds, recording): (&Keep, &Recording),
@@ -58,10 +58,10 @@ pub(super) fn beside(
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let (session, edges, news) = Default::default();
-        let looks = (asking.sites == When::Auto).then(Looks::default);
+        let captures = (asking.sites == When::Auto).then(Captures::default);
         let asks = Vec::new();
         let no_arguments = bounds.no_arguments;
-        let watch = Watch { recorder, unrecorded, summary, hook, policy, fault, session, edges, news, looks, asks };
+        let watch = Watch { recorder, unrecorded, summary, hook, policy, fault, session, edges, news, captures, asks };
         let _ = watch.follow_job(config::job_sources(&run, driver, no_arguments), over);
     }
 }
@@ -121,7 +121,7 @@ struct Watch {
     edges: Edges,
     news: News,
     /// Which jobs are asked for the lines that allocate what grows; `None`: no one is.
-    looks: Option<Looks>,
+    captures: Option<Captures>,
     /// What is to be asked.
     asks: Vec<Ask>,
 }
@@ -185,8 +185,8 @@ impl Watch {
                 recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
             }
         }
-        if let Some(looks) = &mut self.looks {
-            self.asks.extend(looks.at(&self.session, &found));
+        if let Some(captures) = &mut self.captures {
+            self.asks.extend(captures.at(&self.session, &found));
         }
         if let Some(hook) = &mut self.hook {
             for message in self.news.at(&self.session, &found) {

@@ -21,7 +21,7 @@ const SAME_BOOT_US: u64 = 5_000_000;
 
 /// Files that belong together, each opened once.
 #[derive(Clone, Debug)]
-pub struct Tape {
+pub struct RecordingSet {
     /// The files, the first to begin first.
     pub tracks: Vec<Track>,
 }
@@ -81,7 +81,7 @@ impl Track {
     }
 }
 
-impl Tape {
+impl RecordingSet {
     /// Files of one run, on the clock of the one that began first.
     pub fn new(mut tracks: Vec<Track>) -> Self {
         tracks.sort_by_key(|it| it.header.as_ref().map(|it| it.started_unix_us));
@@ -131,7 +131,7 @@ impl Tape {
     }
 }
 
-/// A place between two events of a tape.
+/// A place between two events of the recordings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bookmark {
     marks: Vec<Mark>,
@@ -153,7 +153,7 @@ struct Mark {
     now: Stamp,
 }
 
-/// Reading a tape.
+/// Reading the recordings.
 pub struct Cursor {
     heads: Vec<Head>,
     hosts: Vec<Foreign>,
@@ -193,7 +193,7 @@ impl Cursor {
         self.heads.iter().map(|it| it.mark.place.map_or(0, |it| it.offset)).sum()
     }
 
-    /// How the files end, in the tape's order, once everything was read.
+    /// How the files end, in the recordings' order, once everything was read.
     pub fn endings(&mut self) -> Vec<Ending> {
         self.heads.iter_mut().map(|it| it.ending.replace(Ending::Open).unwrap_or(Ending::Open)).collect()
     }
