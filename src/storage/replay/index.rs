@@ -125,7 +125,7 @@ pub struct Index {
 impl Index {
     /// Reads all recordings once. `tell` hears now and then how many bytes were read and what is known by then,
     /// `stop` what a seek may begin at: evenly spread places, the end among them. Gives also the last state, and the
-    /// tape read to its end.
+    /// recordings read to its end.
     pub fn build(
         recordings: &RecordingSet,
         mut tell: impl FnMut(u64, &Session),
