@@ -90,7 +90,7 @@ pub(super) fn of_recordings(
     file: &Path,
 ) -> Result<u8> {
     let replay = Replay::load(recordings, None, |_, _| {});
-    write(replay.shown(), policy, Some(&Progress::Standing(replay.standing())), options, file)
+    write(replay.shown(), policy, Some(&Progress::At(replay.position())), options, file)
 }
 
 /// What is there now.

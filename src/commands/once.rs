@@ -77,5 +77,5 @@ fn has_answers(session: &Session, expected: usize) -> bool {
 
 /// Whether a probed process lives and is suspended by a signal.
 fn is_suspended(session: &Session, process: &Process) -> bool {
-    process.is_alive() && process.pid.and_then(|pid| session.people.get(&pid)).is_some_and(|it| it.suspended)
+    process.is_alive() && process.pid.and_then(|pid| session.process_info.get(&pid)).is_some_and(|it| it.suspended)
 }

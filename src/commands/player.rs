@@ -171,7 +171,7 @@ impl Picture {
 
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
         let (session, progress) = if let Some(replay) = &self.replay {
-            (replay.shown(), Progress::Standing(replay.standing()))
+            (replay.shown(), Progress::At(replay.position()))
         } else {
             let Self { read, total, glimpse, .. } = *self;
             (&self.session, Progress::Loading { read, total, glimpse })

@@ -10,7 +10,7 @@ use crate::{
     model::{alerts::Policy, analysis::severity::Severity},
     storage::replay::{index::Index, recording_set::RecordingSet},
 };
-use series::Timeline;
+use series::DeviceSeries;
 
 /// The page, whole but for what stands at its places: no other file, and no network.
 const PAGE: &str = include_str!("report/page.html");
@@ -33,7 +33,7 @@ const DATA: &str = "<!-- data -->";
 /// All that is told of a run.
 pub struct Report {
     verdict: Verdict,
-    timeline: Timeline,
+    series: DeviceSeries,
     index: Index,
     /// Wall clock at stamp 0, µs of Unix time.
     unix_us: Option<u64>,
@@ -43,14 +43,14 @@ impl Report {
     /// Reads recordings to its end; what the policy allows is marked, and fails nothing.
     pub fn read(recordings: &RecordingSet, policy: &Policy) -> Self {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
-        let (mut timeline, mut index) = (Timeline::default(), Index::default());
+        let (mut series, mut index) = (DeviceSeries::default(), Index::default());
         let limits = Limits { fail_on, ..Limits::default() };
         let verdict = check_with(recordings, &limits, policy, |at, event, session| {
-            timeline.apply(event, session);
+            series.apply(event, session);
             index.note(at, event);
         });
         let unix_us = recordings.unix_us(index.from);
-        Self { verdict, timeline, index, unix_us }
+        Self { verdict, series, index, unix_us }
     }
 
     /// As JSON (schema 1, documented in `src/commands/report/json.rs`), its last newline included.

@@ -10,7 +10,7 @@ mod text;
 use crate::{
     model::{
         analysis::ladder::{DeviceFigures, Ladder, OwnFigures, ladder},
-        trace::{Fit, Peak, Setting, Share, Standing, Trace},
+        trace::{Fit, Peak, Setting, Share, Totals, Trace},
     },
     storage::pickle::{self, Fault, Reading},
 };
@@ -27,10 +27,10 @@ pub struct Account {
 /// One device of it.
 struct Device {
     ordinal: u32,
-    standing: Standing,
+    totals: Totals,
     ladder: Ladder,
     /// By stream and pool.
-    parts: Vec<(u64, Option<u32>, Standing)>,
+    parts: Vec<(u64, Option<u32>, Totals)>,
     live: Vec<Share>,
     /// Events of its trace.
     events: usize,
@@ -84,20 +84,20 @@ impl Account {
 
 impl Device {
     fn new(trace: &Trace, ordinal: u32, fits: Option<u64>) -> Self {
-        let standing = Standing::of(trace, trace.segments_on(ordinal));
+        let totals = Totals::of(trace, trace.segments_on(ordinal));
         let mut kinds = BTreeMap::<_, Vec<_>>::new();
         for it in trace.segments_on(ordinal) {
             kinds.entry((it.stream, it.pool)).or_default().push(it);
         }
-        let part = |((stream, pool), segments)| (stream, pool, Standing::of(trace, segments));
+        let part = |((stream, pool), segments)| (stream, pool, Totals::of(trace, segments));
         let asked = fits.zip(trace.main_stream(ordinal)).map(|(bytes, stream)| {
             let fit = trace.fit(ordinal, stream, bytes, largest_split(trace));
             Asked { bytes, stream, fit }
         });
         Self {
             ordinal,
-            standing,
-            ladder: ladder(&DeviceFigures::default(), &[figures(&standing)]),
+            totals,
+            ladder: ladder(&DeviceFigures::default(), &[figures(&totals)]),
             parts: kinds.into_iter().map(part).collect(),
             live: trace.live(ordinal),
             events: trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len),
@@ -108,7 +108,7 @@ impl Device {
 }
 
 /// The allocator's counters at that moment, from its segments.
-fn figures(it: &Standing) -> OwnFigures {
+fn figures(it: &Totals) -> OwnFigures {
     OwnFigures {
         requested: it.requested,
         allocated: Some(it.allocated),

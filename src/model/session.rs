@@ -60,7 +60,7 @@ pub const DEVICES: usize = 1024;
 pub const PROBES: usize = 1024;
 
 /// Processes whose names are kept at most.
-pub const PEOPLE: usize = 4096;
+pub const PROCESS_INFO: usize = 4096;
 
 /// Notices kept.
 pub const NOTICES: usize = 32;
@@ -77,7 +77,7 @@ pub struct Session {
     /// The probed processes: the living first, by rank, then as they were found.
     pub processes: Vec<Process>,
     /// Who the processes on the devices are, by pid.
-    pub people: BTreeMap<u32, ProcessInfo>,
+    pub process_info: BTreeMap<u32, ProcessInfo>,
     /// What a user should know.
     pub notices: Latest<Reading<Foreign>, NOTICES>,
     /// How the command that `gpuwatch run` started has ended.
@@ -124,12 +124,12 @@ impl Session {
                 self.surround(device);
             }
             Fact::Process(info) => {
-                if self.people.len() < PEOPLE || self.people.contains_key(&info.pid) {
-                    self.people.insert(info.pid, info.clone());
+                if self.process_info.len() < PROCESS_INFO || self.process_info.contains_key(&info.pid) {
+                    self.process_info.insert(info.pid, info.clone());
                 }
             }
             Fact::ProcessGone { pid } => {
-                self.people.remove(pid);
+                self.process_info.remove(pid);
             }
             Fact::ProbeFound { probe, pid, socket } => self.probe_found(*probe, *pid, socket, at),
             Fact::Probe { probe, line } => self.line(*probe, line, at),
@@ -305,7 +305,7 @@ impl Session {
         let own = list.iter().find(|it| Some(it.pid) == process.pid)?;
         let others = list.iter().filter(|it| it.pid != own.pid);
         let tenant = |it: &ProcessUse| {
-            let program = self.people.get(&it.pid).and_then(|it| it.argv.first());
+            let program = self.process_info.get(&it.pid).and_then(|it| it.argv.first());
             let name = program.and_then(|it| it.raw().rsplit('/').next()).unwrap_or_default();
             Tenant { pid: it.pid, name: Foreign::new(name), used: it.used }
         };

@@ -10,13 +10,13 @@ mod peak;
 /// Texts, frames and stacks, each kept once.
 mod stacks;
 /// What is live, stuck and free.
-mod standing;
+mod totals;
 
 pub use events::{Action, Event, Events};
 pub use layout::{Block, Segment, State};
 pub use peak::{Peak, Share};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
-pub use standing::{Fit, Standing};
+pub use totals::{Fit, Totals};
 
 use std::ops::Range;
 

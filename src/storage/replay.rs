@@ -58,12 +58,12 @@ pub enum Progress {
         glimpse: bool,
     },
     /// It is there.
-    Standing(Standing),
+    At(Position),
 }
 
-/// Where a replay stands.
+/// Where a replay is in its recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Position {
     /// The time that is shown.
     pub at: Stamp,
     /// The time of the first event.
@@ -197,8 +197,8 @@ impl Replay {
         troubles(&self.recordings, &self.index.endings)
     }
 
-    /// Where it stands, for a picture.
-    pub fn standing(&self) -> Standing {
+    /// Returns where it is, for a picture.
+    pub fn position(&self) -> Position {
         let here = self.here();
         let mut warns = here.is_some_and(|it| it.1);
         let mut words: Vec<String> = here.map(|it| it.0.raw().to_owned()).into_iter().collect();
@@ -207,7 +207,7 @@ impl Replay {
             warns |= !ends.is_empty();
             words.extend(ends);
         }
-        Standing {
+        Position {
             at: self.head.at,
             from: self.head.from,
             to: self.head.to,

@@ -117,7 +117,7 @@ fn load(file: &Path) -> Replay {
 /// A screen as a replay shows it, its words without line breaks.
 fn shown(replay: &Replay, screen: Screen) -> String {
     let (session, found) = (replay.shown(), findings(replay.shown()));
-    let progress = gpuwatch::storage::replay::Progress::Standing(replay.standing());
+    let progress = gpuwatch::storage::replay::Progress::At(replay.position());
     let mut buffer = ratatui::buffer::Buffer::empty(ratatui::layout::Rect::new(0, 0, 160, 60));
     let ui = Ui { screen, ..Ui::default() };
     gpuwatch::screen::view::paint(&mut buffer, session, &found, &ui, &Theme::builtin("dusk").unwrap(), Some(&progress));

@@ -162,7 +162,7 @@ fn steps_marks_and_the_end_are_reached_and_the_cut_is_said() {
     let path = file(dir.path(), "a.jsonl.zst", &lines(&events(60, 3)), 100, true);
     let mut replay = load(&[path]);
     assert!(replay.head.is_at_end());
-    let word = replay.standing().word.unwrap();
+    let word = replay.position().word.unwrap();
     assert!(word.0.contains("not closed") && word.1, "{word:?}");
     assert_eq!(replay.step(), Some(1300));
     for step in [1299, 1298, 1297] {

@@ -78,7 +78,7 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
     reading(&mut object, "processes", it.processes.as_ref(), |list| {
         list.iter()
             .map(|used| {
-                let who = session.people.get(&used.pid);
+                let who = session.process_info.get(&used.pid);
                 let probe = session.on_device(&it.id).find(|(process, _)| process.pid == Some(used.pid));
                 json!({
                     "pid": used.pid,

@@ -159,7 +159,7 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             continue;
         }
         let bytes = used.used.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
-        let Some(who) = session.people.get(&used.pid) else {
+        let Some(who) = session.process_info.get(&used.pid) else {
             writeln!(out, "  pid {}: {bytes}, not a process that can be seen from here", used.pid)?;
             continue;
         };

@@ -60,7 +60,7 @@ pub(super) fn value(report: &Report) -> Value {
         "driver": session.driver.as_ref().and_then(driver),
         "gaps": gaps.collect::<Vec<_>>(),
         "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
-        "timeline": report.timeline.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
+        "timeline": report.series.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
         "growth": growth::plots(&report.verdict.findings, session),
         "ooms": ooms.collect::<Vec<_>>(),
         "moments": moments.collect::<Vec<_>>(),

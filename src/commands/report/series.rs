@@ -125,12 +125,12 @@ impl Series {
 
 /// The series of every device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
+pub(super) struct DeviceSeries {
     /// By device.
     pub(super) devices: BTreeMap<DeviceId, Series>,
 }
 
-impl Timeline {
+impl DeviceSeries {
     /// Takes an event that the session has taken.
     pub(super) fn apply(&mut self, event: &Event, session: &Session) {
         let on = |probe: ProbeId, ordinal: u32| {

@@ -3,7 +3,7 @@
 use super::{Account, Asked, Device};
 use crate::{
     facts::text::escape_json,
-    model::trace::{Fit, Share, StackId, Standing, Trace},
+    model::trace::{Fit, Share, StackId, Totals, Trace},
 };
 use serde_json::{Map, Value, json};
 
@@ -23,13 +23,13 @@ pub(super) fn account(it: &Account) -> String {
 
 fn of(trace: &Trace, it: &Device) -> Value {
     let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.id(), json!(rung.bytes)));
-    let part = |(stream, pool, sums): &(u64, Option<u32>, Standing)| {
-        let mut part = standing(sums);
+    let part = |(stream, pool, sums): &(u64, Option<u32>, Totals)| {
+        let mut part = totals(sums);
         part.insert("stream".to_owned(), json!(stream));
         part.insert("pool".to_owned(), json!(pool.and_then(|it| trace.pools.get(it))));
         part
     };
-    let mut object = standing(&it.standing);
+    let mut object = totals(&it.totals);
     let more = json!({
         "device": it.ordinal,
         "ladder": ladder.collect::<Map<_, _>>(),
@@ -51,7 +51,7 @@ fn of(trace: &Trace, it: &Device) -> Value {
     Value::Object(object)
 }
 
-fn standing(it: &Standing) -> Map<String, Value> {
+fn totals(it: &Totals) -> Map<String, Value> {
     let object = json!({
         "segments": it.segments,
         "expandable_segments": it.expandable,

@@ -6,7 +6,7 @@ use crate::{
         text::Foreign,
         units::{Bytes, counted},
     },
-    model::trace::{Fit, Share, Standing, Trace},
+    model::trace::{Fit, Share, Totals, Trace},
 };
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub(super) fn account(it: &Account) -> String {
 }
 
 fn write(out: &mut String, account: &Account, it: &Device) {
-    let Standing { reserved, segments, largest_free, .. } = it.standing;
+    let Totals { reserved, segments, largest_free, .. } = it.totals;
     let _ = writeln!(out, "device {}: {} reserved in {}", it.ordinal, Bytes(reserved), counted(segments, "segment"));
     for rung in it.ladder.by_gap() {
         let name = rung.gap.meaning().name;
@@ -48,7 +48,7 @@ fn write(out: &mut String, account: &Account, it: &Device) {
     }
     let _ = writeln!(out, "largest free block: {}", Bytes(largest_free));
     if let Some(asked) = it.asked {
-        fit(out, &asked, it.standing.releasable);
+        fit(out, &asked, it.totals.releasable);
     }
     if !it.live.is_empty() {
         let _ = writeln!(out, "live blocks by call stack:");
@@ -66,7 +66,7 @@ fn write(out: &mut String, account: &Account, it: &Device) {
     shares(out, &account.trace, &peak.shares);
 }
 
-fn part(out: &mut String, trace: &Trace, stream: u64, pool: Option<u32>, it: &Standing) {
+fn part(out: &mut String, trace: &Trace, stream: u64, pool: Option<u32>, it: &Totals) {
     let pool = match pool.and_then(|it| trace.pools.get(it)) {
         None => String::new(),
         Some((0, 0)) => ", default pool".to_owned(),

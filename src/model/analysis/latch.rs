@@ -14,7 +14,7 @@ const DOUBLINGS: u32 = 6;
 
 /// Where a measure lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Level {
+pub enum Band {
     /// Where the condition holds.
     High,
     /// Where it goes on as it was.
@@ -23,7 +23,7 @@ pub enum Level {
     Low,
 }
 
-impl Level {
+impl Band {
     /// High from one threshold on, low below another.
     pub fn of(measure: f64, high: f64, low: f64) -> Self {
         if measure >= high {
@@ -39,16 +39,16 @@ impl Level {
 /// How many observations decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patience {
-    /// At the high level without one at the low level, before it is raised for the first time.
+    /// At the high band without one at the low band, before it is raised for the first time.
     pub on: u32,
-    /// At the low level without one at the high level, before it is resolved.
+    /// At the low band without one at the high band, before it is resolved.
     pub off: u32,
 }
 
 /// A time in which the condition held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spell {
-    /// The step of the first observation at the high level.
+    /// The step of the first observation at the high band.
     pub since_step: u64,
     /// The step at which it was raised: never moves.
     pub first_alert_step: u64,
@@ -71,15 +71,15 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Takes an observation: its level, its measure, its step and time.
-    pub fn step(&mut self, patience: Patience, (level, measure): (Level, f64), step: u64, at: Stamp) {
-        let wanted = if self.is_active() { Level::Low } else { Level::High };
-        if level == wanted {
+    /// Takes an observation: its band, its measure, its step and time.
+    pub fn step(&mut self, patience: Patience, (band, measure): (Band, f64), step: u64, at: Stamp) {
+        let wanted = if self.is_active() { Band::Low } else { Band::High };
+        if band == wanted {
             if self.held == 0 {
                 (self.since, self.worst) = (step, measure);
             }
             self.held = self.held.saturating_add(1);
-        } else if level != Level::Between {
+        } else if band != Band::Between {
             self.held = 0;
         }
         self.worst = self.worst.max(measure);
@@ -127,7 +127,7 @@ mod tests {
     fn fed(measures: impl IntoIterator<Item = f64>) -> Latch {
         let mut latch = Latch::default();
         for (step, it) in (1..).zip(measures) {
-            latch.step(PATIENCE, (Level::of(it, 0.8, 0.5), it), step, Stamp(step * 1000));
+            latch.step(PATIENCE, (Band::of(it, 0.8, 0.5), it), step, Stamp(step * 1000));
         }
         latch
     }
@@ -168,7 +168,7 @@ mod tests {
         let mut it = fed([0.9, 0.9, 0.9]);
         it.end(1, Stamp(9));
         assert_eq!(it.spells()[0].resolved, Some((1, Stamp(9))));
-        it.step(PATIENCE, (Level::High, f64::NAN), 0, Stamp(0));
+        it.step(PATIENCE, (Band::High, f64::NAN), 0, Stamp(0));
         assert!(!it.is_active() && it.spells().len() == 1);
     }
 }

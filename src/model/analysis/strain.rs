@@ -3,7 +3,7 @@
 use super::{
     cause::Cause,
     fragmentation,
-    latch::{Latch, Level, Patience, Spell},
+    latch::{Band, Latch, Patience, Spell},
 };
 use crate::facts::{event::wire::Counters, units::Stamp};
 use serde::{Deserialize, Serialize};
@@ -137,12 +137,12 @@ impl Strain {
         let gauge = fragmentation::fragmentation(it.reserved, it.active, it.inactive_split, seen.expandable);
         let Some((share, stuck)) = gauge.stuck_share().zip(it.inactive_split) else { return };
         let matters = stuck as f64 >= least(seen);
-        let level = match Level::of(share, STUCK.0, STUCK.1) {
-            Level::High if !matters => Level::Between,
-            _ if (stuck as f64) < 0.5 * least(seen) => Level::Low,
+        let band = match Band::of(share, STUCK.0, STUCK.1) {
+            Band::High if !matters => Band::Between,
+            _ if (stuck as f64) < 0.5 * least(seen) => Band::Low,
             it => it,
         };
-        self.fragmentation.step(LASTING, (level, share), seen.step, seen.at);
+        self.fragmentation.step(LASTING, (band, share), seen.step, seen.at);
     }
 
     fn wanted(&mut self, seen: &Seen) {
@@ -153,19 +153,19 @@ impl Strain {
         let limit = [within_reach, total].into_iter().flatten().min().filter(|it| *it > 0);
         if let Some(limit) = limit {
             let share = wanted / limit as f64;
-            let level = match Level::of(share, FULL.0, FULL.1) {
-                Level::High if seen.grows => Level::Between,
+            let band = match Band::of(share, FULL.0, FULL.1) {
+                Band::High if seen.grows => Band::Between,
                 it => it,
             };
-            self.pressure.step(LASTING, (level, share), seen.step, seen.at);
+            self.pressure.step(LASTING, (band, share), seen.step, seen.at);
         }
         if let Some(others) = seen.others.filter(|it| *it > 0).map(|it| it as f64) {
             let ratio = wanted / others;
-            let level = match Level::of(ratio, FULLER.0, FULLER.1) {
-                Level::High if wanted - others < least(seen) => Level::Between,
+            let band = match Band::of(ratio, FULLER.0, FULLER.1) {
+                Band::High if wanted - others < least(seen) => Band::Between,
                 it => it,
             };
-            self.imbalance.step(LASTING, (level, ratio), seen.step, seen.at);
+            self.imbalance.step(LASTING, (band, ratio), seen.step, seen.at);
         }
     }
 
@@ -183,19 +183,19 @@ impl Strain {
             }
             let among = self.retried.iter().filter(|it| self.seen - **it < RETRIES_AMONG).count();
             let gone = self.retried.last().is_none_or(|it| self.seen - *it >= RETRIES_GONE);
-            let level = match among {
-                _ if gone => Level::Low,
-                RETRIES.. => Level::High,
-                _ => Level::Between,
+            let band = match among {
+                _ if gone => Band::Low,
+                RETRIES.. => Band::High,
+                _ => Band::Between,
             };
-            self.thrashing.step(AT_ONCE, (level, among as f64), seen.step, seen.at);
+            self.thrashing.step(AT_ONCE, (band, among as f64), seen.step, seen.at);
         }
         if let Some(frees) = since(seen.counters.device_frees, last.device_frees) {
             // A retry gives the whole cache back: that is another cause.
             let freed = retries.unwrap_or(0) == 0 && frees as f64 >= A_SEGMENT * (seen.step - last.step) as f64;
             self.freeing += FADING * (f64::from(u8::from(freed)) - self.freeing);
-            let level = Level::of(self.freeing, CHURN.0, CHURN.1);
-            self.churn.step(AT_ONCE, (level, self.freeing), seen.step, seen.at);
+            let band = Band::of(self.freeing, CHURN.0, CHURN.1);
+            self.churn.step(AT_ONCE, (band, self.freeing), seen.step, seen.at);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         event::{DeviceId, ProcessUse},
         units::Stamp,
     },
-    model::analysis::latch::{Latch, Level, Patience},
+    model::analysis::latch::{Band, Latch, Patience},
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ impl Contexts {
         }
         if let Some(it) = self.all.iter_mut().find(|it| it.device == *id) {
             let used = entry.and_then(|it| it.used).map_or(0.0, |it| it.0 as f64);
-            it.latch.step(LISTED, (if is_context { Level::High } else { Level::Low }, used), step, at);
+            it.latch.step(LISTED, (if is_context { Band::High } else { Band::Low }, used), step, at);
         }
     }
 }

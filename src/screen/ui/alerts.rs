@@ -1,6 +1,6 @@
 //! Alerts as rows: which of them a screen lists, which one is selected, and what keys do with it.
 
-use super::{Command, Focus, Request, Screen, Ui, filter::Filter, moved, rows::RowId, timeline::Axis};
+use super::{Command, Focus, Request, Screen, Ui, filter::Filter, moved, rows::RowId, timeline::XAxis};
 use crate::model::{
     alerts::{self, is_open},
     findings::{Finding, Findings},
@@ -159,7 +159,7 @@ impl Ui {
         let row = RowId::Probed(process.probe, on.ordinal);
         (self.device, self.held) = (Some(on.device.clone()), Some(row));
         if run {
-            let by_step = self.timeline.axis == Axis::Steps && on.step.is_some();
+            let by_step = self.timeline.axis == XAxis::Steps && on.step.is_some();
             self.timeline.cursor = Some(if by_step { it.first_alert_step } else { it.first_alert_at.0 });
         }
         self.open(if run { Screen::Timeline } else { Screen::Process });

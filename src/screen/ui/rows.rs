@@ -68,9 +68,11 @@ impl<'a> Row<'a> {
     pub fn argv(&self, session: &'a Session) -> Vec<&'a str> {
         match self {
             Self::Probed(process, _) => process.hello.iter().flat_map(|it| &it.argv).map(String::as_str).collect(),
-            Self::Unprobed(_, it) => {
-                session.people.get(&it.pid).map(|it| it.argv.iter().map(Foreign::raw).collect()).unwrap_or_default()
-            }
+            Self::Unprobed(_, it) => session
+                .process_info
+                .get(&it.pid)
+                .map(|it| it.argv.iter().map(Foreign::raw).collect())
+                .unwrap_or_default(),
         }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Row<'a> {
             Self::Probed(process, _) => process.rank(),
             Self::Unprobed(..) => None,
         };
-        let who = self.pid().and_then(|it| session.people.get(&it));
+        let who = self.pid().and_then(|it| session.process_info.get(&it));
         let mut words: Vec<String> = rank.map(|it| format!("rank {it}")).into_iter().collect();
         words.extend(self.pid().map(|it| format!("pid {it}")));
         words.extend(who.map(|it| format!("user {}", it.user)));

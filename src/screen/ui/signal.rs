@@ -91,7 +91,7 @@ impl Ui {
         match subject {
             Err(why) => self.say(why),
             Ok(subject) => {
-                let start_ticks = session.people.get(&subject.pid).map(|it| it.start_ticks);
+                let start_ticks = session.process_info.get(&subject.pid).map(|it| it.start_ticks);
                 self.request = Some(Request::Hold(Subject { start_ticks, ..subject }));
             }
         }

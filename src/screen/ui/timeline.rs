@@ -14,9 +14,9 @@ const LEAST_US: u64 = 2_000_000;
 const MOVE: u64 = 64;
 const PAGE: u64 = 8;
 
-/// What the timeline counts.
+/// What the timeline counts from left to right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Axis {
+pub enum XAxis {
     /// Steps of the job.
     #[default]
     Steps,
@@ -28,7 +28,7 @@ pub enum Axis {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// What is counted, where there are steps.
-    pub axis: Axis,
+    pub axis: XAxis,
     /// Whether only the range that moves is drawn, and not all from nothing to the whole device.
     pub fitted: bool,
     /// The whole run, halved so often.
@@ -41,7 +41,7 @@ pub struct Section {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// What is counted.
-    pub axis: Axis,
+    pub axis: XAxis,
     /// Where the run begins and ends.
     pub whole: (u64, u64),
     /// The first place shown.
@@ -52,7 +52,7 @@ pub struct Span {
     pub cursor: u64,
 }
 
-impl Axis {
+impl XAxis {
     /// The place of a stretch of a run: that of its last sample.
     pub fn place(self, it: &Column) -> u64 {
         self.of((it.at, it.step))
@@ -77,7 +77,7 @@ impl Section {
     /// What is shown of a run; `None` where there is none yet. A job that counts no steps is counted in time.
     pub fn span(&self, on: &OnDevice) -> Option<Span> {
         let run = &on.timeline;
-        let axis = if on.step.is_none() { Axis::Time } else { self.axis };
+        let axis = if on.step.is_none() { XAxis::Time } else { self.axis };
         let first = axis.of(run.places().next()?);
         let last = axis.of(run.places().last()?).max(first);
         let length = ((last - first) >> self.zoom.min(63)).max(axis.least()).min(last - first);
@@ -118,8 +118,8 @@ impl Section {
     fn turn(&mut self, on: &OnDevice) {
         let under = self.cursor.and_then(|_| self.under_cursor(on));
         self.axis = match self.axis {
-            Axis::Steps => Axis::Time,
-            Axis::Time => Axis::Steps,
+            XAxis::Steps => XAxis::Time,
+            XAxis::Time => XAxis::Steps,
         };
         self.cursor = under.map(|it| self.axis.place(&it));
     }

@@ -63,7 +63,7 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
         ));
     }
     out.extend(session.losses.words().into_iter().map(|it| (Role::Warning, it)));
-    out.extend(session.people.values().filter(|it| it.suspended).map(|it| suspended(it.pid, context)));
+    out.extend(session.process_info.values().filter(|it| it.suspended).map(|it| suspended(it.pid, context)));
     out.extend(session.processes.iter().filter_map(|it| life(it, context)));
     out.extend(session.notices.iter().next_back().map(|it| (Role::Dim, cells::foreign(&it.value))));
     out.extend(context.ui.complaint.iter().map(|it| (Role::Dim, cells::foreign(it))));

@@ -4,7 +4,7 @@ use super::{RenderContext, cells, footer, put};
 use crate::{
     facts::units::Stamp,
     screen::theme::Role,
-    storage::replay::{Progress, Standing},
+    storage::replay::{Position, Progress},
 };
 use ratatui::{
     buffer::Buffer,
@@ -28,7 +28,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, pro
             let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
             put(buffer, area, 1, &Line::styled("━".repeat(filled), context.style(Role::Spark)));
         }
-        Progress::Standing(it) => {
+        Progress::At(it) => {
             put(buffer, area, 0, &first(usize::from(area.width), context, it));
             if let Some((words, warns)) = &it.word {
                 let words = cells::elide(&cells::raw(words), usize::from(area.width));
@@ -50,7 +50,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, pro
     }
 }
 
-fn first<'a>(width: usize, context: &RenderContext, it: &Standing) -> Line<'a> {
+fn first<'a>(width: usize, context: &RenderContext, it: &Position) -> Line<'a> {
     let state = if it.playing { "▶" } else { "║" };
     let state = if context.theme.is_ascii() && !it.playing { "|" } else { state };
     let at = it.at.since(it.from);
@@ -71,7 +71,7 @@ fn first<'a>(width: usize, context: &RenderContext, it: &Standing) -> Line<'a> {
 }
 
 /// The whole recording; what lies before the position is drawn heavier.
-fn line<'a>(width: usize, context: &RenderContext, it: &Standing) -> Vec<Span<'a>> {
+fn line<'a>(width: usize, context: &RenderContext, it: &Position) -> Vec<Span<'a>> {
     let column = |at: Stamp| {
         let (past, whole) = (u128::from(at.since(it.from)), u128::from(it.to.since(it.from)).max(1));
         usize::try_from(past * (width as u128 - 1) / whole).unwrap_or(0).min(width - 1)

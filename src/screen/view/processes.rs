@@ -236,7 +236,7 @@ fn state(process: &Process, context: &RenderContext) -> (String, Role) {
 
 fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, context: &RenderContext) -> Row {
     let (text, dim) = (context.style(Role::Text), context.style(Role::Dim));
-    let who = context.session.people.get(&it.pid);
+    let who = context.session.process_info.get(&it.pid);
     let device = (cells::known(device.index, ""), text);
     let (pid, used) = ((it.pid.to_string(), text), (cells::bytes(it.used), text));
     let figures = if with_probes {
@@ -259,7 +259,7 @@ fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
     let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
     let known = || {
         rows.iter().filter_map(|it| match it {
-            Listed::Unprobed(_, it) => context.session.people.get(&it.pid),
+            Listed::Unprobed(_, it) => context.session.process_info.get(&it.pid),
             Listed::Probed(..) => None,
         })
     };

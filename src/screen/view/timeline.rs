@@ -16,7 +16,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        ui::timeline::{Axis, Span},
+        ui::timeline::{Span, XAxis},
     },
 };
 use ratatui::{
@@ -142,15 +142,15 @@ fn shown(span: &Span) -> String {
     let part = (span.whole.1 - span.whole.0).checked_div((span.to - span.from).max(1)).unwrap_or(1).max(1);
     let part = if all { "the whole run".to_owned() } else { format!("1/{part} of the run") };
     let of = |place: u64| place_name(span, place);
-    let unit = if span.axis == Axis::Steps { "steps " } else { "" };
+    let unit = if span.axis == XAxis::Steps { "steps " } else { "" };
     format!("{unit}{} – {} · {part}", of(span.from), of(span.to))
 }
 
 /// A place on the axis, as it is written: a step, or the time since the first sample.
 fn place_name(span: &Span, place: u64) -> String {
     match span.axis {
-        Axis::Steps => place.to_string(),
-        Axis::Time => cells::clock(place.saturating_sub(span.whole.0)),
+        XAxis::Steps => place.to_string(),
+        XAxis::Time => cells::clock(place.saturating_sub(span.whole.0)),
     }
 }
 

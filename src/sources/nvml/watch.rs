@@ -3,7 +3,7 @@
 use super::{
     Calls, Options,
     reading::{absence, compute, direct, graphics, info, load, memory, merged, steady},
-    watched::{Standing, Watched},
+    watched::{Refusals, Watched},
     xid,
 };
 use crate::{
@@ -286,7 +286,7 @@ impl<'a> Watch<'a> {
             device,
             info,
             is_divided,
-            standing: Standing::default(),
+            refusals: Refusals::default(),
         };
         devices.insert(watched.info.id.clone(), watched);
     }
@@ -317,7 +317,7 @@ impl<'a> Watch<'a> {
     fn memory(&self, watched: &mut Watched<'a>) -> bool {
         let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
         self.troubled.set(self.troubled.get() || reading.is_err());
-        self.stands(reading.as_ref().err(), &mut watched.standing.memory);
+        self.note_refusal(reading.as_ref().err(), &mut watched.refusals.memory);
         self.sender.send_blocking(Fact::Memory { device: watched.info.id.clone(), reading })
     }
 
@@ -343,7 +343,7 @@ impl<'a> Watch<'a> {
         if watched.is_divided {
             watched.pids.clear();
             let reading = Err(Trouble::Other(DIVIDED.into()));
-            self.stands(reading.as_ref().err(), &mut watched.standing.processes);
+            self.note_refusal(reading.as_ref().err(), &mut watched.refusals.processes);
             self.sender.send_blocking(Fact::Processes { device, reading });
             return;
         }
@@ -353,16 +353,16 @@ impl<'a> Watch<'a> {
         let reading = self.call(|| compute(&watched.device, &watched.info.id, self.direct.as_ref()));
         let reading = reading.map(|it| merged([&it, &watched.graphics]));
         self.troubled.set(self.troubled.get() || reading.is_err());
-        self.stands(reading.as_ref().err(), &mut watched.standing.processes);
+        self.note_refusal(reading.as_ref().err(), &mut watched.refusals.processes);
         let is_untold = reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|it| it.used.is_none()));
-        self.news.set(self.news.get() || is_untold != watched.standing.is_untold);
-        watched.standing.is_untold = is_untold;
+        self.news.set(self.news.get() || is_untold != watched.refusals.is_untold);
+        watched.refusals.is_untold = is_untold;
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
         self.sender.send_blocking(Fact::Processes { device, reading });
     }
 
     /// Compares a refusal, or that there is none, with what was told last.
-    fn stands(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
+    fn note_refusal(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
         if now != told.as_ref() {
             *told = now.cloned();
             self.news.set(true);

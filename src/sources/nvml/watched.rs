@@ -18,12 +18,12 @@ pub(super) struct Watched<'a> {
     pub(super) is_divided: bool,
     /// Where its critical errors and changes of its MIG devices arrive, if it tells them.
     pub(super) events: Option<EventSet<'a>>,
-    pub(super) standing: Standing,
+    pub(super) refusals: Refusals,
 }
 
 /// What a device has refused, as it was told last.
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct Refusals {
     pub(super) memory: Option<Trouble>,
     pub(super) processes: Option<Trouble>,
     /// Processes are listed, and what they use is not said.

@@ -38,7 +38,7 @@ fn a_recording_opened_again_is_there_at_once_and_the_same() {
     assert!(Replay::kept(&recordings(&path), &cache).is_none());
     let mut read = Replay::load(recordings(&path), Some(&cache), |_, _| {});
     let mut again = Replay::kept(&recordings(&path), &cache).unwrap();
-    assert_eq!((again.head, again.step(), again.standing()), (read.head, read.step(), read.standing()));
+    assert_eq!((again.head, again.step(), again.position()), (read.head, read.step(), read.position()));
     assert!(again.session() == read.session());
     let span = read.index.to.since(read.index.from);
     for share in [93, 7, 51, 0, 100, 33] {

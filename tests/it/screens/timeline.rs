@@ -13,7 +13,7 @@ use gpuwatch::{
     model::session::{Session, timeline::Level},
     screen::{
         theme::ColorDepth,
-        ui::{Command, Screen, Ui, timeline::Axis},
+        ui::{Command, Screen, Ui, timeline::XAxis},
     },
 };
 
@@ -70,7 +70,7 @@ fn zooming_stays_at_the_cursor_and_turning_at_its_time() {
         assert!(it.from <= here && here <= it.to && it.cursor == here && it.to - it.from >= 16, "{it:?}");
     }
     ui.update(Command::Axis, &session);
-    assert_eq!(span(&ui).axis, Axis::Time);
+    assert_eq!(span(&ui).axis, XAxis::Time);
     let at = ui.timeline.under_cursor(ui.process(&session).unwrap().1).unwrap();
     assert!(at.step.unwrap().abs_diff(here) <= 2, "{at:?}");
     ui.update(Command::Reset, &session);

@@ -55,7 +55,7 @@ fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, context:
 }
 
 fn stranger(it: &ProcessUse, device: &Device, width: usize, context: &RenderContext) -> Line<'static> {
-    let who = context.session.people.get(&it.pid);
+    let who = context.session.process_info.get(&it.pid);
     let command = who.map_or_else(
         || cells::UNKNOWN.to_owned(),
         |it| {

@@ -14,7 +14,7 @@ use crate::{
         theme::Role,
         ui::{
             mouse::Target,
-            timeline::{Axis, Span},
+            timeline::{Span, XAxis},
         },
         view::{RenderContext, cells, growth::CUT, ladder::glyph, put},
     },
@@ -79,7 +79,7 @@ impl Chart {
     }
 
     /// What is counted.
-    pub(super) fn axis(&self) -> Axis {
+    pub(super) fn axis(&self) -> XAxis {
         self.span.axis
     }
 
@@ -199,7 +199,7 @@ impl Chart {
         for it in on.timeline.columns() {
             let place = self.span.axis.place(&it);
             let from = before.map_or(place, |it| it.saturating_add(1).min(place));
-            let silent = self.span.axis == Axis::Time && place - from > silence;
+            let silent = self.span.axis == XAxis::Time && place - from > silence;
             let from = if silent { place } else { from.max(self.span.from) };
             before = Some(place);
             let (Some(first), Some(last)) = (self.column(from), self.column(place.min(self.span.to))) else { continue };

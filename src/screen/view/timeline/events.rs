@@ -13,7 +13,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        ui::timeline::{self, Axis, step_at, when},
+        ui::timeline::{self, XAxis, step_at, when},
         view::{RenderContext, cells, put, verdict},
     },
 };
@@ -74,7 +74,7 @@ pub(super) fn words(
     }
     for it in alerts(process, on, context) {
         let lasted = it.resolved_at.is_none_or(|at| under.at <= at);
-        if lasted && began(it, on, Axis::Time) <= under.at.0 {
+        if lasted && began(it, on, XAxis::Time) <= under.at.0 {
             let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
             pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
         }
@@ -141,20 +141,20 @@ fn alerts<'a>(
 }
 
 /// Where a finding began.
-fn began(it: &Finding, on: &OnDevice, axis: Axis) -> u64 {
+fn began(it: &Finding, on: &OnDevice, axis: XAxis) -> u64 {
     match (it.axis, axis) {
-        (episode::Axis::Steps, Axis::Steps) => it.since_step,
-        (episode::Axis::Steps, Axis::Time) => when(on, it.since_step).map_or(u64::MAX, |it| it.0),
-        (episode::Axis::Seconds, Axis::Time) => {
+        (episode::Axis::Steps, XAxis::Steps) => it.since_step,
+        (episode::Axis::Steps, XAxis::Time) => when(on, it.since_step).map_or(u64::MAX, |it| it.0),
+        (episode::Axis::Seconds, XAxis::Time) => {
             on.first.map_or(u64::MAX, |first| first.0.saturating_add(it.since_step.saturating_mul(1_000_000)))
         }
-        (episode::Axis::Seconds, Axis::Steps) => u64::MAX,
+        (episode::Axis::Seconds, XAxis::Steps) => u64::MAX,
     }
 }
 
-fn place(on: &OnDevice, at: Stamp, axis: Axis) -> Option<u64> {
+fn place(on: &OnDevice, at: Stamp, axis: XAxis) -> Option<u64> {
     match axis {
-        Axis::Steps => step_at(on, at),
-        Axis::Time => Some(at.0),
+        XAxis::Steps => step_at(on, at),
+        XAxis::Time => Some(at.0),
     }
 }

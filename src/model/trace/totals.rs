@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Sums over the segments of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Totals {
     /// Segments.
     pub segments: u64,
     /// Of them, those that can grow.
@@ -28,7 +28,7 @@ pub struct Standing {
     pub largest_free: u64,
 }
 
-impl Standing {
+impl Totals {
     /// Returns the sums over some segments of a trace.
     pub fn of<'a>(trace: &Trace, segments: impl IntoIterator<Item = &'a Segment>) -> Self {
         let mut sums = Self { requested: Some(0), ..Self::default() };
