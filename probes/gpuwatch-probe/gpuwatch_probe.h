@@ -42,25 +42,25 @@ enum {
 
 /* Places in gpuwatch_sample.values. Bytes unless said otherwise; current or cumulative, never differences. */
 enum {
-    GPUWATCH_REQUESTED = 0,       /* asked for by the job, before rounding */
-    GPUWATCH_ALLOCATED = 1,       /* live allocations, rounded */
-    GPUWATCH_ACTIVE = 2,          /* allocated, and freed but awaited by a stream */
-    GPUWATCH_INACTIVE_SPLIT = 3,  /* free parts of split segments */
-    GPUWATCH_RESERVED = 4,        /* held from the driver */
-    GPUWATCH_ALLOCATED_PEAK = 5,  /* highest allocated since the job's last reset */
-    GPUWATCH_RESERVED_PEAK = 6,   /* highest reserved since the job's last reset */
-    GPUWATCH_BLOCKS = 7,          /* live allocations, a count */
-    GPUWATCH_SEGMENTS = 8,        /* segments from the driver, a count */
-    GPUWATCH_RETRIES = 9,         /* flushes of the cache to satisfy a request, a count */
-    GPUWATCH_OOMS = 10,           /* out-of-memory errors thrown, a count */
-    GPUWATCH_DEVICE_ALLOCS = 11,  /* calls that took memory from the driver, a count */
-    GPUWATCH_DEVICE_FREES = 12,   /* calls that gave memory back, a count */
-    GPUWATCH_PRIVATE_POOLS = 13,  /* reserved by private pools (CUDA graphs) */
-    GPUWATCH_PINNED_ACTIVE = 14,  /* pinned host memory in use */
-    GPUWATCH_PINNED_RESERVED = 15,/* pinned host memory held */
-    GPUWATCH_DEVICE_FREE = 16,    /* free on the device; the probe adds it once a second by itself */
-    GPUWATCH_DEVICE_TOTAL = 17,   /* total of the device; likewise */
-    GPUWATCH_RSS = 18,            /* resident host memory; the probe adds it by itself */
+    GPUWATCH_REQUESTED = 0, /* Bytes the job asked for, before rounding; falls only when a block's last stream is done. */
+    GPUWATCH_ALLOCATED = 1, /* Bytes of live allocations, rounded. */
+    GPUWATCH_ACTIVE = 2, /* Allocated, and freed but still awaited by a stream. */
+    GPUWATCH_INACTIVE_SPLIT = 3, /* Free parts of split segments: cannot be given back. */
+    GPUWATCH_RESERVED = 4, /* Bytes the allocator holds from the driver. */
+    GPUWATCH_ALLOCATED_PEAK = 5, /* Highest `allocated` since the job last reset it. */
+    GPUWATCH_RESERVED_PEAK = 6, /* Highest `reserved` since the job last reset it. */
+    GPUWATCH_BLOCKS = 7, /* Live allocations, a count. */
+    GPUWATCH_SEGMENTS = 8, /* Segments from the driver, a count. */
+    GPUWATCH_RETRIES = 9, /* Times that the cache was flushed to satisfy a request. */
+    GPUWATCH_OOMS = 10, /* Out-of-memory errors thrown. */
+    GPUWATCH_DEVICE_ALLOCS = 11, /* Calls that took memory from the driver. */
+    GPUWATCH_DEVICE_FREES = 12, /* Calls that gave memory back to the driver. */
+    GPUWATCH_PRIVATE_POOLS = 13, /* Bytes reserved by private pools (CUDA graphs). */
+    GPUWATCH_PINNED_ACTIVE = 14, /* Pinned host memory in use. */
+    GPUWATCH_PINNED_RESERVED = 15, /* Pinned host memory held, in use or cached. */
+    GPUWATCH_DEVICE_FREE = 16, /* Free bytes of the device, as CUDA says in this process; the probe adds it once a second. */
+    GPUWATCH_DEVICE_TOTAL = 17, /* Total bytes of the device, as CUDA says in this process; the probe adds it once a second. */
+    GPUWATCH_RSS = 18, /* Resident host memory of the process; the probe adds it by itself. */
     GPUWATCH_SLOTS = 24           /* places in the array; the rest is ignored */
 };
 
@@ -84,6 +84,9 @@ int32_t gpuwatch_device(uint32_t ordinal, const char *uuid, const char *name, ui
 
 /* Binds the socket and starts the one thread, in which all signals are blocked. */
 int32_t gpuwatch_start(void);
+
+/* The counters that a backend of PyTorch ("native", "cudaMallocAsync") fills, as bits of gpuwatch_sample.present. */
+uint64_t gpuwatch_torch_counters(const char *backend);
 
 /* Hands over the counters of one device; the stamp is taken here. Allocates nothing, waits for nothing. */
 int32_t gpuwatch_push(const struct gpuwatch_sample *sample);

@@ -5,8 +5,9 @@ use crate::{
     results::Row,
 };
 use gpuwatch::facts::event::Line;
-use gpuwatch_probe::wire::{Counters, Edge, Sample};
+use gpuwatch_probe::wire::{Counter, Counters, Edge, Sample, Torch};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Steps whose counters are compared.
 const STEPS: usize = 40;
@@ -17,7 +18,7 @@ const HOOK: [(&str, f64); 2] = [("ratio", 1.15), ("outside", 1.3)];
 /// Every counter of every step to the byte, and a ladder whose rungs are the whole device.
 pub(crate) fn counters(bench: &Bench) -> Result<Vec<Row>, String> {
     bench.needs_torch()?;
-    let mut job = Job::start(bench.run_python("tests/it/python/truth.py", &[&STEPS.to_string(), "wait"]));
+    let mut job = Job::start(bench.run_python("tests/it/python/truth.py", &[&STEPS.to_string(), &asked(), "wait"]));
     let mut said = Vec::new();
     let mut ladder = None;
     loop {
@@ -57,6 +58,12 @@ fn sum(once: &Value) -> (u64, u64) {
 
 fn step(line: Line) -> Option<Sample> {
     if let Line::Sample(it) = line { Some(it).filter(|it| it.edge == Edge::Step) } else { None }
+}
+
+/// The counters that PyTorch's script is to print: its names by ours, as JSON.
+fn asked() -> String {
+    let named = |it: &Counter| if let Torch::Stats(key) = it.torch { Some((it.name, key)) } else { None };
+    serde_json::to_string(&Counters::TABLE.iter().filter_map(named).collect::<BTreeMap<_, _>>()).unwrap()
 }
 
 /// What both know of a step.

@@ -1,9 +1,12 @@
 //! The documents: what is made from the program is what the program says, links lead somewhere, commands exist.
 //!
-//! `GPUWATCH_DOCS=write cargo test --test it docs::` writes the reference anew.
+//! `GPUWATCH_DOCS=write cargo test --test it docs::` writes the reference, and the counters of the C header, anew.
 
 use crate::pty::PROGRAM;
-use gpuwatch::screen::keys;
+use gpuwatch::{
+    facts::event::wire::{Counter, Counters, Label, Torch, Unit},
+    screen::keys,
+};
 use std::{
     env,
     fmt::Write as _,
@@ -40,7 +43,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 4] {
+fn reference() -> [(&'static str, String); 6] {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &said(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &said(&[&it, "--help"])));
@@ -51,22 +54,68 @@ fn reference() -> [(&'static str, String); 4] {
         let _ = write!(of_causes, "\n## {id}\n\n{}", block("text", &said(&["explain", id])));
     }
     [
-        ("commands.md", of_commands),
-        ("config.md", format!("# Configuration file\n\n{}", block("toml", &said(&["generate", "config"])))),
-        ("keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
-        ("causes.md", of_causes),
+        ("docs/reference/commands.md", of_commands),
+        (
+            "docs/reference/config.md",
+            format!("# Configuration file\n\n{}", block("toml", &said(&["generate", "config"]))),
+        ),
+        ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
+        ("docs/reference/causes.md", of_causes),
+        ("docs/reference/counters.md", of_counters()),
+        (HEADER, header()),
     ]
+}
+
+fn of_counters() -> String {
+    let mut text =
+        "# Counters\n\nThe fields of the wire's `sample`, of `counters` in `gpuwatch once --json`, and the columns of \
+                    `gpuwatch export`. One that is unknown is left out or empty.\n\n\
+                    | name | unit | meaning | on the process screen | in PyTorch |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for it in Counters::TABLE {
+        let unit = match it.unit {
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
+        };
+        let label = match it.label {
+            Label::Always(label) | Label::IfKnown(label) => label,
+            Label::None => "",
+        };
+        let torch = match it.torch {
+            Torch::Stats(name) => format!("`{name}`"),
+            Torch::Pools(name) => format!("sum of `{name}`"),
+            Torch::Host => "`host_memory_stats`".to_owned(),
+            Torch::None => String::new(),
+        };
+        let _ = writeln!(text, "| `{}` | {unit} | {} | {label} | {torch} |", it.name, it.meaning);
+    }
+    text
+}
+
+const HEADER: &str = "probes/gpuwatch-probe/gpuwatch_probe.h";
+
+/// The C header as it is, with the places of the counters.
+fn header() -> String {
+    const BEGIN: &str = "Bytes unless said otherwise; current or cumulative, never differences. */\nenum {\n";
+    const END: &str = "    GPUWATCH_SLOTS = ";
+    let text = fs::read_to_string(root().join(HEADER)).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let place =
+        |it: &Counter| format!("    GPUWATCH_{} = {}, /* {} */\n", it.name.to_uppercase(), it.place, it.meaning);
+    let places: String = Counters::TABLE.iter().map(place).collect();
+    format!("{before}{BEGIN}{places}{END}{after}")
 }
 
 #[test]
 fn the_reference_is_what_the_program_says() {
     for (name, now) in reference() {
-        let path = root().join("docs/reference").join(name);
+        let path = root().join(name);
         if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
             fs::write(&path, &now).unwrap();
         }
         let before = fs::read_to_string(&path).unwrap_or_default();
-        assert!(before == now, "docs/reference/{name} differs: GPUWATCH_DOCS=write cargo test --test it docs::");
+        assert!(before == now, "{name} differs: GPUWATCH_DOCS=write cargo test --test it docs::");
     }
 }
 

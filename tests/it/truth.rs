@@ -1,6 +1,8 @@
 //! The figures are PyTorch's own, to the byte, and watching does not change them.
 
-use gpuwatch_probe::wire::{Counters, Edge, Line, Oom, Sample};
+use std::collections::BTreeMap;
+
+use gpuwatch_probe::wire::{Counter, Counters, Edge, Line, Oom, Sample, Torch};
 use serde_json::Value;
 
 use crate::{
@@ -16,7 +18,7 @@ const CONTEXT: u64 = 512 << 20;
 #[test]
 fn every_step_says_what_torch_says_to_the_byte() {
     let steps = STEPS.to_string();
-    let mut job = Job::start(&[&script("truth.py"), &steps, "wait"]);
+    let mut job = Job::start(&[&script("truth.py"), &steps, &asked(), "wait"]);
     let mut said = Vec::new();
     while !said.last().is_some_and(|it: &Value| it["end"] == true) {
         said.push(job.next());
@@ -54,9 +56,15 @@ fn every_step_says_what_torch_says_to_the_byte() {
     // Without us the job prints the very same: figures, peaks, errors.
     let gpu = torch::machine();
     let mut alone = gpu.command(torch::python());
-    let alone = torch::stdout(&alone.arg(script("truth.py")).arg(&steps).output().unwrap());
+    let alone = torch::stdout(&alone.arg(script("truth.py")).args([&steps, &asked()]).output().unwrap());
     let alone: Vec<Value> = alone.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
     assert_eq!(alone, said);
+}
+
+/// The counters that PyTorch's script is to print: its names by ours, as JSON.
+fn asked() -> String {
+    let named = |it: &Counter| if let Torch::Stats(key) = it.torch { Some((it.name, key)) } else { None };
+    serde_json::to_string(&Counters::TABLE.iter().filter_map(named).collect::<BTreeMap<_, _>>()).unwrap()
 }
 
 fn assert_same(row: &Sample, told: &Value) {

@@ -11,7 +11,7 @@ use crate::{
     probe::{Description, Probe, Refusal, log_path},
     reading::{Reading, SLOTS},
     socket, sys,
-    wire::{Device, Edge, GROUPS_MAX, LINE_MAX, Oom},
+    wire::{Counters, Device, Edge, GROUPS_MAX, LINE_MAX, Oom},
 };
 use std::{
     ffi::{CStr, c_char},
@@ -209,6 +209,17 @@ pub extern "C" fn gpuwatch_start() -> i32 {
             }
         }
     })
+}
+
+/// The counters that a backend of PyTorch fills, as bits at their places.
+///
+/// # Safety
+/// `backend` is null or a string that ends in a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gpuwatch_torch_counters(backend: *const c_char) -> u64 {
+    // SAFETY: as the caller promises.
+    let counters = || unsafe { text(backend) }.map_or(0, |it| Counters::of_torch(&it));
+    catch_unwind(counters).unwrap_or(0)
 }
 
 /// Hands over a sample.

@@ -7,14 +7,19 @@
 use crate::{
     reading::Reading,
     sys::Cuda,
-    wire::{Device, Edge},
+    wire::{Counters, Device, Edge},
 };
 use cudarc::driver::CudaContext;
 use std::{ffi::c_int, sync::OnceLock};
 
 /// Places of counters in a reading, each with the pool's attribute that it is: `CUmemPool_attribute`'s
 /// `USED_MEM_CURRENT`, `RESERVED_MEM_CURRENT`, `USED_MEM_HIGH` and `RESERVED_MEM_HIGH`.
-const FIGURES: [(usize, c_int); 4] = [(1, 7), (4, 5), (5, 8), (6, 6)];
+const FIGURES: [(usize, c_int); 4] = [
+    (Counters::place("allocated"), 7),
+    (Counters::place("reserved"), 5),
+    (Counters::place("allocated_peak"), 8),
+    (Counters::place("reserved_peak"), 6),
+];
 
 /// The device of a context, for the description of a probe; its identity is asked of the driver when the probe starts.
 pub fn device(context: &CudaContext) -> Device {

@@ -10,7 +10,7 @@ use crate::{
     sites::Asked,
     socket, sys,
     sys::{Cuda, Private},
-    wire::{self, Device, Edge, Hello, Line},
+    wire::{self, Counters, Device, Edge, Hello, Line},
 };
 use std::{
     env, io, mem,
@@ -35,9 +35,9 @@ const NAME_CHARS_MAX: usize = 1024;
 const MESSAGE_CHARS_MAX: usize = 16 * 1024;
 
 /// Places of counters that the probe itself fills.
-const DEVICE_FREE: usize = 16;
-const DEVICE_TOTAL: usize = 17;
-pub(crate) const RSS: usize = 18;
+const DEVICE_FREE: usize = Counters::place("device_free");
+const DEVICE_TOTAL: usize = Counters::place("device_total");
+pub(crate) const RSS: usize = Counters::place("rss");
 
 const SECOND_US: u64 = 1_000_000;
 

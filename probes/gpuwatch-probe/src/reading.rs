@@ -5,6 +5,8 @@ use crate::wire::{Counters, Edge, Sample};
 /// Places for counters; those past [`Counters::NAMES`] are kept free for later ones.
 pub const SLOTS: usize = 24;
 
+const _: () = assert!(Counters::NAMES.len() <= SLOTS, "every counter has a place");
+
 /// The counters of one device at one instant, without heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {

@@ -9,7 +9,7 @@ mod encode;
 pub mod limits;
 mod sites;
 
-pub use counters::Counters;
+pub use counters::{Counter, Counters, Group, Label, Torch, Unit};
 pub use encode::encode;
 pub(crate) use encode::{encode_reading, encode_sites};
 #[cfg(feature = "serde")]

@@ -4,22 +4,11 @@ import ctypes
 import os
 import stat
 
-# The order of values in `struct gpuwatch_sample` (gpuwatch_probe.h), as far as Python fills them.
-FIELDS = (
-    "requested allocated active inactive_split reserved allocated_peak reserved_peak blocks segments retries ooms "
-    "device_allocs device_frees private_pools pinned_active pinned_reserved"
-).split()
-
 STEP, TICK, CALL = 0, 1, 2
 
 # The answers to what cannot be, to a row while sites are asked for, and to the step of an optimizer that Python has to
 # look at.
 INVALID, ASKED, NOT_ARMED = -2, 1, 2
-
-
-def bits(*names):
-    """The `present` mask of these fields."""
-    return sum(1 << FIELDS.index(it) for it in names)
 
 
 class Native:
@@ -41,10 +30,12 @@ class Native:
             ("sites", (text, ctypes.c_int32)),
             ("sites_asked", ()),
             ("sites_rises", ()),
+            ("torch_counters", (text,)),
         ):
             function = getattr(lib, "gpuwatch_" + name)
             function.argtypes = arguments
-            function.restype = number if name in ("sites_asked", "sites_rises") else ctypes.c_int32
+            is_number = name in ("sites_asked", "sites_rises", "torch_counters")
+            function.restype = number if is_number else ctypes.c_int32
             setattr(self, name, function)
 
     def builtin(self, name):

@@ -1,19 +1,14 @@
-"""Rows of counters: which of PyTorch's are believed, and who reads them."""
+"""Rows of counters: who reads them. Which there are and where PyTorch has them is in the library's table."""
 
-from ._native import ASKED, FIELDS, INVALID, bits
-
-# All that cudaMallocAsync counts; PyTorch fills the rest with zeros.
-_ASYNC = bits("allocated", "active", "reserved", "allocated_peak", "reserved_peak")
-_EVERYTHING = bits(*FIELDS)
+from ._native import ASKED, INVALID
 
 
-def taker(push, stats, host, backend):
+def taker(push, stats, host, mask):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
-    Counters that this PyTorch does not have are left out by `push`. What it returns is true where a viewer asks for
-    sites.
+    `mask` has a bit for each counter that may be believed. Those that this PyTorch does not have are left out by `push`.
+    What it returns is true where a viewer asks for sites.
     """
-    mask = believed(backend)
 
     def take(devices, step, edge, with_pinned=False):
         code = 0
@@ -27,11 +22,6 @@ def taker(push, stats, host, backend):
         return code == ASKED
 
     return take
-
-
-def believed(backend):
-    """The counters that may be believed, as a mask."""
-    return _EVERYTHING if backend == "native" else _ASYNC
 
 
 def unknown_shape():

@@ -19,7 +19,7 @@ from ._looks import Resting
 from ._loops import Places
 from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, Native, cure, log, path, utf8
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
-from ._rows import believed, taker, unknown_shape
+from ._rows import taker, unknown_shape
 from ._sites import Sites
 from ._steps import Steps, hooks
 from ._words import Words
@@ -188,9 +188,10 @@ class Probe:
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
-        self._row = taker(native.builtin("push_row"), stats, host, backend)
+        mask = native.torch_counters(utf8(backend))
+        self._row = taker(native.builtin("push_row"), stats, host, mask)
         self._arm, self._disarm = native.builtin("arm"), native.builtin("disarm")
-        self._counters = believed(backend), stats
+        self._counters = mask, stats
         self._hook(native.builtin("end_step"))
         if backend == "native":
             torch._C._cuda_attach_out_of_memory_observer(self._on_oom)

@@ -5,9 +5,10 @@ import os
 import socket
 import sys
 
-from gpuwatch_probe._native import FIELDS, NOT_ARMED, STEP, Native, bits
+from gpuwatch_probe._native import NOT_ARMED, STEP, Native
 
-ALL = bits(*FIELDS)
+# Places of counters, as in gpuwatch_probe.h.
+ALLOCATED, ALLOCATED_PEAK, OOMS = 1 << 1, 1 << 5, 1 << 10
 
 
 def gauge(now, peak=0):
@@ -30,6 +31,9 @@ class Hostile(dict):
 
 
 native = Native()
+ALL = native.torch_counters(b"native")
+assert ALL & 0xFFFF == 0xFFFF
+assert native.torch_counters(b"cudaMallocAsync") == 0b1110110, "what that backend counts"
 assert native.device(0, None, None, 0) == 0
 assert native.start() == 0
 push, arm, disarm, end_step = map(native.builtin, ("push_row", "arm", "disarm", "end_step"))
@@ -43,7 +47,7 @@ def say(*arguments):
 say(stats(), 0, 1, STEP, ALL)
 pools = {(0, 1): gauge(30), (0, 2): gauge(12)}
 say(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6)
-say(stats(), 0, 3, STEP, bits("allocated", "allocated_peak"))
+say(stats(), 0, 3, STEP, ALLOCATED | ALLOCATED_PEAK)
 odd = dict(stats(), allocated_bytes=gauge(-1, 1 << 64), active_bytes=gauge(1.5), segment={}, num_ooms="many")
 del odd["requested_bytes"], odd["reserved_bytes_by_private_pools"]
 say(odd, 0, 4, STEP, ALL)
@@ -61,7 +65,7 @@ kept, number = stats(), 1 << 40
 kept["num_ooms"] = number
 before = [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)]
 for _ in range(1000):
-    push(kept, 0, 8, STEP, bits("ooms"))
+    push(kept, 0, 8, STEP, OOMS)
 assert [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)] == before, "no reference is kept or lost"
 
 

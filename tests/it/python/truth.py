@@ -9,14 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-KEYS = {
-    "requested": "requested_bytes.all.current", "allocated": "allocated_bytes.all.current",
-    "active": "active_bytes.all.current", "inactive_split": "inactive_split_bytes.all.current",
-    "reserved": "reserved_bytes.all.current", "allocated_peak": "allocated_bytes.all.peak",
-    "reserved_peak": "reserved_bytes.all.peak", "blocks": "allocation.all.current",
-    "segments": "segment.all.current", "retries": "num_alloc_retries", "ooms": "num_ooms",
-    "device_allocs": "num_device_alloc", "device_frees": "num_device_free",
-}
+# Names of PyTorch's by names of ours.
+KEYS = json.loads(sys.argv[2])
 
 
 class Block(nn.Module):
@@ -109,7 +103,7 @@ block.record_stream(side)
 del block, optimizer, loss
 plain.step()
 say(step=steps + 2, pending=True, **figures())
-waits = sys.argv[2:] == ["wait"]
+waits = sys.argv[3:] == ["wait"]
 if waits:
     sys.stdin.readline()
 torch.cuda.synchronize()

@@ -10,10 +10,10 @@ use super::{FAULT, INVALID, OK, local, text};
 use crate::{
     reading::Reading,
     sys,
-    wire::{Counters, Edge},
+    wire::{Counter, Counters, Edge, Torch},
 };
 use std::{
-    ffi::{CStr, c_char, c_int, c_longlong, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_longlong, c_void},
     mem::transmute,
     panic::{UnwindSafe, catch_unwind},
     ptr, slice,
@@ -50,6 +50,9 @@ const ASKED: i32 = 1;
 /// Arguments come as an array.
 const METH_FASTCALL: c_int = 0x80;
 
+/// Places of what `push_row` gets beside the dictionary.
+const PINNED: [usize; 2] = [Counters::place("pinned_active"), Counters::place("pinned_reserved")];
+
 /// The interpreter's calls and the keys, which live as long as the process.
 struct Python {
     get: Get,
@@ -66,42 +69,47 @@ struct Python {
     release: Count,
     all: Object,
     current: Object,
-    peak: Object,
-    pools: (Object, usize),
-    pinned: [usize; 2],
+    pools: Vec<(Object, usize)>,
     param_groups: Object,
     params: Object,
-    /// With the places of what is current, and of the peak.
-    gauges: Vec<(Object, usize, Option<usize>)>,
-    totals: Vec<(Object, usize)>,
+    lookups: Vec<Lookup>,
 }
 
-const GAUGES: [(&CStr, &str, Option<&str>); 7] = [
-    (c"requested_bytes", "requested", None),
-    (c"allocated_bytes", "allocated", Some("allocated_peak")),
-    (c"active_bytes", "active", None),
-    (c"inactive_split_bytes", "inactive_split", None),
-    (c"reserved_bytes", "reserved", Some("reserved_peak")),
-    (c"allocation", "blocks", None),
-    (c"segment", "segments", None),
-];
+/// A key to look up, in the dictionary that was found on the level above it. Small, because the caches are cold.
+struct Lookup {
+    key: Object,
+    level: u8,
+    /// The counter that it is; `None` for a dictionary.
+    place: Option<u8>,
+}
 
-const TOTALS: [(&CStr, &str); 4] = [
-    (c"num_alloc_retries", "retries"),
-    (c"num_ooms", "ooms"),
-    (c"num_device_alloc", "device_allocs"),
-    (c"num_device_free", "device_frees"),
-];
+/// Levels of dictionaries: `torch.cuda.memory_stats` names figures by up to three keys.
+const LEVELS: usize = 3;
+
+/// What has to be looked up for all counters, each dictionary once, as a row reads it.
+fn lookups(key: impl Fn(&str) -> Option<Object>) -> Option<Vec<Lookup>> {
+    let named = |it: &'static Counter| if let Torch::Stats(name) = it.torch { Some((name, it.place)) } else { None };
+    let mut figures: Vec<_> = Counters::TABLE.iter().filter_map(named).collect();
+    // Figures of one dictionary stand together.
+    figures.sort_unstable();
+    let mut lookups = Vec::new();
+    let mut before: Vec<&str> = Vec::new();
+    for (name, place) in figures {
+        let keys: Vec<&str> = name.split('.').collect();
+        let shared = keys.iter().zip(&before).take_while(|(one, other)| one == other).count();
+        for (level, text) in (0_u8..).zip(&keys).take(LEVELS).skip(shared) {
+            let place = if usize::from(level) + 1 == keys.len() { u8::try_from(place).ok() } else { None };
+            lookups.push(Lookup { key: key(text)?, level, place });
+        }
+        before = keys;
+    }
+    Some(lookups)
+}
 
 fn put(reading: &mut Reading, place: usize, value: Option<u64>) {
     if let Some(value) = value {
         reading.put(place, value);
     }
-}
-
-/// The place of a counter in a row.
-fn place(name: &str) -> usize {
-    Counters::NAMES.iter().position(|it| *it == name).unwrap_or(usize::MAX)
 }
 
 impl Python {
@@ -111,9 +119,13 @@ impl Python {
         // SAFETY: each is the function of that name in Python's stable ABI, whose signature never changes.
         unsafe {
             let intern = transmute::<Object, Intern>(find(c"PyUnicode_InternFromString")?);
-            let key = |text: &CStr| Some(intern(text.as_ptr())).filter(|it| !it.is_null());
-            let gauge =
-                |(name, now, peak): (&CStr, &str, Option<&str>)| Some((key(name)?, place(now), peak.map(place)));
+            let key = |text: &str| {
+                let text = CString::new(text).ok()?;
+                Some(intern(text.as_ptr())).filter(|it| !it.is_null())
+            };
+            let pool =
+                |it: &'static Counter| if let Torch::Pools(name) = it.torch { Some((name, it.place)) } else { None };
+            let pools = Counters::TABLE.iter().filter_map(pool);
             Some(Self {
                 get: transmute::<Object, Get>(find(c"PyDict_GetItemWithError")?),
                 next: transmute::<Object, Next>(find(c"PyDict_Next")?),
@@ -127,15 +139,12 @@ impl Python {
                 call: transmute::<Object, Call>(find(c"PyObject_CallObject")?),
                 keep: transmute::<Object, Count>(find(c"Py_IncRef")?),
                 release: transmute::<Object, Count>(find(c"Py_DecRef")?),
-                all: key(c"all")?,
-                current: key(c"current")?,
-                peak: key(c"peak")?,
-                pools: (key(c"reserved_bytes_by_private_pools")?, place("private_pools")),
-                pinned: ["pinned_active", "pinned_reserved"].map(place),
-                param_groups: key(c"param_groups")?,
-                params: key(c"params")?,
-                gauges: GAUGES.into_iter().map(gauge).collect::<Option<_>>()?,
-                totals: TOTALS.into_iter().map(|(it, name)| Some((key(it)?, place(name)))).collect::<Option<_>>()?,
+                all: key("all")?,
+                current: key("current")?,
+                pools: pools.map(|(name, place)| Some((key(name)?, place))).collect::<Option<_>>()?,
+                param_groups: key("param_groups")?,
+                params: key("params")?,
+                lookups: lookups(key)?,
             })
         }
     }
@@ -183,20 +192,20 @@ impl Python {
     /// # Safety
     /// The object lives, and nobody changes it meanwhile.
     unsafe fn read(&self, stats: Object, reading: &mut Reading) -> bool {
-        let mut put = |place: usize, value| put(reading, place, value);
+        let mut above = [Some(stats); LEVELS + 1];
         // SAFETY: every object is the caller's, or is held by one that is.
         unsafe {
-            for (key, now, peak) in &self.gauges {
-                let Some(all) = self.item(stats, *key).and_then(|it| self.item(it, self.all)) else { continue };
-                put(*now, self.item(all, self.current).and_then(|it| self.number(it)));
-                if let Some(place) = peak {
-                    put(*place, self.item(all, self.peak).and_then(|it| self.number(it)));
+            for it in &self.lookups {
+                let level = usize::from(it.level);
+                let found = above[level].and_then(|dictionary| self.item(dictionary, it.key));
+                match it.place {
+                    Some(place) => put(reading, place.into(), found.and_then(|it| self.number(it))),
+                    None => above[level + 1] = found,
                 }
             }
-            for (key, place) in &self.totals {
-                put(*place, self.item(stats, *key).and_then(|it| self.number(it)));
+            for (key, place) in &self.pools {
+                put(reading, *place, self.item(stats, *key).and_then(|it| self.sum(it)));
             }
-            put(self.pools.1, self.item(stats, self.pools.0).and_then(|it| self.sum(it)));
         }
         reading.present != 0
     }
@@ -245,7 +254,7 @@ impl Python {
             return INVALID;
         }
         reading.present &= row.mask;
-        for (place, value) in self.pinned.into_iter().zip(row.pinned) {
+        for (place, value) in PINNED.into_iter().zip(row.pinned) {
             put(&mut reading, place, value);
         }
         let local = local();

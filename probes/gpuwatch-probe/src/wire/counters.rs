@@ -1,32 +1,114 @@
-//! What an allocator counts, and the order of the C ABI's array.
+//! What an allocator counts: one table for the wire, the C ABI, PyTorch's reader, exports, screens and documents.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
+/// One counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// Its name on the wire, in exports and in reports.
+    pub name: &'static str,
+    /// Its place in the C ABI's array; it never changes.
+    pub place: usize,
+    /// What it counts.
+    pub meaning: &'static str,
+    /// Where screens list it.
+    pub group: Group,
+    /// What its figure is.
+    pub unit: Unit,
+    /// How screens call it.
+    pub label: Label,
+    /// Where PyTorch has it.
+    pub torch: Torch,
+    /// Whether PyTorch's backend `cudaMallocAsync` counts it; that backend fills all others with zeros.
+    pub is_async: bool,
+}
+
+/// Counters that screens list together, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// What live allocations take.
+    Live,
+    /// What the allocator holds.
+    Held,
+    /// The highest values.
+    Peak,
+    /// Host memory.
+    Host,
+    /// Numbers of things and calls.
+    Number,
+}
+
+impl Group {
+    /// All of them, in order.
+    pub const ALL: [Self; 5] = [Self::Live, Self::Held, Self::Peak, Self::Host, Self::Number];
+}
+
+/// What a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A size.
+    Bytes,
+    /// A number of things or of calls.
+    Count,
+}
+
+/// How screens call a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// It is always listed; `–` where it is unknown.
+    Always(&'static str),
+    /// It is listed where it is known. Older probes do not send it, and their recordings look as they did.
+    IfKnown(&'static str),
+    /// Screens show it in other figures.
+    None,
+}
+
+/// Where PyTorch has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Torch {
+    /// In `torch.cuda.memory_stats()`, under this name.
+    Stats(&'static str),
+    /// The sum of what each private pool has under this name of the raw counters.
+    Pools(&'static str),
+    /// In `torch.cuda.host_memory_stats()`, whose names differ between releases (`_rows.py`).
+    Host,
+    /// Nowhere: the probe adds it by itself.
+    None,
+}
+
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident = $index:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $place:literal { $($field:ident: $value:expr),+ $(,)? })+) => {
         /// What an allocator counts. Absent means that the backend does not have it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
         #[cfg_attr(feature = "serde", serde(default))]
         pub struct Counters {
-            $($(#[$doc])*
+            $($(#[doc = $doc])+
             #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-            pub $name: Option<u64>,)*
+            pub $name: Option<u64>,)+
         }
 
         impl Counters {
+            /// Every counter, in the order of places.
+            pub const TABLE: &'static [Counter] = &[$(Counter {
+                name: stringify!($name),
+                place: $place,
+                meaning: concat!($($doc),+).trim_ascii(),
+                $($field: $value,)+
+            }),+];
+
             /// Names on the wire; a counter's place here is its place in the C ABI's array.
-            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
 
             /// Values in the order of [`Self::NAMES`].
             pub fn values(&self) -> [Option<u64>; Self::NAMES.len()] {
-                [$(self.$name),*]
+                [$(self.$name),+]
             }
 
             /// The counters with these values, in the order of [`Self::NAMES`].
             pub fn from_values(values: &[Option<u64>; Self::NAMES.len()]) -> Self {
-                Self { $($name: values[$index],)* }
+                Self { $($name: values[$place],)+ }
             }
         }
     };
@@ -34,41 +116,188 @@ macro_rules! counters {
 
 counters! {
     /// Bytes the job asked for, before rounding; falls only when a block's last stream is done.
-    requested = 0,
+    requested = 0 {
+        group: Group::Live,
+        unit: Unit::Bytes,
+        label: Label::Always("requested"),
+        torch: Torch::Stats("requested_bytes.all.current"),
+        is_async: false,
+    }
     /// Bytes of live allocations, rounded.
-    allocated = 1,
+    allocated = 1 {
+        group: Group::Live,
+        unit: Unit::Bytes,
+        label: Label::Always("allocated"),
+        torch: Torch::Stats("allocated_bytes.all.current"),
+        is_async: true,
+    }
     /// Allocated, and freed but still awaited by a stream.
-    active = 2,
+    active = 2 {
+        group: Group::Live,
+        unit: Unit::Bytes,
+        label: Label::Always("active"),
+        torch: Torch::Stats("active_bytes.all.current"),
+        is_async: true,
+    }
     /// Free parts of split segments: cannot be given back.
-    inactive_split = 3,
+    inactive_split = 3 {
+        group: Group::Live,
+        unit: Unit::Bytes,
+        label: Label::None,
+        torch: Torch::Stats("inactive_split_bytes.all.current"),
+        is_async: false,
+    }
     /// Bytes the allocator holds from the driver.
-    reserved = 4,
+    reserved = 4 {
+        group: Group::Held,
+        unit: Unit::Bytes,
+        label: Label::Always("reserved"),
+        torch: Torch::Stats("reserved_bytes.all.current"),
+        is_async: true,
+    }
     /// Highest `allocated` since the job last reset it.
-    allocated_peak = 5,
+    allocated_peak = 5 {
+        group: Group::Peak,
+        unit: Unit::Bytes,
+        label: Label::Always("peak alloc."),
+        torch: Torch::Stats("allocated_bytes.all.peak"),
+        is_async: true,
+    }
     /// Highest `reserved` since the job last reset it.
-    reserved_peak = 6,
+    reserved_peak = 6 {
+        group: Group::Peak,
+        unit: Unit::Bytes,
+        label: Label::Always("peak reserved"),
+        torch: Torch::Stats("reserved_bytes.all.peak"),
+        is_async: true,
+    }
     /// Live allocations, a count.
-    blocks = 7,
+    blocks = 7 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("blocks"),
+        torch: Torch::Stats("allocation.all.current"),
+        is_async: false,
+    }
     /// Segments from the driver, a count.
-    segments = 8,
+    segments = 8 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("segments"),
+        torch: Torch::Stats("segment.all.current"),
+        is_async: false,
+    }
     /// Times that the cache was flushed to satisfy a request.
-    retries = 9,
+    retries = 9 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("retries"),
+        torch: Torch::Stats("num_alloc_retries"),
+        is_async: false,
+    }
     /// Out-of-memory errors thrown.
-    ooms = 10,
+    ooms = 10 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("ooms"),
+        torch: Torch::Stats("num_ooms"),
+        is_async: false,
+    }
     /// Calls that took memory from the driver.
-    device_allocs = 11,
+    device_allocs = 11 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("cudaMallocs"),
+        torch: Torch::Stats("num_device_alloc"),
+        is_async: false,
+    }
     /// Calls that gave memory back to the driver.
-    device_frees = 12,
+    device_frees = 12 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::Always("cudaFrees"),
+        torch: Torch::Stats("num_device_free"),
+        is_async: false,
+    }
     /// Bytes reserved by private pools (CUDA graphs).
-    private_pools = 13,
+    private_pools = 13 {
+        group: Group::Held,
+        unit: Unit::Bytes,
+        label: Label::Always("graph pools"),
+        torch: Torch::Pools("reserved_bytes_by_private_pools"),
+        is_async: false,
+    }
     /// Pinned host memory in use.
-    pinned_active = 14,
+    pinned_active = 14 {
+        group: Group::Host,
+        unit: Unit::Bytes,
+        label: Label::Always("pinned in use"),
+        torch: Torch::Host,
+        is_async: false,
+    }
     /// Pinned host memory held, in use or cached.
-    pinned_reserved = 15,
-    /// Free bytes of the device, as CUDA says in this process.
-    device_free = 16,
-    /// Total bytes of the device, as CUDA says in this process.
-    device_total = 17,
-    /// Resident host memory of the process.
-    rss = 18,
+    pinned_reserved = 15 {
+        group: Group::Host,
+        unit: Unit::Bytes,
+        label: Label::Always("pinned held"),
+        torch: Torch::Host,
+        is_async: false,
+    }
+    /// Free bytes of the device, as CUDA says in this process; the probe adds it once a second.
+    device_free = 16 {
+        group: Group::Held,
+        unit: Unit::Bytes,
+        label: Label::None,
+        torch: Torch::None,
+        is_async: false,
+    }
+    /// Total bytes of the device, as CUDA says in this process; the probe adds it once a second.
+    device_total = 17 {
+        group: Group::Held,
+        unit: Unit::Bytes,
+        label: Label::None,
+        torch: Torch::None,
+        is_async: false,
+    }
+    /// Resident host memory of the process; the probe adds it by itself.
+    rss = 18 {
+        group: Group::Host,
+        unit: Unit::Bytes,
+        label: Label::Always("host memory"),
+        torch: Torch::None,
+        is_async: false,
+    }
 }
+
+impl Counters {
+    /// The place of a counter in the C ABI's array; one past all of them for a name that is none.
+    pub const fn place(name: &str) -> usize {
+        let mut place = 0;
+        while place < Self::NAMES.len() && !is_same(Self::NAMES[place].as_bytes(), name.as_bytes()) {
+            place += 1;
+        }
+        if place < Self::NAMES.len() { place } else { usize::MAX }
+    }
+
+    /// The counters that a backend of PyTorch fills, as bits at their places.
+    pub fn of_torch(backend: &str) -> u64 {
+        let is_filled = |it: &&Counter| it.torch != Torch::None && (it.is_async || backend == "native");
+        Self::TABLE.iter().filter(is_filled).fold(0, |bits, it| bits | 1 << it.place)
+    }
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+const _: () = {
+    let mut place = 0;
+    while place < Counters::TABLE.len() {
+        assert!(Counters::TABLE[place].place == place, "the table is in the order of places");
+        place += 1;
+    }
+};

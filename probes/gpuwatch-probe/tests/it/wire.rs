@@ -115,7 +115,8 @@ fn hello() -> Hello {
 fn lines() -> Vec<Line> {
     let text = |it: &str| Some(it.to_owned());
     let mut counters = [None; Counters::NAMES.len()];
-    for (place, value) in counters.iter_mut().enumerate() {
+    // Those that the wire began with: what earlier probes sent is read for ever.
+    for (place, value) in counters.iter_mut().enumerate().take(19) {
         *value = Some(1 << (place * 3));
     }
     vec![

@@ -1,7 +1,10 @@
 //! Every counter of a process on a device, in as many columns as fit.
 
 use crate::{
-    facts::units::Bytes,
+    facts::{
+        event::wire::{Counters, Group, Label, Unit},
+        units::Bytes,
+    },
     model::{
         analysis::fragmentation::Stuck,
         session::process::{OnDevice, Process},
@@ -38,34 +41,54 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &Re
 }
 
 fn entries(process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
-    let it = &on.counters;
+    let values = on.counters.values();
+    let mut entries = Vec::new();
+    for group in Group::ALL {
+        for (counter, value) in Counters::TABLE.iter().zip(values).filter(|(counter, _)| counter.group == group) {
+            let label = match counter.label {
+                Label::Always(label) => label,
+                Label::IfKnown(label) if value.is_some() => label,
+                Label::IfKnown(_) | Label::None => continue,
+            };
+            let figure = match counter.unit {
+                Unit::Bytes => cells::bytes(value.map(Bytes)),
+                Unit::Count => cells::known(value, ""),
+            };
+            entries.push((label, figure));
+        }
+        entries.extend(derived(group, process, on, context));
+    }
+    entries
+}
+
+/// Figures that follow from the counters of a group and others.
+fn derived(group: Group, process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
     let found = context.found_for(process, on);
-    let size = |value: Option<u64>| cells::bytes(value.map(Bytes));
-    let count = |value: Option<u64>| cells::known(value, "");
-    let stuck = found.and_then(|it| match it.fragmentation.stuck {
-        Stuck::Known(bytes) => Some(bytes),
-        Stuck::Unknown | Stuck::NotMeasurable => None,
-    });
-    vec![
-        ("requested", size(it.requested)),
-        ("allocated", size(it.allocated)),
-        ("active", size(it.active)),
-        ("stuck", cells::bytes(stuck)),
-        ("releasable", cells::bytes(found.and_then(|it| it.fragmentation.releasable))),
-        ("reserved", size(it.reserved)),
-        ("graph pools", size(it.private_pools)),
-        ("total", cells::bytes(found.and_then(|it| it.driver_used))),
-        ("peak alloc.", size(it.allocated_peak)),
-        ("peak reserved", size(it.reserved_peak)),
-        ("pinned in use", size(it.pinned_active)),
-        ("pinned held", size(it.pinned_reserved)),
-        ("host memory", size(it.rss)),
-        ("unused", cells::share(found.and_then(|it| it.fragmentation.share()))),
-        ("blocks", count(it.blocks)),
-        ("segments", count(it.segments)),
-        ("retries", count(it.retries)),
-        ("ooms", count(it.ooms)),
-        ("cudaMallocs", count(it.device_allocs)),
-        ("cudaFrees", count(it.device_frees)),
-    ]
+    let fragmentation = found.map(|it| it.fragmentation);
+    match group {
+        Group::Live => {
+            let stuck = fragmentation.and_then(|it| match it.stuck {
+                Stuck::Known(bytes) => Some(bytes),
+                Stuck::Unknown | Stuck::NotMeasurable => None,
+            });
+            let releasable = fragmentation.and_then(|it| it.releasable);
+            vec![("stuck", cells::bytes(stuck)), ("releasable", cells::bytes(releasable))]
+        }
+        Group::Held => vec![("total", cells::bytes(found.and_then(|it| it.driver_used)))],
+        Group::Host => vec![("unused", cells::share(fragmentation.and_then(|it| it.share())))],
+        Group::Peak | Group::Number => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_has_room() {
+        for counter in Counters::TABLE {
+            let (Label::Always(label) | Label::IfKnown(label)) = counter.label else { continue };
+            assert!(label.chars().count() <= NAME, "{label}");
+        }
+    }
 }
