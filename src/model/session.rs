@@ -12,7 +12,10 @@ mod life;
 /// Allocations that failed for good.
 pub mod oom;
 
-mod others;
+mod peers;
+
+/// Who has a device's memory, by the driver's figures and the probes'.
+pub mod attribution;
 
 /// What is free between two readings of the driver, and how a device was when its jobs ended.
 pub mod room;
@@ -32,22 +35,18 @@ pub mod contexts;
 /// What was not seen.
 pub mod losses;
 
-use crate::{
-    facts::{
-        event::{
-            DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
-            wire::{self, Hello},
-        },
-        text::Foreign,
-        units::Stamp,
+use crate::facts::{
+    event::{
+        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
+        wire::{self, Hello},
     },
-    model::analysis::{growth::Observation, oom::Tenant},
+    text::Foreign,
+    units::Stamp,
 };
 use device::{Device, Reading};
 use history::Latest;
 use losses::Losses;
-use oom::Tenancy;
-use others::Others;
+use peers::Peers;
 use process::{Life, OnDevice, Placed, Process};
 use room::Room;
 use serde::{Deserialize, Serialize};
@@ -119,9 +118,7 @@ impl Session {
             }
             Fact::Processes { device, reading } => {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
-                self.listed(device, at);
-                self.charge(device, at);
-                self.surround(device);
+                self.attribute_list(device, at);
             }
             Fact::Process(info) => {
                 if self.process_info.len() < PROCESS_INFO || self.process_info.contains_key(&info.pid) {
@@ -247,79 +244,12 @@ impl Session {
         self.processes.sort_by_key(|it| (!it.is_alive(), it.rank().unwrap_or(u64::MAX), it.probe));
     }
 
-    /// Gives the driver's figures to those that it lists: what each has beyond its allocator, and, to the
-    /// first of them, what the device lost to nobody that is probed.
-    fn charge(&mut self, id: &DeviceId, at: Stamp) {
-        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
-        let Some(list) = device.process_list() else { return };
-        let used = device.figures().map(|it| it.used.0);
-        let (mut charged, mut beyond) = (0_u64, BTreeMap::new());
-        for (pid, used) in list.iter().filter_map(|it| Some((it.pid, it.used?.0))) {
-            let own = self.processes.iter().filter(|it| it.is_alive() && it.pid == Some(pid));
-            let here: Vec<_> = own.flat_map(|it| &it.devices).filter(|it| it.device == *id).collect();
-            if !here.is_empty() {
-                charged = charged.saturating_add(used);
-            }
-            // It is of all the process's allocators, and is watched once: by the first of its probes.
-            let mut held = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved);
-            beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
-        }
-        let mut outside = used.and_then(|it| it.checked_sub(charged));
-        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            if let Some((step, is_foreign)) = contexts::is_foreign(process, id, &self.devices) {
-                let entry = list.iter().find(|it| Some(it.pid) == process.pid);
-                process.contexts.listed(id, entry, is_foreign, step, at);
-            }
-        }
-        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            let Some(beyond) = process.pid.and_then(|it| beyond.get_mut(&it)) else { continue };
-            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
-                let driver = beyond.take().flatten();
-                it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
-            }
-        }
-    }
-
-    /// Tells the processes on a device what is around their allocators there.
-    fn surround(&mut self, id: &DeviceId) {
-        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
-        let Some(used) = device.figures().map(|it| it.used.0) else { return };
-        let list = device.process_list().unwrap_or_default();
-        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            let charged = list.iter().find(|it| Some(it.pid) == process.pid).and_then(|it| it.used).map(|it| it.0);
-            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
-                let Some(reserved) = it.counters.reserved else { continue };
-                let beyond = charged.and_then(|it| it.checked_sub(reserved));
-                it.timeline
-                    .surround(beyond, used.checked_sub(charged.filter(|_| beyond.is_some()).unwrap_or(reserved)));
-            }
-        }
-    }
-
-    /// What the driver says that a process has on one of its devices, and the others there, the largest first; `None`
-    /// where it has no list, or one of other numbers than ours.
-    fn tenancy(&self, probe: ProbeId, ordinal: u32) -> Option<Tenancy> {
-        let process = self.process(probe)?;
-        let device = &process.devices.iter().find(|it| it.ordinal == ordinal)?.device;
-        let list = self.device(device)?.process_list()?;
-        let own = list.iter().find(|it| Some(it.pid) == process.pid)?;
-        let others = list.iter().filter(|it| it.pid != own.pid);
-        let tenant = |it: &ProcessUse| {
-            let program = self.process_info.get(&it.pid).and_then(|it| it.argv.first());
-            let name = program.and_then(|it| it.raw().rsplit('/').next()).unwrap_or_default();
-            Tenant { pid: it.pid, name: Foreign::new(name), used: it.used }
-        };
-        let mut tenants: Vec<_> = others.map(tenant).collect();
-        tenants.sort_by_key(|it| (std::cmp::Reverse(it.used), it.pid));
-        Some(Tenancy { own: own.used, others: tenants })
-    }
-
     fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
         if self.process_mut(probe).is_none() {
             // A captured stream begins with the hello: nobody found its probe.
             self.probe_found(probe, None, &Foreign::default(), at);
         }
-        let others = if let Line::Sample(it) = line { self.others(probe, it) } else { Others::default() };
+        let peers = if let Line::Sample(it) = line { self.peers(probe, it) } else { Peers::default() };
         let tenancy = if let Line::Oom(it) = line { self.tenancy(probe, it.device) } else { None };
         let Some(process) = self.process_mut(probe) else { return };
         process.heard = process.heard.max(at);
@@ -331,7 +261,7 @@ impl Session {
             Line::Sample(sample) => {
                 let unnamed = || unnamed(probe, sample.device);
                 let before = process.held(sample.device);
-                match process.sample(sample, others, unnamed) {
+                match process.sample(sample, peers, unnamed) {
                     Placed::Known => {}
                     Placed::New => self.with_device(&unnamed(), |_| {}),
                     Placed::Nowhere => self.losses.samples += 1,

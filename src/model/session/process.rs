@@ -2,11 +2,11 @@
 
 pub use super::life::Life;
 use super::{
+    attribution::DriverUse,
     contexts::Contexts,
     history::Latest,
     oom::{OutOfMemory, Tenancy},
-    others::Others,
-    room::Charge,
+    peers::Peers,
     timeline::Timeline,
 };
 use crate::{
@@ -116,7 +116,7 @@ pub struct OnDevice {
     /// Every level over the run.
     pub timeline: Timeline,
     /// What the process has there in all.
-    pub charge: Charge,
+    pub driver_use: DriverUse,
     /// The latest distance between two steps, µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
@@ -183,7 +183,7 @@ impl Process {
     }
 
     /// Takes a sample. Samples come in the order they were made, save after a reconnection.
-    pub(super) fn sample(&mut self, sample: &Sample, others: Others, unnamed: impl FnOnce() -> DeviceId) -> Placed {
+    pub(super) fn sample(&mut self, sample: &Sample, peers: Peers, unnamed: impl FnOnce() -> DeviceId) -> Placed {
         let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
         let fresh = place.is_err();
         if fresh && self.devices.len() >= DEVICES {
@@ -195,16 +195,21 @@ impl Process {
         });
         let settings = self.settings(sample.device);
         if let Some(entry) = self.devices.get_mut(place) {
-            entry.sample(sample, others, settings);
+            entry.sample(sample, peers, settings);
         }
         if fresh { Placed::New } else { Placed::Known }
+    }
+
+    /// Whether its allocator uses expandable segments.
+    pub fn is_expandable(&self) -> bool {
+        fragmentation::is_expandable(self.hello.as_ref().and_then(|it| it.allocator_conf.as_deref()))
     }
 
     fn settings(&self, ordinal: u32) -> Settings {
         let Some(hello) = &self.hello else { return Settings::default() };
         Settings {
             total: hello.devices.iter().find(|it| it.ordinal == ordinal).and_then(|it| it.total),
-            expandable: fragmentation::is_expandable(hello.allocator_conf.as_deref()),
+            expandable: self.is_expandable(),
         }
     }
 
@@ -227,7 +232,7 @@ impl Process {
             let is_open = |it: &&Episode| it.resolved.is_none() && it.first_alert_at.0 <= oom.at_us;
             error.growing = episodes.filter(is_open).copied().collect();
             self.ooms.push(error);
-            self.charged_by_error(oom.device);
+            self.attribute_error(oom.device);
         }
     }
 
@@ -238,7 +243,7 @@ impl Process {
             && is_news(it.seq, oom.said.seq)
         {
             oom.worded(&it.message, self.pid);
-            self.charged_by_error(it.device);
+            self.attribute_error(it.device);
         }
     }
 
@@ -279,17 +284,17 @@ impl OnDevice {
             trail: Trail::default(),
             strain: Strain::default(),
             timeline: Timeline::default(),
-            charge: Charge::default(),
+            driver_use: DriverUse::default(),
             step_us: None,
             last_step: None,
         }
     }
 
-    fn sample(&mut self, sample: &Sample, others: Others, settings: Settings) {
+    fn sample(&mut self, sample: &Sample, peers: Peers, settings: Settings) {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
         let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
-        self.observe(&others.seen(sample, boundary));
+        self.observe(&peers.seen(sample, boundary));
         if let Some(step) = boundary {
             match self.last_step {
                 Some((last, _)) if step <= last => {}
@@ -321,7 +326,7 @@ impl OnDevice {
                 total: settings.total,
                 expandable: settings.expandable,
                 grows: growing.any(|it| it.resolved.is_none()),
-                others: others.want,
+                others: peers.want,
             };
             self.strain = strain::step(std::mem::take(&mut self.strain), &seen);
         }
@@ -331,7 +336,7 @@ impl OnDevice {
     fn remember(&mut self, sample: &Sample, at: Stamp, settings: Settings) {
         let it = &sample.counters;
         if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
-            self.timeline.surround_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
+            self.timeline.attribute_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
         }
         self.timeline.push(at, sample.step, it, settings.expandable);
     }

@@ -8,15 +8,12 @@ use super::{
     device::{Before, Device},
     process::Process,
 };
-use crate::{
-    facts::{
-        event::{
-            DeviceId, ProbeId,
-            wire::{Oom, Sample},
-        },
-        units::{Bytes, Stamp},
+use crate::facts::{
+    event::{
+        DeviceId, ProbeId,
+        wire::{Oom, Sample},
     },
-    model::analysis::oom,
+    units::Stamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +22,6 @@ const LATELY_US: u64 = 60_000_000;
 
 /// Samples further apart than this do not say when something was taken, µs.
 const SPARSE_US: u64 = 250_000;
-
-/// An error's words give hundredths of a GiB.
-const ROUNDING: u64 = 8 << 20;
 
 /// What was free at one instant, and what allocators took since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,31 +49,6 @@ impl Room {
     }
 }
 
-/// What a process has on a device in all, and what its allocator took since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Charge {
-    at: Stamp,
-    taken: i64,
-    /// What its own error said since, and what was taken by then.
-    said: Option<(Bytes, i64)>,
-}
-
-impl Charge {
-    /// What it has now: from the figure of the driver's list; from its own error where that is newer and says something else
-    /// than rounding explains.
-    pub fn now(&self, listed: Option<Bytes>) -> Option<Bytes> {
-        let listed = listed.map(|it| it.0.saturating_add_signed(self.taken));
-        let said = self.said.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
-        let is_rounded = listed.zip(said).is_some_and(|(listed, said)| listed.abs_diff(said) <= ROUNDING);
-        said.filter(|_| !is_rounded).or(listed).map(Bytes)
-    }
-
-    /// Bytes taken since the driver's list.
-    pub fn taken(&self) -> i64 {
-        self.taken
-    }
-}
-
 impl Session {
     /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held before, and when.
     pub(super) fn took(&mut self, probe: ProbeId, sample: &Sample, before: Option<(Stamp, u64)>) {
@@ -99,8 +68,8 @@ impl Session {
             let is_after = |reading: Stamp| at > reading && !(is_sparse && then <= reading);
             let taken = now.cast_signed().saturating_sub(before.cast_signed());
             // Of a process that was found after the list, the past comes after it too.
-            if is_after(on.charge.at) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
-                on.charge.taken = on.charge.taken.saturating_add(taken);
+            if is_after(on.driver_use.listed_at()) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
+                on.driver_use.take(taken);
             }
             if let Some(room) = device.room.as_mut().filter(|it| is_after(it.at)) {
                 room.taken = room.taken.saturating_add(taken);
@@ -116,15 +85,6 @@ impl Session {
         let Some(free) = oom.device_free else { return };
         let Some(id) = self.device_of(probe, oom.device) else { return };
         self.with_device(&id, |it| Room::hear(&mut it.room, Stamp(oom.at_us), free));
-    }
-
-    /// What each living process on a device has in all is as the driver's new list says.
-    pub(super) fn listed(&mut self, id: &DeviceId, at: Stamp) {
-        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            for it in process.devices.iter_mut().filter(|it| it.device == *id) {
-                it.charge = Charge { at, ..Charge::default() };
-            }
-        }
     }
 
     /// A process ends: what was known of its devices is kept, unless another one ended since their last sample.
@@ -165,17 +125,6 @@ impl Session {
 }
 
 impl Process {
-    /// What its error says that it had on the device in all.
-    pub(super) fn charged_by_error(&mut self, ordinal: u32) {
-        let Some(oom) = self.ooms.iter().rev().find(|it| it.said.device == ordinal) else { return };
-        let at = Stamp(oom.said.at_us);
-        let said = oom.said.message.as_deref().and_then(|it| oom::parse(it).process);
-        let on = self.devices.iter_mut().find(|it| it.ordinal == ordinal && it.charge.at <= at);
-        if let Some((charge, said)) = on.map(|it| &mut it.charge).zip(said) {
-            charge.said = Some((Bytes(said), charge.taken));
-        }
-    }
-
     /// What its allocator holds on a device, and since when that is known.
     pub(super) fn held(&self, ordinal: u32) -> Option<(Stamp, u64)> {
         let on = self.devices.iter().find(|it| it.ordinal == ordinal)?;
@@ -200,16 +149,5 @@ mod tests {
         }
         Room::hear(&mut room, Stamp(11), 2 * GIB);
         assert_eq!(room, Some(Room::new(Stamp(11), 2 * GIB)));
-    }
-
-    #[test]
-    fn a_total_is_carried_forward_and_an_error_corrects_it_beyond_its_rounding() {
-        let taken = 3 * GIB.cast_signed();
-        let charge = Charge { at: Stamp(1), taken, said: None };
-        assert_eq!((charge.now(Some(Bytes(GIB))), charge.now(None)), (Some(Bytes(4 * GIB)), None));
-        let rounded = Charge { said: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..charge };
-        assert_eq!(rounded.now(Some(Bytes(GIB))), Some(Bytes(4 * GIB)));
-        let other = Charge { said: Some((Bytes(6 * GIB), taken)), ..charge };
-        assert_eq!((other.now(Some(Bytes(GIB))), other.now(None)), (Some(Bytes(6 * GIB)), Some(Bytes(6 * GIB))));
     }
 }

@@ -133,13 +133,13 @@ impl Default for Timeline {
 impl Timeline {
     /// The driver says what is around the allocator from now on: what it charges to the process beyond it, and what
     /// everybody else uses; without the first, the second holds it too.
-    pub(super) fn surround(&mut self, beyond: Option<u64>, rest: Option<u64>) {
+    pub(super) fn attribute(&mut self, beyond: Option<u64>, rest: Option<u64>) {
         (self.beyond, self.rest, self.driven) = (beyond, rest, true);
     }
 
     /// CUDA says inside of the process what is used on the device beyond its allocator: a word for where the driver
     /// says none.
-    pub(super) fn surround_by_cuda(&mut self, rest: Option<u64>) {
+    pub(super) fn attribute_by_cuda(&mut self, rest: Option<u64>) {
         if !self.driven {
             self.rest = rest;
         }
@@ -266,7 +266,7 @@ mod tests {
 
     fn run(steps: u64, allocated: impl Fn(u64) -> u64) -> Timeline {
         let mut run = Timeline::default();
-        run.surround(Some(5), Some(7));
+        run.attribute(Some(5), Some(7));
         for step in 1..=steps {
             run.push(Stamp(step * 100_000), Some(step), &counters(allocated(step)), false);
         }

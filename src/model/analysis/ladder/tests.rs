@@ -1,0 +1,171 @@
+//! Every byte has its place, whatever the figures say.
+
+use super::*;
+use proptest::prelude::*;
+
+fn device(total: u64, free: u64, driver: u64, others: u64) -> DeviceFigures {
+    DeviceFigures {
+        at: Stamp(2),
+        total: Some(Bytes(total)),
+        free: Some(Bytes(free)),
+        driver: Some(Bytes(driver)),
+        others: Some(Bytes(others)),
+    }
+}
+
+fn own(requested: u64, allocated: u64, active: u64, split: u64, reserved: u64, used: u64) -> OwnFigures {
+    OwnFigures {
+        at: Stamp(1),
+        requested: Some(requested),
+        allocated: Some(allocated),
+        active: Some(active),
+        inactive_split: Some(split),
+        reserved: Some(reserved),
+        driver_used: Some(Bytes(used)),
+        driver_at: Stamp(2),
+        ..OwnFigures::default()
+    }
+}
+
+fn sizes(ladder: &Ladder) -> Vec<(Gap, Option<u64>)> {
+    ladder.rungs.iter().map(|it| (it.gap, it.bytes.map(|it| it.0))).collect()
+}
+
+fn size(ladder: &Ladder, gap: Gap) -> Option<u64> {
+    ladder.by_gap().iter().find(|it| it.gap == gap)?.bytes.map(|it| it.0)
+}
+
+#[test]
+fn every_byte_has_its_place() {
+    // Blocks pending on another stream: requested exceeds allocated.
+    let ladder = ladder(&device(1000, 300, 20, 100), &[own(420, 400, 450, 60, 500, 560)]);
+    assert_eq!(
+        sizes(&ladder),
+        [
+            (Gap::Wanted, Some(370)),
+            (Gap::Rounding, Some(30)),
+            (Gap::Pending, Some(50)),
+            (Gap::Stuck, Some(0)),
+            (Gap::Cached, Some(50)),
+            (Gap::NonTorch, Some(60)),
+            (Gap::Others, Some(100)),
+            (Gap::Unattributed, Some(20)),
+            (Gap::Driver, Some(20)),
+            (Gap::Free, Some(300)),
+        ]
+        .map(|it| match it {
+            // 60 bytes of split blocks are more than the 50 that are cached: a contradiction.
+            (Gap::Stuck, _) => (Gap::Stuck, None),
+            other => other,
+        })
+    );
+    assert_eq!(ladder.sum(), Bytes(1000));
+}
+
+#[test]
+fn what_is_cached_is_split_and_pools_are_kept_apart() {
+    let mut figures = own(90, 100, 100, 30, 200, 200);
+    let whole = ladder(&device(1000, 800, 0, 0), &[figures]);
+    assert_eq!((size(&whole, Gap::Stuck), size(&whole, Gap::Releasable)), (Some(30), Some(70)));
+    assert!(sizes(&whole).contains(&(Gap::Pools, None)), "not every PyTorch counts them");
+    figures.private_pools = Some(0);
+    let none = ladder(&device(1000, 800, 0, 0), &[figures]);
+    assert!(sizes(&none).iter().all(|(gap, _)| *gap != Gap::Pools), "where there are none, none are shown");
+    figures.private_pools = Some(50);
+    let pools = ladder(&device(1000, 800, 0, 0), &[figures]);
+    assert_eq!((size(&pools, Gap::Pools), size(&pools, Gap::Releasable)), (Some(50), Some(20)));
+    figures.expandable = true;
+    let expandable = ladder(&device(1000, 800, 0, 0), &[figures]);
+    assert_eq!((size(&expandable, Gap::Stuck), size(&expandable, Gap::Cached)), (None, Some(100)));
+}
+
+#[test]
+fn contradicting_instants_are_marked_with_both_stamps() {
+    let ladder = ladder(&device(1000, 400, 0, 0), &[own(100, 100, 100, 0, 500, 450)]);
+    let gap = ladder.rungs.iter().find(|it| it.gap == Gap::NonTorch).unwrap();
+    assert_eq!((gap.bytes, gap.inconsistent), (None, Some((Stamp(1), Stamp(2)))));
+    assert_eq!((size(&ladder, Gap::Unattributed), ladder.sum()), (Some(100), Bytes(1000)));
+}
+
+#[test]
+fn without_the_driver_it_starts_at_what_is_known() {
+    let alone = OwnFigures { driver_used: None, ..own(90, 100, 100, 0, 200, 0) };
+    let nothing = ladder(&DeviceFigures::default(), &[alone]);
+    assert_eq!((nothing.total, nothing.sum()), (None, Bytes(200)));
+    assert_eq!((size(&nothing, Gap::NonTorch), size(&nothing, Gap::Free)), (None, None));
+    let by_cuda = DeviceFigures { total: Some(Bytes(1000)), free: Some(Bytes(700)), ..DeviceFigures::default() };
+    let known = ladder(&by_cuda, &[alone]);
+    assert_eq!((size(&known, Gap::Unattributed), size(&known, Gap::Others)), (Some(100), None));
+}
+
+#[test]
+fn an_allocator_that_counts_less_leaves_unknowns_not_zeros() {
+    // cudaMallocAsync: no requested, no blocks, no split.
+    let figures = OwnFigures { requested: None, inactive_split: None, ..own(0, 100, 100, 0, 160, 200) };
+    let ladder = ladder(&device(1000, 800, 0, 0), &[figures]);
+    assert_eq!(
+        sizes(&ladder)[..6],
+        [
+            (Gap::Allocated, Some(100)),
+            (Gap::Rounding, None),
+            (Gap::Pending, Some(0)),
+            (Gap::Stuck, None),
+            (Gap::Cached, Some(60)),
+            (Gap::NonTorch, Some(40)),
+        ]
+    );
+    assert!(ladder.rungs.iter().all(|it| it.inconsistent.is_none()));
+}
+
+#[test]
+fn several_processes_share_one_device() {
+    let two = [own(90, 100, 100, 0, 200, 250), own(40, 50, 50, 0, 60, 100)];
+    let ladder = ladder(&device(1000, 600, 10, 40), &two);
+    assert_eq!((size(&ladder, Gap::Wanted), size(&ladder, Gap::NonTorch)), (Some(130), Some(90)));
+    assert_eq!((size(&ladder, Gap::Unattributed), ladder.sum()), (Some(0), Bytes(1000)));
+}
+
+fn figure() -> impl Strategy<Value = Option<u64>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(0)),
+        Just(Some(u64::MAX)),
+        (0..2000_u64).prop_map(Some),
+        any::<u64>().prop_map(Some)
+    ]
+}
+
+prop_compose! {
+    fn any_own()(v in prop::array::uniform7(figure()), expandable in any::<bool>()) -> OwnFigures {
+        OwnFigures {
+            at: Stamp(v[0].unwrap_or(1)),
+            requested: v[0],
+            allocated: v[1],
+            active: v[2],
+            inactive_split: v[3],
+            reserved: v[4],
+            private_pools: v[5],
+            expandable,
+            driver_used: v[6].map(Bytes),
+            driver_at: Stamp(v[6].unwrap_or(2)),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_rungs_always_sum_to_the_total(
+        v in prop::array::uniform4(figure()),
+        own in prop::collection::vec(any_own(), 0..5),
+    ) {
+        let [total, free, driver, others] = v.map(|it| it.map(Bytes));
+        let ladder = ladder(&DeviceFigures { at: Stamp(3), total, free, driver, others }, &own);
+        if let Some(total) = total {
+            let exact: u128 = ladder.rungs.iter().filter_map(|it| it.bytes).map(|it| u128::from(it.0)).sum();
+            prop_assert_eq!(exact, u128::from(total.0));
+        }
+        let by_gap = ladder.by_gap();
+        prop_assert!(by_gap.windows(2).all(|it| it[0].gap < it[1].gap));
+        prop_assert_eq!(by_gap.iter().filter_map(|it| it.bytes).fold(Bytes(0), Bytes::plus), ladder.sum());
+    }
+}

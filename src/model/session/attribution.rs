@@ -1,0 +1,321 @@
+//! Who has a device's memory: the driver's figures, given to the processes, their probes and everybody else.
+//!
+//! The driver counts by device and by process id; a probe counts what one allocator holds. Everything that joins the two is
+//! here: for the ladder ([`Session::attribution`]), for growth and the timeline, whenever the driver lists processes, and for
+//! errors.
+
+use super::{
+    Session, contexts,
+    device::Device,
+    oom::Tenancy,
+    process::{OnDevice, Process},
+};
+use crate::{
+    facts::{
+        event::{DeviceId, ProbeId, ProcessUse, wire::Sample},
+        text::Foreign,
+        units::{Bytes, Stamp},
+    },
+    model::analysis::{
+        growth::Observation,
+        ladder::{DeviceFigures, OwnFigures},
+        oom::{self, Tenant},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An error's words give hundredths of a GiB.
+const ROUNDING: u64 = 8 << 20;
+
+/// A device's memory, by those who have it.
+#[derive(Debug)]
+pub struct Attribution<'s> {
+    /// The device's own figures.
+    pub device: DeviceFigures,
+    /// Its probed processes, in the order of the tables.
+    pub own: Vec<Own<'s>>,
+    /// Processes that the driver lists and that no probe speaks for; `None` where there is no list.
+    pub unprobed: Option<usize>,
+    /// Whether the driver's process list speaks of another pid namespace than ours, so that its figures
+    /// cannot be given to anyone.
+    pub foreign_pids: bool,
+}
+
+/// What a probed process has on a device.
+#[derive(Debug)]
+pub struct Own<'s> {
+    /// The process.
+    pub process: &'s Process,
+    /// Its part on the device.
+    pub on: &'s OnDevice,
+    /// The driver's figure for the process, carried forward to now.
+    pub driver_used: Option<Bytes>,
+    /// What the ladder is made from.
+    pub figures: OwnFigures,
+}
+
+impl Session {
+    /// Gives what is used on a device to its processes.
+    pub fn attribution<'s>(&'s self, device: &'s Device) -> Attribution<'s> {
+        let list = device.process_list();
+        // What ended leaves the ladder with what it held, and stays in the table. What has said nothing yet is to the ladder
+        // what any other process is.
+        let has_said = |it: &(&Process, &OnDevice)| it.1.first.is_some() && is_there(it.0, device);
+        let own: Vec<_> = self.probed(Some(&device.id)).into_iter().filter(has_said).collect();
+        let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
+        let is_probed = |it: &ProcessUse| own.iter().any(|(process, _)| process.pid == Some(it.pid));
+        let strangers: Vec<_> = list.unwrap_or_default().iter().filter(|it| !is_probed(it)).collect();
+        let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
+        // A list older than the process's first sample cannot be expected to have it.
+        let unmatched =
+            own.iter().any(|(process, it)| it.first.is_some_and(|it| it < list_at) && used_by(process.pid).is_none());
+        let foreign_pids = unmatched && !strangers.is_empty();
+        let others = if foreign_pids || list.is_none() {
+            None
+        } else {
+            strangers.iter().map(|it| it.used).try_fold(Bytes(0), |sum, used| Some(sum.plus(used?)))
+        };
+        let used_now = |process: &Process, on: &OnDevice| {
+            let listed = used_by(process.pid).and_then(|it| it.used);
+            let is_as_told = process.is_alive() || device.ended.is_some();
+            if is_as_told { on.driver_use.now(listed) } else { listed }
+        };
+        let attributed = own.iter().enumerate().map(|(place, (process, on))| {
+            let driver_used = used_now(process, on);
+            let figures = own_figures(process, on, attributed_to(&own, place, driver_used), list_at);
+            Own { process, on, driver_used, figures }
+        });
+        Attribution {
+            device: device_figures(device, &own, others),
+            own: attributed.collect(),
+            unprobed: list.map(|_| strangers.len()),
+            foreign_pids,
+        }
+    }
+
+    /// Takes the driver's new list of a device's processes.
+    pub(super) fn attribute_list(&mut self, id: &DeviceId, at: Stamp) {
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            for it in process.devices.iter_mut().filter(|it| it.device == *id) {
+                it.driver_use = DriverUse { at, ..DriverUse::default() };
+            }
+        }
+        self.attribute_growth(id, at);
+        self.attribute_timeline(id);
+    }
+
+    /// Gives the driver's figures to those that it lists: what each has beyond its allocator, and, to the
+    /// first of them, what the device lost to nobody that is probed.
+    fn attribute_growth(&mut self, id: &DeviceId, at: Stamp) {
+        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
+        let Some(list) = device.process_list() else { return };
+        let used = device.figures().map(|it| it.used.0);
+        let (mut attributed, mut beyond) = (0_u64, BTreeMap::new());
+        for (pid, used) in list.iter().filter_map(|it| Some((it.pid, it.used?.0))) {
+            let own = self.processes.iter().filter(|it| it.is_alive() && it.pid == Some(pid));
+            let here: Vec<_> = own.flat_map(|it| &it.devices).filter(|it| it.device == *id).collect();
+            if !here.is_empty() {
+                attributed = attributed.saturating_add(used);
+            }
+            // It is of all the process's allocators, and is watched once: by the first of its probes.
+            let mut held = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved);
+            beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
+        }
+        let mut outside = used.and_then(|it| it.checked_sub(attributed));
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            if let Some((step, is_foreign)) = contexts::is_foreign(process, id, &self.devices) {
+                let entry = list.iter().find(|it| Some(it.pid) == process.pid);
+                process.contexts.listed(id, entry, is_foreign, step, at);
+            }
+        }
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            let Some(beyond) = process.pid.and_then(|it| beyond.get_mut(&it)) else { continue };
+            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
+                let driver = beyond.take().flatten();
+                it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
+            }
+        }
+    }
+
+    /// Gives each run on a device what the driver says is around its allocator there.
+    fn attribute_timeline(&mut self, id: &DeviceId) {
+        let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
+        let Some(used) = device.figures().map(|it| it.used.0) else { return };
+        let list = device.process_list().unwrap_or_default();
+        for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            let listed = list.iter().find(|it| Some(it.pid) == process.pid).and_then(|it| it.used).map(|it| it.0);
+            for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
+                let Some(reserved) = it.counters.reserved else { continue };
+                let beyond = listed.and_then(|it| it.checked_sub(reserved));
+                let own = listed.filter(|_| beyond.is_some()).unwrap_or(reserved);
+                it.timeline.attribute(beyond, used.checked_sub(own));
+            }
+        }
+    }
+
+    /// What the driver says that a process has on one of its devices, and the others there, the largest first; `None`
+    /// where it has no list, or one of other numbers than ours.
+    pub(super) fn tenancy(&self, probe: ProbeId, ordinal: u32) -> Option<Tenancy> {
+        let process = self.process(probe)?;
+        let device = &process.devices.iter().find(|it| it.ordinal == ordinal)?.device;
+        let list = self.device(device)?.process_list()?;
+        let own = list.iter().find(|it| Some(it.pid) == process.pid)?;
+        let others = list.iter().filter(|it| it.pid != own.pid);
+        let tenant = |it: &ProcessUse| {
+            let program = self.process_info.get(&it.pid).and_then(|it| it.argv.first());
+            let name = program.and_then(|it| it.raw().rsplit('/').next()).unwrap_or_default();
+            Tenant { pid: it.pid, name: Foreign::new(name), used: it.used }
+        };
+        let mut tenants: Vec<_> = others.map(tenant).collect();
+        tenants.sort_by_key(|it| (std::cmp::Reverse(it.used), it.pid));
+        Some(Tenancy { own: own.used, others: tenants })
+    }
+
+    /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
+    /// device: the first of them does, and only where the driver's list does not.
+    pub(super) fn reserved_by_others(&self, probe: ProbeId, sample: &Sample) -> Option<u64> {
+        sample.counters.device_free?;
+        let own = self.process(probe)?;
+        let device = &own.devices.iter().find(|it| it.ordinal == sample.device)?.device;
+        let listed = |it: &Device| it.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == own.pid));
+        if self.device(device).is_some_and(listed) {
+            return None;
+        }
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut sum = 0_u64;
+        for (other, it) in others.flat_map(|it| it.devices.iter().map(move |its| (it, its))) {
+            if it.device == *device && it.first.is_some() {
+                if other.probe < probe {
+                    return None;
+                }
+                sum = sum.saturating_add(it.counters.reserved?);
+            }
+        }
+        Some(sum)
+    }
+}
+
+impl Process {
+    /// Takes what its error says that it had on the device in all.
+    pub(super) fn attribute_error(&mut self, ordinal: u32) {
+        let Some(oom) = self.ooms.iter().rev().find(|it| it.said.device == ordinal) else { return };
+        let at = Stamp(oom.said.at_us);
+        let said = oom.said.message.as_deref().and_then(|it| oom::parse(it).process);
+        let on = self.devices.iter_mut().find(|it| it.ordinal == ordinal && it.driver_use.at <= at);
+        if let Some((it, said)) = on.map(|it| &mut it.driver_use).zip(said) {
+            it.said = Some((Bytes(said), it.taken));
+        }
+    }
+}
+
+/// What the driver attributes to a process on a device in all, carried forward from one list to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverUse {
+    at: Stamp,
+    taken: i64,
+    /// What its own error said since, and what was taken by then.
+    said: Option<(Bytes, i64)>,
+}
+
+impl DriverUse {
+    /// What it has now: from the figure of the driver's list; from its own error where that is newer and says something else
+    /// than rounding explains.
+    pub fn now(&self, listed: Option<Bytes>) -> Option<Bytes> {
+        let listed = listed.map(|it| it.0.saturating_add_signed(self.taken));
+        let said = self.said.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
+        let is_rounded = listed.zip(said).is_some_and(|(listed, said)| listed.abs_diff(said) <= ROUNDING);
+        said.filter(|_| !is_rounded).or(listed).map(Bytes)
+    }
+
+    /// Bytes that its allocator took since the driver's list.
+    pub fn taken(&self) -> i64 {
+        self.taken
+    }
+
+    /// When the driver listed it.
+    pub(super) fn listed_at(&self) -> Stamp {
+        self.at
+    }
+
+    /// Its allocator took bytes since, or gave them back.
+    pub(super) fn take(&mut self, bytes: i64) {
+        self.taken = self.taken.saturating_add(bytes);
+    }
+}
+
+/// Whether a process has memory on a device: while it lives, while the driver still lists it, and where the device is shown
+/// as it was when its jobs ended.
+fn is_there(process: &Process, device: &Device) -> bool {
+    let Some(end) = process.ended_at() else { return true };
+    let is_listed = || device.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == process.pid));
+    device.ended.is_some_and(|then| then <= end) || is_listed()
+}
+
+/// What the driver attributes to a process is of all its allocators: the first of its probes on a device gets what the
+/// others there do not hold, and these none of it, so that nothing counts twice.
+fn attributed_to(own: &[(&Process, &OnDevice)], place: usize, used: Option<Bytes>) -> Option<Bytes> {
+    let pid = own.get(place)?.0.pid;
+    let mut companions = own.iter().enumerate().filter(|(at, (it, _))| *at != place && it.pid == pid).peekable();
+    if companions.peek().is_some_and(|(at, _)| *at < place) {
+        return None;
+    }
+    // What another of its probes shows was taken since the driver's list, the list's figure does not have.
+    let left =
+        |left: u64, it: &OnDevice| left.saturating_add_signed(it.driver_use.taken()).checked_sub(it.counters.reserved?);
+    companions.try_fold(used?.0, |sum, (_, (_, it))| left(sum, it)).map(Bytes)
+}
+
+/// The driver's figures; without them, what CUDA says inside a probed process.
+fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option<Bytes>) -> DeviceFigures {
+    if let (Some(memory), Some(reading)) = (device.figures(), device.memory.as_ref()) {
+        return DeviceFigures {
+            at: reading.at,
+            total: Some(memory.total),
+            free: Some(memory.free),
+            driver: memory.reserved,
+            others,
+        };
+    }
+    let latest = own
+        .iter()
+        .filter(|(_, it)| it.counters.device_total.is_some())
+        .max_by_key(|(_, it)| it.device_at)
+        .map(|(_, it)| *it);
+    DeviceFigures {
+        at: latest.map_or(Stamp(0), |it| it.device_at),
+        total: latest.and_then(|it| it.counters.device_total).map(Bytes),
+        free: device.room.filter(|_| latest.is_some()).map(|it| Bytes(it.free())),
+        driver: None,
+        others,
+    }
+}
+
+fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, driver_at: Stamp) -> OwnFigures {
+    // The driver takes the memory of what ended piece by piece: of which rungs is not known.
+    let held = it.counters.reserved;
+    if !process.is_alive()
+        && let Some(left) = driver_used.map(|it| it.0).filter(|left| held.is_some_and(|held| *left < held))
+    {
+        return OwnFigures { at: it.at, reserved: Some(left), driver_used, driver_at, ..OwnFigures::default() };
+    }
+    OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_total_is_carried_forward_and_an_error_corrects_it_beyond_its_rounding() {
+        let taken = 3 * GIB.cast_signed();
+        let own = DriverUse { at: Stamp(1), taken, said: None };
+        assert_eq!((own.now(Some(Bytes(GIB))), own.now(None)), (Some(Bytes(4 * GIB)), None));
+        let rounded = DriverUse { said: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..own };
+        assert_eq!(rounded.now(Some(Bytes(GIB))), Some(Bytes(4 * GIB)));
+        let other = DriverUse { said: Some((Bytes(6 * GIB), taken)), ..own };
+        assert_eq!((other.now(Some(Bytes(GIB))), other.now(None)), (Some(Bytes(6 * GIB)), Some(Bytes(6 * GIB))));
+    }
+}
