@@ -22,6 +22,8 @@ mod settings;
 mod show;
 /// A memory snapshot's account.
 mod snapshot;
+/// A run under other settings.
+mod whatif;
 
 use self::arguments::{Cli, Command, Format, Live};
 use crate::{
@@ -125,6 +127,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
         Some(Command::Snapshot { file, fits, json }) => snapshot::snapshot(&file, fits, json),
+        Some(Command::Whatif { question, json }) => whatif::whatif(&question.question(), json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))
         }

@@ -2,3 +2,6 @@
 
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
+
+/// What a run would have reserved under other allocator settings.
+pub mod whatif;

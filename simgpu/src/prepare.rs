@@ -72,8 +72,8 @@ fn driver(imported: Option<Stubs>) -> Stubs {
 /// folder cannot be written, or `cc` does not link.
 pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let libraries = table::libraries(table::LIBRARIES)?;
-    let files = objects(torch)?;
     let wheel = read_wheel(torch)?;
+    let files = objects(torch)?;
     let mut stubs = imports(&files, &libraries)?;
     if !stubs.contains_key("libcudart") {
         return Err(Error::other(format!("{} imports no CUDA runtime: not PyTorch with CUDA", torch.display())));
@@ -265,9 +265,10 @@ fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<Stri
 /// The versions that a wheel was compiled for, from its own statements about itself.
 fn read_wheel(torch: &Path) -> io::Result<Wheel> {
     let mut wheel = Wheel::default();
-    let version = fs::read_to_string(torch.join("version.py"))?;
+    let file = torch.join("version.py");
+    let version = fs::read_to_string(&file).map_err(|it| Error::new(it.kind(), format!("{}: {it}", file.display())))?;
     let cuda = version.lines().find_map(|it| it.strip_prefix("cuda:")).and_then(|it| it.split('\'').nth(1));
-    let cuda = numbers(cuda.ok_or_else(|| Error::other(format!("{}: not built for CUDA", torch.display())))?);
+    let cuda = numbers(cuda.ok_or_else(|| Error::other("it is not built for CUDA"))?);
     let [major, minor, ..] = cuda[..] else { return Err(Error::other("version.py names no version of CUDA")) };
     if !(12..=13).contains(&major) {
         return Err(Error::other(format!(

@@ -174,6 +174,23 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Replay a run under other allocator settings: what it would have reserved, and the smallest device it fits on.
+    #[command(
+        after_help = "Examples:\n  gpuwatch whatif snapshot.pickle --torch .venv/bin/python\n  gpuwatch whatif oom.pickle.gz \
+                            --gpu 16GiB --set expandable_segments:True --json\n\nThe recorded allocations are replayed \
+                            through PyTorch's own allocator on a simulated GPU; no real GPU is used. Trace the run from \
+                            its start: torch.cuda.memory._record_memory_history() before the first allocation, \
+                            torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") at the end.\n\nA device's size is in its \
+                            trace where an allocation failed or was retried; otherwise give --gpu, or there is no limit. 512 \
+                            MiB of it are taken for the CUDA context."
+    )]
+    Whatif {
+        #[command(flatten)]
+        question: super::whatif::Asked,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
     Recordings {
@@ -355,6 +372,7 @@ impl Cli {
                     | Command::Generate { .. }
                     | Command::Doctor { .. }
                     | Command::Snapshot { .. }
+                    | Command::Whatif { .. }
                     | Command::DemoJob { .. }
             )
         )

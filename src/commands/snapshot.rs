@@ -2,8 +2,6 @@
 
 /// As JSON.
 mod json;
-/// A stack in a line.
-mod stacks;
 /// In words.
 mod text;
 

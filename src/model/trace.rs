@@ -5,6 +5,8 @@
 mod events;
 /// Segments and their blocks.
 mod layout;
+/// A call stack in a line.
+mod line;
 /// Whose live blocks are.
 mod peak;
 /// Texts, frames and stacks, each kept once.
@@ -14,6 +16,7 @@ mod totals;
 
 pub use events::{Action, Event, Events};
 pub use layout::{Block, Segment, State};
+pub use line::line;
 pub use peak::{Peak, Share};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
 pub use totals::{Fit, Totals};

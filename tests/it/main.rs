@@ -74,3 +74,4 @@ mod venv;
 mod verdicts;
 mod viewer_cost;
 mod watch;
+mod whatif;

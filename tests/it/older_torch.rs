@@ -100,6 +100,8 @@ fn its_snapshots_are_read() {
     again! {
         "snapshot::snapshots_of_real_jobs_are_read_as_python_reads_them",
         "snapshot::the_account_of_a_real_job_is_what_pytorch_counts",
+        "whatif::a_replay_is_the_real_run_under_each_setting_to_the_byte",
+        "whatif::what_ran_out_of_memory_shows_where_and_which_setting_fits",
     }
 }
 

@@ -105,16 +105,27 @@ fn candidates() -> Vec<PathBuf> {
     places
 }
 
+/// Returns a folder of that name among this user's caches, which nobody else may enter, and from which libraries can be
+/// loaded.
+///
+/// # Errors
+/// When no place will do.
+pub fn own_folder(name: &str) -> Result<PathBuf, Trouble> {
+    let mut reasons = Vec::new();
+    for candidate in candidates() {
+        let folder = candidate.join(name);
+        match base(&candidate).and_then(|()| make_own(&folder)) {
+            Ok(()) if is_executable_there(&folder) => return Ok(folder),
+            Ok(()) => reasons.push(format!("{} forbids execution", candidate.display())),
+            Err(error) => reasons.push(format!("{}: {error}", candidate.display())),
+        }
+    }
+    Err(Trouble { reasons })
+}
+
 /// Makes sure that the files lie under `base`, ours and unaltered.
 fn place(base: &Path) -> io::Result<PathBuf> {
-    if base.as_os_str().as_encoded_bytes().contains(&b':') {
-        return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
-    }
-    if let Some(above) = base.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        check_above(above)?;
-    }
-    make_own(base)?;
+    self::base(base)?;
     let folder = base.join(NAME);
     if fs::symlink_metadata(&folder).is_err() {
         unpack_beside(base, &folder)?;
@@ -128,6 +139,18 @@ fn place(base: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(folder)
+}
+
+/// Makes a directory of ours for files.
+fn base(base: &Path) -> io::Result<()> {
+    if base.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
+    }
+    if let Some(above) = base.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        check_above(above)?;
+    }
+    make_own(base)
 }
 
 /// A half-written directory is never seen under its name.

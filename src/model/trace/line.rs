@@ -1,16 +1,14 @@
 //! A call stack in a line: the user's own frames, the innermost first.
 
-use crate::{
-    facts::text::Foreign,
-    model::trace::{Frame, StackId, Stacks},
-};
+use super::{Frame, StackId, Stacks};
+use crate::facts::text::Foreign;
 use std::path::Path;
 
 /// Frames that a line shows.
 const SHOWN: usize = 3;
 
 /// Returns a stack in a line: `train.py:40 step < train.py:80 main`, or what is known instead.
-pub(super) fn line(stacks: &Stacks, id: StackId) -> String {
+pub fn line(stacks: &Stacks, id: StackId) -> String {
     let some = |which: &dyn Fn(&Frame) -> bool| stacks.frames(id).filter(which).take(SHOWN).collect::<Vec<_>>();
     let choices =
         [some(&|it| is_own(stacks, it)), some(&|it| is_python(stacks, it)), some(&|it| !is_recorder(stacks, it))];

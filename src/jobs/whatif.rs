@@ -1,0 +1,345 @@
+//! `gpuwatch whatif`: what a run would have reserved under other allocator settings.
+//!
+//! The recorded allocations are replayed through PyTorch's own caching allocator, on a simulated device: first as they
+//! were recorded, by which the replay shows how far it is to be trusted, then under each setting, and on smaller devices.
+
+/// One setting's replays.
+mod candidate;
+/// As JSON.
+mod json;
+/// What a replay does.
+mod operations;
+/// From a trace to what a replay does.
+mod plan;
+/// The job's Python.
+mod python;
+/// The recorded run.
+mod recorded;
+/// Replays in processes.
+mod runner;
+/// A folder for files.
+mod scratch;
+/// The smallest device.
+mod search;
+/// A Python process that replays.
+mod server;
+/// Settings worth trying.
+mod settings;
+/// What was held before a trace.
+mod start;
+/// In words.
+mod text;
+/// Why there is no answer.
+mod trouble;
+
+pub use trouble::Trouble;
+
+use self::{
+    candidate::{CONTEXT, Candidate},
+    plan::{Plan, plan},
+    recorded::Recorded,
+    runner::{Faithful, Runner},
+};
+use crate::{
+    model::trace::{self, Action, Trace},
+    storage::pickle::{self, Reading},
+};
+use std::path::{Path, PathBuf};
+
+/// Above this part the replay as recorded is too far off for any advice.
+const TRUSTED: f64 = 0.02;
+
+/// Where more than this part of the peak was reserved before the first event, the trace is a window.
+const EARLY: f64 = 0.01;
+
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// A memory snapshot.
+    pub source: PathBuf,
+    /// Bytes of the device on which the run should fit.
+    pub gpu: Option<u64>,
+    /// Settings to try; some that are worth it where none is named.
+    pub settings: Vec<String>,
+    /// The Python with the job's PyTorch.
+    pub python: Option<PathBuf>,
+}
+
+/// What the replays came to.
+#[derive(Debug)]
+pub struct Answer {
+    /// The recorded settings; `None` where the snapshot does not say.
+    settings: Option<String>,
+    /// PyTorch's version.
+    version: Option<String>,
+    devices: Vec<Device>,
+    /// Why the snapshot is not whole.
+    ended: Option<String>,
+    /// Whether the user named the settings.
+    is_named: bool,
+}
+
+/// One device's.
+#[derive(Debug, Default)]
+struct Device {
+    ordinal: u32,
+    events: usize,
+    complete: bool,
+    /// The part of the peak that was reserved before the first event.
+    before: f64,
+    /// Bytes of the device, its context included, on which it was replayed; `None` where that is not known.
+    size: Option<u64>,
+    refused: Option<String>,
+    as_recorded: Option<AsRecorded>,
+    candidates: Vec<Row>,
+    /// Settings that this PyTorch refuses, with its words.
+    unknown: Vec<(String, String)>,
+}
+
+/// The replay as recorded, beside the recorded run.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct AsRecorded {
+    recorded_peak: u64,
+    replayed_peak: u64,
+    recorded: u64,
+    replayed: u64,
+    segments: usize,
+    segments_equal: usize,
+    error: f64,
+}
+
+/// One setting's result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    settings: String,
+    peak_allocated: u64,
+    peak_reserved: u64,
+    fails_at: Option<Failure>,
+    smallest: Option<u64>,
+    retries: u64,
+    cuda_mallocs: u64,
+    synchronisations: u64,
+}
+
+/// Where a run runs out of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Failure {
+    /// The place in the device's trace, from 0.
+    event: usize,
+    /// The range of the program's that was begun last.
+    step: Option<String>,
+    /// The call stack in a line.
+    line: Option<String>,
+}
+
+/// Answers a question. `progress` gets the number of replays that are done.
+///
+/// # Errors
+/// When the snapshot cannot be read, when there is no PyTorch to replay on, or when a replay is interrupted.
+pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answer, Trouble> {
+    let Reading { trace, ended, .. } = read(&question.source)?;
+    let settings = trace.settings.as_ref().map(|it| trace.stacks.texts.get(it.text).into_owned());
+    let mut runner = Runner::new(question.python.as_deref())?;
+    let mut devices = Vec::new();
+    for ordinal in trace.ordinals() {
+        devices.push(match plan(&trace, ordinal, false) {
+            Ok(plan) => {
+                let settings = settings.as_deref().unwrap_or_default();
+                replayed(&trace, plan, settings, question, &mut runner, &mut progress)?
+            }
+            Err(why) => {
+                let events = trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len);
+                Device { ordinal, events, refused: Some(why), ..Device::default() }
+            }
+        });
+    }
+    let ended = ended.map(|it| format!("{it}; what follows is from what was read up to there"));
+    Ok(Answer { settings, version: runner.version, devices, ended, is_named: !question.settings.is_empty() })
+}
+
+fn read(source: &Path) -> Result<Reading, Trouble> {
+    let name = source.to_string_lossy();
+    if !source.exists() && name.parse::<u32>().is_ok() {
+        return Err(Trouble::Process(name.into_owned()));
+    }
+    if name.contains(".jsonl") {
+        return Err(Trouble::Recording);
+    }
+    Ok(pickle::open(source)?)
+}
+
+fn replayed(
+    trace: &Trace,
+    mut plan: Plan,
+    settings: &str,
+    question: &Question,
+    runner: &mut Runner,
+    progress: &mut impl FnMut(u64),
+) -> Result<Device, Trouble> {
+    let mut judged = faithful(&plan, settings, runner)?;
+    if plan.recorded.is_ambiguous && !judged.as_ref().is_ok_and(AsRecorded::is_equal) {
+        // The other reading of the trace may be the right one.
+        if let Ok(other) = self::plan(trace, plan.device, true) {
+            let again = faithful(&other, settings, runner)?;
+            let rank = |it: &Result<AsRecorded, String>| it.as_ref().map(AsRecorded::rank).unwrap_or_default();
+            if rank(&again) > rank(&judged) {
+                (plan, judged) = (other, again);
+            }
+        }
+    }
+    let plan = &plan;
+    let Recorded { peak, capacity, start, .. } = plan.recorded;
+    let mut device = Device {
+        ordinal: plan.device,
+        events: plan.events,
+        complete: plan.complete,
+        before: if peak == 0 { 0.0 } else { start as f64 / peak as f64 },
+        size: question.gpu.or_else(|| Some(capacity?.saturating_add(CONTEXT))),
+        ..Device::default()
+    };
+    match judged {
+        Err(why) => device.refused = Some(why),
+        Ok(as_recorded) => {
+            if as_recorded.error > TRUSTED {
+                device.refused = Some(too_far(&as_recorded, question));
+            }
+            device.as_recorded = Some(as_recorded);
+        }
+    }
+    if device.refused.is_some() {
+        return Ok(device);
+    }
+    let room = question.gpu.map(|it| it.saturating_sub(CONTEXT)).or(capacity);
+    let all = if question.settings.is_empty() { settings::tried(settings) } else { question.settings.clone() };
+    let mut all: Vec<_> = all.iter().map(|it| Candidate::new(it, room, peak)).collect();
+    let stored = runner.store(&plan.from_live, &format!("live-{}", plan.device))?;
+    runner.run(&stored, &mut all, progress)?;
+    for it in all {
+        match (it.main, it.refused.clone()) {
+            (Some(_), None) => device.candidates.extend(row(trace, plan, &it)),
+            (_, why) if !question.settings.is_empty() => {
+                return Err(Trouble::Refused { settings: it.settings, why: why.unwrap_or_default() });
+            }
+            (_, why) => device.unknown.push((it.settings, why.unwrap_or_default())),
+        }
+    }
+    if question.settings.is_empty() {
+        let estimated = |it: &Row| settings::is_estimated(&it.settings);
+        let rank = |it: &Row| (it.fails_at.is_some(), estimated(it), it.peak_reserved, it.smallest, it.cuda_mallocs);
+        device.candidates.sort_by_key(rank);
+    }
+    Ok(device)
+}
+
+/// Replays as recorded. The inner error is why nothing can be said.
+fn faithful(plan: &Plan, settings: &str, runner: &mut Runner) -> Result<Result<AsRecorded, String>, Trouble> {
+    let stored = runner.store(&plan.as_recorded, &format!("recorded-{}", plan.device))?;
+    let mut candidate = Candidate::new(settings, plan.recorded.capacity, plan.recorded.peak);
+    Ok(runner.faithful(&stored, &mut candidate)?.and_then(|it| judged(plan, &it)))
+}
+
+/// How far a replay is from the recorded run.
+fn judged(plan: &Plan, (replayed, segments): &Faithful) -> Result<AsRecorded, String> {
+    let recorded = &plan.recorded;
+    if let Some(at) = replayed.failed.and_then(|at| plan.as_recorded.event(at)) {
+        return Err(format!(
+            "the replay as recorded runs out of memory at event {} of {}, where the recorded run did not: the size of its \
+             device is not known well enough",
+            at + 1,
+            plan.events
+        ));
+    }
+    let off = |replayed: u64, recorded: u64| {
+        let off = replayed.abs_diff(recorded) as f64;
+        if recorded == 0 { off.min(1.0) } else { off / recorded as f64 }
+    };
+    let error = off(replayed.peak_reserved, recorded.peak).max(off(replayed.reserved, recorded.end));
+    let number = |it: Action| match it {
+        Action::SegmentAlloc => 0,
+        Action::SegmentFree => 1,
+        Action::SegmentMap => 2,
+        _ => 3,
+    };
+    let ours = recorded.segments.iter().map(|(action, size)| size << 2 | number(*action));
+    Ok(AsRecorded {
+        recorded_peak: recorded.peak,
+        replayed_peak: replayed.peak_reserved,
+        recorded: recorded.end,
+        replayed: replayed.reserved,
+        segments: recorded.segments.len(),
+        segments_equal: ours.zip(segments).filter(|it| it.0 == *it.1).count(),
+        error,
+    })
+}
+
+fn too_far(it: &AsRecorded, question: &Question) -> String {
+    let other = if question.python.is_some() { "" } else { " with --torch PYTHON" };
+    format!(
+        "the replay as recorded is off by {:.1} %, so that it says nothing of other settings; releases of PyTorch differ: \
+         replay on the job's own{other}",
+        it.error * 100.0
+    )
+}
+
+fn row(trace: &Trace, plan: &Plan, it: &Candidate) -> Option<Row> {
+    let main = it.main?;
+    let failed = main.failed.map(|at| failure(trace, plan, plan.from_live.event(at).unwrap_or(0)));
+    Some(Row {
+        settings: it.settings.clone(),
+        peak_allocated: main.peak_allocated,
+        peak_reserved: main.peak_reserved,
+        fails_at: failed,
+        smallest: it.smallest(),
+        retries: main.retries,
+        cuda_mallocs: main.cuda_mallocs,
+        synchronisations: main.synchronisations,
+    })
+}
+
+fn failure(trace: &Trace, plan: &Plan, event: usize) -> Failure {
+    let range = trace.devices.get(plan.device as usize).cloned().unwrap_or_default();
+    let it = trace.events.get(range.start + event).unwrap_or_default();
+    let before = trace.notes.iter().filter(|note| note.begins != Some(false) && note.unix_us <= it.unix_us);
+    let last = before.filter(|note| note.unix_us.is_some()).max_by_key(|note| note.unix_us);
+    Failure {
+        event,
+        step: last.map(|note| trace.stacks.texts.get(note.name).into_owned()),
+        line: (it.stack != trace::StackId::default()).then(|| trace::line(&trace.stacks, it.stack)),
+    }
+}
+
+impl Answer {
+    /// Returns why it is not from the whole snapshot, where that is so.
+    pub fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+
+    /// Returns the answer in words.
+    pub fn text(&self) -> String {
+        text::answer(self)
+    }
+
+    /// Returns the answer as JSON, schema 1.
+    pub fn json(&self) -> String {
+        json::answer(self)
+    }
+}
+
+impl AsRecorded {
+    /// Whether every segment came and went as it was recorded.
+    fn is_equal(&self) -> bool {
+        self.error == 0.0 && self.segments == self.segments_equal
+    }
+
+    /// How near the replay comes to the recorded run: the more, the nearer.
+    fn rank(&self) -> (bool, usize) {
+        (self.error <= TRUSTED, self.segments_equal)
+    }
+}
+
+impl Device {
+    /// Whether the trace begins so late that only directions can be read from it.
+    fn is_window(&self) -> bool {
+        !self.complete && self.before > EARLY
+    }
+}

@@ -1,0 +1,113 @@
+//! One setting: which replays it takes, and what they come to.
+
+use super::{search::Search, server::Outcome};
+
+/// What a context takes of a device beside what the allocator reserves.
+pub(super) const CONTEXT: u64 = 512 << 20;
+
+/// What a replay without a limit may reserve at least.
+const PLENTY: u64 = 512 << 30;
+
+/// Replays of one device's trace under one setting.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) settings: String,
+    /// What the allocator can reserve; `None` where the device's size is not known.
+    room: Option<u64>,
+    plenty: u64,
+    /// On the device that is asked for.
+    pub(super) main: Option<Outcome>,
+    search: Option<Search>,
+    /// Why there is no result: PyTorch's words.
+    pub(super) refused: Option<String>,
+    /// Whether a replay runs.
+    is_waiting: bool,
+}
+
+impl Candidate {
+    /// Returns a candidate whose recorded run reserved `peak` at most.
+    pub(super) fn new(settings: &str, room: Option<u64>, peak: u64) -> Self {
+        Self {
+            settings: settings.to_owned(),
+            room,
+            plenty: PLENTY.max(peak.saturating_mul(4)),
+            main: None,
+            search: None,
+            refused: None,
+            is_waiting: false,
+        }
+    }
+
+    /// Returns the room of the replay that it needs next, and holds that one for running.
+    pub(super) fn next(&mut self) -> Option<u64> {
+        if self.is_waiting || self.refused.is_some() {
+            return None;
+        }
+        let next = match (&self.main, &self.search) {
+            (None, _) => Some(self.room.unwrap_or(self.plenty)),
+            (Some(_), None) => Some(self.plenty),
+            (_, Some(search)) => search.next(),
+        };
+        self.is_waiting = next.is_some();
+        next
+    }
+
+    /// Notes a replay.
+    pub(super) fn note(&mut self, room: u64, outcome: Outcome) {
+        self.is_waiting = false;
+        let fits = outcome.failed.is_none();
+        match &mut self.search {
+            Some(search) => search.note(room, fits),
+            None if fits => {
+                self.search = Some(Search::new(outcome.peak_allocated, room.min(outcome.peak_reserved)));
+            }
+            // Not even on a device without a limit.
+            None if self.main.is_some() => self.refused = Some("it runs out of memory on any device".to_owned()),
+            None => {}
+        }
+        self.main.get_or_insert(outcome);
+    }
+
+    /// Notes that PyTorch refuses it.
+    pub(super) fn refuse(&mut self, why: String) {
+        self.is_waiting = false;
+        self.refused = Some(why);
+    }
+
+    /// Returns the smallest device on which the run fits, its context included.
+    pub(super) fn smallest(&self) -> Option<u64> {
+        self.search.map(|it| it.smallest().saturating_add(CONTEXT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(failed: Option<usize>) -> Outcome {
+        Outcome { failed, peak_allocated: 60 << 20, peak_reserved: 90 << 20, ..Outcome::default() }
+    }
+
+    #[test]
+    fn it_fits_on_the_device_and_then_on_smaller_ones() {
+        let mut it = Candidate::new("", Some(100 << 20), 0);
+        assert_eq!((it.next(), it.next()), (Some(100 << 20), None), "one replay at a time");
+        it.note(100 << 20, outcome(None));
+        while let Some(room) = it.next() {
+            it.note(room, outcome(Some(7).filter(|_| room < 70 << 20)));
+        }
+        assert_eq!(it.smallest(), Some((70 << 20) + CONTEXT));
+        assert_eq!(it.main, Some(outcome(None)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_tried_without_a_limit() {
+        let mut it = Candidate::new("", Some(80 << 20), 0);
+        it.note(80 << 20, outcome(Some(3)));
+        assert_eq!((it.next(), it.smallest()), (Some(PLENTY), None));
+        it.note(PLENTY, outcome(None));
+        assert!(it.next().is_some_and(|it| it < 90 << 20) && it.main == Some(outcome(Some(3))));
+        it.refuse("no".to_owned());
+        assert_eq!(it.next(), None);
+    }
+}

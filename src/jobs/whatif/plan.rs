@@ -1,0 +1,271 @@
+//! From a device's trace to what a replay does: as recorded, with all that was there before in its place, and under other
+//! settings, with the live blocks alone.
+
+use super::{
+    operations::{Operation, Operations},
+    recorded::{Recorded, recorded},
+    start::{Held, start},
+};
+use crate::model::trace::{Action, Trace};
+use std::collections::{HashMap, HashSet};
+
+const MIB: u64 = 1 << 20;
+/// The largest request that small segments serve.
+const SMALL_MAX: u64 = MIB;
+const SMALL_SEGMENT: u64 = 2 * MIB;
+const LARGE_SEGMENT: u64 = 20 * MIB;
+/// From this size on a request has a segment of its own size.
+const LARGE_MIN: u64 = 10 * MIB;
+
+/// One device's trace, ready to be replayed.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) device: u32,
+    /// Events of its trace.
+    pub(super) events: usize,
+    pub(super) recorded: Recorded,
+    /// Whether the trace begins with nothing allocated and nothing reserved.
+    pub(super) complete: bool,
+    /// From the recorded layout.
+    pub(super) as_recorded: Operations,
+    /// From the live blocks alone; the same where there were none.
+    pub(super) from_live: Operations,
+}
+
+/// Plans a device's replay. With `all_emptied`, what may be a retry's release is taken for the program's.
+///
+/// # Errors
+/// Why its trace cannot be replayed, in words.
+pub(super) fn plan(trace: &Trace, device: u32, all_emptied: bool) -> Result<Plan, String> {
+    let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
+    let events = range.len();
+    if !trace.events.range(range.clone()).any(|it| it.action == Action::Alloc) {
+        return Err("it has no trace of allocations: call torch.cuda.memory._record_memory_history() when the job \
+                    begins"
+            .to_owned());
+    }
+    let is_private = |pool: Option<u32>| pool.and_then(|it| trace.pools.get(it)).is_some_and(|it| it != (0, 0));
+    if trace.segments_on(device).any(|it| is_private(it.pool))
+        || trace.events.range(range).any(|it| is_private(it.pool))
+    {
+        return Err("it has private memory pools (CUDA graphs), which are not replayed".to_owned());
+    }
+    let recorded = recorded(trace, device, all_emptied)
+        .ok_or("its segments contradict its trace, which releases or takes more than there is")?;
+    let held = start(trace, device);
+    let complete = recorded.start == 0 && held.is_empty();
+    let mut as_recorded = Writer::new(trace, device);
+    as_recorded.layout(&held)?;
+    as_recorded.trace(&recorded);
+    let mut from_live = Writer::new(trace, device);
+    from_live.live(&held);
+    from_live.trace(&recorded);
+    let (as_recorded, from_live) = (as_recorded.out, from_live.out);
+    Ok(Plan { device, events, recorded, complete, as_recorded, from_live })
+}
+
+struct Writer<'a> {
+    source: &'a Trace,
+    device: u32,
+    out: Operations,
+    /// The slots of live blocks, by their recorded addresses.
+    slots: HashMap<u64, u32>,
+    /// Places of the recorded streams; the default one is the first.
+    streams: HashMap<u64, u32>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(source: &'a Trace, device: u32) -> Self {
+        let streams = HashMap::from([(0, 0)]);
+        Self { source, device, out: Operations::default(), slots: HashMap::new(), streams }
+    }
+
+    fn stream(&mut self, of: u64) -> u32 {
+        let next = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
+        *self.streams.entry(of).or_insert(next)
+    }
+
+    /// Takes a block that stays in a slot without an address.
+    fn fill(&mut self, size: u64, stream: u32) -> u32 {
+        let slot = self.out.slot();
+        self.out.push(Operation::Allocate { slot, size, stream }, 0);
+        slot
+    }
+
+    /// Rebuilds segments with live blocks in their places: all segments whole first, then one by one cut into blocks and
+    /// what is between them, which goes last.
+    fn layout(&mut self, held: &[Held]) -> Result<(), String> {
+        let mut whole = Vec::new();
+        let mut grown = HashSet::new();
+        for it in held {
+            let stream = self.stream(it.stream);
+            let is_usual = match it.size {
+                _ if it.is_expandable => grown.insert((stream, it.is_small)),
+                SMALL_SEGMENT => it.is_small,
+                LARGE_SEGMENT => true,
+                size => !it.is_small && size >= LARGE_MIN && size % SMALL_SEGMENT == 0,
+            };
+            if !is_usual {
+                return Err("the layout before its first event cannot be rebuilt: it has segments that PyTorch's \
+                            default allocator does not make, or an expandable segment with holes"
+                    .to_owned());
+            }
+            whole.push(match (it.is_expandable, it.is_small) {
+                (true, _) => Vec::new(),
+                (false, true) => vec![self.fill(SMALL_MAX, stream), self.fill(SMALL_MAX, stream)],
+                (false, false) => vec![self.fill(it.size, stream)],
+            });
+        }
+        let mut fillers = Vec::new();
+        for (it, whole) in held.iter().zip(whole) {
+            let stream = self.stream(it.stream);
+            for slot in whole {
+                self.out.push(Operation::Free { slot }, 0);
+            }
+            for piece in pieces(it) {
+                let slot = self.fill(piece.size, stream);
+                match piece.address {
+                    Some(address) => drop(self.slots.insert(address, slot)),
+                    None => fillers.push(slot),
+                }
+            }
+        }
+        for slot in fillers {
+            self.out.push(Operation::Free { slot }, 0);
+        }
+        Ok(())
+    }
+
+    /// Takes the live blocks alone, by ascending address.
+    fn live(&mut self, held: &[Held]) {
+        for it in held {
+            let stream = self.stream(it.stream);
+            for (address, size) in &it.blocks {
+                let slot = self.fill(*size, stream);
+                self.slots.insert(*address, slot);
+            }
+        }
+    }
+
+    /// What the trace has, event by event.
+    fn trace(&mut self, recorded: &Recorded) {
+        self.out.push(Operation::Ready, 0);
+        let range = self.source.devices.get(self.device as usize).cloned().unwrap_or_default();
+        let mut emptied = recorded.emptied.iter().copied().peekable();
+        for (at, event) in self.source.events.range(range).enumerate() {
+            if emptied.next_if_eq(&at).is_some() {
+                self.out.push(Operation::Empty, at);
+            }
+            let (size, stream) = (event.size.unwrap_or(0), event.stream.unwrap_or(0));
+            match (event.action, event.address) {
+                (Action::Alloc, Some(address)) if size > 0 => {
+                    self.free(address, at);
+                    let (slot, stream) = (self.out.slot(), self.stream(stream));
+                    self.slots.insert(address, slot);
+                    self.out.push(Operation::Allocate { slot, size, stream }, at);
+                }
+                (Action::FreeCompleted, Some(address)) => self.free(address, at),
+                (Action::Oom, _) if size > 0 => {
+                    let stream = self.stream(stream);
+                    self.out.push(Operation::Attempt { size, stream }, at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn free(&mut self, address: u64, at: usize) {
+        if let Some(slot) = self.slots.remove(&address) {
+            self.out.push(Operation::Free { slot }, at);
+        }
+    }
+}
+
+/// A live block, or, without an address, what is between two.
+#[derive(Debug, PartialEq, Eq)]
+struct Piece {
+    address: Option<u64>,
+    size: u64,
+}
+
+fn pieces(it: &Held) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut at = it.address;
+    let gap = |pieces: &mut Vec<Piece>, mut size: u64| {
+        while size > 0 {
+            let part = if it.is_small { size.min(SMALL_MAX) } else { size };
+            pieces.push(Piece { address: None, size: part });
+            size -= part;
+        }
+    };
+    for (address, size) in &it.blocks {
+        gap(&mut pieces, address.saturating_sub(at));
+        pieces.push(Piece { address: Some(*address), size: *size });
+        at = address.saturating_add(*size);
+    }
+    gap(&mut pieces, it.address.saturating_add(it.size).saturating_sub(at));
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::trace::{Event, Segment};
+
+    #[test]
+    fn a_trace_becomes_what_was_asked_for() {
+        use Operation::{Allocate, Attempt, Empty, Free, Ready};
+        let mut trace = Trace::default();
+        let mut push = |action, address, size, stream| {
+            let event =
+                Event { action, address: Some(address), size: Some(size), stream: Some(stream), ..Event::default() };
+            trace.events.push(&event);
+        };
+        push(Action::SegmentAlloc, 40 * MIB, 2 * MIB, 7);
+        push(Action::Alloc, 40 * MIB, 100, 7);
+        push(Action::FreeRequested, 40 * MIB, 100, 7);
+        push(Action::FreeCompleted, 40 * MIB, 100, 7);
+        push(Action::SegmentFree, 40 * MIB, 2 * MIB, 7);
+        push(Action::Alloc, 90 * MIB, 300, 0);
+        push(Action::Oom, 3, 5000, 7);
+        trace.devices.push(0..7);
+        trace.segments.push(Segment {
+            device: Some(0),
+            address: 90 * MIB,
+            size: 2 * MIB,
+            is_small: true,
+            ..Segment::default()
+        });
+        let it = plan(&trace, 0, false).unwrap();
+        let asked = [
+            Ready,
+            Allocate { slot: 0, size: 100, stream: 1 },
+            Free { slot: 0 },
+            Empty,
+            Allocate { slot: 0, size: 300, stream: 0 },
+            Attempt { size: 5000, stream: 1 },
+        ];
+        assert_eq!(it.from_live.all(), asked);
+        assert!(!it.complete && it.from_live.event(5) == Some(6));
+        // The segment of two MiB was there before, free as a whole.
+        let layout = [
+            Allocate { slot: 0, size: MIB, stream: 0 },
+            Allocate { slot: 1, size: MIB, stream: 0 },
+            Free { slot: 0 },
+            Free { slot: 1 },
+        ];
+        assert_eq!(it.as_recorded.all()[..4], layout);
+        let none = plan(&Trace::default(), 0, false).unwrap_err();
+        assert!(none.contains("no trace of allocations"), "{none}");
+    }
+
+    #[test]
+    fn a_segment_is_cut_into_its_blocks_and_what_is_between_them() {
+        let sizes = |it: &Held| pieces(it).iter().map(|it| (it.address.is_some(), it.size)).collect::<Vec<_>>();
+        let blocks = vec![(3 * MIB, 512), (3 * MIB + 1024, MIB)];
+        let small = Held { address: 2 * MIB, size: 4 * MIB, is_small: true, blocks, ..Held::default() };
+        let rest = MIB - 1024;
+        assert_eq!(sizes(&small), [(false, MIB), (true, 512), (false, 512), (true, MIB), (false, MIB), (false, rest)]);
+        assert_eq!(sizes(&Held { size: 20 * MIB, ..Held::default() }), [(false, 20 * MIB)]);
+    }
+}

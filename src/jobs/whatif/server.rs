@@ -1,0 +1,182 @@
+//! A Python process that replays: it imports PyTorch once, and forks a child for each request.
+
+use super::{Trouble, python, python::Python, settings};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Stdio},
+    sync::mpsc::Sender,
+    thread,
+};
+
+const PROGRAM: &str = include_str!("replay.py");
+
+/// What a child may take for itself beside the trace, which it holds a few times over.
+const MEMORY: u64 = 4 << 30;
+const MEMORY_PER_BYTE: u64 = 8;
+
+/// A request, as the Python program reads it.
+#[derive(Debug, Serialize)]
+pub(super) struct Request<'a> {
+    pub(super) id: u64,
+    pub(super) settings: &'a str,
+    /// The file of operations.
+    pub(super) operations: &'a Path,
+    /// The file for segments that come and go; none where nobody asks.
+    pub(super) segments: Option<&'a Path>,
+    /// Whether to go on where the recorded run ran out of memory as well.
+    pub(super) expects_failures: bool,
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+/// What a server says.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// PyTorch's version: requests are answered from now on.
+    Ready(String),
+    /// PyTorch cannot be imported.
+    Unusable(String),
+    /// The request was replayed.
+    Replayed(u64, Outcome),
+    /// PyTorch refuses the settings, or the replay.
+    Refused(u64, String),
+    /// The request's process ended before its answer.
+    Died(String),
+    /// The server ended.
+    Gone,
+}
+
+/// What a replay came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Outcome {
+    /// The operation at which memory ran out.
+    pub(super) failed: Option<usize>,
+    pub(super) peak_allocated: u64,
+    pub(super) peak_reserved: u64,
+    pub(super) reserved: u64,
+    pub(super) retries: u64,
+    pub(super) cuda_mallocs: u64,
+    pub(super) synchronisations: u64,
+}
+
+/// A line of the Python program.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    id: Option<u64>,
+    version: Option<String>,
+    unusable: Option<String>,
+    refused: Option<String>,
+    died: Option<String>,
+    #[serde(flatten)]
+    outcome: Option<Outcome>,
+}
+
+/// A running server; it ends when this is dropped.
+pub(super) struct Server {
+    child: Child,
+    requests: Option<ChildStdin>,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts a server for an allocator of PyTorch's; what it says goes to `said`, with a number of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(
+        python: &Python,
+        backend: &str,
+        folder: &Path,
+        bytes: u64,
+        said: Sender<(usize, Said)>,
+        number: usize,
+    ) -> Result<Self, Trouble> {
+        let limit = bytes.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY);
+        let errors = fs::File::create(folder.join(format!("errors-{number}")))?;
+        // The machine is there when PyTorch is loaded; each request has one of its own.
+        let machine = simgpu::Machine::new("GPU:1GiB", &folder.join("machine"))?;
+        let mut command = python::clean(&python.program);
+        command.args(["-c", PROGRAM]).arg(folder).arg(limit.to_string()).current_dir(folder);
+        command.envs(machine.environment(&python.libraries)).env(settings::VARIABLE, format!("backend:{backend}"));
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn();
+        let mut child = spawned.map_err(|e| Trouble::Unstarted { program: python.program.clone(), why: e })?;
+        let answers = child.stdout.take();
+        thread::spawn(move || {
+            let lines = answers.map(|it| BufReader::new(it).lines()).into_iter().flatten();
+            for line in lines.map_while(Result::ok) {
+                // What others print is none of ours.
+                let Some(it) = parsed(&line) else { continue };
+                if said.send((number, it)).is_err() {
+                    return;
+                }
+            }
+            let _ = said.send((number, Said::Gone));
+        });
+        let requests = child.stdin.take();
+        Ok(Self { child, requests, folder: folder.to_owned() })
+    }
+
+    /// Hands a request over.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub(super) fn ask(&mut self, request: &Request) -> Result<(), Trouble> {
+        let mut line = serde_json::to_vec(request).map_err(std::io::Error::from)?;
+        line.push(b'\n');
+        let pipe = self.requests.as_mut().ok_or_else(|| Trouble::Interrupted("its process ended".to_owned()))?;
+        pipe.write_all(&line).map_err(|e| Trouble::Interrupted(e.to_string()))
+    }
+
+    /// Returns how the server ended, with the last line that it wrote to standard error.
+    pub(super) fn end(&mut self, number: usize) -> String {
+        drop(self.requests.take());
+        let how = self.child.wait().map_or_else(|e| e.to_string(), |it| it.to_string());
+        let errors = fs::read(self.folder.join(format!("errors-{number}"))).unwrap_or_default();
+        let errors = String::from_utf8_lossy(&errors).into_owned();
+        let last = errors.lines().rfind(|it| !it.trim().is_empty());
+        last.map_or_else(|| how.clone(), |it| format!("{how}: {}", it.trim()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Requests that nobody waits for any more end with the server.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn parsed(line: &str) -> Option<Said> {
+    let it: Line = serde_json::from_str(line).ok()?;
+    let Some(id) = it.id else {
+        return it.version.map(Said::Ready).or(it.unusable.map(Said::Unusable));
+    };
+    if let Some(why) = it.refused {
+        return Some(Said::Refused(id, why));
+    }
+    if let Some(how) = it.died {
+        return Some(Said::Died(how));
+    }
+    it.outcome.map(|it| Said::Replayed(id, it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_an_answer_or_none_of_ours() {
+        assert!(matches!(parsed("{\"version\": \"2.15.0\"}"), Some(Said::Ready(it)) if it == "2.15.0"));
+        assert!(matches!(parsed("{\"unusable\": \"no\"}"), Some(Said::Unusable(_))));
+        assert!(matches!(parsed("{\"id\": 3, \"died\": \"signal 9\"}"), Some(Said::Died(_))));
+        assert!(matches!(parsed("{\"id\": 3, \"refused\": \"no\"}"), Some(Said::Refused(3, _))));
+        let all = "{\"id\": 4, \"failed\": null, \"peak_allocated\": 1, \"peak_reserved\": 2, \"reserved\": 3, \
+                   \"retries\": 4, \"cuda_mallocs\": 5, \"synchronisations\": 6}";
+        assert!(matches!(parsed(all), Some(Said::Replayed(4, it)) if it.peak_reserved == 2 && it.failed.is_none()));
+        assert!(parsed("Warning: something").is_none() && parsed("{\"id\": 4}").is_none());
+    }
+}

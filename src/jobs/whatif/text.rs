@@ -1,0 +1,165 @@
+//! The answer in words.
+
+use super::{Answer, AsRecorded, Device, Row, settings};
+use crate::facts::{
+    text::Foreign,
+    units::{Bytes, counted, signed},
+};
+use std::fmt::Write as _;
+
+/// A setting has to save at least this part to be worth a line.
+const WORTH: f64 = 0.01;
+
+pub(super) fn answer(it: &Answer) -> String {
+    let mut out = String::new();
+    let version = it.version.as_deref().unwrap_or("–");
+    // Writing into a String cannot fail.
+    let _ = writeln!(out, "replayed through the allocator of PyTorch {}", Foreign::new(version));
+    for device in &it.devices {
+        out.push('\n');
+        write(&mut out, it, device);
+    }
+    if it.devices.is_empty() {
+        out.push_str("nothing was allocated on any device\n");
+    }
+    if it.devices.iter().any(|it| !it.candidates.is_empty()) {
+        out.push_str(
+            "\nA replay repeats the recorded requests: a job whose requests depend on time, on free memory or on the device \
+             would make others.\n",
+        );
+    }
+    out
+}
+
+fn write(out: &mut String, answer: &Answer, it: &Device) {
+    let events = counted(it.events as u64, "event");
+    let _ = write!(out, "device {}: {events}", it.ordinal);
+    if it.as_recorded.is_some() || !it.candidates.is_empty() {
+        let whole = if it.complete { ", from the start of the run" } else { "" };
+        let size = it.size.map_or_else(|| "of unknown size: no limit".to_owned(), |it| format!("of {}", Bytes(it)));
+        let _ = write!(out, "{whole}; on a device {size}");
+    }
+    out.push('\n');
+    if let Some(recorded) = &it.as_recorded {
+        faithful(out, answer, recorded);
+    }
+    if let Some(why) = &it.refused {
+        let _ = writeln!(out, "no advice: {}", Foreign::new(why.as_str()));
+        return;
+    }
+    if !it.complete {
+        window(out, it);
+    }
+    table(out, it, answer);
+    for (settings, why) in &it.unknown {
+        let _ = writeln!(out, "not tried: {} ({})", Foreign::new(settings.as_str()), Foreign::new(why.as_str()));
+    }
+    advice(out, answer, it);
+}
+
+fn faithful(out: &mut String, answer: &Answer, it: &AsRecorded) {
+    let settings = match answer.settings.as_deref() {
+        None => "unknown settings, taken as the defaults".to_owned(),
+        Some("") => "the default settings".to_owned(),
+        Some(text) => Foreign::new(text).to_string(),
+    };
+    let (recorded, replayed) = (Bytes(it.recorded_peak), Bytes(it.replayed_peak));
+    let _ = writeln!(
+        out,
+        "as recorded, under {settings}: peak reserved {recorded}, replayed {replayed}: off by {:.2} %, {} of {} equal",
+        it.error * 100.0,
+        it.segments_equal,
+        counted(it.segments as u64, "segment event"),
+    );
+    if it.segments == 0 {
+        out.push_str("  no segment came or went in the trace: weak evidence\n");
+    }
+}
+
+fn window(out: &mut String, it: &Device) {
+    if it.is_window() {
+        let _ = writeln!(
+            out,
+            "the trace begins in the middle of the run, with {:.0} % of its peak reserved: the replays start from the blocks \
+             that were live then, and show which setting is better and what it takes at least, not how much it saves; call \
+             torch.cuda.memory._record_memory_history() before the first allocation to trace the next run whole",
+            it.before * 100.0
+        );
+    } else {
+        out.push_str("the trace begins with little reserved; the replays start from the blocks that were live then\n");
+    }
+}
+
+fn table(out: &mut String, it: &Device, answer: &Answer) {
+    let recorded = answer.settings.as_deref().unwrap_or_default();
+    let base = if it.is_window() {
+        it.candidates.iter().find(|it| it.settings == recorded).map(|it| it.peak_reserved)
+    } else {
+        it.as_recorded.as_ref().map(|it| it.recorded_peak)
+    };
+    let width = it.candidates.iter().map(|row| name(row, recorded).chars().count()).max().unwrap_or(0);
+    let titles = ["peak reserved", "difference", "smallest device", "retries", "cudaMallocs", "syncs"];
+    let [peak, difference, smallest, retries, mallocs, syncs] = titles;
+    let _ = writeln!(
+        out,
+        "{:width$}  {peak:>13}  {difference:>11}  {smallest:>15}  {retries:>7}  {mallocs:>11}  {syncs:>5}  fits",
+        "settings"
+    );
+    let least = if it.is_window() { "≥ " } else { "" };
+    for row in &it.candidates {
+        let off = base.map(|base| row.peak_reserved as f64 - base as f64);
+        let _ = writeln!(
+            out,
+            "{:width$}  {:>13}  {:>11}  {:>15}  {:>7}  {:>11}  {:>5}  {}",
+            name(row, recorded),
+            format!("{least}{}", Bytes(row.peak_reserved)),
+            off.map_or_else(|| "–".to_owned(), |it| signed(it, 4, "")),
+            row.smallest.map_or_else(|| "–".to_owned(), |it| format!("{least}{}", Bytes(it))),
+            row.retries,
+            row.cuda_mallocs,
+            row.synchronisations,
+            fits(row),
+        );
+    }
+}
+
+fn name(it: &Row, recorded: &str) -> String {
+    let name =
+        if it.settings.is_empty() { "(defaults)".to_owned() } else { Foreign::new(it.settings.as_str()).to_string() };
+    match it.settings.as_str() {
+        own if own == recorded => format!("{name}, as recorded"),
+        own if settings::is_estimated(own) => format!("{name} (estimate)"),
+        _ => name,
+    }
+}
+
+fn fits(it: &Row) -> String {
+    let Some(failure) = &it.fails_at else { return "yes".to_owned() };
+    let mut words = format!("no: event {}", failure.event + 1);
+    if let Some(step) = &failure.step {
+        let _ = write!(words, ", in {}", Foreign::new(step.as_str()));
+    }
+    if let Some(line) = &failure.line {
+        let _ = write!(words, ", {line}");
+    }
+    words
+}
+
+/// The best setting, if it is better than the recorded one, as the line to export.
+fn advice(out: &mut String, answer: &Answer, it: &Device) {
+    let recorded = answer.settings.as_deref().unwrap_or_default();
+    let Some(own) = it.candidates.iter().find(|it| it.settings == recorded).filter(|_| !answer.is_named) else {
+        return;
+    };
+    let better = it.candidates.first().filter(|best| {
+        let saves = (own.peak_reserved as f64 - best.peak_reserved as f64) / own.peak_reserved.max(1) as f64;
+        best.fails_at.is_none() && !settings::is_estimated(&best.settings) && (own.fails_at.is_some() || saves >= WORTH)
+    });
+    match better {
+        Some(best) => {
+            let _ = writeln!(out, "\nexport {}={}", settings::VARIABLE, best.settings);
+        }
+        None if own.fails_at.is_some() => out.push_str("\nunder none of these settings does the run fit\n"),
+        None => out.push_str("\nnone of these settings is better than the recorded one\n"),
+    }
+}

@@ -1,0 +1,69 @@
+//! Why there is no answer, in a sentence with what to do.
+
+use crate::{facts::text::Foreign, jobs::launch::assets, storage::pickle::Fault};
+use std::{io, path::PathBuf};
+use thiserror::Error;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// It is a process.
+    #[error(
+        "{0} is a running process: gpuwatch whatif replays memory snapshots only (torch.cuda.memory._dump_snapshot)"
+    )]
+    Process(String),
+    /// It is a recording.
+    #[error(
+        "a recording of gpuwatch holds no allocations: gpuwatch whatif replays memory snapshots only \
+         (torch.cuda.memory._dump_snapshot)"
+    )]
+    Recording,
+    /// It cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] Fault),
+    /// There is no Python on the path.
+    #[error("there is no `python` on the path: name the job's with --torch PYTHON")]
+    NoPython,
+    /// A Python cannot be started.
+    #[error("{}: {why}: name the job's Python with --torch PYTHON", Foreign::new(program.to_string_lossy()))]
+    Unstarted {
+        /// The Python.
+        program: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// A Python has no PyTorch.
+    #[error("{} has no PyTorch: name the job's Python with --torch PYTHON", Foreign::new(program.to_string_lossy()))]
+    NoTorch {
+        /// The Python.
+        program: PathBuf,
+    },
+    /// The simulated driver's libraries cannot be made for a PyTorch.
+    #[error("cannot simulate a GPU for {}: {}", Foreign::new(torch.to_string_lossy()), Foreign::new(why.as_str()))]
+    Unprepared {
+        /// The folder of the package.
+        torch: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// PyTorch cannot be imported.
+    #[error("PyTorch cannot be imported on the simulated GPU: {}", Foreign::new(.0.as_str()))]
+    Unusable(String),
+    /// PyTorch refuses settings that the user named.
+    #[error("PyTorch refuses --set {}: {}", Foreign::new(settings.as_str()), Foreign::new(why.as_str()))]
+    Refused {
+        /// The settings.
+        settings: String,
+        /// PyTorch's words.
+        why: String,
+    },
+    /// A replay was ended by somebody else.
+    #[error("the replay was interrupted ({}); run it again", Foreign::new(.0.as_str()))]
+    Interrupted(String),
+    /// There is no place for files.
+    #[error(transparent)]
+    Place(#[from] assets::Trouble),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

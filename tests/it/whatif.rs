@@ -1,0 +1,189 @@
+//! Runs replayed under other allocator settings: as real runs under those settings, to the byte.
+
+use crate::{
+    pty::PROGRAM,
+    torch::{self, Gpu},
+};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A device on which the program below is short of memory once.
+const DEVICE: &str = "NVIDIA A10:4000MiB:0MiB";
+
+const SETTINGS: [&str; 5] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:64",
+    "roundup_power2_divisions:4",
+    "garbage_collection_threshold:0.6",
+];
+
+/// A program that fragments, run for real under settings: what PyTorch counted.
+fn run(gpu: &Gpu, settings: &str, environment: &[(&str, &str)]) -> Value {
+    let mut script = gpu.script(include_str!("whatif/program.py"));
+    script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied());
+    serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap()
+}
+
+fn whatif(source: &Path, more: &[&str]) -> Output {
+    let mut program = Command::new(PROGRAM);
+    program.arg("whatif").arg(source).arg("--torch").arg(torch::python()).args(more);
+    program.output().unwrap()
+}
+
+fn answered(source: &Path, more: &[&str]) -> Value {
+    let output = whatif(source, &[more, &["--json"]].concat());
+    serde_json::from_str(&torch::stdout(&output)).unwrap()
+}
+
+/// The one sentence of a question that has no answer.
+fn refused(program: &mut Command) -> String {
+    let output = program.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty() && said.lines().count() == 1, "{said}");
+    said
+}
+
+/// Two streams, `record_stream`, an emptied cache in the middle, and a request that fits only after a retry.
+#[test]
+fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
+    let gpu = Gpu::new(DEVICE);
+    let file = gpu.dir().join("run.pickle");
+    let sets: Vec<_> = SETTINGS.iter().flat_map(|it| ["--set", it]).collect();
+    let sets = [&["--gpu", "4000MiB"], sets.as_slice()].concat();
+    let answers = ["", "all"].map(|context| {
+        let recorded = run(&gpu, "", &[("SNAPSHOT", file.to_str().unwrap()), ("CONTEXT", context)]);
+        assert_eq!(recorded["retries"], 1, "{recorded}");
+        let answer = answered(&file, &sets);
+        let device = &answer["devices"][0];
+        assert_eq!((&device["complete"], &device["refused"]), (&json!(true), &Value::Null), "{device:#}");
+        let as_recorded = &device["as_recorded"];
+        assert_eq!((&as_recorded["error"], &as_recorded["settings"]), (&json!(0.0), &json!("")), "{as_recorded:#}");
+        assert_eq!(as_recorded["segment_events"], as_recorded["segment_events_equal"], "{as_recorded:#}");
+        assert_eq!(as_recorded["recorded_peak_reserved"], recorded["peak_reserved"], "{as_recorded:#}");
+        device["candidates"].clone()
+    });
+    assert_eq!(answers[0], answers[1], "with stacks and without");
+    for (settings, replayed) in SETTINGS.iter().zip(answers[0].as_array().unwrap()) {
+        let real = run(&gpu, settings, &[]);
+        assert_eq!((&replayed["settings"], &replayed["fits"]), (&json!(settings), &json!(true)));
+        for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries"] {
+            assert_eq!(replayed[figure], real[figure], "{settings}: {figure}\n{real:#}\n{replayed:#}");
+        }
+    }
+    // The smallest device is one on which the program runs, and a little less is not enough.
+    let least = answers[0][0]["smallest_device"].as_u64().unwrap();
+    let on = |bytes: u64| {
+        let gpu = Gpu::new(&format!("NVIDIA A10:{bytes}"));
+        let mut script = gpu.script(include_str!("whatif/program.py"));
+        script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", "").output().unwrap()
+    };
+    torch::stdout(&on(least));
+    let said = on(least - least / 100);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("OutOfMemoryError"), "{said:?}");
+}
+
+/// A run that ran out of memory: where, and which setting would have saved it.
+#[test]
+fn what_ran_out_of_memory_shows_where_and_which_setting_fits() {
+    let gpu = Gpu::new("NVIDIA A10:3300MiB:0MiB");
+    let file = gpu.dir().join("oom.pickle");
+    let mut script = gpu.script(include_str!("whatif/full.py"));
+    torch::stdout(&script.arg(&file).output().unwrap());
+    let device = &answered(&file, &[])["devices"][0];
+    let of = |settings: &str| {
+        device["candidates"].as_array().unwrap().iter().find(|it| it["settings"] == settings).unwrap().clone()
+    };
+    let (own, best) = (of(""), of("expandable_segments:True"));
+    assert_eq!((&device["as_recorded"]["error"], &own["fits"]), (&json!(0.0), &json!(false)), "{device:#}");
+    let failed = &own["fails_at"];
+    assert!(failed["line"].as_str().unwrap().contains("script.py:"), "{failed}");
+    assert!(failed["event"].as_u64().unwrap() + 2 >= device["events"].as_u64().unwrap() / 2, "{failed}");
+    assert_eq!((&best["fits"], &best["fails_at"]), (&json!(true), &Value::Null), "{best}");
+    assert!(best["smallest_device"].as_u64() < own["smallest_device"].as_u64(), "{best} {own}");
+    // The whole answer in words: best first, and the line to export.
+    let text = torch::stdout(&whatif(&file, &[]));
+    assert!(text.contains("no: event") && text.contains("script.py:"), "{text}");
+    let line = text.lines().find(|it| it.starts_with("export PYTORCH_CUDA_ALLOC_CONF=")).unwrap();
+    assert!(line.contains("expandable_segments:True"), "{text}");
+    assert!(text.contains("A replay repeats the recorded requests"), "{text}");
+}
+
+/// Snapshots of strangers: exact where the trace is complete, else within 1 % or refused.
+#[test]
+fn snapshots_of_a_folder_are_replayed_or_refused() {
+    let Some(folder) = env::var_os("GPUWATCH_SNAPSHOTS") else {
+        test_tiers::skip!("GPUWATCH_SNAPSHOTS names no folder of snapshots");
+    };
+    let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    for file in files.filter(|it| it.to_string_lossy().contains(".pickle")) {
+        let answer = answered(&file, &["--set", "expandable_segments:True"]);
+        for device in answer["devices"].as_array().unwrap() {
+            let it = &device["as_recorded"];
+            if device["complete"] == true {
+                assert_eq!(it["error"], 0.0, "{}: {device:#}", file.display());
+                assert_eq!(it["segment_events"], it["segment_events_equal"], "{}: {device:#}", file.display());
+            }
+            match device["refused"].as_str() {
+                Some(why) => assert!(!why.is_empty() && device["candidates"] == json!([]), "{}", file.display()),
+                None => assert!(it["error"].as_f64().unwrap() <= 0.01, "{}: {device:#}", file.display()),
+            }
+        }
+    }
+}
+
+/// Python with a module that is imported before anything else.
+fn with_site(folder: &Path, text: &str) -> PathBuf {
+    fs::write(folder.join("sitecustomize.py"), text).unwrap();
+    let python = folder.join("python");
+    let script = format!("#!/bin/sh\nPYTHONPATH={} exec {} \"$@\"\n", folder.display(), torch::python().display());
+    fs::write(&python, script).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    python
+}
+
+#[test]
+fn what_cannot_be_answered_is_refused_in_one_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pickle");
+    let gpu = torch::machine();
+    let text = "import sys, torch; torch.cuda.memory._record_memory_history(context=None); it = torch.ones(9, device='cuda'); \
+                torch.cuda.memory._dump_snapshot(sys.argv[1])";
+    torch::stdout(&gpu.script(text).arg(&file).output().unwrap());
+    let ask = |python: &Path, more: &[&str]| {
+        let mut program = Command::new(PROGRAM);
+        program.arg("whatif").arg(&file).arg("--torch").arg(python).args(more);
+        refused(&mut program)
+    };
+    let said = ask(&torch::python(), &["--set", "no_such_setting:1"]);
+    assert!(said.contains("PyTorch refuses --set no_such_setting:1: ") && said.contains("nrecognized"), "{said}");
+    let said = ask(&torch::python(), &["--set", "max_split_size_mb:1"]);
+    assert!(said.contains("PyTorch refuses --set max_split_size_mb:1: "), "{said}");
+    let said = ask(Path::new("/nonexistent/python"), &[]);
+    assert!(said.contains("/nonexistent/python: No such file") && said.contains("--torch PYTHON"), "{said}");
+    // Another module of that name is no PyTorch, and one without CUDA allocates nothing.
+    let hidden = "import sys; sys.path[:] = [it for it in sys.path if 'site-packages' not in it]";
+    let said = ask(&with_site(dir.path(), hidden), &[]);
+    assert!(said.contains("has no PyTorch: name the job's Python with --torch PYTHON"), "{said}");
+    let package = dir.path().join("torch");
+    fs::create_dir_all(package.join("lib")).unwrap();
+    fs::write(package.join("__init__.py"), "").unwrap();
+    fs::write(package.join("version.py"), "__version__ = '2.15.0+cpu'\ncuda: str | None = None\n").unwrap();
+    let said = ask(&with_site(dir.path(), ""), &[]);
+    assert!(said.contains("cannot simulate a GPU for") && said.contains("not built for CUDA"), "{said}");
+    fs::remove_dir_all(package).unwrap();
+    // Each replay is a process of its own; one that somebody ends is no answer.
+    let killed = "import os\nfork = os.fork\ndef ended():\n    pid = fork()\n    if not pid: os.kill(os.getpid(), 9)\n    \
+                  return pid\nos.fork = ended\n";
+    let said = ask(&with_site(dir.path(), killed), &[]);
+    assert!(said.contains("the replay was interrupted (signal 9); run it again"), "{said}");
+    let whatif = |source: &str| refused(Command::new(PROGRAM).args(["whatif", source]).current_dir(dir.path()));
+    assert!(whatif("4242").contains("4242 is a running process: gpuwatch whatif replays memory snapshots only"));
+    assert!(whatif("night.jsonl.zst").contains("a recording of gpuwatch holds no allocations"));
+    assert!(whatif("none.pickle").contains("No such file"));
+}
