@@ -14,6 +14,7 @@ mod culprit;
 mod damaged;
 mod deaths;
 mod demo;
+mod dependencies;
 mod diff;
 mod docs;
 mod doctor;

@@ -99,7 +99,7 @@ fn unsafe_code_stays_where_it_is_allowed() {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -168,7 +168,7 @@ fn a_use_tree_is_read_as_the_compiler_reads_it() {
     assert_eq!(used_paths(text), expected);
 }
 
-fn texts(dir: &Path) -> Vec<(String, String)> {
+pub(crate) fn texts(dir: &Path) -> Vec<(String, String)> {
     let mut files = Vec::new();
     collect(dir, &mut files);
     files.sort();
