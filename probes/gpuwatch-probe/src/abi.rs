@@ -8,8 +8,9 @@ pub mod python;
 
 use crate::{
     log::Log,
-    probe::{Description, Probe, Refusal, log_path},
+    probe::{Description, Probe, log_path},
     reading::{Reading, SLOTS},
+    shared::Refusal,
     socket, sys,
     wire::{Counters, Device, Edge, GROUPS_MAX, LINE_MAX, Oom},
 };

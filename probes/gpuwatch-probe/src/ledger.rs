@@ -5,9 +5,9 @@
 use crate::{
     history::{BUDGET, History},
     identity,
-    probe::{Entry, QUEUE, RSS, Shared, locked},
-    spill::{self, Spill},
-    sys,
+    queue::{Entry, QUEUE},
+    reading::RSS,
+    spill::Spill,
     wire::{self, Line},
 };
 use std::{
@@ -72,34 +72,11 @@ impl Ledger {
     }
 
     /// Writes what the spill lacks, in the file of this name. Its first line, the hello, is asked for when it is made.
-    fn write_spill(&mut self, dir: &Path, name: &str, hello: impl FnOnce(u64) -> String) -> io::Result<()> {
+    pub(crate) fn write_spill(&mut self, dir: &Path, name: &str, hello: impl FnOnce(u64) -> String) -> io::Result<()> {
         if self.spill.as_ref().is_none_or(|it| !it.is_there()) {
             let hello = hello(self.history.seq());
             self.spill = Some(Spill::create(dir, name, hello, &self.history)?);
         }
         self.spill.as_mut().map_or(Ok(()), |it| it.append(&self.history))
-    }
-}
-
-impl Shared {
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        locked(&self.ledger)
-    }
-
-    /// Whether the process was started for a run, so that somebody may come for what it spills.
-    pub(crate) fn is_of_a_run(&self) -> bool {
-        self.with_hello(|it| it.run.is_some())
-    }
-
-    /// Brings everything said so far to disk.
-    pub(crate) fn spill(&self) {
-        let path = locked(&self.path).clone();
-        let Some(dir) = path.parent() else { return };
-        let name = self.with_hello(|it| spill::name(it.pid, it.instance.as_deref().unwrap_or_default()));
-        let mut ledger = self.ledger();
-        ledger.take_entries(&self.dropped, sys::monotonic_us());
-        if let Err(fault) = ledger.write_spill(dir, &name, |seq| self.hello_line(seq)) {
-            self.say_once(&format!("an error could not be kept for readers that come later: {fault}"));
-        }
     }
 }

@@ -22,10 +22,13 @@ mod identity;
 mod ledger;
 mod log;
 mod probe;
+mod queue;
 mod server;
+mod shared;
 mod sites;
 mod sys;
 
-pub use probe::{Description, Probe, Refusal};
+pub use probe::{Description, Probe};
+pub use shared::Refusal;
 #[cfg(feature = "nvml")]
 pub use sys::nvml;

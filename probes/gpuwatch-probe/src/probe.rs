@@ -5,41 +5,30 @@ use crate::{
     identity,
     ledger::Ledger,
     log::Log,
+    queue::{Entry, QUEUE},
     reading::Reading,
-    server::{self, Endpoint, Server, hello_line},
+    server::{self, Endpoint, Server},
+    shared::{DEVICES_MAX, Refusal, Shared, locked},
     sites::Asked,
     socket, sys,
-    sys::{Cuda, Private},
-    wire::{self, Counters, Device, Edge, Hello, Line},
+    sys::Private,
+    wire::{self, Device, Hello, Line},
 };
 use std::{
     env, io, mem,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, sync_channel},
     },
     time::Duration,
 };
 
-/// Entries the queue holds: 40,000 samples a second between two looks of an unwatched probe.
-pub(crate) const QUEUE: usize = 4096;
-
-/// Devices of one process.
-pub(crate) const DEVICES_MAX: usize = 64;
-
 /// What is longer was not meant for a screen; the wire's own limits are the same or less.
 const NAME_CHARS_MAX: usize = 1024;
 const MESSAGE_CHARS_MAX: usize = 16 * 1024;
-
-/// Places of counters that the probe itself fills.
-const DEVICE_FREE: usize = Counters::place("device_free");
-const DEVICE_TOTAL: usize = Counters::place("device_total");
-pub(crate) const RSS: usize = Counters::place("rss");
-
-const SECOND_US: u64 = 1_000_000;
 
 /// How long `stop` waits for the viewers to get the end.
 const STOP_WAIT: Duration = Duration::from_millis(1200);
@@ -62,48 +51,10 @@ impl Description {
     }
 }
 
-/// Why something was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The probe is off, stopped, or belongs to the process that this one was forked from.
-    Off,
-    /// The queue is full; the loss is counted and said on the wire.
-    Full,
-    /// More devices than a probe keeps apart.
-    Device,
-}
-
 /// A running probe. Dropping it stops it.
 pub struct Probe {
     shared: Arc<Shared>,
     ended: Mutex<Receiver<()>>,
-}
-
-#[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box would allocate in the hot path")]
-pub(crate) enum Entry {
-    Sample(Reading),
-    Note(Box<Note>),
-}
-
-pub(crate) struct Shared {
-    pub(crate) pid: u32,
-    pub(crate) dropped: AtomicU64,
-    pub(crate) version: AtomicU64,
-    pub(crate) reason: Mutex<Option<String>>,
-    pub(crate) directories: Vec<PathBuf>,
-    pub(crate) asked_sites: Asked,
-    pub(crate) ledger: Mutex<Ledger>,
-    pub(crate) path: Mutex<PathBuf>,
-    queue: SyncSender<Entry>,
-    hello: Mutex<Hello>,
-    stopping: AtomicBool,
-    off: AtomicBool,
-    complained: AtomicBool,
-    cuda: OnceLock<Cuda>,
-    /// When each device's figures were last asked for, µs.
-    asked: [AtomicU64; DEVICES_MAX],
-    bell: Private<UnixStream>,
-    log: Log,
 }
 
 impl Probe {
@@ -280,94 +231,6 @@ impl Drop for Probe {
     }
 }
 
-impl Shared {
-    fn is_here(&self) -> bool {
-        self.pid == sys::pid() && !self.stopping() && !self.off.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    fn hand_over(&self, entry: Entry) -> Result<(), Refusal> {
-        match self.queue.try_send(entry) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                Err(Refusal::Full)
-            }
-            Err(TrySendError::Disconnected(_)) => Err(Refusal::Off),
-        }
-    }
-
-    /// A call into the driver, so only once a second, and only where the job's own context is current.
-    fn add_device_figures(&self, reading: &mut Reading) -> Result<(), Refusal> {
-        let slot = usize::try_from(reading.device).ok().and_then(|it| self.asked.get(it));
-        let asked = slot.ok_or(Refusal::Device)?;
-        let (Edge::Step | Edge::Call, Some(cuda)) = (reading.edge, self.cuda.get()) else { return Ok(()) };
-        let before = asked.load(Ordering::Relaxed);
-        if before != 0 && reading.at_us.saturating_sub(before) < SECOND_US {
-            return Ok(());
-        }
-        asked.store(reading.at_us, Ordering::Relaxed);
-        if let Some((free, total)) = cuda.free_and_total(reading.device) {
-            reading.put(DEVICE_FREE, free);
-            reading.put(DEVICE_TOTAL, total);
-        }
-        Ok(())
-    }
-
-    /// Uses a libcuda that the job has loaded meanwhile, and asks it for what devices lack.
-    pub(crate) fn look_for_cuda(&self) {
-        if self.cuda.get().is_none()
-            && let Some(found) = Cuda::loaded()
-        {
-            let _ = self.cuda.set(found);
-        }
-        let Some(cuda) = self.cuda.get() else { return };
-        let mut changed = false;
-        for device in &mut locked(&self.hello).devices {
-            let before = device.clone();
-            device.uuid = device.uuid.take().or_else(|| cuda.uuid(device.ordinal));
-            device.name = device.name.take().or_else(|| cuda.name(device.ordinal));
-            device.total = device.total.or_else(|| cuda.total(device.ordinal));
-            changed |= *device != before;
-        }
-        if changed {
-            self.version.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn hello_line(&self, seq: u64) -> String {
-        hello_line(&locked(&self.hello), seq)
-    }
-
-    /// What it says of itself.
-    pub(crate) fn with_hello<T>(&self, read: impl FnOnce(&Hello) -> T) -> T {
-        read(&locked(&self.hello))
-    }
-
-    pub(crate) fn moved(&self, path: &Path) {
-        path.clone_into(&mut locked(&self.path));
-    }
-
-    /// Takes no more samples.
-    pub(crate) fn switch_off(&self) {
-        self.off.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn turn_off(&self, why: &str) {
-        self.switch_off();
-        self.log.line(why);
-    }
-
-    pub(crate) fn say_once(&self, line: &str) {
-        if !self.complained.swap(true, Ordering::Relaxed) {
-            self.log.line(line);
-        }
-    }
-}
-
 fn add_device(hello: &mut Hello, device: Device) -> Result<(), Refusal> {
     if let Some(known) = hello.devices.iter_mut().find(|it| it.ordinal == device.ordinal) {
         *known = device;
@@ -383,8 +246,4 @@ fn add_device(hello: &mut Hello, device: Device) -> Result<(), Refusal> {
 pub(crate) fn log_path(described: Option<PathBuf>, dir: &Path, pid: u32) -> Option<PathBuf> {
     let set = || env::var_os("GPUWATCH_LOG").filter(|it| !it.is_empty()).map(PathBuf::from);
     described.or_else(set).or_else(|| Some(dir.join(format!("{pid}.log"))))
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

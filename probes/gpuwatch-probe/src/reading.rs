@@ -1,11 +1,16 @@
 //! A sample as it goes through the queue and lies in the history: one value of fixed size, copied.
 
-use crate::wire::{Counters, Edge, Sample};
+use crate::wire::{Counters, Edge, Sample, encode_sample};
 
 /// Places for counters; those past [`Counters::NAMES`] are kept free for later ones.
 pub const SLOTS: usize = 24;
 
 const _: () = assert!(Counters::NAMES.len() <= SLOTS, "every counter has a place");
+
+/// Places of the counters that the probe itself fills.
+pub(crate) const DEVICE_FREE: usize = Counters::place("device_free");
+pub(crate) const DEVICE_TOTAL: usize = Counters::place("device_total");
+pub(crate) const RSS: usize = Counters::place("rss");
 
 /// The counters of one device at one instant, without heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,9 +52,11 @@ impl Reading {
         }
     }
 
-    /// The known counters with their names.
-    pub(crate) fn named_values(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Counters::NAMES.iter().enumerate().filter_map(|(place, name)| Some((*name, self.value(place)?)))
+    /// Appends the line of a sample that has it, straight from the form it has in the queue.
+    pub(crate) fn encode(&self, seq: u64, out: &mut String) {
+        let named = Counters::NAMES.iter().enumerate();
+        let known = named.filter_map(|(place, name)| Some((*name, self.value(place)?)));
+        encode_sample(out, Some(seq), (self.at_us, self.device, self.edge, self.step()), known);
     }
 }
 

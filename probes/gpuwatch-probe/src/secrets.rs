@@ -25,12 +25,12 @@ fn argument(argument: &str, before: &mut Class) -> String {
     let expected = std::mem::replace(before, Class::Plain);
     let is_option = argument.starts_with("--") || (argument.starts_with('-') && expected.yields_to_options());
     if expected != Class::Plain && !is_option {
-        return expected.value(argument);
+        return hidden(expected, argument);
     }
     match argument.split_once('=') {
         Some((name, value)) if is_name(name) => match names::class(name) {
             Class::Plain => format!("{name}={}", text(value)),
-            class => format!("{name}={}", class.value(value)),
+            class => format!("{name}={}", hidden(class, value)),
         },
         None if argument.starts_with('-') && is_name(argument) => {
             if let Some(password) = argument.strip_prefix("-p").filter(|it| is_attached_password(it)) {
@@ -41,6 +41,19 @@ fn argument(argument: &str, before: &mut Class) -> String {
         }
         _ => text(argument).into_owned(),
     }
+}
+
+/// What stands behind a name of this class, with what is secret in it hidden.
+fn hidden(class: Class, value: &str) -> String {
+    if class == Class::Login
+        && let Some((name, secret)) = value.split_once(':')
+        && !secret.is_empty()
+        && !names::is_numbers(value)
+        && !secret.starts_with("//")
+    {
+        return format!("{name}:{HIDDEN}");
+    }
+    if class.is_secret(value) { HIDDEN.to_owned() } else { text(value).into_owned() }
 }
 
 /// Whether this can be the name of an option or of a variable, and is no text of another kind.

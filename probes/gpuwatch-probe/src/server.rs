@@ -10,11 +10,12 @@ pub(crate) use endpoint::Endpoint;
 
 use crate::{
     identity,
-    probe::Shared,
+    queue::QUEUE,
+    shared::Shared,
     sites::Desk,
     sys,
     sys::Private,
-    wire::{self, Line, encode},
+    wire::{self, Line},
 };
 use std::{
     io::{self, ErrorKind},
@@ -160,7 +161,7 @@ impl Server {
 
     fn take_entries(&mut self, now_us: u64) {
         let taken = self.shared.ledger().take_entries(&self.shared.dropped, now_us);
-        self.busy = taken > crate::probe::QUEUE / 4;
+        self.busy = taken > QUEUE / 4;
     }
 
     fn accept(&mut self, now_us: u64) {
@@ -262,17 +263,6 @@ pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
 fn may_watch(peer: u32, user: u32) -> bool {
     const NOBODY: u32 = 65_534;
     peer != NOBODY && (peer == user || peer == 0)
-}
-
-/// A line that says who speaks.
-pub(crate) fn hello_line(hello: &wire::Hello, seq: u64) -> String {
-    let mut hello = hello.clone();
-    hello.seq = seq;
-    hello.monotonic_us = sys::monotonic_us();
-    hello.unix_us = identity::unix_us();
-    let mut line = String::new();
-    encode(&Line::Hello(hello), &mut line);
-    line
 }
 
 #[cfg(test)]

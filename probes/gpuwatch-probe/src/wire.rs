@@ -6,12 +6,13 @@
 
 mod counters;
 mod encode;
+mod json;
 pub mod limits;
 mod sites;
 
 pub use counters::{Counter, Counters, Group, Label, Torch, Unit};
 pub use encode::encode;
-pub(crate) use encode::{encode_reading, encode_sites};
+pub(crate) use encode::{encode_sites, sample as encode_sample};
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 pub use sites::{Frame, Holder, Owner, PARTS_MAX, Place, SITES_MAX, Site, Sites};

@@ -3,16 +3,11 @@
 
 use super::{
     abi::{Answer, Fault},
+    captures::{Capture, Graph, Node, Place, Work},
     process::{Process, current, process},
     queues::{is_legacy, key},
 };
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    mem,
-    sync::Arc,
-    thread::{self, ThreadId},
-};
+use std::{cell::Cell, collections::BTreeSet, mem, thread};
 
 /// `cudaStreamCaptureMode`: which calls a capture forbids, and to whom; a thread has one too.
 const GLOBAL: i32 = 0;
@@ -20,86 +15,6 @@ const RELAXED: i32 = 2;
 
 thread_local! {
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
-}
-
-/// What a stream can be asked to do.
-#[derive(Clone)]
-pub(super) enum Work {
-    /// Waits for what came before, and nothing else.
-    Nothing,
-    Kernel,
-    /// Takes the memory of a captured allocation, or gives it back.
-    Allocate(usize),
-    Free(usize),
-    /// A copy, a fill, a function of the host's.
-    Act(Arc<dyn Fn() + Send + Sync>),
-}
-
-impl Work {
-    pub(super) fn act(act: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::Act(Arc::new(act))
-    }
-}
-
-/// A piece of work in a graph, and the nodes that it comes after.
-pub(super) struct Node {
-    pub(super) after: Vec<usize>,
-    pub(super) work: Work,
-}
-
-/// Nodes by their handles, which are in the order of capture: what a node comes after has a lower one.
-#[derive(Default)]
-pub(super) struct Graph {
-    pub(super) nodes: BTreeMap<usize, Node>,
-}
-
-impl Graph {
-    /// Whether these nodes come after all others.
-    fn ends_in(&self, last: &[usize]) -> bool {
-        let mut before: BTreeSet<usize> = last.iter().copied().collect();
-        for (handle, node) in self.nodes.iter().rev() {
-            if !before.contains(handle) {
-                return false;
-            }
-            before.extend(&node.after);
-        }
-        true
-    }
-}
-
-/// A place in a capture, of a stream or of an event that was recorded there: what follows comes after these nodes.
-#[derive(Clone)]
-pub(super) struct Place {
-    capture: usize,
-    after: Vec<usize>,
-}
-
-impl Place {
-    fn add(&mut self, nodes: &[usize]) {
-        self.after.extend(nodes);
-        self.after.sort_unstable();
-        self.after.dedup();
-    }
-}
-
-struct Capture {
-    /// The stream that it began on.
-    origin: usize,
-    graph: usize,
-    mode: i32,
-    thread: ThreadId,
-    /// Something was done that cannot be captured: it can only be ended.
-    broken: bool,
-    /// The nodes that somebody was told of last, who may look at them until the next call.
-    told: Vec<usize>,
-}
-
-#[derive(Default)]
-pub(super) struct Captures {
-    open: BTreeMap<usize, Capture>,
-    pub(super) graphs: HashMap<usize, Graph>,
-    /// Graphs that can be launched: their work, in order.
-    pub(super) ready: HashMap<usize, Arc<[Work]>>,
 }
 
 /// What is known of a stream's capture.
@@ -140,25 +55,6 @@ pub(super) fn submit(stream: usize, work: Work) -> Answer {
         }
     }
     Ok(())
-}
-
-impl Captures {
-    /// A place in a capture to which something can be added.
-    fn whole(&self, place: &Place) -> Result<&Capture, Fault> {
-        self.open.get(&place.capture).filter(|it| !it.broken).ok_or(Fault::CaptureInvalidated)
-    }
-
-    /// Breaks the captures that something would harm, and refuses it if there are any.
-    fn refuse(&mut self, fault: Fault, harmed: impl Fn(usize, &Capture) -> bool) -> Answer {
-        let mut answer = Ok(());
-        for (id, capture) in &mut self.open {
-            if harmed(*id, capture) {
-                capture.broken = true;
-                answer = Err(fault);
-            }
-        }
-        answer
-    }
 }
 
 impl Process {
@@ -329,22 +225,5 @@ impl Process {
             }
         }
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_graph_ends_where_all_of_it_was_waited_for() {
-        let node = |after: &[usize]| Node { after: after.into(), work: Work::Kernel };
-        // 2 and 3 come after 1; 4 comes after both.
-        let fork = [(1, node(&[])), (2, node(&[1])), (3, node(&[1]))];
-        let mut graph = Graph { nodes: fork.into() };
-        assert!(graph.ends_in(&[2, 3]) && !graph.ends_in(&[2]) && !graph.ends_in(&[]));
-        graph.nodes.insert(4, node(&[2, 3]));
-        assert!(graph.ends_in(&[4]));
-        assert!(Graph::default().ends_in(&[]));
     }
 }

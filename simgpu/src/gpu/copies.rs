@@ -7,7 +7,6 @@
 use super::{
     contents::{self, Place},
     process::process,
-    spans::Spans,
     sys,
 };
 
@@ -15,35 +14,6 @@ use super::{
 pub(super) const STORED: usize = 1 << 20;
 /// Bytes up to which a read decides about control flow, rather than about numbers.
 const SCALAR: usize = 16;
-
-#[derive(Default)]
-pub(super) struct Copies {
-    launches: u64,
-    /// What was copied in when the launches stood at `at`: nothing else can have written there since.
-    fresh: Spans,
-    at: u64,
-}
-
-impl Copies {
-    /// A kernel, or a library call that stands for one, may have written anything.
-    pub(super) fn launched(&mut self) {
-        self.launches += 1;
-    }
-
-    /// Whether bytes are what was copied there, and nothing that a kernel may have written.
-    pub(super) fn is_fresh(&self, at: usize, len: usize) -> bool {
-        self.at == self.launches && self.fresh.contains(at, len)
-    }
-
-    /// Bytes were written by a copy, whose source was `fresh` or not.
-    pub(super) fn written(&mut self, at: usize, len: usize, fresh: bool) {
-        if self.at != self.launches {
-            self.fresh = Spans::default();
-            self.at = self.launches;
-        }
-        if fresh { self.fresh.add(at, len) } else { self.fresh.remove(at, len) }
-    }
-}
 
 /// What a copy comes to.
 enum Effect {

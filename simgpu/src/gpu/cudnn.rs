@@ -3,7 +3,8 @@
 
 use super::{
     abi::{In, Out},
-    capture::{self, Work},
+    capture,
+    captures::Work,
     process::process,
     stubs::streams,
     sys,

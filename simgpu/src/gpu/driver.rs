@@ -2,20 +2,17 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    capture::{self, Work},
+    calls::{FIRST_CONTEXT, current_context, in_context, make_current, memory_info, ordinal},
+    capture,
+    captures::Work,
     copies,
     faults::words,
     kernels::launch,
     model::{Model, attribute},
-    process::{current, process, set_current},
-    runtime::{memory_info, ordinal},
-    sys,
+    process::{current, process},
     wheel::Wheel,
 };
-use std::{cell::Cell, ffi::c_char};
-
-/// Contexts are named by these numbers, one a device.
-const FIRST_CONTEXT: usize = 0x51a0_0001;
+use std::ffi::c_char;
 
 /// The documented beginning of `CUlaunchConfig`: grid, block and shared memory, then the stream.
 #[repr(C)]
@@ -25,40 +22,9 @@ struct LaunchConfiguration {
     stream: usize,
 }
 
-thread_local! {
-    /// The context that this thread set, where it set one.
-    static CONTEXT: Cell<usize> = const { Cell::new(0) };
-}
-
-fn current_context() -> usize {
-    let set = CONTEXT.get();
-    if set != 0 || !process().has_context(current()) { set } else { FIRST_CONTEXT + current() }
-}
-
-fn make_current(context: usize) -> Answer {
-    if context != 0 {
-        let device = context.checked_sub(FIRST_CONTEXT).ok_or(Fault::InvalidContext)?;
-        process().index(device).or(Err(Fault::InvalidContext))?;
-        set_current(device);
-    }
-    CONTEXT.set(context);
-    Ok(())
-}
-
-/// Work of a call of the driver API, which needs a context and never makes one.
-pub(super) fn in_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
-    if current_context() == 0 { Err(Fault::InvalidContext) } else { work() }
-}
-
 /// A copy or a fill: done at once, or captured.
 fn on(stream: usize, work: impl Fn() + Send + Sync + 'static) -> i32 {
     code(in_context(|| capture::submit(stream, Work::act(work))))
-}
-
-/// The address of a driver function: its newest version that is simulated, or that answers with an error.
-pub(super) fn entry_point(name: &str) -> Option<usize> {
-    let versions = [format!("{name}_v2"), name.to_owned()];
-    versions.iter().find_map(|it| sys::loaded_symbol(c"libcuda.so.1", it)).map(|it| it as usize)
 }
 
 fn pointer_attribute(out: usize, wanted: i32, address: usize) -> Answer {

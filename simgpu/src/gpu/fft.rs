@@ -2,7 +2,8 @@
 
 use super::{
     abi::{In, Out},
-    capture::{self, Work},
+    capture,
+    captures::Work,
 };
 use std::{
     collections::BTreeMap,

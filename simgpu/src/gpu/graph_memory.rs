@@ -3,43 +3,15 @@
 
 use super::{
     abi::{Answer, Fault, In, Out},
-    memory::addresses,
-    pools::STEP,
+    accounts::{Figures, Piece, STEP},
+    calls::{answer, ordinal},
     process::{Process, process},
-    ranges::{Kind, Range},
-    runtime::{answer, ordinal},
+    ranges::{Kind, Range, addresses},
 };
-use std::collections::{BTreeMap, HashMap};
-
 const USED: i32 = 0;
 const USED_HIGH: i32 = 1;
 const RESERVED: i32 = 2;
 const RESERVED_HIGH: i32 = 3;
-
-/// One captured allocation.
-#[derive(Clone, Copy)]
-struct Piece {
-    device: usize,
-    size: u64,
-    /// A launch took it, and nothing has freed it since.
-    taken: bool,
-}
-
-/// Bytes of one device.
-#[derive(Default)]
-struct Figures {
-    used: u64,
-    used_high: u64,
-    reserved: u64,
-    reserved_high: u64,
-}
-
-#[derive(Default)]
-pub(super) struct GraphMemory {
-    /// By address. An address is never another's: a program may hold on to it for as long as it likes.
-    pieces: HashMap<usize, Piece>,
-    devices: BTreeMap<usize, Figures>,
-}
 
 impl Process {
     /// The address of an allocation that is being captured.

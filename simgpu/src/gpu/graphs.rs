@@ -3,9 +3,10 @@
 
 use super::{
     abi::{Answer, Fault, In, Out},
-    capture::{self, Graph, Info, Node, Work, exchange_mode},
+    calls::{answer, with_context},
+    capture::{self, Info, exchange_mode},
+    captures::{Graph, Node, Work},
     process::{current, process},
-    runtime::{answer, with_context},
     wheel::Wheel,
 };
 use std::sync::Arc;

@@ -7,7 +7,8 @@
 
 use super::{
     abi::{Answer, In},
-    capture::{self, Work},
+    capture,
+    captures::Work,
     copies,
     process::{current, process},
 };

@@ -2,10 +2,9 @@
 
 use super::{
     abi::{Answer, Fault, Out},
-    memory::{GRANULE, addresses},
+    calls::{answer, with_context},
     process::{Process, current, process},
-    ranges::{Kind, Range},
-    runtime::{answer, with_context},
+    ranges::{GRANULE, Kind, Range, addresses},
     sys,
 };
 use std::fs::OpenOptions;

@@ -2,15 +2,16 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, trace},
-    capture::{self, Work},
+    calls::{answer, with_context},
+    capture,
+    captures::Work,
     integers,
     model::{Model, attribute},
     process::{current, process},
-    runtime::{answer, symbol_area, with_context},
     sys,
     wheel::Wheel,
 };
-use std::{cell::Cell, ffi::c_char};
+use std::{cell::Cell, ffi::c_char, sync::OnceLock};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -87,6 +88,13 @@ fn function_attributes() -> Result<FunctionAttributes, Fault> {
 /// Blocks that fit a multiprocessor when only their threads are counted.
 pub(super) fn occupancy(block: i32) -> i32 {
     if (1..=1024).contains(&block) { (2048 / block).min(32) } else { 1 }
+}
+
+/// Memory for the variables that device code declares; all of them share it, because no code runs that would use them.
+fn symbol_area() -> usize {
+    static AREA: OnceLock<usize> = OnceLock::new();
+    const BYTES: usize = 64 << 10;
+    *AREA.get_or_init(|| sys::map_anonymous(BYTES).unwrap_or(0))
 }
 
 entry_points! {

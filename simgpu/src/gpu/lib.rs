@@ -7,14 +7,18 @@
 #[macro_use]
 mod abi;
 
+mod accounts;
 mod blas;
+mod calls;
 mod capture;
+mod captures;
 mod contents;
 mod copies;
 mod cudnn;
 mod driver;
 mod faults;
 mod fft;
+mod fresh;
 mod graph_memory;
 mod graphs;
 mod integers;
@@ -27,6 +31,7 @@ mod nvml;
 mod nvml_board;
 mod nvml_events;
 mod nvml_faults;
+mod nvml_status;
 mod pools;
 mod process;
 mod properties;

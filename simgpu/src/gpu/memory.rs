@@ -5,27 +5,14 @@ use super::{
     abi::{Answer, Fault},
     pools,
     process::Process,
-    ranges::{Kind, Range},
+    ranges::{GRANULE, Kind, Range, addresses},
     sys,
 };
 
-/// The driver hands large allocations out in pieces of this many bytes.
-pub(super) const GRANULE: usize = 2 << 20;
 const LARGE: usize = 1 << 20;
 const SMALL_GRANULE: usize = 512;
 
-/// Addresses for device memory.
-pub(super) fn addresses(size: usize, align: usize) -> Result<usize, Fault> {
-    sys::map_nothing(size, align).or(Err(Fault::OutOfMemory))
-}
-
 impl Process {
-    /// Gives addresses back, and forgets what was stored there.
-    pub(super) fn forget(&mut self, base: usize, size: usize) {
-        self.contents.zero(base, size);
-        sys::unmap(base, size);
-    }
-
     /// Memory of a device; nothing at all for no bytes.
     pub(super) fn allocate(&mut self, device: usize, bytes: usize) -> Result<usize, Fault> {
         if bytes == 0 {

@@ -3,7 +3,8 @@
 use super::{
     abi::Out,
     model::Model,
-    nvml::{Device, about, put, status},
+    nvml::{Device, about, put},
+    nvml_status as status,
     sensors::Sensors,
     state::Card,
 };

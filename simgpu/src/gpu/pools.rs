@@ -3,17 +3,12 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    capture::Work,
-    driver::in_context,
-    memory::addresses,
+    accounts::STEP,
+    calls::{answer, in_context, ordinal, with_context},
+    captures::Work,
     process::{Process, current, process},
-    ranges::{Kind, Range},
-    runtime::{answer, ordinal, with_context},
+    ranges::{Kind, Range, addresses},
 };
-use std::collections::{BTreeMap, HashMap};
-
-/// Bytes by which a pool grows and shrinks.
-pub(super) const STEP: u64 = 32 << 20;
 /// Pools are named by these numbers, one a device.
 const FIRST_POOL: usize = 0x9001;
 
@@ -22,23 +17,6 @@ const RESERVED: i32 = 5;
 const RESERVED_HIGH: i32 = 6;
 const USED: i32 = 7;
 const USED_HIGH: i32 = 8;
-
-#[derive(Default)]
-struct Pool {
-    used: u64,
-    used_high: u64,
-    reserved: u64,
-    reserved_high: u64,
-    threshold: u64,
-    flags: BTreeMap<i32, i32>,
-}
-
-#[derive(Default)]
-pub(super) struct Pools {
-    pools: BTreeMap<usize, Pool>,
-    /// What lies where: device and bytes.
-    pieces: HashMap<usize, (usize, usize)>,
-}
 
 fn device_of(pool: usize) -> Result<usize, Fault> {
     pool.checked_sub(FIRST_POOL).ok_or(Fault::InvalidValue)

@@ -2,16 +2,14 @@
 
 use super::{
     abi::{Answer, Fault},
-    capture::Captures,
+    accounts::{GraphMemory, Mappings, Pools},
+    captures::Captures,
     contents::Contents,
-    copies::Copies,
-    graph_memory::GraphMemory,
-    pools::Pools,
+    fresh::Copies,
     queues::Queues,
     ranges::Ranges,
     state::{Book, Card, MAX_CARDS},
     sys,
-    vmm::Mappings,
 };
 use std::{
     cell::Cell,
@@ -181,6 +179,12 @@ impl Process {
     pub(super) fn refund(&mut self, device: usize, bytes: u64) {
         // A machine that has gone missing has nobody to give memory back to.
         let _ = self.card(device, |it| it.refund(std::process::id(), bytes));
+    }
+
+    /// Gives addresses back, and forgets what was stored there.
+    pub(super) fn forget(&mut self, base: usize, size: usize) {
+        self.contents.zero(base, size);
+        sys::unmap(base, size);
     }
 
     /// Bytes free and in all, as the driver tells them: what it keeps for itself is not part of either.

@@ -2,9 +2,9 @@
 
 use super::{
     abi::{Answer, Out},
+    calls::{answer, ordinal},
     model::{Model, attribute},
     process::process,
-    runtime::{answer, ordinal},
     state::Card,
 };
 use std::mem;

@@ -1,6 +1,15 @@
 //! Which addresses are the device's, which are pinned host memory, and how much each allocation is.
 
+use super::{abi::Fault, sys};
 use std::collections::BTreeMap;
+
+/// The driver hands large allocations out in pieces of this many bytes.
+pub(super) const GRANULE: usize = 2 << 20;
+
+/// Addresses for device memory.
+pub(super) fn addresses(size: usize, align: usize) -> Result<usize, Fault> {
+    sys::map_nothing(size, align).or(Err(Fault::OutOfMemory))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

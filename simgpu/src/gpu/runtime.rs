@@ -1,8 +1,10 @@
 //! The CUDA runtime: devices, errors, memory and copies.
 
 use super::{
-    abi::{Answer, Fault, In, Out, code, trace},
-    capture::{self, Work},
+    abi::{Fault, In, Out},
+    calls::{answer, last_error, memory_info, ordinal, take_last_error, with_context},
+    capture,
+    captures::Work,
     copies,
     faults::words,
     model::attribute,
@@ -11,35 +13,7 @@ use super::{
     queues, sys,
     wheel::Wheel,
 };
-use std::{
-    cell::Cell,
-    ffi::c_char,
-    sync::{Once, OnceLock},
-};
-
-thread_local! {
-    static LAST: Cell<i32> = const { Cell::new(0) };
-}
-
-/// The number that the caller gets; an error is also the thread's last one.
-pub(super) fn answer(answer: Answer) -> i32 {
-    if let Err(fault) = answer {
-        trace(|| format!("{fault:?}"));
-        LAST.set(fault as i32);
-    }
-    code(answer)
-}
-
-/// An ordinal that C callers pass as `int`.
-pub(super) fn ordinal(device: i32) -> Result<usize, Fault> {
-    usize::try_from(device).or(Err(Fault::InvalidDevice))
-}
-
-/// Work that needs the thread's device to have a context.
-pub(super) fn with_context<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
-    process().context(current())?;
-    work()
-}
+use std::{ffi::c_char, sync::Once};
 
 /// Work that may be unsafe while streams capture, as what takes effect at once is.
 fn permitted<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
@@ -135,11 +109,11 @@ entry_points! {
     }
 
     fn cudaGetLastError() -> i32 {
-        LAST.replace(0)
+        take_last_error()
     }
 
     fn cudaPeekAtLastError() -> i32 {
-        LAST.get()
+        last_error()
     }
 
     fn cudaMalloc(out: Out<usize>, bytes: usize) -> i32 {
@@ -248,19 +222,17 @@ entry_points! {
     }
 }
 
+/// The address of a driver function: its newest version that is simulated, or that answers with an error.
+fn driver_function(name: &str) -> Option<usize> {
+    let versions = [format!("{name}_v2"), name.to_owned()];
+    versions.iter().find_map(|it| sys::loaded_symbol(c"libcuda.so.1", it)).map(|it| it as usize)
+}
+
 fn entry_point(name: In<c_char>, out: Out<usize>, found: Out<i32>) -> i32 {
-    let at = name.text().and_then(|it| super::driver::entry_point(&it));
+    let at = name.text().and_then(|it| driver_function(&it));
     out.put(at.unwrap_or(0));
     found.put(i32::from(at.is_none()));
     0
-}
-
-/// Bytes free and in all of a device.
-pub(super) fn memory_info(device: usize, free: Out<usize>, total: Out<usize>) -> Answer {
-    let (bytes_free, bytes_total) = process().memory(device)?;
-    free.put(usize::try_from(bytes_free).unwrap_or(usize::MAX));
-    total.put(usize::try_from(bytes_total).unwrap_or(usize::MAX));
-    Ok(())
 }
 
 /// `cudaPointerAttributes`, which has eight words to spare since CUDA 13.
@@ -286,11 +258,4 @@ fn pointer<const SPARE: usize>(address: usize) -> Pointer<SPARE> {
     let (kind, on_host) = if range.on_device() { (POINTER_DEVICE, 0) } else { (POINTER_HOST, address) };
     let device = i32::try_from(range.device).unwrap_or(0);
     Pointer { kind, device, on_device: address, on_host, spare }
-}
-
-/// Memory for the variables that device code declares; all of them share it, because no code runs that would use them.
-pub(super) fn symbol_area() -> usize {
-    static AREA: OnceLock<usize> = OnceLock::new();
-    const BYTES: usize = 64 << 10;
-    *AREA.get_or_init(|| sys::map_anonymous(BYTES).unwrap_or(0))
 }

@@ -2,12 +2,12 @@
 
 use super::{
     abi::{Answer, Fault, Out, code},
-    capture::{self, Work},
-    driver::in_context,
+    calls::{answer, in_context, with_context},
+    capture,
+    captures::Work,
     pools,
     process::{current, process},
     queues,
-    runtime::{answer, with_context},
 };
 use std::time::Instant;
 

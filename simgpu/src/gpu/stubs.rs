@@ -3,8 +3,9 @@
 
 use super::{
     abi::{Fault, In, Out, trace},
-    capture::{self, Work},
-    copies, runtime,
+    calls, capture,
+    captures::Work,
+    copies,
 };
 use std::{
     collections::HashMap,
@@ -55,7 +56,7 @@ entry_points! {
     /// A runtime function was called that is not simulated: its error is also the thread's last one.
     fn simgpu_refused_runtime(name: In<c_char>, library: In<c_char>) -> i32 {
         unreviewed(&name.text().unwrap_or_default(), &library.text().unwrap_or_default());
-        runtime::answer(Err(Fault::NotSupported))
+        calls::answer(Err(Fault::NotSupported))
     }
 
     /// A function of NVML was called that is not simulated, as programs expect of some device or other.

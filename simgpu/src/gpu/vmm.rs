@@ -3,51 +3,10 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    memory::{GRANULE, addresses},
+    accounts::Physical,
     process::{current, process},
-    ranges::{Kind, Range},
+    ranges::{GRANULE, Kind, Range, addresses},
 };
-use std::collections::{BTreeMap, HashMap};
-
-struct Physical {
-    size: usize,
-    device: usize,
-    references: usize,
-}
-
-#[derive(Default)]
-pub(super) struct Mappings {
-    physical: HashMap<usize, Physical>,
-    /// Where each piece of physical memory is mapped: address, handle.
-    mapped: BTreeMap<usize, usize>,
-}
-
-impl Mappings {
-    /// Drops one reference; what the last one held is the caller's to refund.
-    fn release(&mut self, handle: usize) -> Result<Option<Physical>, Fault> {
-        let physical = self.physical.get_mut(&handle).ok_or(Fault::InvalidValue)?;
-        physical.references -= 1;
-        Ok(if physical.references == 0 { self.physical.remove(&handle) } else { None })
-    }
-
-    fn size_of(&self, handle: usize) -> usize {
-        self.physical.get(&handle).map_or(0, |it| it.size)
-    }
-
-    /// Whether anything is mapped within these addresses.
-    fn overlap(&self, at: usize, end: usize) -> bool {
-        self.mapped.range(..end).next_back().is_some_and(|(it, handle)| it + self.size_of(*handle) > at)
-    }
-
-    /// The pieces that cover these addresses, if they do so without a gap and none reaches out of them.
-    fn whole(&self, at: usize, size: usize) -> Option<Vec<(usize, usize)>> {
-        let end = at.checked_add(size)?;
-        let pieces: Vec<(usize, usize)> = self.mapped.range(at..end).map(|(at, it)| (*at, *it)).collect();
-        let reached = pieces.iter().try_fold(at, |to, (it, handle)| (*it == to).then(|| to + self.size_of(*handle)));
-        (size > 0 && reached == Some(end)).then_some(pieces)
-    }
-}
-
 /// The documented beginning of `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy)]

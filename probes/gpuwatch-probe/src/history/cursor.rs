@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     reading::Reading,
-    wire::{self, Line, encode, encode_reading},
+    wire::{self, Line, encode},
 };
 
 pub(crate) struct Cursor {
@@ -105,7 +105,7 @@ impl Cursor {
     fn say_sample(&mut self, seq: u64, reading: &Reading, out: &mut String) {
         self.next = seq + 1;
         self.at_us = reading.at_us;
-        encode_reading(seq, reading, out);
+        reading.encode(seq, out);
     }
 
     fn say_note(&mut self, seq: u64, note: &Note, out: &mut String) {

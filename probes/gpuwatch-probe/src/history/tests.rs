@@ -3,7 +3,7 @@
 use super::{Cursor, History};
 use crate::{
     reading::{Reading, SLOTS},
-    wire::{Edge, Line, Lost, Mark, Oom, OomMessage, encode_reading},
+    wire::{Edge, Line, Lost, Mark, Oom, OomMessage},
 };
 
 fn reading(step: u64, device: u32) -> Reading {
@@ -55,7 +55,7 @@ fn what_went_in_comes_out() {
         }
         history.sample(it);
         let mut line = String::new();
-        encode_reading(step, &it, &mut line);
+        it.encode(step, &mut line);
         expected.push(line.trim_end().to_owned());
     }
     let lines = said(&mut Cursor::new(0, &history), &history);

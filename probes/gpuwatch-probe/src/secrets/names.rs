@@ -1,6 +1,6 @@
 //! Names of options, variables and fields whose values are secrets.
 
-use super::{HIDDEN, text};
+use super::HIDDEN;
 
 /// Words that mean a secret wherever they stand in a name, also at the end of a longer word.
 const STRONG: [&str; 17] = [
@@ -117,19 +117,6 @@ impl Class {
             Self::Weak => !is_word(value) && !is_numbers(value),
         }
     }
-
-    /// The value with what is secret in it hidden.
-    pub(super) fn value(self, value: &str) -> String {
-        if self == Self::Login
-            && let Some((name, secret)) = value.split_once(':')
-            && !secret.is_empty()
-            && !is_numbers(value)
-            && !secret.starts_with("//")
-        {
-            return format!("{name}:{HIDDEN}");
-        }
-        if self.is_secret(value) { HIDDEN.to_owned() } else { text(value).into_owned() }
-    }
 }
 
 /// What kind of value a name has.
@@ -202,7 +189,7 @@ fn is_word(value: &str) -> bool {
 }
 
 /// A number, or several, as in `8080:80`.
-fn is_numbers(value: &str) -> bool {
+pub(super) fn is_numbers(value: &str) -> bool {
     value.starts_with(|it: char| it.is_ascii_digit() || "-+.".contains(it))
         && value.chars().all(|it| it.is_ascii_digit() || ".,:e+-/".contains(it))
 }

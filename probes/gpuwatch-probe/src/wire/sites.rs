@@ -1,7 +1,7 @@
 //! Which lines of the job allocate what grows, and who holds it: the answer to `sites`.
 
 use super::{
-    encode::{List, Object},
+    json::{List, Object},
     limits::{self, ACCOUNT_MAX, SITE_TEXT_MAX as TEXT_MAX},
 };
 #[cfg(feature = "serde")]

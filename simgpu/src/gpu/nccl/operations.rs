@@ -3,11 +3,7 @@
 //! An operation is over when its call returns: the ranks wait for each other there, and not on their devices.
 
 use super::{
-    super::{
-        capture::{self, Work},
-        copies,
-        process::process,
-    },
+    super::{capture, captures::Work, copies, process::process},
     communicator::{CUDA_ERROR, Communicator, Result, on_device},
     wire::{Kind, Parcel, Request},
 };

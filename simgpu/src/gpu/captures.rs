@@ -1,0 +1,124 @@
+//! What captures are made of: the work that streams are asked to do, graphs of it, and the captures that are open.
+
+use super::abi::{Answer, Fault};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    thread::ThreadId,
+};
+
+/// What a stream can be asked to do.
+#[derive(Clone)]
+pub(super) enum Work {
+    /// Waits for what came before, and nothing else.
+    Nothing,
+    Kernel,
+    /// Takes the memory of a captured allocation, or gives it back.
+    Allocate(usize),
+    Free(usize),
+    /// A copy, a fill, a function of the host's.
+    Act(Arc<dyn Fn() + Send + Sync>),
+}
+
+impl Work {
+    pub(super) fn act(act: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::Act(Arc::new(act))
+    }
+}
+
+/// A piece of work in a graph, and the nodes that it comes after.
+pub(super) struct Node {
+    pub(super) after: Vec<usize>,
+    pub(super) work: Work,
+}
+
+/// Nodes by their handles, which are in the order of capture: what a node comes after has a lower one.
+#[derive(Default)]
+pub(super) struct Graph {
+    pub(super) nodes: BTreeMap<usize, Node>,
+}
+
+impl Graph {
+    /// Whether these nodes come after all others.
+    pub(super) fn ends_in(&self, last: &[usize]) -> bool {
+        let mut before: BTreeSet<usize> = last.iter().copied().collect();
+        for (handle, node) in self.nodes.iter().rev() {
+            if !before.contains(handle) {
+                return false;
+            }
+            before.extend(&node.after);
+        }
+        true
+    }
+}
+
+/// A place in a capture, of a stream or of an event that was recorded there: what follows comes after these nodes.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) capture: usize,
+    pub(super) after: Vec<usize>,
+}
+
+impl Place {
+    pub(super) fn add(&mut self, nodes: &[usize]) {
+        self.after.extend(nodes);
+        self.after.sort_unstable();
+        self.after.dedup();
+    }
+}
+
+pub(super) struct Capture {
+    /// The stream that it began on.
+    pub(super) origin: usize,
+    pub(super) graph: usize,
+    pub(super) mode: i32,
+    pub(super) thread: ThreadId,
+    /// Something was done that cannot be captured: it can only be ended.
+    pub(super) broken: bool,
+    /// The nodes that somebody was told of last, who may look at them until the next call.
+    pub(super) told: Vec<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct Captures {
+    pub(super) open: BTreeMap<usize, Capture>,
+    pub(super) graphs: HashMap<usize, Graph>,
+    /// Graphs that can be launched: their work, in order.
+    pub(super) ready: HashMap<usize, Arc<[Work]>>,
+}
+
+impl Captures {
+    /// A place in a capture to which something can be added.
+    pub(super) fn whole(&self, place: &Place) -> Result<&Capture, Fault> {
+        self.open.get(&place.capture).filter(|it| !it.broken).ok_or(Fault::CaptureInvalidated)
+    }
+
+    /// Breaks the captures that something would harm, and refuses it if there are any.
+    pub(super) fn refuse(&mut self, fault: Fault, harmed: impl Fn(usize, &Capture) -> bool) -> Answer {
+        let mut answer = Ok(());
+        for (id, capture) in &mut self.open {
+            if harmed(*id, capture) {
+                capture.broken = true;
+                answer = Err(fault);
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_ends_where_all_of_it_was_waited_for() {
+        let node = |after: &[usize]| Node { after: after.into(), work: Work::Kernel };
+        // 2 and 3 come after 1; 4 comes after both.
+        let fork = [(1, node(&[])), (2, node(&[1])), (3, node(&[1]))];
+        let mut graph = Graph { nodes: fork.into() };
+        assert!(graph.ends_in(&[2, 3]) && !graph.ends_in(&[2]) && !graph.ends_in(&[]));
+        graph.nodes.insert(4, node(&[2, 3]));
+        assert!(graph.ends_in(&[4]));
+        assert!(Graph::default().ends_in(&[]));
+    }
+}
