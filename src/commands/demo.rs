@@ -33,6 +33,9 @@ use tokio::{
     time::Instant,
 };
 
+/// Steps that are already behind a job when the first viewer looks.
+const HEAD_START: u64 = 240;
+
 /// The ranks: what they do, and on which devices.
 pub const RANKS: [(Kind, &[u32]); 4] =
     [(Kind::Steady, &[0]), (Kind::Leaking, &[1]), (Kind::Fragmenting, &[2]), (Kind::Pending, &[3, 0])];

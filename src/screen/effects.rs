@@ -9,12 +9,7 @@ use crate::{
         signal::Held,
         term::Screen,
         theme::Theme,
-        ui::{
-            Command, Request, Ui,
-            alerts::Allowing,
-            mouse::Regions,
-            signal::{Dialog, Signal, Subject},
-        },
+        ui::{Command, Request, Signal, Subject, Ui, alerts::Allowing, mouse::Regions, signal::Dialog},
         view::Drawn,
     },
     sources,

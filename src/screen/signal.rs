@@ -3,7 +3,7 @@
 
 use crate::{
     facts::event::ProcessInfo,
-    screen::ui::signal::{Signal, Subject},
+    screen::ui::{Signal, Subject},
     sources::system,
 };
 use libc::{

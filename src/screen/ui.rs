@@ -35,7 +35,7 @@ use crate::{
 };
 use alerts::{Allowing, Sight};
 pub use attention::Attention;
-pub use command::{Command, Request};
+pub use command::{Command, Request, Signal, Subject};
 use filter::Filter;
 use mouse::Grab;
 use order::Order;

@@ -7,12 +7,7 @@ use gpuwatch::{
     screen::{
         keys,
         theme::Theme,
-        ui::{
-            Command, Focus, Request, Scope, Screen, Ui,
-            alerts::Allowing,
-            rows::RowId,
-            signal::{Dialog, Signal},
-        },
+        ui::{Command, Focus, Request, Scope, Screen, Signal, Ui, alerts::Allowing, rows::RowId, signal::Dialog},
     },
 };
 use std::time::Duration;

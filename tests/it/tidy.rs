@@ -1,5 +1,8 @@
 //! The shape of the house, checked: layers, room size, a doc line per file, clocks where they belong.
 
+/// No circles among modules.
+mod cycles;
+
 use std::{
     fs,
     path::{Path, PathBuf},

@@ -14,7 +14,6 @@ use std::{
     io,
     path::Path,
     sync::{
-        MutexGuard,
         atomic::{AtomicU64, Ordering},
         mpsc::Receiver,
     },

@@ -1,6 +1,6 @@
 //! One simulated rank: an allocator's counters, step by step, pushed into the real probe.
 
-use super::{driver::TOTAL, outputs};
+use super::{HEAD_START, driver::TOTAL, outputs};
 use gpuwatch_probe::{
     Description, Probe,
     reading::Reading,
@@ -19,9 +19,6 @@ use std::{
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SEGMENT: u64 = 20 * MIB;
-
-/// Steps that are already behind the job when the first viewer looks.
-pub(super) const HEAD_START: u64 = 240;
 
 /// Steps a second, unless told otherwise.
 pub(super) const RATE: u32 = 8;

@@ -3,7 +3,7 @@
 use gpuwatch_probe::wire::{Frame, Holder, Owner, Place, Site, Sites};
 
 /// When it was looked for: so long after the first steps that are seen.
-pub(super) const LOOKED: u64 = super::job::HEAD_START + 16;
+pub(super) const LOOKED: u64 = super::HEAD_START + 16;
 
 /// Steps over which it was compared.
 const STEPS: u64 = 8;

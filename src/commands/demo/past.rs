@@ -1,6 +1,6 @@
 //! The steps that lie behind the demo's jobs when they are first looked at: made at once, stamped as at the jobs' pace.
 
-use super::job::{HEAD_START, RATE};
+use super::{HEAD_START, job::RATE};
 use crate::facts::{
     event::{Event, Fact, Line},
     units::Stamp,

@@ -1,6 +1,5 @@
 //! What keys ask for, and what of that is asked of the world outside the picture.
 
-use super::signal::{Signal, Subject};
 use crate::facts::event::Ask;
 use std::time::Duration;
 
@@ -93,6 +92,46 @@ pub enum Command {
     Theme,
     /// Stop, and give the terminal back until the job goes on.
     Suspend,
+}
+
+/// A signal that the menu offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// To end in good order.
+    Term,
+    /// As Ctrl-C does.
+    Int,
+    /// To end at once, whatever it does.
+    Kill,
+    /// To stand still.
+    Stop,
+    /// To go on.
+    Cont,
+    /// What the job made of it.
+    Usr1,
+}
+
+impl Signal {
+    /// The menu, top to bottom: its name, and what it does.
+    pub const MENU: [(Self, &'static str, &'static str); 6] = [
+        (Self::Term, "TERM", "ends it in good order"),
+        (Self::Int, "INT", "as Ctrl-C does"),
+        (Self::Kill, "KILL", "ends it at once; nothing is saved"),
+        (Self::Stop, "STOP", "makes it stand still; its memory stays"),
+        (Self::Cont, "CONT", "lets it go on"),
+        (Self::Usr1, "USR1", "what the job made of it, or its end"),
+    ];
+}
+
+/// Which process a signal is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Its number.
+    pub pid: u32,
+    /// Its start in the kernel's clock ticks since boot, where it is known.
+    pub start_ticks: Option<u64>,
+    /// Whether the kernel vouched for the number; the driver's is the host's, whatever it is here.
+    pub vouched: bool,
 }
 
 /// What a command asks of the world outside the picture; whoever runs the loop does it.

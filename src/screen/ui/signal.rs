@@ -1,47 +1,7 @@
 //! The menu of signals, and the question before one is sent. What is sent, and how, is not decided here.
 
-use super::{Command, Focus, Request, Screen, Ui, rows::Row};
+use super::{Command, Focus, Request, Screen, Signal, Subject, Ui, rows::Row};
 use crate::{facts::text::Foreign, model::session::Session};
-
-/// A signal that the menu offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// To end in good order.
-    Term,
-    /// As Ctrl-C does.
-    Int,
-    /// To end at once, whatever it does.
-    Kill,
-    /// To stand still.
-    Stop,
-    /// To go on.
-    Cont,
-    /// What the job made of it.
-    Usr1,
-}
-
-impl Signal {
-    /// The menu, top to bottom: its name, and what it does.
-    pub const MENU: [(Self, &'static str, &'static str); 6] = [
-        (Self::Term, "TERM", "ends it in good order"),
-        (Self::Int, "INT", "as Ctrl-C does"),
-        (Self::Kill, "KILL", "ends it at once; nothing is saved"),
-        (Self::Stop, "STOP", "makes it stand still; its memory stays"),
-        (Self::Cont, "CONT", "lets it go on"),
-        (Self::Usr1, "USR1", "what the job made of it, or its end"),
-    ];
-}
-
-/// Which process a signal is meant for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// Its number.
-    pub pid: u32,
-    /// Its start in the kernel's clock ticks since boot, where it is known.
-    pub start_ticks: Option<u64>,
-    /// Whether the kernel vouched for the number; the driver's is the host's, whatever it is here.
-    pub vouched: bool,
-}
 
 /// The menu while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,7 @@
 use super::{RenderContext, cells, put};
 use crate::screen::{
     theme::Role,
-    ui::{
-        mouse::Target,
-        signal::{Dialog, Signal},
-    },
+    ui::{Signal, mouse::Target, signal::Dialog},
 };
 use ratatui::{
     buffer::Buffer,
