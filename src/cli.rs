@@ -18,6 +18,8 @@ mod report;
 mod screen_options;
 /// What the user's file sets, and flags that no file knows.
 mod settings;
+/// Flags of a picture.
+mod shot;
 /// What is shown on a screen.
 mod show;
 /// A memory snapshot's account.

@@ -1,6 +1,6 @@
 //! How a screen looks, and what it may do, as flags.
 
-use super::picture::Shot;
+use super::shot::Shot;
 use crate::screen::{
     term,
     theme::{self, ColorDepth, Fault, Graph, Theme},

@@ -3,6 +3,7 @@
 mod connection;
 mod directory;
 mod known;
+mod lines;
 mod news;
 mod spill;
 mod wire;
@@ -15,9 +16,10 @@ use crate::{
     },
     model::session::PROBES,
 };
-use connection::{Job, Next, Report, Unreachable, connect};
+use connection::{Job, Unreachable, connect};
 use directory::{Contents, Socket, SocketId, contents};
 use known::Probes;
+use lines::{Next, Report};
 use news::News;
 use spill::Spilled;
 use std::{
@@ -252,7 +254,7 @@ impl Scanner {
     }
 
     /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
-    fn take_up(&mut self, found: spill::Found) {
+    fn take_up(&mut self, found: directory::Found) {
         let id = found.id;
         if self.read.contains(&id) || self.spilled.get(&found.path) == Some(&found.bytes) {
             return;

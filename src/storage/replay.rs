@@ -23,6 +23,7 @@ mod checkpoints;
 /// What a key asks of a replay.
 mod command;
 /// How several files become one.
+mod identity;
 mod join;
 
 use crate::{

@@ -1,17 +1,17 @@
 //! One probe's connection: who is at the other end, its lines, and in words why it ended.
 
 use super::{
-    directory::{Socket, SocketId},
+    directory::Socket,
     known::{Introduced, Probes},
+    lines::{Lines, Next, Report},
     spill::Spilled,
 };
 use crate::{
-    facts::event::stamp_of,
     facts::{
-        event::{Ask, Fact, Line, ProbeId, wire::Hello},
+        event::{Ask, Fact, Line, wire::Hello},
         text::Foreign,
     },
-    sources::{EventSender, now, system},
+    sources::{EventSender, system},
 };
 use gpuwatch_probe::{
     socket::with_address,
@@ -73,28 +73,6 @@ pub(super) fn connect(path: &Path) -> Result<Stream, Unreachable> {
     let peer = stream.peer_cred().map_err(|_unreadable| Unreachable::Silent)?;
     let pid = peer.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0);
     Ok(Stream { socket: stream, uid: peer.uid(), pid })
-}
-
-/// What becomes of a socket whose connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It is asked again soon.
-    Again,
-    /// It is left alone for a while: what is wrong with it may last.
-    Later,
-    /// It is none of those that are looked for.
-    Never,
-    /// It is asked again once this probe is not read from another socket any more.
-    After(ProbeId),
-}
-
-/// What a connection reports to whoever looks for sockets.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Report {
-    /// Who is at its other end has been told, or refused.
-    Greeted(SocketId),
-    /// It ended.
-    Ended(SocketId, Next),
 }
 
 /// Why a connection ended.
@@ -269,42 +247,6 @@ async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
     out.write_all(format!("since seq={}\n", known.seq).as_bytes()).await
 }
 
-/// The lines of one probe, each told once.
-pub(super) struct Lines<'a> {
-    pub(super) probe: ProbeId,
-    pub(super) seq: u64,
-    pub(super) said_bye: bool,
-    pub(super) sender: &'a EventSender,
-}
-
-impl Lines<'_> {
-    /// Tells who speaks; false when nobody listens.
-    pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
-        let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
-        self.sender.send(found).await && self.pass_on(Line::Hello(hello.clone())).await
-    }
-
-    /// Hands a line over, unless it came before; false when nobody listens.
-    pub(super) async fn pass_on(&mut self, line: Line) -> bool {
-        if let Some(seq) = seq_of(&line) {
-            if seq <= self.seq {
-                return true;
-            }
-            self.seq = seq;
-        }
-        self.said_bye |= matches!(line, Line::Bye(_));
-        // A clock that runs ahead of ours (a time namespace) must not carry the session into the future.
-        let now = now();
-        let at = stamp_of(&line).map_or(now, |it| it.min(now));
-        self.sender.send_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
-    }
-
-    /// The same for a stream of which a part may have come already, so that only numbered lines are news.
-    pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
-        seq_of(&line).is_none() || self.pass_on(line).await
-    }
-}
-
 /// Asks until nobody asks any more. The way out stays open: its end would be the end of all asking.
 async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
     while let Some(ask) = asks.recv().await {
@@ -365,19 +307,6 @@ async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Res
     }
     let text = std::str::from_utf8(buffer).map_err(|e| format!("sent a line that is not UTF-8 ({e})"))?;
     super::wire::line(text).map(Some)
-}
-
-fn seq_of(line: &Line) -> Option<u64> {
-    match line {
-        Line::Sample(it) => it.seq,
-        Line::Mark(it) => it.seq,
-        Line::Oom(it) => it.seq,
-        Line::OomMessage(it) => it.seq,
-        Line::Sites(it) => it.seq,
-        Line::Lost(it) => it.seq,
-        Line::Bye(it) => it.seq,
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Sockets and spills in the directories that are the user's own, and why another directory is not looked into.
 
-use super::spill;
 use crate::facts::text::Foreign;
 use gpuwatch_probe::{
     socket::{Reason, check},
@@ -11,6 +10,7 @@ use std::{
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// More sockets than this in one directory are not looked at, nor are more names than the second.
@@ -28,13 +28,22 @@ pub(super) struct Socket {
     pub(super) id: SocketId,
 }
 
+/// A spill that may be read.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) id: SocketId,
+    pub(super) bytes: u64,
+    pub(super) modified: SystemTime,
+}
+
 /// What the directories hold.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// The directories that may be looked into.
     pub(super) trusted: Vec<PathBuf>,
     pub(super) sockets: Vec<Socket>,
-    pub(super) spills: Vec<spill::Found>,
+    pub(super) spills: Vec<Found>,
     /// In words for the user, which directories were not trusted.
     pub(super) troubles: Vec<String>,
     /// Names that were not looked at, as there are too many.
@@ -102,11 +111,11 @@ impl Contents {
     }
 }
 
-fn found(path: PathBuf) -> Option<spill::Found> {
+fn found(path: PathBuf) -> Option<Found> {
     let about = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
     // A file is written to, so that the time of its last change does not tell it apart.
     let id = (about.dev(), about.ino(), 0);
-    Some(spill::Found { path, id, bytes: about.len(), modified: about.modified().ok()? })
+    Some(Found { path, id, bytes: about.len(), modified: about.modified().ok()? })
 }
 
 fn id(about: &fs::Metadata) -> SocketId {

@@ -1,9 +1,9 @@
 //! What a probe has spilled: lines of the wire in a file, of a process that may be gone.
 
 use super::{
-    connection::{Lines, Next, Report},
-    directory::SocketId,
+    directory::Found,
     known::Probes,
+    lines::{Lines, Next, Report},
 };
 use crate::{
     facts::{
@@ -16,22 +16,8 @@ use gpuwatch_probe::{
     spill::{BYTES_MAX, name, open},
     wire::Hello,
 };
-use std::{
-    fs,
-    io::Read,
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::{fs, io::Read, path::Path};
 use tokio::sync::mpsc;
-
-/// A file that may be read.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) path: PathBuf,
-    pub(super) id: SocketId,
-    pub(super) bytes: u64,
-    pub(super) modified: SystemTime,
-}
 
 /// What is in one.
 #[derive(Debug)]

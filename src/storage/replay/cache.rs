@@ -10,6 +10,7 @@
 use super::{
     checkpoints::{Checkpoints, Piece, Slot, read},
     glimpse::LONG,
+    identity::Identity,
     index::Index,
     recording_set::RecordingSet,
 };
@@ -26,7 +27,7 @@ use std::{
     io,
     os::{
         fd::AsRawFd,
-        unix::fs::{DirBuilderExt, FileExt, MetadataExt},
+        unix::fs::{DirBuilderExt, FileExt},
     },
     path::{Path, PathBuf},
     time::SystemTime,
@@ -42,25 +43,6 @@ const ENDING: &str = ".read";
 
 /// Bytes that all of them may hold together; the oldest go first.
 const BYTES_MAX: u64 = 512 << 20;
-
-/// Which file, and as of when: another one, or the same after a change, is not equal to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    place: (u64, u64),
-    bytes: u64,
-    changed: (i64, i64),
-}
-
-impl Identity {
-    /// Of an open file.
-    ///
-    /// # Errors
-    /// When nothing can be learnt of it.
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        let it = file.metadata()?;
-        Ok(Self { place: (it.dev(), it.ino()), bytes: it.len(), changed: (it.mtime(), it.mtime_nsec()) })
-    }
-}
 
 /// The program and the files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The events of one or several files as one stream, in the order of time; reading goes on from any bookmark.
 
 use super::{
-    cache::Identity,
+    identity::Identity,
     join::{Join, shifted},
 };
 use crate::{

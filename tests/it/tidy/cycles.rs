@@ -53,17 +53,16 @@ fn module(name: &str, text: &str) -> Option<(String, String)> {
 fn uses(modules: &Modules) -> Uses {
     let imports: BTreeMap<&String, BTreeMap<String, String>> =
         modules.iter().map(|(module, code)| (module, imports(module, code, modules))).collect();
-    let mut uses = Uses::new();
-    for (user, code) in modules {
-        for path in named(user, code) {
+    let mut found = Uses::new();
+    for (module, code) in modules {
+        for path in named(module, code) {
             let path = origin(path, modules, &imports);
-            let used = home(&path, modules);
-            if let Some(pair) = beside(user, used) {
-                uses.entry(pair).or_insert(path);
+            if let Some(pair) = beside(module, home(&path, modules)) {
+                found.entry(pair).or_insert(path);
             }
         }
     }
-    uses
+    found
 }
 
 /// What is named by a path that begins with `crate`, `super` or `self`, as paths from the crate on.
@@ -124,8 +123,8 @@ fn origin(path: String, modules: &Modules, imports: &BTreeMap<&String, BTreeMap<
 }
 
 /// The two modules of one parent that two modules are or are in; `None` where one is within the other.
-fn beside(user: &str, used: &str) -> Option<(String, String)> {
-    let (mut one, mut other) = (user.split("::"), used.split("::"));
+fn beside(one: &str, other: &str) -> Option<(String, String)> {
+    let (mut one, mut other) = (one.split("::"), other.split("::"));
     let mut parent = String::new();
     loop {
         let (a, b) = (one.next().filter(|it| !it.is_empty())?, other.next().filter(|it| !it.is_empty())?);
@@ -139,13 +138,12 @@ fn beside(user: &str, used: &str) -> Option<(String, String)> {
 /// The uses that are part of a circle, or lead from one to another.
 fn circular(mut uses: Uses) -> Vec<String> {
     loop {
-        let users: BTreeSet<String> = uses.keys().map(|it| it.0.clone()).collect();
-        let used: BTreeSet<String> = uses.keys().map(|it| it.1.clone()).collect();
+        let (from, to): (BTreeSet<String>, BTreeSet<String>) = uses.keys().cloned().unzip();
         let before = uses.len();
-        uses.retain(|(user, it), _| users.contains(it) && used.contains(user));
+        uses.retain(|(one, other), _| from.contains(other) && to.contains(one));
         if uses.len() == before {
             break;
         }
     }
-    uses.iter().map(|((user, used), by)| format!("{user} uses {used} ({by})")).collect()
+    uses.iter().map(|((one, other), by)| format!("{one} uses {other} ({by})")).collect()
 }
