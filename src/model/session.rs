@@ -12,6 +12,7 @@ mod life;
 /// Allocations that failed for good.
 pub mod oom;
 
+mod carried;
 mod peers;
 
 /// Who has a device's memory, by the driver's figures and the probes'.
@@ -43,12 +44,12 @@ use crate::facts::{
     text::Foreign,
     units::Stamp,
 };
+use carried::Room;
 use device::{Device, Reading};
 use history::Latest;
 use losses::Losses;
 use peers::Peers;
 use process::{Life, OnDevice, Placed, Process};
-use room::Room;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -5,7 +5,8 @@
 //! errors.
 
 use super::{
-    Session, contexts,
+    Session,
+    carried::DriverUse,
     device::Device,
     oom::Tenancy,
     process::{OnDevice, Process},
@@ -22,11 +23,7 @@ use crate::{
         oom::{self, Tenant},
     },
 };
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// An error's words give hundredths of a GiB.
-const ROUNDING: u64 = 8 << 20;
 
 /// A device's memory, by those who have it.
 #[derive(Debug)]
@@ -124,7 +121,7 @@ impl Session {
         }
         let mut outside = used.and_then(|it| it.checked_sub(attributed));
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            if let Some((step, is_foreign)) = contexts::is_foreign(process, id, &self.devices) {
+            if let Some((step, is_foreign)) = is_foreign(process, id, &self.devices) {
                 let entry = list.iter().find(|it| Some(it.pid) == process.pid);
                 process.contexts.listed(id, entry, is_foreign, step, at);
             }
@@ -209,41 +206,6 @@ impl Process {
     }
 }
 
-/// What the driver attributes to a process on a device in all, carried forward from one list to the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DriverUse {
-    at: Stamp,
-    taken: i64,
-    /// What its own error said since, and what was taken by then.
-    said: Option<(Bytes, i64)>,
-}
-
-impl DriverUse {
-    /// What it has now: from the figure of the driver's list; from its own error where that is newer and says something else
-    /// than rounding explains.
-    pub fn now(&self, listed: Option<Bytes>) -> Option<Bytes> {
-        let listed = listed.map(|it| it.0.saturating_add_signed(self.taken));
-        let said = self.said.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
-        let is_rounded = listed.zip(said).is_some_and(|(listed, said)| listed.abs_diff(said) <= ROUNDING);
-        said.filter(|_| !is_rounded).or(listed).map(Bytes)
-    }
-
-    /// Bytes that its allocator took since the driver's list.
-    pub fn taken(&self) -> i64 {
-        self.taken
-    }
-
-    /// When the driver listed it.
-    pub(super) fn listed_at(&self) -> Stamp {
-        self.at
-    }
-
-    /// Its allocator took bytes since, or gave them back.
-    pub(super) fn take(&mut self, bytes: i64) {
-        self.taken = self.taken.saturating_add(bytes);
-    }
-}
-
 /// Whether a process has memory on a device: while it lives, while the driver still lists it, and where the device is shown
 /// as it was when its jobs ended.
 fn is_there(process: &Process, device: &Device) -> bool {
@@ -302,20 +264,14 @@ fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, dri
     OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIB: u64 = 1 << 30;
-
-    #[test]
-    fn a_total_is_carried_forward_and_an_error_corrects_it_beyond_its_rounding() {
-        let taken = 3 * GIB.cast_signed();
-        let own = DriverUse { at: Stamp(1), taken, said: None };
-        assert_eq!((own.now(Some(Bytes(GIB))), own.now(None)), (Some(Bytes(4 * GIB)), None));
-        let rounded = DriverUse { said: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..own };
-        assert_eq!(rounded.now(Some(Bytes(GIB))), Some(Bytes(4 * GIB)));
-        let other = DriverUse { said: Some((Bytes(6 * GIB), taken)), ..own };
-        assert_eq!((other.now(Some(Bytes(GIB))), other.now(None)), (Some(Bytes(6 * GIB)), Some(Bytes(6 * GIB))));
+/// The steps of a process that trains, and whether a device is none that it trains on; `None` before its first step and
+/// where a device that it trains on is not one of the driver's by name, as it may then be any of them.
+fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device]) -> Option<(u64, bool)> {
+    let step = process.devices.iter().filter_map(|it| it.step).max()?;
+    let mut trains = false;
+    for it in process.devices.iter().filter(|it| it.first.is_some()) {
+        let named = devices.iter().find(|its| its.id == it.device && its.index.is_some())?;
+        trains |= it.device == *id || named.parent.as_ref() == Some(id);
     }
+    Some((step, !trains))
 }

@@ -1,9 +1,5 @@
 //! Devices on which the driver lists a process though it does not train there.
 
-use super::{
-    device::Device,
-    process::{DEVICES, Process},
-};
 use crate::{
     facts::{
         event::{DeviceId, ProcessUse},
@@ -12,6 +8,9 @@ use crate::{
     model::analysis::latch::{Band, Latch, Patience},
 };
 use serde::{Deserialize, Serialize};
+
+/// Devices kept per probe.
+pub const DEVICES: usize = 16;
 
 /// Readings of the driver's list before a context is told, which is then not one on a device that is about to be trained
 /// on, and before it is taken to be gone.
@@ -50,16 +49,4 @@ impl Contexts {
             it.latch.step(LISTED, (if is_context { Band::High } else { Band::Low }, used), step, at);
         }
     }
-}
-
-/// The steps of a process that trains, and whether a device is none that it trains on; `None` before its first step and
-/// where a device that it trains on is not one of the driver's by name, as it may then be any of them.
-pub(super) fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device]) -> Option<(u64, bool)> {
-    let step = process.devices.iter().filter_map(|it| it.step).max()?;
-    let mut trains = false;
-    for it in process.devices.iter().filter(|it| it.first.is_some()) {
-        let named = devices.iter().find(|its| its.id == it.device && its.index.is_some())?;
-        trains |= it.device == *id || named.parent.as_ref() == Some(id);
-    }
-    Some((step, !trains))
 }

@@ -1,6 +1,6 @@
 //! One device: what the driver and the probes say of it.
 
-use super::room::Room;
+use super::carried::Room;
 use crate::{
     facts::{
         event::{DeviceId, DeviceMemory, Load, ProcessUse, Trouble},

@@ -1,14 +1,14 @@
 //! One probed process: its life, its counters per device, what it said.
 
-pub use super::life::Life;
 use super::{
-    attribution::DriverUse,
+    carried::DriverUse,
     contexts::Contexts,
     history::Latest,
     oom::{OutOfMemory, Tenancy},
     peers::Peers,
     timeline::Timeline,
 };
+pub use super::{contexts::DEVICES, life::Life};
 use crate::{
     facts::{
         event::{
@@ -36,9 +36,6 @@ pub const OOMS: usize = 16;
 
 /// Accounts of sites kept per probe.
 pub const SITES: usize = 8;
-
-/// Devices kept per probe.
-pub const DEVICES: usize = 16;
 
 /// A probed process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

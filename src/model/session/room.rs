@@ -5,6 +5,7 @@
 
 use super::{
     Session,
+    carried::Room,
     device::{Before, Device},
     process::Process,
 };
@@ -15,39 +16,12 @@ use crate::facts::{
     },
     units::Stamp,
 };
-use serde::{Deserialize, Serialize};
 
 /// After the end of its jobs a device is shown as it was before for so long, µs: what comes later is another story.
 const LATELY_US: u64 = 60_000_000;
 
 /// Samples further apart than this do not say when something was taken, µs.
 const SPARSE_US: u64 = 250_000;
-
-/// What was free at one instant, and what allocators took since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
-    at: Stamp,
-    free: u64,
-    taken: i64,
-}
-
-impl Room {
-    pub(super) fn new(at: Stamp, free: u64) -> Self {
-        Self { at, free, taken: 0 }
-    }
-
-    /// What is free now, bytes.
-    pub fn free(&self) -> u64 {
-        self.free.saturating_add_signed(self.taken.saturating_neg())
-    }
-
-    /// Takes a later word; an earlier one changes nothing.
-    fn hear(room: &mut Option<Self>, at: Stamp, free: u64) {
-        if room.is_none_or(|it| it.at <= at) {
-            *room = Some(Self::new(at, free));
-        }
-    }
-}
 
 impl Session {
     /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held before, and when.
@@ -129,25 +103,5 @@ impl Process {
     pub(super) fn held(&self, ordinal: u32) -> Option<(Stamp, u64)> {
         let on = self.devices.iter().find(|it| it.ordinal == ordinal)?;
         Some((on.at, on.counters.reserved?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIB: u64 = 1 << 30;
-
-    #[test]
-    fn the_latest_word_counts_and_what_was_taken_since() {
-        let mut room = Some(Room::new(Stamp(10), 5 * GIB));
-        Room::hear(&mut room, Stamp(9), GIB);
-        assert_eq!(room.map(|it| it.free()), Some(5 * GIB), "an earlier word changes nothing");
-        for (taken, free) in [(2, 3), (-4, 9), (7, 0)] {
-            let it = Room { taken: taken * GIB.cast_signed(), ..room.unwrap() };
-            assert_eq!(it.free(), free * GIB, "{taken}");
-        }
-        Room::hear(&mut room, Stamp(11), 2 * GIB);
-        assert_eq!(room, Some(Room::new(Stamp(11), 2 * GIB)));
     }
 }
