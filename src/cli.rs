@@ -138,7 +138,10 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             output::write(|out| recordings::list(&directory, last, &sources::host(), &policy, json, out))?;
             Ok(0)
         }
-        Some(Command::Export { files, format }) => {
+        Some(Command::Export { files, format, table, at }) => {
+            if let Some(file) = snapshot::named(&files, format) {
+                return snapshot::export(file, format, table, at);
+            }
             let found = named(files)?;
             let troubles = output::write(|out| {
                 let mut out = BufWriter::new(out);
@@ -149,16 +152,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
         Some(Command::Report { files, output, json }) => report::write(files, &output, json, &policy),
-        Some(Command::Diff { first, second, tolerance, json }) => {
-            let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
-            let diff = both.map(|(first, second)| {
-                first.notes.iter().chain(&second.notes).for_each(|it| say(format_args!("{it}")));
-                diff::diff(&first.recordings, &second.recordings, tolerance)
-            });
-            let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
-            output::print(&if json { diff.json() } else { diff.text() })?;
-            Ok(diff.code())
-        }
+        Some(Command::Diff { first, second, tolerance, json }) => diff(first, second, tolerance, json),
         Some(Command::Explain { topic }) => {
             explain::print(topic.as_deref())?;
             Ok(0)
@@ -206,4 +200,18 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn say(what: fmt::Arguments) {
     // With stderr gone there is nobody left to tell.
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
+}
+
+fn diff(first: PathBuf, second: PathBuf, tolerance: f64, json: bool) -> Result<u8> {
+    if let Some(both) = snapshot::both(&first, &second)? {
+        return snapshot::diff(both, tolerance, json);
+    }
+    let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
+    let diff = both.map(|(first, second)| {
+        first.notes.iter().chain(&second.notes).for_each(|it| say(format_args!("{it}")));
+        diff::diff(&first.recordings, &second.recordings, tolerance)
+    });
+    let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
+    output::print(&if json { diff.json() } else { diff.text() })?;
+    Ok(diff.code())
 }

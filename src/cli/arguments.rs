@@ -210,12 +210,18 @@ pub(super) enum Command {
                             night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
     )]
     Export {
-        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        /// Recordings of one run, or one directory of recordings; without any, the newest run's. Or a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
-        /// How the table is written.
+        /// What is written.
         #[arg(long, value_enum, default_value_t)]
         format: export::Format,
+        /// What the rows of a snapshot's table are.
+        #[arg(long, value_enum, default_value_t)]
+        table: export::Table,
+        /// Which blocks of a snapshot folded stacks are of.
+        #[arg(long, value_enum, default_value_t)]
+        at: export::At,
     },
     /// Write a run into one file: a page that needs nothing else, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
@@ -230,10 +236,10 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Compare two runs; exit code 1 when the second needs more memory than the first.
+    /// Compare two runs, or two memory snapshots; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
     Diff {
-        /// A recording, or a directory of recordings, of which the newest run is taken.
+        /// A recording, or a directory of recordings, of which the newest run is taken. Or a memory snapshot of PyTorch.
         #[arg(value_name = "FIRST")]
         first: PathBuf,
         /// What is compared with it.

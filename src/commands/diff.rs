@@ -1,4 +1,7 @@
-//! `gpuwatch diff`: two runs side by side, and whether the second needs more.
+//! `gpuwatch diff`: two runs side by side, or two memory snapshots, and whether the second needs more.
+
+/// Two memory snapshots.
+mod snapshots;
 
 use crate::{
     commands::check::{Limits, Verdict, check_with},
@@ -14,6 +17,7 @@ use crate::{
     storage::replay::recording_set::RecordingSet,
 };
 use serde_json::{Value, json};
+pub use snapshots::{Snapshots, snapshots};
 use std::{collections::BTreeMap, fmt::Write};
 
 /// The version of what `--json` prints.

@@ -1,4 +1,12 @@
-//! `gpuwatch export`: a recording as a table, for tools that know nothing of us: a row for each sample.
+//! `gpuwatch export`: a recording as a table with a row for each sample, or a memory snapshot as a table, as stacks or as a
+//! trace, for other tools.
+
+/// A trace for Perfetto.
+mod perfetto;
+/// Stacks for flame graphs.
+mod stacks;
+/// A snapshot as rows.
+mod tables;
 
 use crate::{
     facts::{
@@ -9,13 +17,18 @@ use crate::{
         text::{Foreign, escape_json},
         units::Stamp,
     },
-    model::session::{Session, process::Process},
+    model::{
+        session::{Session, process::Process},
+        trace::Trace,
+    },
     storage::replay::{self, recording_set::RecordingSet},
 };
 use serde_json::{Map, Value};
+pub use stacks::At;
 use std::io::{self, Write};
+pub use tables::Table;
 
-/// The tables that can be made.
+/// What can be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Values between commas, with a head; what is not known is empty.
@@ -23,6 +36,19 @@ pub enum Format {
     Csv,
     /// A JSON object a line; what is not known is left out.
     Jsonl,
+    /// A snapshot's call stacks, the outermost function first, with their bytes: for flame graphs.
+    Folded,
+    /// A snapshot's call stacks for <https://www.speedscope.app>.
+    Speedscope,
+    /// What was live and reserved while a snapshot's trace went by, for <https://ui.perfetto.dev>.
+    Perfetto,
+}
+
+impl Format {
+    /// Whether it can be made of a recording; all can be made of a snapshot.
+    pub fn is_of_recordings(self) -> bool {
+        matches!(self, Self::Csv | Self::Jsonl)
+    }
 }
 
 /// What a row has before its counters. `unix_us` is the wall clock where the recording knows it, `at_us` the
@@ -35,23 +61,45 @@ const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device",
 /// # Errors
 /// When it cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
+    let columns: Vec<&str> = COLUMNS.iter().chain(Counters::NAMES).copied().collect();
+    table(&columns, format, out, |write| each_row(recordings, write))
+}
+
+/// Writes a snapshot: a table of its blocks or events, or the stacks of its live blocks at one moment, or its trace.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &mut impl Write) -> io::Result<()> {
     match format {
-        Format::Csv => {
-            let mut table = csv::Writer::from_writer(out);
-            table.write_record(COLUMNS.iter().chain(Counters::NAMES)).map_err(unwritten)?;
-            let troubles = each_row(recordings, |row| {
-                let cells = row.iter().map(|(_, value)| value.as_ref().map_or_else(String::new, cell));
-                table.write_record(cells).map_err(unwritten)
-            })?;
-            table.flush()?;
-            Ok(troubles)
-        }
-        Format::Jsonl => each_row(recordings, |row| {
+        Format::Csv | Format::Jsonl => table(of.columns(), format, out, |write| of.rows(trace, write)),
+        Format::Folded => stacks::folded(trace, at, out),
+        Format::Speedscope => stacks::speedscope(trace, out),
+        Format::Perfetto => perfetto::perfetto(trace, out),
+    }
+}
+
+/// Writes the rows that `rows` hands over: CSV, or an object a line.
+fn table<T>(
+    columns: &[&str],
+    format: Format,
+    out: &mut impl Write,
+    rows: impl FnOnce(&mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<T>,
+) -> io::Result<T> {
+    if format != Format::Csv {
+        return rows(&mut |row| {
             let known = row.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
             let object = Value::Object(known.collect::<Map<_, _>>());
             writeln!(out, "{}", escape_json(&object.to_string()))
-        }),
+        });
     }
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(columns).map_err(unwritten)?;
+    let done = rows(&mut |row| {
+        let cells = row.iter().map(|(_, value)| value.as_ref().map_or_else(String::new, cell));
+        table.write_record(cells).map_err(unwritten)
+    })?;
+    table.flush()?;
+    Ok(done)
 }
 
 /// What kept a record from being written.
@@ -65,7 +113,7 @@ fn unwritten(error: csv::Error) -> io::Error {
 type Row = Vec<(&'static str, Option<Value>)>;
 
 /// Hands over the row of every sample, in the order of time; gives how the files end, in words.
-fn each_row(recordings: &RecordingSet, mut write: impl FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
+fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut session = Session::default();
     let mut cursor = recordings.play();
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {

@@ -8,7 +8,7 @@ mod text;
 use crate::{
     model::{
         analysis::ladder::{DeviceFigures, Ladder, OwnFigures, ladder},
-        trace::{Fit, Peak, Setting, Share, Totals, Trace},
+        trace::{Fit, Moment, Setting, Share, Totals, Trace},
     },
     storage::pickle::{self, Fault, Reading},
 };
@@ -32,7 +32,7 @@ struct Device {
     live: Vec<Share>,
     /// Events of its trace.
     events: usize,
-    peak: Option<Peak>,
+    peak: Option<Moment>,
     asked: Option<Asked>,
 }
 

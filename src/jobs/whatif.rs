@@ -304,7 +304,7 @@ fn failure(trace: &Trace, plan: &Plan, event: usize) -> Failure {
     Failure {
         event,
         step: last.map(|note| trace.stacks.texts.get(note.name).into_owned()),
-        line: (it.stack != trace::StackId::default()).then(|| trace::line(&trace.stacks, it.stack)),
+        line: (it.stack != trace::StackId::default()).then(|| trace.stacks.line(it.stack)),
     }
 }
 

@@ -1,25 +1,30 @@
 //! What a program's allocator did, and how its memory stood at the end: events as columns, segments with their blocks, call
 //! stacks. Knows nothing of who wrote it down.
 
+/// What was live while a trace went by.
+mod curve;
 /// Events as columns.
 mod events;
 /// Segments and their blocks.
 mod layout;
-/// A call stack in a line.
-mod line;
 /// Whose live blocks are.
 mod peak;
+/// Frames in words.
+mod places;
 /// Texts, frames and stacks, each kept once.
 mod stacks;
 /// What is live, stuck and free.
 mod totals;
+/// Whose, as a tree of calls.
+mod tree;
 
+pub use curve::{Levels, Stretch};
 pub use events::{Action, Event, Events};
 pub use layout::{Block, Segment, State};
-pub use line::line;
-pub use peak::{Peak, Share};
+pub use peak::{Moment, Share};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
 pub use totals::{Fit, Totals};
+pub use tree::{Call, Tree};
 
 use std::ops::Range;
 

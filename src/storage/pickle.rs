@@ -48,6 +48,14 @@ pub fn open(path: &Path) -> Result<Reading, Fault> {
     read(files::open(path)?)
 }
 
+/// Returns whether a file begins as a pickle does, packed or not. Only regular files are looked at: a pipe would lose its first
+/// bytes.
+pub fn is_one(path: &Path) -> bool {
+    let is_pickle =
+        |file| input::Input::new(file).is_ok_and(|mut bytes| bytes.peek(1).is_ok_and(|it| it.first() == Some(&0x80)));
+    path.is_file() && files::open(path).is_ok_and(is_pickle)
+}
+
 /// Reads a snapshot from its bytes.
 ///
 /// # Errors

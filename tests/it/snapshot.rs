@@ -1,6 +1,7 @@
 //! Memory snapshots are read as Python reads them, nothing in them is run, and what is damaged is read as far as it goes.
 
 mod columns;
+mod exports;
 mod writer;
 
 use crate::{pty::PROGRAM, torch};
@@ -261,7 +262,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
         // Its free block is in a private pool, which serves nobody else.
         "1.00 MiB does not fit into free blocks",
         "asks the driver for 2.00 MiB",
-        "train.py:0 step < train.py:1 step",
+        "train.py step < train.py:1 step",
         "peak of the trace: 1000 B requested and live at event 2 of 13",
     ] {
         assert!(text.contains(words), "{words}:\n{text}");

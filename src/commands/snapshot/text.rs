@@ -6,7 +6,7 @@ use crate::{
         text::Foreign,
         units::{Bytes, counted},
     },
-    model::trace::{self, Fit, Share, Totals, Trace},
+    model::trace::{Fit, Share, Totals, Trace},
 };
 use std::fmt::Write as _;
 
@@ -102,7 +102,7 @@ fn fit(out: &mut String, asked: &Asked, releasable: u64) {
 
 fn shares(out: &mut String, trace: &Trace, all: &[Share]) {
     for it in all.iter().take(LISTED) {
-        let stack = trace::line(&trace.stacks, it.stack);
+        let stack = trace.stacks.line(it.stack);
         let _ = writeln!(out, "  {:>10} {:>12}  {stack}", Bytes(it.bytes), counted(it.blocks, "block"));
     }
     let rest = all.get(LISTED..).unwrap_or_default();

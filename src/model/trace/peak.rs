@@ -14,10 +14,10 @@ pub struct Share {
     pub blocks: u64,
 }
 
-/// The moment of a trace at which most was live.
+/// What was live after one event of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Peak {
-    /// The event that made it so, by its place in the device's trace, from 0.
+pub struct Moment {
+    /// The event, by its place in the device's trace, from 0.
     pub event: usize,
     /// When, in µs since 1970.
     pub unix_us: Option<u64>,
@@ -39,7 +39,7 @@ impl Trace {
     /// Returns the moment of a device's trace at which most was live, `None` where nothing was allocated or freed.
     ///
     /// What is counted are the bytes asked for: a trace does not have the blocks' sizes.
-    pub fn peak(&self, device: u32) -> Option<Peak> {
+    pub fn peak(&self, device: u32) -> Option<Moment> {
         let mut walk = Walk::from_start(self, device);
         let (mut best, mut at) = (None, walk.bytes);
         for (place, event) in self.moves(device) {
@@ -48,16 +48,21 @@ impl Trace {
                 (best, at) = (Some(place), walk.bytes);
             }
         }
-        let best = best?;
+        self.moment(device, best?)
+    }
+
+    /// Returns what was live after an event of a device's trace, by its place there; `None` where the trace has no such event.
+    pub fn moment(&self, device: u32, event: usize) -> Option<Moment> {
+        let range = self.devices.get(device as usize)?;
+        let place = range.start.checked_add(event).filter(|place| range.contains(place))?;
+        let unix_us = self.events.get(place)?.unix_us;
         let mut walk = Walk::from_start(self, device);
-        let mut unix_us = None;
-        for (_, event) in self.moves(device).take_while(|it| it.0 <= best) {
+        for (_, event) in self.moves(device).take_while(|it| it.0 <= event) {
             walk.go(event);
-            unix_us = event.unix_us;
         }
         let older = walk.live.values().filter(|it| it.is_older).map(|it| it.bytes).fold(0, u64::saturating_add);
         let shares = shares(walk.live.values().map(|it| (it.stack, it.bytes)));
-        Some(Peak { event: best, unix_us, bytes: walk.bytes, older, shares })
+        Some(Moment { event, unix_us, bytes: walk.bytes, older, shares })
     }
 
     /// The events that give blocks away or take them back, with their places in the device's trace.
@@ -79,14 +84,14 @@ struct Live {
 }
 
 /// What is live while a trace goes by.
-struct Walk {
+pub(super) struct Walk {
     live: HashMap<u64, Live>,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Walk {
     /// What was live before the first event: blocks that are freed or live at the end, and that no event made.
-    fn from_start(trace: &Trace, device: u32) -> Self {
+    pub(super) fn from_start(trace: &Trace, device: u32) -> Self {
         let mut older: HashMap<u64, Live> = HashMap::new();
         let mut seen = HashSet::new();
         // Where requests are recorded, a completion without one is of a block that was given back before.
@@ -107,7 +112,7 @@ impl Walk {
         Self { live: older, bytes }
     }
 
-    fn go(&mut self, event: super::Event) {
+    pub(super) fn go(&mut self, event: super::Event) {
         let (Some(address), Some(bytes)) = (event.address, event.size) else { return };
         // What is freed goes when that is asked for, and its completion finds nothing; some traces have only the latter.
         if let Some(gone) = self.live.remove(&address) {

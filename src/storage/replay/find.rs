@@ -8,6 +8,7 @@ use crate::{
     },
     storage::{
         input::{self, Input},
+        pickle,
         recording::{Entry, Fault, Header, Reader},
         sink::store::ENDING,
     },
@@ -135,6 +136,9 @@ fn open(path: &Path) -> Result<Opening> {
     let about = file.metadata()?;
     if about.is_dir() {
         bail!("{name} is a directory: name it alone, or name files");
+    }
+    if pickle::is_one(path) {
+        bail!("{name} is a memory snapshot of PyTorch: `gpuwatch snapshot FILE` shows it");
     }
     let inode = (about.dev(), about.ino());
     let (header, run) = beginning(&file).with_context(|| format!("cannot read {name}"))?;

@@ -1,0 +1,176 @@
+//! Two memory snapshots side by side: what grew, by call stack.
+
+use super::{Unit, is_worse};
+use crate::{
+    facts::{
+        text::escape_json,
+        units::{Bytes, counted},
+    },
+    model::trace::{Totals, Trace},
+};
+use serde_json::{Value, json};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+/// The version of what `--json` prints.
+const SCHEMA: u32 = 1;
+
+/// Stacks that are listed in words.
+const LISTED: usize = 20;
+
+/// The figures of a device that are compared, and whether more of one is worse.
+type Figure = (&'static str, fn(&Totals) -> u64, bool);
+const FIGURES: [Figure; 4] = [
+    ("allocated", |it| it.allocated, true),
+    ("reserved", |it| it.reserved, true),
+    ("stuck", |it| it.stuck, false),
+    ("releasable", |it| it.releasable, false),
+];
+
+/// Two snapshots, compared.
+pub struct Snapshots {
+    devices: Vec<Device>,
+}
+
+/// A device of both.
+struct Device {
+    ordinal: u32,
+    a: Totals,
+    b: Totals,
+    worse: Vec<bool>,
+    /// What differs: what grew, the largest growth first, then what shrank.
+    stacks: Vec<Stack>,
+}
+
+/// The live blocks of one call stack in both.
+#[derive(Default)]
+struct Stack {
+    /// The frames in words, the innermost first; none where no stack is recorded.
+    frames: Vec<String>,
+    /// The same in a line.
+    line: String,
+    bytes: [u64; 2],
+    blocks: [u64; 2],
+}
+
+impl Stack {
+    /// Bytes by which the second has more.
+    fn growth(&self) -> i128 {
+        i128::from(self.bytes[1]) - i128::from(self.bytes[0])
+    }
+}
+
+/// Compares two snapshots. `tolerance` is the share by which the second may have more than the first, 0 to 1.
+pub fn snapshots(a: &Trace, b: &Trace, tolerance: f64) -> Snapshots {
+    let ordinals: BTreeSet<u32> = a.ordinals().into_iter().chain(b.ordinals()).collect();
+    Snapshots { devices: ordinals.into_iter().map(|it| Device::new(a, b, it, tolerance)).collect() }
+}
+
+impl Device {
+    fn new(a: &Trace, b: &Trace, ordinal: u32, tolerance: f64) -> Self {
+        let mut all: BTreeMap<Vec<String>, Stack> = BTreeMap::new();
+        for (which, trace) in [a, b].into_iter().enumerate() {
+            for share in trace.live(ordinal) {
+                let stacks = &trace.stacks;
+                let shown = stacks.frames(share.stack).filter(|frame| stacks.is_shown(share.stack, frame));
+                let frames: Vec<String> = shown.map(|frame| stacks.place(&frame)).collect();
+                let stack = all.entry(frames.clone()).or_insert_with(|| Stack {
+                    frames,
+                    line: stacks.line(share.stack),
+                    ..Stack::default()
+                });
+                stack.bytes[which] = stack.bytes[which].saturating_add(share.bytes);
+                stack.blocks[which] = stack.blocks[which].saturating_add(share.blocks);
+            }
+        }
+        let mut stacks: Vec<Stack> =
+            all.into_values().filter(|it| it.bytes[0] != it.bytes[1] || it.blocks[0] != it.blocks[1]).collect();
+        // What grew first, then what shrank.
+        stacks.sort_by_key(|it| (it.growth() < 0, Reverse(it.growth().unsigned_abs())));
+        let [a, b] = [a, b].map(|trace| Totals::of(trace, trace.segments_on(ordinal)));
+        let worse = FIGURES.iter().map(|(_, of, judged)| {
+            *judged && is_worse(Unit::Bytes, Some(of(&a) as f64), Some(of(&b) as f64), tolerance)
+        });
+        Self { ordinal, a, b, worse: worse.collect(), stacks }
+    }
+}
+
+impl Snapshots {
+    /// 0: the second has no more; 1: it has.
+    pub fn code(&self) -> u8 {
+        u8::from(self.devices.iter().flat_map(|device| &device.worse).any(|worse| *worse))
+    }
+
+    /// As text, its last newline included.
+    pub fn text(&self) -> String {
+        // Writing into a String cannot fail.
+        let mut out = String::new();
+        for device in &self.devices {
+            let title = format!("device {}", device.ordinal);
+            let _ = writeln!(out, "{title:<26} {:>16} {:>16}  change", "first", "second");
+            for ((name, of, _), worse) in FIGURES.iter().zip(&device.worse) {
+                let (a, b) = (of(&device.a), of(&device.b));
+                let mark = if *worse { "  more than tolerated" } else { "" };
+                let change = change(i128::from(b) - i128::from(a));
+                let _ = writeln!(out, "{name:<26} {:>16} {:>16}  {change}{mark}", Bytes(a), Bytes(b));
+            }
+            device.write_stacks(&mut out);
+        }
+        if self.devices.is_empty() {
+            out.push_str("nothing was allocated on any device in either\n");
+        }
+        out
+    }
+
+    /// As JSON (schema 1), its last newline included: a device's `figures` and `stacks`, of both snapshots, in bytes.
+    pub fn json(&self) -> String {
+        let device = |it: &Device| {
+            let both = |of: &fn(&Totals) -> u64| json!({"a": of(&it.a), "b": of(&it.b)});
+            let figures = FIGURES.iter().map(|(name, of, _)| ((*name).to_owned(), both(of)));
+            let stack = |it: &Stack| {
+                let [[a, b], [m, n]] = [it.bytes, it.blocks];
+                json!({"frames": it.frames, "bytes": {"a": a, "b": b}, "blocks": {"a": m, "b": n}})
+            };
+            json!({
+                "device": it.ordinal,
+                "figures": figures.collect::<serde_json::Map<String, Value>>(),
+                "stacks": it.stacks.iter().map(stack).collect::<Vec<_>>(),
+            })
+        };
+        let verdict = if self.code() == 0 { "pass" } else { "fail" };
+        let devices = self.devices.iter().map(device).collect::<Vec<_>>();
+        escape_json(&format!("{:#}\n", json!({"schema": SCHEMA, "verdict": verdict, "devices": devices})))
+    }
+}
+
+impl Device {
+    fn write_stacks(&self, out: &mut String) {
+        if self.stacks.is_empty() {
+            out.push_str("the same live blocks by call stack\n");
+            return;
+        }
+        out.push_str("live blocks that differ, by call stack:\n");
+        for it in self.stacks.iter().take(LISTED) {
+            let blocks = format!("{} → {}", it.blocks[0], counted(it.blocks[1], "block"));
+            let _ = writeln!(out, "  {:>11} {blocks:>16}  {}", change(it.growth()), it.line);
+        }
+        let rest = self.stacks.get(LISTED..).unwrap_or_default();
+        if !rest.is_empty() {
+            let sum = rest.iter().map(Stack::growth).sum();
+            let _ = writeln!(out, "  {:>11} {:>16}  {}", change(sum), "", counted(rest.len() as u64, "other stack"));
+        }
+    }
+}
+
+/// Bytes with their sign.
+fn change(bytes: i128) -> String {
+    let size = Bytes(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
+    match bytes {
+        0 => "same".to_owned(),
+        1.. => format!("+{size}"),
+        _ => format!("−{size}"),
+    }
+}

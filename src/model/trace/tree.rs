@@ -1,0 +1,112 @@
+//! Live blocks as a tree of calls, the outermost function first.
+
+use super::{Frame, Share, StackId, Stacks};
+use std::{cmp::Reverse, collections::HashMap};
+
+/// One call, with all that was allocated in it and below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// The frame's number in [`Stacks::frames`]; `None` at the root, and for blocks without a stack.
+    pub frame: Option<u32>,
+    /// Bytes of its blocks and of those below it.
+    pub bytes: u64,
+    /// How many blocks those are.
+    pub blocks: u64,
+    /// Bytes of its blocks alone.
+    pub own: u64,
+    /// The calls in it, by their places in the tree, the largest first.
+    pub calls: Vec<usize>,
+}
+
+/// A tree of calls. The root stands at 0; a call stands behind the one that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// All calls.
+    pub calls: Vec<Call>,
+}
+
+impl Tree {
+    /// Returns the tree of some shares. Frames that `shown` refuses are left out, as if their callers had called what they call.
+    pub fn new(stacks: &Stacks, shares: &[Share], shown: impl Fn(StackId, &Frame) -> bool) -> Self {
+        let mut tree = Self { calls: vec![Call::default()] };
+        let mut known: HashMap<(usize, Option<u32>), usize> = HashMap::new();
+        for share in shares {
+            let frames = stacks.numbers(share.stack).iter().rev();
+            let mut path: Vec<Option<u32>> = frames
+                .filter(|number| stacks.frames.get(**number).is_some_and(|frame| shown(share.stack, &frame)))
+                .map(|number| Some(*number))
+                .collect();
+            if path.is_empty() {
+                path.push(None);
+            }
+            let mut at = 0;
+            tree.add(at, share);
+            for frame in path {
+                let next = *known.entry((at, frame)).or_insert(tree.calls.len());
+                if next == tree.calls.len() {
+                    tree.calls.push(Call { frame, ..Call::default() });
+                    tree.calls[at].calls.push(next);
+                }
+                tree.add(next, share);
+                at = next;
+            }
+            tree.calls[at].own = tree.calls[at].own.saturating_add(share.bytes);
+        }
+        let sizes: Vec<u64> = tree.calls.iter().map(|call| call.bytes).collect();
+        for call in &mut tree.calls {
+            call.calls.sort_by_key(|place| (Reverse(sizes[*place]), *place));
+        }
+        tree
+    }
+
+    /// Returns the call at a place.
+    pub fn get(&self, place: usize) -> Option<&Call> {
+        self.calls.get(place)
+    }
+
+    /// Returns every path from the outermost call to one that has blocks of its own, with their bytes.
+    pub fn paths(&self) -> Vec<(Vec<Option<u32>>, u64)> {
+        let mut all = Vec::new();
+        let mut waiting = vec![(0, Vec::new())];
+        while let Some((place, path)) = waiting.pop() {
+            let Some(call) = self.get(place) else { continue };
+            if call.own > 0 {
+                all.push((path.clone(), call.own));
+            }
+            for next in call.calls.iter().rev() {
+                let frame = self.get(*next).and_then(|call| call.frame);
+                waiting.push((*next, path.iter().copied().chain([frame]).collect()));
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, place: usize, share: &Share) {
+        let call = &mut self.calls[place];
+        call.bytes = call.bytes.saturating_add(share.bytes);
+        call.blocks = call.blocks.saturating_add(share.blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_add_up_and_the_largest_stand_first() {
+        let mut stacks = Stacks::default();
+        let frame = |stacks: &mut Stacks, line| stacks.frames.id(Frame { line, ..Frame::default() });
+        let [main, step, embed, native] = [1, 2, 3, 4].map(|line| frame(&mut stacks, line));
+        let small = stacks.id(&[native, step, main]);
+        let large = stacks.id(&[embed, main]);
+        let shares = [(small, 10, 2), (large, 300, 1), (StackId::default(), 5, 1)]
+            .map(|(stack, bytes, blocks)| Share { stack, bytes, blocks });
+        let tree = Tree::new(&stacks, &shares, |_, frame| frame.line != 4);
+        assert_eq!((tree.calls[0].bytes, tree.calls[0].blocks), (315, 4));
+        let first = &tree.calls[tree.calls[0].calls[0]];
+        assert_eq!((first.frame, first.bytes, first.own), (Some(main), 310, 0));
+        assert_eq!(tree.calls[first.calls[0]].frame, Some(embed));
+        let expected = [(vec![Some(main), Some(embed)], 300), (vec![Some(main), Some(step)], 10), (vec![None], 5)];
+        assert_eq!(tree.paths(), expected);
+    }
+}
