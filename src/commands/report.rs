@@ -1,5 +1,6 @@
 //! `gpuwatch report`: a run in one file to be read later, or sent to somebody: a page, or JSON.
 
+mod gaps;
 mod growth;
 mod json;
 mod series;
@@ -65,10 +66,10 @@ impl Report {
         let (style, script) = (STYLE, SCRIPT);
         let parts = [
             (TITLE, escape_html(&format!("gpuwatch: {}", self.verdict.title()))),
-            (style.0, style.1.to_owned()),
+            (style.0, gaps::style() + style.1),
             (VERDICT, escape_html(&self.verdict.text())),
             (DATA, data),
-            (script.0, script.1.to_owned()),
+            (script.0, gaps::script() + script.1),
         ];
         let (mut out, mut rest) = (String::new(), PAGE);
         for (place, part) in parts {

@@ -80,8 +80,8 @@ pub struct Theme {
     pub coloured: bool,
 }
 
-/// Every role with its name in the theme files.
-pub const ROLES: [(&str, Role); 24] = [
+/// Roles that are not gaps, with their names in the theme files.
+const GENERAL: [(&str, Role); 10] = [
     ("text", Role::Text),
     ("dim", Role::Dim),
     ("title", Role::Title),
@@ -92,21 +92,32 @@ pub const ROLES: [(&str, Role); 24] = [
     ("bad", Role::Bad),
     ("spark", Role::Spark),
     ("key", Role::Key),
-    ("wanted", Role::Gap(Gap::Wanted)),
-    ("allocated", Role::Gap(Gap::Allocated)),
-    ("rounding", Role::Gap(Gap::Rounding)),
-    ("pending", Role::Gap(Gap::Pending)),
-    ("stuck", Role::Gap(Gap::Stuck)),
-    ("pools", Role::Gap(Gap::Pools)),
-    ("releasable", Role::Gap(Gap::Releasable)),
-    ("cached", Role::Gap(Gap::Cached)),
-    ("reserved", Role::Gap(Gap::Reserved)),
-    ("non_torch", Role::Gap(Gap::NonTorch)),
-    ("others", Role::Gap(Gap::Others)),
-    ("driver", Role::Gap(Gap::Driver)),
-    ("unattributed", Role::Gap(Gap::Unattributed)),
-    ("free", Role::Gap(Gap::Free)),
 ];
+
+/// Every role with its name in the theme files: the general ones, and a role for each gap.
+pub const ROLES: [(&str, Role); GENERAL.len() + Gap::ALL.len()] = {
+    let mut roles = [GENERAL[0]; GENERAL.len() + Gap::ALL.len()];
+    let mut at = 0;
+    while at < roles.len() {
+        roles[at] = if at < GENERAL.len() {
+            GENERAL[at]
+        } else {
+            let gap = Gap::ALL[at - GENERAL.len()];
+            (gap.row().role, Role::Gap(gap))
+        };
+        at += 1;
+    }
+    roles
+};
+
+/// The role whose style a theme uses where it does not name one: themes need not name every gap, and a new gap needs no
+/// change of themes.
+fn stand_in(role: Role) -> Option<Role> {
+    match role {
+        Role::Gap(gap) => Some(gap.row().like.map_or(Role::Text, Role::Gap)),
+        _ => None,
+    }
+}
 
 /// The built-in themes and their files.
 const BUILTIN: [(&str, &str); 7] = [
@@ -243,6 +254,16 @@ mod tests {
             assert_eq!(Theme::builtin(name), Some(theme));
         }
         assert_eq!(Theme::builtin("none"), None);
+    }
+
+    /// Also where it inherits from none, as a theme does that was written before a gap was added.
+    #[test]
+    fn a_theme_without_a_gap_draws_it_like_another_one() {
+        let general = GENERAL.map(|(name, _)| format!("{name} = 'white'\n")).concat();
+        let theme = Theme::parse("own", &format!("[roles]\n{general}releasable = 'green'")).unwrap();
+        assert_eq!(theme.style(Role::Gap(Gap::Releasable)).fg, Some(Color::Green));
+        assert_eq!(theme.style(Role::Gap(Gap::Pools)).fg, Some(Color::Green));
+        assert_eq!(theme.style(Role::Gap(Gap::Rounding)).fg, Some(Color::White));
     }
 
     #[test]

@@ -29,7 +29,10 @@ use crate::{
     facts::{event::DeviceId, text::Foreign},
     model::{
         alerts::{Identity, Policy},
-        analysis::{cause::Cause, ladder::Gap},
+        analysis::{
+            cause::Cause,
+            ladder::{Gap, GapSet},
+        },
         session::Session,
     },
 };
@@ -114,7 +117,7 @@ pub struct Ui {
     /// The selected rung; `None`, before anybody chose, is the largest that something can be done about.
     pub gap: Option<Gap>,
     /// Of each device the rungs that held something since the view began, a bit each.
-    pub held_bytes: Vec<(DeviceId, u32)>,
+    pub held_bytes: Vec<(DeviceId, GapSet)>,
     /// The selected row of the processes, where `held` is not listed.
     pub row: usize,
     /// The process that was selected: it stays selected wherever the order takes it.

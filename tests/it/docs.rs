@@ -5,6 +5,7 @@
 use crate::pty::PROGRAM;
 use gpuwatch::{
     facts::event::wire::{Counter, Counters, Label, Torch, Unit},
+    model::analysis::ladder::Gap,
     screen::keys,
 };
 use std::{
@@ -117,6 +118,27 @@ fn the_reference_is_what_the_program_says() {
         let before = fs::read_to_string(&path).unwrap_or_default();
         assert!(before == now, "{name} differs: GPUWATCH_DOCS=write cargo test --test it docs::");
     }
+}
+
+/// The table of gaps in the page of the ladder.
+#[test]
+fn the_page_of_the_ladder_has_every_gap() {
+    let path = root().join("docs/ladder.md");
+    let before = fs::read_to_string(&path).unwrap();
+    let (above, rest) = before.split_once("<!-- gaps -->\n").unwrap();
+    let (_, below) = rest.split_once("<!-- end of gaps -->\n").unwrap();
+    let mut table =
+        "| gap | in JSON | in themes | what it is | what makes it smaller |\n|---|---|---|---|---|\n".to_owned();
+    for row in Gap::ALL.map(Gap::row) {
+        let remedy = if row.remedy.is_empty() { "–".to_owned() } else { row.remedy.to_owned() };
+        let _ = writeln!(table, "| {} | `{}` | `{}` | {} | {remedy} |", row.name, row.id, row.role, row.cause);
+    }
+    let now = format!("{above}<!-- gaps -->\n{table}<!-- end of gaps -->\n{below}");
+    if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+        fs::write(&path, &now).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(written == now, "docs/ladder.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
 }
 
 /// Every document that a person writes.

@@ -505,7 +505,7 @@ fn what_is_explained_is_explained_to_the_end() {
             .iter()
             .filter(|it| it.bytes.is_some_and(|it| it.0 > 0))
         {
-            let meaning = rung.gap.meaning();
+            let meaning = rung.gap.row();
             assert!(all.contains(meaning.cause) && all.contains(meaning.remedy), "{width}: {} in {all}", meaning.name);
         }
     }

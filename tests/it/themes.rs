@@ -94,14 +94,17 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
 #[test]
 fn the_rungs_are_told_apart_by_eyes_that_do_not_tell_red_from_green() {
     for theme in ["colorblind", "colorblind-light"].map(|it| Theme::builtin(it).unwrap()) {
+        // What a theme does not name has the colour of another gap, and a sign of its own.
+        let is_named = |role: &Role| match role {
+            Role::Gap(gap) => gap.row().like.is_none_or(|it| theme.style(Role::Gap(it)) != theme.style(*role)),
+            _ => false,
+        };
         let rungs: Vec<(&str, Color)> = ROLES
             .iter()
-            .filter(|(_, role)| matches!(role, Role::Gap(_)))
+            .filter(|(_, role)| is_named(role))
             .filter_map(|(name, role)| Some((*name, theme.style(*role).fg?)))
-            // These two stand for the ones that they have the colour of, never beside them.
-            .filter(|(name, _)| !["allocated", "reserved"].contains(name))
             .collect();
-        assert_eq!(rungs.len(), 12);
+        assert!(rungs.len() >= 12, "{rungs:?}");
         let judged = [("good", Role::Good), ("warning", Role::Warning), ("bad", Role::Bad)];
         let judged = judged.map(|(name, role)| (name, theme.style(role).fg.unwrap()));
         far_apart(theme.name(), &rungs);

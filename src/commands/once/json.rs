@@ -110,7 +110,7 @@ fn reading<T>(
 fn rung(it: &Rung, found: &DeviceFindings) -> Value {
     let probe = it.owner.and_then(|place| found.processes.get(place)).map(|it| it.probe);
     json!({
-        "gap": it.gap.id(),
+        "gap": it.gap.row().id,
         "probe": probe,
         "bytes": it.bytes,
         "inconsistent": it.inconsistent,

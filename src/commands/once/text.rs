@@ -82,7 +82,7 @@ fn device(
     for rung in found.ladder.by_gap() {
         let bytes = rung.bytes.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
         let clash = if rung.inconsistent.is_some() { "  inconsistent: read at different instants" } else { "" };
-        writeln!(out, "    {:<12} {bytes:>10}{clash}", rung.gap.meaning().name)?;
+        writeln!(out, "    {:<12} {bytes:>10}{clash}", rung.gap.row().name)?;
     }
     let sum = found.ladder.sum();
     writeln!(out, "    {:<12} {sum:>10}", if found.ladder.total.is_some() { "total" } else { "known" })?;

@@ -18,14 +18,11 @@
 //!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
-use super::{
-    Report, growth,
-    series::{Point, Series},
-};
+use super::{Report, growth, series::Series};
 use crate::{
     facts::event::{DeviceId, DriverState},
     model::{
-        analysis::{episode::Resource, ladder::MEANINGS},
+        analysis::{episode::Resource, ladder::Gap},
         session::{oom::OutOfMemory, process::Process},
     },
     storage::replay::index::Moment,
@@ -43,7 +40,8 @@ pub(super) fn value(report: &Report) -> Value {
     let session = &report.verdict.session;
     let run: Value = serde_json::from_str(&report.verdict.json()).unwrap_or_default();
     let causes = report.verdict.findings.iter().map(|it| (it.cause.id().to_owned(), it.cause.entry().title.into()));
-    let gaps = MEANINGS.iter().map(|it| json!({"name": it.name, "cause": it.cause, "remedy": it.remedy}));
+    let gaps =
+        Gap::ALL.iter().map(|it| it.row()).map(|it| json!({"name": it.name, "cause": it.cause, "remedy": it.remedy}));
     let moment = |kind: &'static str| move |it: &Moment| json!({"at_us": it.at, "kind": kind, "text": it.text});
     let marks = report.index.marks.iter().map(moment("mark"));
     let moments = marks.chain(report.index.troubles.iter().map(moment("trouble")));
@@ -90,10 +88,9 @@ fn driver(state: &DriverState) -> Option<Value> {
 
 /// A gap that the device never had takes no column.
 fn device(id: &DeviceId, series: &Series) -> Value {
-    let size = |point: &Point, gap: usize| point.gaps.get(gap).copied().flatten();
-    let has = |gap: &usize| series.points.iter().any(|it| size(it, *gap).is_some_and(|it| it > 0));
-    let gaps: Vec<usize> = (0..MEANINGS.len()).filter(has).collect();
-    let names = MEANINGS.iter().enumerate().filter(|(place, _)| gaps.contains(place)).map(|(_, it)| it.name);
+    let has = |gap: &Gap| series.points.iter().any(|it| it.gaps.get(*gap).is_some_and(|it| it > 0));
+    let gaps: Vec<Gap> = Gap::ALL.into_iter().filter(has).collect();
+    let names = gaps.iter().map(|it| it.row().name);
     // Some gaps are called as figures are.
     let columns: Vec<String> =
         COLUMNS.iter().map(|it| (*it).to_owned()).chain(names.map(|it| format!("gap {it}"))).collect();
@@ -101,7 +98,7 @@ fn device(id: &DeviceId, series: &Series) -> Value {
         let ran_out = it.ran_out.then_some(1);
         let driver_at = it.driver_at.map(|it| it.0);
         let figures = [Some(it.at.0), it.step, it.allocated, it.reserved, it.stuck, it.used, driver_at, ran_out];
-        figures.into_iter().chain(gaps.iter().map(|gap| size(it, *gap))).collect::<Vec<_>>()
+        figures.into_iter().chain(gaps.iter().map(|gap| it.gaps.get(*gap))).collect::<Vec<_>>()
     });
     json!({"device_id": id, "stride": series.stride, "columns": columns, "points": points.collect::<Vec<_>>()})
 }

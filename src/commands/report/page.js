@@ -207,7 +207,7 @@ function thumbnail(it) {
   const held = row => row.allocated || row.used || 0, least = 0.9 * Math.min(...it.rows.map(held)), most = 1 + Math.max(...it.rows.map(held));
   const every = Math.max(1, Math.floor(it.rows.length / 100)), last = it.rows.length - 1;
   const line = it.rows.filter((_, place) => place % every === 0 || place === last).map((row, place, all) => (place / (all.length - 1) * 100).toFixed(1) + "," + (20 - (held(row) - least) / (most - least) * 20).toFixed(1));
-  svg.append(shape("polygon", { points: "0,20 " + line.join(" ") + " 100,20", fill: "var(--wanted)" }));
+  svg.append(shape("polygon", { points: "0,20 " + line.join(" ") + " 100,20", fill: colour("wanted") }));
   button.type = "button"; button.device = it;
   const found = findings.filter(found => found.device_id === it.id && found.standing !== "allowed"), words = make("span", it.name);
   if (found.length) words.append(" ", make("strong", found.length === 1 ? "1 finding" : found.length + " findings", found[0].severity));

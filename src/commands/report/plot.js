@@ -6,8 +6,7 @@ const series = data.timeline.map(it => {
   const gaps = data.gaps.filter(gap => it.columns.includes("gap " + gap.name));
   return { id: it.device_id, rows, gaps, stacked: gaps.filter(gap => gap.name !== "free"), total: device.total, name: gpu(it.device_id) };
 }).filter(it => it.rows.length > 1);
-const INSIDE = ["wanted", "allocated", "rounding", "pending", "stuck", "graph pools", "releasable", "cached", "reserved"];
-const UNUSED = ["stuck", "graph pools", "releasable", "cached"];
+// INSIDE and UNUSED, and the colours of gaps, come from the table of gaps.
 
 // The one that the worst finding is about is shown first.
 let device = findings.map(found => series.find(it => it.id === found.device_id)).find(known) || series[0], view = null, cursor = null, drag = null;
@@ -15,7 +14,7 @@ const alongTime = () => at("axis").value === "time";
 const xOf = row => alongTime() ? (row.at_us - data.from_us) / 1e6 : row.step;
 const size = (row, gap) => row["gap " + gap] || 0;
 const sum = (row, gaps) => gaps.reduce((sum, gap) => sum + size(row, gap), 0);
-const colour = gap => "var(--" + gap.replace(" ", "-") + ")";
+const colour = gap => "var(--gap-" + gap.replaceAll(" ", "-") + ")";
 const shown = () => device.rows.filter(row => known(xOf(row))).sort((a, b) => xOf(a) - xOf(b) || a.at_us - b.at_us);
 const axisWord = value => alongTime() ? duration(value * 1e6) : "step " + Math.round(value);
 

@@ -6,7 +6,7 @@ use crate::{
         units::{Bytes, Stamp},
     },
     model::{
-        analysis::ladder::MEANINGS,
+        analysis::ladder::ByGap,
         findings::of_device,
         session::{Session, device::Device},
     },
@@ -38,12 +38,12 @@ pub(super) struct Point {
     pub(super) driver_at: Option<Stamp>,
     /// Whether memory ran out then.
     pub(super) ran_out: bool,
-    /// The gaps of the ladder, in the order of [`MEANINGS`], at the one instant of that time when most was allocated.
+    /// The gaps of the ladder at the one instant of that time when most was allocated.
     pub(super) gaps: Gaps,
 }
 
 /// A size for each gap of the ladder; `None` where it is unknown, or not there.
-pub(super) type Gaps = [Option<u64>; MEANINGS.len()];
+pub(super) type Gaps = ByGap<Option<u64>>;
 
 impl Point {
     /// What decides whose ladder stands for a time.
@@ -180,9 +180,7 @@ fn gaps(session: &Session, device: &DeviceId) -> Gaps {
     let mut gaps = Gaps::default();
     let Some(known) = session.device(device) else { return gaps };
     for rung in of_device(session, known).ladder.by_gap() {
-        if let Some(gap) = gaps.get_mut(rung.gap as usize) {
-            *gap = rung.bytes.map(|Bytes(it)| it);
-        }
+        gaps.set(rung.gap, rung.bytes.map(|Bytes(it)| it));
     }
     gaps
 }
@@ -190,6 +188,7 @@ fn gaps(session: &Session, device: &DeviceId) -> Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::analysis::ladder::Gap;
     use proptest::prelude::*;
 
     proptest! {
@@ -200,14 +199,14 @@ mod tests {
                 let at = Stamp(at as u64);
                 let point = Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() };
                 let mut gaps = Gaps::default();
-                gaps[0] = Some(*value);
+                gaps.set(Gap::Wanted, Some(*value));
                 series.push(point, || gaps);
             }
             prop_assert!(series.points.len() <= POINTS);
             prop_assert!(series.points.windows(2).all(|it| it[0].at < it[1].at));
             let highest = series.points.iter().filter_map(|it| it.allocated).max();
             prop_assert_eq!(highest, values.iter().copied().max());
-            prop_assert!(series.points.iter().all(|it| it.gaps[0] == it.allocated), "the ladder of the highest");
+            prop_assert!(series.points.iter().all(|it| it.gaps.get(Gap::Wanted) == it.allocated), "the ladder of the highest");
             let last = series.points.last().unwrap();
             prop_assert_eq!(last.at.0, values.len() as u64 - 1);
             // Each point stands for as many readings as every other one, but for the last.

@@ -22,7 +22,7 @@ pub(super) fn account(it: &Account) -> String {
 }
 
 fn of(trace: &Trace, it: &Device) -> Value {
-    let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.id(), json!(rung.bytes)));
+    let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.row().id.to_owned(), json!(rung.bytes)));
     let part = |(stream, pool, sums): &(u64, Option<u32>, Totals)| {
         let mut part = totals(sums);
         part.insert("stream".to_owned(), json!(stream));

@@ -38,7 +38,7 @@ fn write(out: &mut String, account: &Account, it: &Device) {
     let Totals { reserved, segments, largest_free, .. } = it.totals;
     let _ = writeln!(out, "device {}: {} reserved in {}", it.ordinal, Bytes(reserved), counted(segments, "segment"));
     for rung in it.ladder.by_gap() {
-        let name = rung.gap.meaning().name;
+        let name = rung.gap.row().name;
         if let Some(bytes) = rung.bytes {
             let _ = writeln!(out, "  {name:<12} {bytes:>10}");
         }

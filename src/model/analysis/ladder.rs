@@ -1,13 +1,16 @@
 //! Where a device's memory is, rung by rung: every gap named, the sum always the device's total.
 
-/// The gaps: names, causes, remedies.
+/// Figures by gap, and sets of gaps.
+mod by_gap;
+/// The table of gaps.
 mod gaps;
 
 use crate::facts::{
     event::wire::Counters,
     units::{Bytes, Stamp},
 };
-pub use gaps::{Gap, MEANINGS, Meaning};
+pub use by_gap::{ByGap, GapSet};
+pub use gaps::{Gap, Level, Place, Row};
 
 /// A device's own figures, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +127,72 @@ pub fn ladder(device: &DeviceFigures, own: &[OwnFigures]) -> Ladder {
     stack.close(device)
 }
 
+/// A part of what a process has on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which gap it is.
+    pub gap: Gap,
+    /// Its size; `None` where unknown.
+    pub bytes: Option<u64>,
+    /// Whether it is unknown because the figures contradict each other.
+    pub clash: bool,
+}
+
+/// The parts of what a process has on a device, from the inside out: where a gap's bytes come from. A part of unknown size
+/// that has a [`Gap::whole`] is within a part that is known.
+pub fn parts(it: &OwnFigures) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(8);
+    let mut push = |gap, bytes, clash| parts.push(Part { gap, bytes, clash });
+    let inside = inside(it, &mut push);
+    let outside = it.driver_used.zip(inside).map(|(used, inside)| used.0.checked_sub(inside));
+    push(Gap::NonTorch, outside.flatten(), outside == Some(None));
+    parts
+}
+
+/// The parts of what the allocator holds, and their sum.
+fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Option<u64> {
+    let Some(allocated) = it.allocated else {
+        push(Gap::Reserved, it.reserved.or(it.active), false);
+        return it.reserved;
+    };
+    match it.active.zip(it.requested).map(|(active, requested)| active.checked_sub(requested)) {
+        Some(Some(rounding)) if rounding <= allocated => {
+            push(Gap::Wanted, Some(allocated - rounding), false);
+            push(Gap::Rounding, Some(rounding), false);
+        }
+        rounding => {
+            push(Gap::Allocated, Some(allocated), false);
+            push(Gap::Rounding, None, rounding.is_some());
+        }
+    }
+    let pending = it.active.map(|active| active.checked_sub(allocated));
+    push(Gap::Pending, pending.flatten(), pending == Some(None));
+    let used = allocated.max(it.active.unwrap_or(0));
+    match it.reserved.map(|reserved| reserved.checked_sub(used)) {
+        Some(Some(unused)) => cached(it, unused, push),
+        clash => push(Gap::Cached, None, clash.is_some()),
+    }
+    it.reserved.map(|reserved| reserved.max(used))
+}
+
+/// Splits what is cached in what cannot be given back, what CUDA graphs may keep, and the rest.
+fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, bool)) {
+    // Without `active` the difference holds pending blocks too, and splitting it would be a guess.
+    let split = it.inactive_split.filter(|_| !it.expandable && it.active.is_some());
+    let Some(rest) = split.and_then(|split| cached.checked_sub(split)) else {
+        push(Gap::Stuck, None, split.is_some());
+        push(Gap::Cached, Some(cached), false);
+        return;
+    };
+    push(Gap::Stuck, split, false);
+    // How much of the pools is in use is not counted: what is certain to be releasable is the rest.
+    let pools = it.private_pools.map(|it| it.min(rest));
+    if pools != Some(0) {
+        push(Gap::Pools, pools, false);
+    }
+    push(Gap::Releasable, Some(rest - pools.unwrap_or(0)), false);
+}
+
 /// Rungs piled up under a roof: what would stick out is cut off and marked, so that the sum can never
 /// pass the total.
 struct Stack {
@@ -167,56 +236,11 @@ impl Stack {
     }
 
     fn own_process(&mut self, owner: usize, it: &OwnFigures) {
-        let same = (it.at, it.at);
-        let mut push = |gap, bytes, clash| self.push(gap, Some(owner), bytes, same, clash);
-        let Some(allocated) = it.allocated else {
-            push(Gap::Reserved, it.reserved.or(it.active), false);
-            self.non_torch(owner, it, it.reserved);
-            return;
-        };
-        match it.active.zip(it.requested).map(|(active, requested)| active.checked_sub(requested)) {
-            Some(Some(rounding)) if rounding <= allocated => {
-                push(Gap::Wanted, Some(allocated - rounding), false);
-                push(Gap::Rounding, Some(rounding), false);
-            }
-            rounding => {
-                push(Gap::Allocated, Some(allocated), false);
-                push(Gap::Rounding, None, rounding.is_some());
-            }
+        for part in parts(it) {
+            // What lies outside of the allocator follows from two readings.
+            let later = if part.gap.row().place == Place::Process { it.driver_at } else { it.at };
+            self.push(part.gap, Some(owner), part.bytes, (it.at, later), part.clash);
         }
-        let pending = it.active.map(|active| active.checked_sub(allocated));
-        push(Gap::Pending, pending.flatten(), pending == Some(None));
-        let used = allocated.max(it.active.unwrap_or(0));
-        match it.reserved.map(|reserved| reserved.checked_sub(used)) {
-            Some(Some(cached)) => self.cached(owner, it, cached),
-            clash => push(Gap::Cached, None, clash.is_some()),
-        }
-        self.non_torch(owner, it, it.reserved.map(|reserved| reserved.max(used)));
-    }
-
-    /// Splits what is cached in what cannot be given back, what CUDA graphs may keep, and the rest.
-    fn cached(&mut self, owner: usize, it: &OwnFigures, cached: u64) {
-        let same = (it.at, it.at);
-        let mut push = |gap, bytes, clash| self.push(gap, Some(owner), bytes, same, clash);
-        // Without `active` the difference holds pending blocks too, and splitting it would be a guess.
-        let split = it.inactive_split.filter(|_| !it.expandable && it.active.is_some());
-        let Some(rest) = split.and_then(|split| cached.checked_sub(split)) else {
-            push(Gap::Stuck, None, split.is_some());
-            push(Gap::Cached, Some(cached), false);
-            return;
-        };
-        push(Gap::Stuck, split, false);
-        // How much of the pools is in use is not counted: what is certain to be releasable is the rest.
-        let pools = it.private_pools.map(|it| it.min(rest));
-        if pools != Some(0) {
-            push(Gap::Pools, pools, false);
-        }
-        push(Gap::Releasable, Some(rest - pools.unwrap_or(0)), false);
-    }
-
-    fn non_torch(&mut self, owner: usize, it: &OwnFigures, inside: Option<u64>) {
-        let outside = it.driver_used.zip(inside).map(|(used, inside)| used.0.checked_sub(inside));
-        self.push(Gap::NonTorch, Some(owner), outside.flatten(), (it.at, it.driver_at), outside == Some(None));
     }
 
     fn close(mut self, device: &DeviceFigures) -> Ladder {

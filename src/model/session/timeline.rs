@@ -5,7 +5,14 @@
 //! samples each comes from: `wanted <= allocated <= … <= used`.
 
 use super::history::Latest;
-use crate::facts::{event::wire::Counters, units::Stamp};
+pub use crate::model::analysis::ladder::Level;
+use crate::{
+    facts::{
+        event::wire::Counters,
+        units::{Bytes, Stamp},
+    },
+    model::analysis::ladder::{self, Gap, GapSet, OwnFigures},
+};
 use serde::{Deserialize, Serialize};
 
 /// Stretches kept of the whole run, at most.
@@ -15,57 +22,39 @@ pub const COLUMNS: usize = 512;
 pub const LATEST: usize = 256;
 
 /// How many levels there are.
-pub const LEVELS: usize = 7;
+pub const LEVELS: usize = Level::ALL.len();
 
-/// The top of a rung, from the inside out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// What the job asked for.
-    Wanted,
-    /// With what requests were rounded up by.
-    Allocated,
-    /// With what was freed and is still awaited by a stream.
-    Active,
-    /// With the free parts of split segments.
-    Split,
-    /// With whole free segments: all that the allocator holds.
-    Reserved,
-    /// With what the driver charges to the process beyond that.
-    Process,
-    /// With everybody else: all that is used on the device.
-    Used,
-}
-
-impl Level {
-    /// Every level, from the inside out.
-    pub const ALL: [Self; LEVELS] =
-        [Self::Wanted, Self::Allocated, Self::Active, Self::Split, Self::Reserved, Self::Process, Self::Used];
-}
-
-/// The levels of one instant in bytes, each as far as known.
+/// The levels of one instant in bytes, each as far as known, by the gaps whose tops they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
     bytes: [u64; LEVELS],
-    known: u8,
-    /// Whether a part of what the allocator holds was in private pools.
-    pooled: bool,
+    gaps: GapSet,
 }
 
 impl Levels {
     /// A level's bytes; `None` where unknown.
     pub fn get(&self, level: Level) -> Option<u64> {
-        (self.known & bit(level) != 0).then(|| self.bytes.get(level as usize).copied())?
+        self.gaps.at(level).and_then(|_| self.bytes.get(level as usize).copied())
     }
 
-    /// Whether private pools held memory: of what was free then, graphs may have kept a part.
-    pub fn is_pooled(&self) -> bool {
-        self.pooled
+    /// The gaps from the inside out: what each is, where it begins and where it ends. Where allocations are not known,
+    /// nothing is.
+    pub fn gaps(&self) -> impl Iterator<Item = (Gap, u64, u64)> {
+        let known = Some(self.gaps).filter(|_| self.get(Level::Allocated).is_some()).unwrap_or_default();
+        let mut top = 0;
+        known.iter().filter_map(move |gap| {
+            let from = top;
+            top = self.get(gap.row().level?)?.max(from);
+            Some((gap, from, top))
+        })
     }
 
-    fn set(&mut self, level: Level, bytes: Option<u64>) {
-        if let (Some(bytes), Some(place)) = (bytes, self.bytes.get_mut(level as usize)) {
-            *place = bytes;
-            self.known |= bit(level);
+    /// Sets the top of a gap that has a level; unknown changes nothing.
+    fn set(&mut self, gap: Gap, top: Option<u64>) {
+        let place = gap.row().level.and_then(|it| self.bytes.get_mut(it as usize));
+        if let (Some(top), Some(place)) = (top, place) {
+            *place = top;
+            self.gaps.insert(gap);
         }
     }
 
@@ -76,18 +65,18 @@ impl Levels {
     }
 
     /// Level by level what is chosen of both. What one of them does not know stays unknown: of some samples alone, a
-    /// level could cross another.
+    /// level could cross another. Gaps that only one of them knows apart are their whole.
     fn with(&self, other: &Self, choose: impl Fn(u64, u64) -> u64) -> Self {
-        let mut both = Self { pooled: self.pooled || other.pooled, ..Self::default() };
+        let mut both = Self::default();
         for level in Level::ALL {
-            both.set(level, self.get(level).zip(other.get(level)).map(|(one, other)| choose(one, other)));
+            let gap = self.gaps.at(level).zip(other.gaps.at(level));
+            if let Some((own, its)) = gap {
+                let top = self.get(level).zip(other.get(level)).map(|(one, other)| choose(one, other));
+                both.set(if own == its { own } else { own.whole() }, top);
+            }
         }
         both
     }
-}
-
-const fn bit(level: Level) -> u8 {
-    1 << level as u8
 }
 
 /// A stretch of a run.
@@ -118,7 +107,7 @@ pub struct Timeline {
     columns: Vec<Column>,
     stride_us: u64,
     latest: Latest<Point, LATEST>,
-    /// What the driver charges to the process beyond its allocator, and what everybody else uses.
+    /// What the driver attributes to the process beyond its allocator, and what everybody else uses.
     beyond: Option<u64>,
     rest: Option<u64>,
     driven: bool,
@@ -131,7 +120,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// The driver says what is around the allocator from now on: what it charges to the process beyond it, and what
+    /// The driver says what is around the allocator from now on: what it attributes to the process beyond it, and what
     /// everybody else uses; without the first, the second holds it too.
     pub(super) fn attribute(&mut self, beyond: Option<u64>, rest: Option<u64>) {
         (self.beyond, self.rest, self.driven) = (beyond, rest, true);
@@ -199,21 +188,28 @@ impl Timeline {
     }
 
     fn levels(&self, it: &Counters, expandable: bool) -> Levels {
-        let mut levels = Levels { pooled: it.private_pools.is_some_and(|it| it > 0), ..Levels::default() };
-        let Some(allocated) = it.allocated else { return levels };
-        let rounding = it.active.zip(it.requested).and_then(|(active, requested)| active.checked_sub(requested));
-        levels.set(Level::Wanted, rounding.and_then(|it| allocated.checked_sub(it)));
-        levels.set(Level::Allocated, Some(allocated));
-        let active = it.active.map(|it| it.max(allocated));
-        levels.set(Level::Active, active);
-        let Some(reserved) = it.reserved.filter(|it| *it >= active.unwrap_or(allocated)) else { return levels };
-        let split = it.inactive_split.filter(|_| !expandable);
-        let split = active.zip(split).and_then(|(active, split)| active.checked_add(split));
-        levels.set(Level::Split, split.filter(|it| *it <= reserved));
-        levels.set(Level::Reserved, Some(reserved));
-        let process = self.beyond.and_then(|it| reserved.checked_add(it));
-        levels.set(Level::Process, process);
-        levels.set(Level::Used, self.rest.and_then(|it| process.unwrap_or(reserved).checked_add(it)));
+        let mut levels = Levels::default();
+        if it.allocated.is_none() {
+            return levels;
+        }
+        let used = it.reserved.zip(self.beyond).and_then(|(reserved, beyond)| reserved.checked_add(beyond)).map(Bytes);
+        let figures = OwnFigures { driver_used: used, ..OwnFigures::counted(it, expandable, Stamp(0)) };
+        let (mut top, mut is_blurred) = (0_u64, false);
+        for part in ladder::parts(&figures) {
+            match part.bytes {
+                Some(bytes) => {
+                    top = top.saturating_add(bytes);
+                    // What has no level of its own ends with the next gap, and is not told from it.
+                    let gap = if is_blurred { part.gap.whole() } else { part.gap };
+                    is_blurred = gap.row().level.is_none() && (is_blurred || bytes > 0);
+                    levels.set(gap, Some(top));
+                }
+                None if part.gap.row().whole.is_some() => {}
+                None => return levels,
+            }
+        }
+        let around = levels.get(Level::Process).map_or(Gap::Unattributed, |_| Gap::Others);
+        levels.set(around, self.rest.and_then(|it| top.checked_add(it)));
         levels
     }
 
@@ -313,7 +309,8 @@ mod tests {
             let pools = Some(u64::from(step > 1990) * 4096);
             run.push(Stamp(step * 100_000), Some(step), &Counters { private_pools: pools, ..counters(5) }, false);
         }
-        let pooled: Vec<_> = run.columns().filter(|it| it.last.is_pooled()).map(|it| it.step.unwrap()).collect();
+        let is_pooled = |it: &Column| it.last.gaps().any(|it| it.0 == Gap::Cached);
+        let pooled: Vec<_> = run.columns().filter(is_pooled).map(|it| it.step.unwrap()).collect();
         assert_eq!(pooled, (1991..=2000).collect::<Vec<_>>());
     }
 

@@ -157,7 +157,9 @@ impl Reader {
             said.background = Some(self.colour(word, &word.text)?);
         }
         for (name, role) in ROLES {
-            let Some(words) = self.roles.get(name) else {
+            let mut stand_ins = std::iter::successors(Some(role), |it| super::stand_in(*it));
+            let named = |role: Role| ROLES.iter().find(|it| it.1 == role).and_then(|it| self.roles.get(it.0));
+            let Some(words) = stand_ins.find_map(named) else {
                 let file = self.sources.first().map(|it| it.file.clone()).unwrap_or_default();
                 let what = format!("role {name:?} has no style; inherits = \"dusk\" takes what is missing from there");
                 return Err(Fault { file, line: None, what });

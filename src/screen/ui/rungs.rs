@@ -4,7 +4,7 @@ use super::{Command, Focus, Ui};
 use crate::{
     facts::{event::DeviceId, units::Bytes},
     model::{
-        analysis::ladder::{Gap, Rung},
+        analysis::ladder::{Gap, GapSet, Rung},
         findings::{self, DeviceFindings, Findings},
         session::Session,
     },
@@ -24,25 +24,27 @@ impl Ui {
     /// Whether a rung holds nothing, and never did since the view began: one that comes and goes keeps its row, so that
     /// the rows below it stay where they are.
     pub fn is_folded(&self, device: &DeviceId, rung: &Rung) -> bool {
-        let held = self.held_bytes.iter().any(|it| it.0 == *device && it.1 & bit(rung.gap) != 0);
+        let held = self.held_bytes.iter().any(|it| it.0 == *device && it.1.contains(rung.gap));
         rung.bytes == Some(Bytes(0)) && rung.inconsistent.is_none() && !held
     }
 
     /// The selected one of them; before anybody chose, the largest that something can be done about.
     pub fn rung(&self, rungs: &[Rung]) -> Option<Rung> {
         let chosen = rungs.iter().find(|it| Some(it.gap) == self.gap);
-        let worth = |it: &&Rung| (it.gap.meaning().remedy.is_empty(), Reverse(it.bytes));
+        let worth = |it: &&Rung| (it.gap.row().remedy.is_empty(), Reverse(it.bytes));
         chosen.or_else(|| rungs.iter().min_by_key(worth)).copied()
     }
 
     /// Notes which rungs hold something.
     pub(super) fn note_rungs(&mut self, findings: &Findings) {
         for found in &findings.devices {
-            let held = found.ladder.rungs.iter().filter(|it| it.bytes.is_some_and(|it| it.0 > 0));
-            let bits = held.fold(0, |bits, it| bits | bit(it.gap));
+            let mut held = GapSet::default();
+            for rung in found.ladder.rungs.iter().filter(|it| it.bytes.is_some_and(|it| it.0 > 0)) {
+                held.insert(rung.gap);
+            }
             match self.held_bytes.iter_mut().find(|it| it.0 == found.device) {
-                Some(known) => known.1 |= bits,
-                None => self.held_bytes.push((found.device.clone(), bits)),
+                Some(known) => known.1.extend(held),
+                None => self.held_bytes.push((found.device.clone(), held)),
             }
         }
     }
@@ -60,7 +62,7 @@ impl Ui {
 
     /// What makes the selected rung smaller, as it stands on the screen.
     pub(super) fn remedy(&self, session: &Session) -> Option<String> {
-        let remedy = self.rung(&self.rungs_of_selected(session))?.gap.meaning().remedy;
+        let remedy = self.rung(&self.rungs_of_selected(session))?.gap.row().remedy;
         (!remedy.is_empty()).then(|| remedy.to_owned())
     }
 
@@ -68,8 +70,4 @@ impl Ui {
         let device = session.devices.get(self.selected(session));
         device.map_or_else(Vec::new, |it| self.rungs(&findings::of_device(session, it)))
     }
-}
-
-fn bit(gap: Gap) -> u32 {
-    1 << gap as u32
 }

@@ -1,5 +1,6 @@
 //! What is left where only ASCII can be drawn: one pass over the finished picture.
 
+use crate::model::analysis::ladder::Gap;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 /// Replaces every symbol that is not ASCII by the one that says most of the same.
@@ -15,22 +16,22 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect) {
 }
 
 fn plain(symbol: &str) -> char {
-    match symbol.chars().next().unwrap_or(' ') {
+    let sign = symbol.chars().next().unwrap_or(' ');
+    let mut rows = Gap::ALL.iter().map(|it| it.row());
+    if let Some(row) = rows.find(|it| it.colourless == sign) {
+        return row.ascii;
+    }
+    match sign {
         '–' | '─' | '⠤' | '⠒' => '-',
         '│' | '╵' | '⡇' => '|',
         '█' | '▇' | '▆' => '#',
         '▅' | '▄' | '━' => '=',
         '▃' | '▂' | '▁' => '_',
-        '▓' => '%',
-        '░' | '⋮' => ':',
-        '▒' | '◇' | '┌' | '┐' | '└' | '┘' => '+',
-        '·' | '⣀' => '.',
+        '⋮' => ':',
+        '◇' | '┌' | '┐' | '└' | '┘' => '+',
+        '⣀' => '.',
         '⠉' => '\'',
-        '▚' | '×' => 'x',
-        '▞' => '/',
-        '▙' => 'g',
-        '▀' => 'o',
-        '▐' => 'd',
+        '×' => 'x',
         '▸' | '→' | '▶' => '>',
         '●' => 'O',
         '◆' => '!',

@@ -108,7 +108,7 @@ fn explained(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<
         explain(rung, found, context, width, &mut lines);
     }
     if !folded.is_empty() {
-        let mut names: Vec<&str> = folded.iter().map(|it| it.gap.meaning().name).collect();
+        let mut names: Vec<&str> = folded.iter().map(|it| it.gap.row().name).collect();
         names.dedup();
         let words = cells::wrapped(&format!("0 B: {}", names.join(", ")), width.saturating_sub(3));
         lines.extend(words.into_iter().map(|it| Line::styled(format!("   {it}"), context.style(Role::Dim))));
@@ -117,19 +117,19 @@ fn explained(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<
 }
 
 fn explain(rung: &Rung, found: &DeviceFindings, context: &RenderContext, width: usize, lines: &mut Vec<Line<'static>>) {
-    let meaning = rung.gap.meaning();
+    let row = rung.gap.row();
     let (text, dim) = (context.style(Role::Text), context.style(Role::Dim));
     let owner = rung.owner.and_then(|it| found.processes.get(it)).and_then(|it| context.session.process(it.probe));
     let owner = owner.filter(|_| found.processes.len() > 1).map(messages::who);
     let mut line = Line::from(vec![
         Span::styled(format!(" {} ", glyph(rung.gap, context)), context.style(Role::Gap(rung.gap))),
-        Span::styled(cells::left(meaning.name, 13), text),
+        Span::styled(cells::left(row.name, 13), text),
         Span::styled(cells::right(&cells::bytes(rung.bytes), 11), text),
         Span::styled(cells::right(&cells::percent(rung.bytes, found.ladder.total), 6), dim),
         Span::styled(owner.map_or_else(String::new, |it| format!("  {it}")), text),
     ]);
     // The cause follows where it fits, and else begins a line of its own.
-    let cause = format!("  {}", meaning.cause);
+    let cause = format!("  {}", row.cause);
     let fits = line.width() + cells::width(&cause) <= width;
     if fits {
         line.push_span(Span::styled(cause, dim));
@@ -140,10 +140,10 @@ fn explain(rung: &Rung, found: &DeviceFindings, context: &RenderContext, width: 
         lines.extend(wrapped.into_iter().map(|it| Line::styled(format!("   {it}"), context.style(role))));
     };
     if !fits {
-        note(meaning.cause, Role::Dim);
+        note(row.cause, Role::Dim);
     }
-    if !meaning.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
-        note(&format!("→ {}", meaning.remedy), Role::Good);
+    if !row.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0) {
+        note(&format!("→ {}", row.remedy), Role::Good);
     }
     if rung.gap == Gap::Driver && rung.bytes.is_none() && context.device().is_some_and(|it| it.figures().is_some()) {
         note(RESERVE_UNKNOWN, Role::Dim);

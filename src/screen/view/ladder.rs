@@ -95,10 +95,9 @@ fn legend(context: &RenderContext) -> Vec<Rung> {
 /// copies. Nothing while the arrows are elsewhere.
 fn notes(width: usize, context: &RenderContext) -> Vec<String> {
     let selected = context.ui.rung(&legend(context)).filter(|_| context.ui.focus == Focus::Ladder);
-    let Some(meaning) = selected.map(|it| it.gap.meaning()) else { return Vec::new() };
+    let Some(row) = selected.map(|it| it.gap.row()) else { return Vec::new() };
     // The arrow stays with its word.
-    let words =
-        if meaning.remedy.is_empty() { meaning.cause.to_owned() } else { format!("→\u{a0}{}", meaning.remedy) };
+    let words = if row.remedy.is_empty() { row.cause.to_owned() } else { format!("→\u{a0}{}", row.remedy) };
     let room = width.saturating_sub(4).max(1);
     // A word that is longer than a line goes on in the next one.
     let letters: Vec<char> = words.chars().collect();
@@ -141,9 +140,9 @@ fn entry(
     width: usize,
     context: &RenderContext,
 ) -> Line<'static> {
-    let meaning = rung.gap.meaning();
+    let row = rung.gap.row();
     let colour = context.style(Role::Gap(rung.gap));
-    let name = if alone && rung.gap == Gap::Others { "processes" } else { meaning.name };
+    let name = if alone && rung.gap == Gap::Others { "processes" } else { row.name };
     let text = context.style(Role::Text);
     let mut spans = vec![
         Span::styled(if selected { "▸" } else { " " }, text),
@@ -172,12 +171,12 @@ fn entry(
 
 /// Why a rung is there, and what makes it smaller: of the two, the second is whole where it fits.
 fn explanation(rung: &Rung, room: usize) -> String {
-    let meaning = rung.gap.meaning();
-    let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { meaning.cause };
-    if meaning.remedy.is_empty() || rung.bytes.is_none_or(|it| it.0 == 0) {
+    let row = rung.gap.row();
+    let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { row.cause };
+    if row.remedy.is_empty() || rung.bytes.is_none_or(|it| it.0 == 0) {
         return cells::elide(cause, room);
     }
-    let remedy = format!("→ {}", meaning.remedy);
+    let remedy = format!("→ {}", row.remedy);
     match room.checked_sub(cells::width(&remedy) + 1) {
         Some(left) if left >= cells::width(cause).min(CAUSE) => format!("{} {remedy}", cells::elide(cause, left)),
         _ => cells::elide(&remedy, room),
@@ -238,20 +237,8 @@ fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
 /// What a gap is drawn with: the picture must be readable by its shapes. Half cells are ragged, so that they
 /// stand only where no colour tells one full cell from another.
 pub(super) fn glyph(gap: Gap, context: &RenderContext) -> char {
-    match gap {
-        Gap::NonTorch | Gap::Others | Gap::Driver if context.theme.coloured => '█',
-        Gap::Wanted | Gap::Allocated | Gap::Reserved => '█',
-        Gap::Rounding => '▓',
-        Gap::Pending => '▞',
-        Gap::Stuck => '▚',
-        Gap::Pools => '▙',
-        Gap::Releasable | Gap::Cached => '▒',
-        Gap::NonTorch => '▄',
-        Gap::Others => '▀',
-        Gap::Driver => '▐',
-        Gap::Unattributed => '░',
-        Gap::Free => '·',
-    }
+    let row = gap.row();
+    if context.theme.coloured { row.sign } else { row.colourless }
 }
 
 #[cfg(test)]

@@ -99,8 +99,7 @@ type Values = Vec<(Gap, Option<u64>)>;
 
 /// Every rung between the levels, up to what was free then; the ones that are not known apart are one.
 fn values(levels: &Levels, context: &RenderContext) -> Values {
-    let stack = stack(levels);
-    let mut values: Values = stack.iter().map(|(gap, from, to)| (*gap, to.checked_sub(*from))).collect();
+    let mut values: Values = levels.gaps().map(|(gap, from, to)| (gap, to.checked_sub(from))).collect();
     // The driver's own reserve does not change.
     let driver = context.device().and_then(|it| it.figures()?.reserved);
     let total = context.found().and_then(|it| it.ladder.total);
@@ -108,32 +107,6 @@ fn values(levels: &Levels, context: &RenderContext) -> Values {
     values.extend(driver.map(|it| (Gap::Driver, Some(it.0))));
     values.push((Gap::Free, total.zip(used).and_then(|(total, used)| Some(total.checked_sub(used)?.0))));
     values
-}
-
-/// The rungs of one instant from the inside out: what each is, where it begins and where it ends.
-fn stack(levels: &Levels) -> Vec<(Gap, u64, u64)> {
-    let Some(allocated) = levels.get(Level::Allocated) else { return Vec::new() };
-    let mut out = match levels.get(Level::Wanted) {
-        Some(wanted) => vec![(Gap::Wanted, 0, wanted), (Gap::Rounding, wanted, allocated)],
-        None => vec![(Gap::Allocated, 0, allocated)],
-    };
-    let mut top = allocated;
-    let mut pile = |gap, level: Option<u64>| {
-        if let Some(level) = level {
-            out.push((gap, top, level.max(top)));
-            top = level.max(top);
-        }
-    };
-    pile(Gap::Pending, levels.get(Level::Active));
-    let split = levels.get(Level::Split);
-    pile(Gap::Stuck, split);
-    // Of what is free, graphs may keep a part that the allocator does not tell.
-    let apart = split.is_some() && !levels.is_pooled();
-    pile(if apart { Gap::Releasable } else { Gap::Cached }, levels.get(Level::Reserved));
-    let process = levels.get(Level::Process);
-    pile(Gap::NonTorch, process);
-    pile(if process.is_some() { Gap::Others } else { Gap::Unattributed }, levels.get(Level::Used));
-    out
 }
 
 /// `steps 886–1181 of 1181, 1/4 of the run`
@@ -204,7 +177,7 @@ fn list<'a>(
         let line = Line::from(vec![
             Words::raw(" "),
             Words::styled(glyph(*gap, context).to_string(), context.style(Role::Gap(*gap))),
-            Words::styled(format!(" {}", cells::left(gap.meaning().name, 12)), context.style(Role::Text)),
+            Words::styled(format!(" {}", cells::left(gap.row().name, 12)), context.style(Role::Text)),
             Words::styled(cells::right(&cells::bytes(bytes), 11), context.style(Role::Text)),
             Words::styled(cells::right(&cells::percent(bytes, total), 6), context.style(Role::Dim)),
         ]);

@@ -8,11 +8,7 @@ use gpuwatch::{
         event::{DeviceMemory, Fact, wire::Counters},
         units::Bytes,
     },
-    model::{
-        analysis::ladder::{Gap, MEANINGS},
-        findings::findings,
-        session::Session,
-    },
+    model::{analysis::ladder::Gap, findings::findings, session::Session},
     screen::{
         ui::{
             Command, Focus, Request, Screen, Ui,
@@ -45,11 +41,15 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
         assert!(words(&shown(&session, &ui, size)).contains("▸▒ releasable"), "{}", shown(&session, &ui, size));
         ui.update(Command::First, &session);
         let mut seen = Vec::new();
-        for _ in 0..MEANINGS.len() {
+        for _ in 0..Gap::ALL.len() {
             let picture = shown(&session, &ui, size);
             let row =
                 picture.lines().find_map(|it| it.split_once('▸')?.1.split_whitespace().nth(1)).unwrap_or_default();
-            let name = MEANINGS.iter().find(|it| it.name == row).unwrap_or_else(|| panic!("{row}\n{picture}"));
+            let name = Gap::ALL
+                .iter()
+                .map(|it| it.row())
+                .find(|it| it.name == row)
+                .unwrap_or_else(|| panic!("{row}\n{picture}"));
             // At the right may stand the curve.
             let left: String = picture.lines().map(|it| it.chars().take(98).collect::<String>() + "\n").collect();
             let whole = if name.remedy.is_empty() { name.cause } else { name.remedy };

@@ -1,110 +1,360 @@
-//! The gaps between the rungs: one table of names, causes and remedies.
+//! The table of gaps: everything that code, screens, themes, reports and documents know of one stands in its row.
+//!
+//! What a row lacks does not compile. Where the bytes of a gap come from is in [`super::parts`].
 
-/// One stretch of a device's memory between two rungs, from the inside out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Gap {
-    /// What the job asked for: `allocated - rounding`.
-    Wanted,
-    /// Live allocations whose rounding is unknown.
-    Allocated,
-    /// Rounding up of requests.
-    Rounding,
-    /// Freed, but another stream still uses it.
-    Pending,
-    /// Free parts of split segments.
-    Stuck,
-    /// Free in pools of CUDA graphs, as far as known.
-    Pools,
-    /// Whole free segments.
-    Releasable,
-    /// Cached, its split unknown.
-    Cached,
-    /// Held from the driver, what of it is in use unknown.
-    Reserved,
-    /// This process outside the allocator.
-    NonTorch,
-    /// Other processes.
-    Others,
-    /// The driver's own reserve.
-    Driver,
-    /// In use, by whom is not known.
-    Unattributed,
-    /// Free.
-    Free,
+/// Makes an enum and the list of all its variants, so that none can be missing there.
+macro_rules! listed {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $it:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$of])* $it,)* }
+
+        impl $name {
+            /// Every one, from the inside out.
+            pub const ALL: [Self; [$(stringify!($it)),*].len()] = [$(Self::$it),*];
+        }
+    };
 }
 
-/// What a gap is called, where it comes from, what to do about it.
+/// Makes the enum of gaps and the row of each.
+macro_rules! gaps {
+    ($($(#[$doc:meta])* $gap:ident { $($field:ident: $value:expr,)* })*) => {
+        listed! {
+            /// One stretch of a device's memory between two rungs, from the inside out.
+            Gap { $($(#[$doc])* $gap,)* }
+        }
+
+        impl Gap {
+            /// Its row in the table.
+            pub const fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$gap => const { &Row { gap: Self::$gap, $($field: $value,)* } },)*
+                }
+            }
+        }
+    };
+}
+
+listed! {
+    /// What the timeline keeps of a ladder: the top of a gap, from the inside out.
+    Level {
+        /// What the job asked for.
+        Wanted,
+        /// With what requests were rounded up by.
+        Allocated,
+        /// With what was freed and is still awaited by a stream.
+        Active,
+        /// With the free parts of split segments.
+        Split,
+        /// With whole free segments: all that the allocator holds.
+        Reserved,
+        /// With what the driver attributes to the process beyond that.
+        Process,
+        /// With everybody else: all that is used on the device.
+        Used,
+    }
+}
+
+/// Whose memory a gap is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub enum Place {
+    /// The allocator's, in use, or not known to be unused.
+    InUse,
+    /// The allocator's, held and not in use.
+    Unused,
+    /// The process's, outside of the allocator.
+    Process,
+    /// Not the process's.
+    Device,
+}
+
+/// What is known of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
     /// The gap.
     pub gap: Gap,
-    /// Its name, at most 12 letters.
+    /// What people read: at most 12 letters.
     pub name: &'static str,
+    /// What programs read: its name in JSON, which never changes.
+    pub id: &'static str,
+    /// Its role in theme files.
+    pub role: &'static str,
     /// What it is.
     pub cause: &'static str,
     /// What makes it smaller; empty where nothing does or should.
     pub remedy: &'static str,
+    /// Whose memory it is.
+    pub place: Place,
+    /// What the timeline keeps its top as; `None` for what is drawn as a part of [`Row::whole`] there, or never changes.
+    pub level: Option<Level>,
+    /// The gap that has its bytes where they are not known apart.
+    pub whole: Option<Gap>,
+    /// The gap whose colour it has in themes that do not name it; `None` is the colour of text.
+    pub like: Option<Gap>,
+    /// What it is drawn with where there are colours.
+    pub sign: char,
+    /// What it is drawn with without colours: signs alone must tell gaps apart.
+    pub colourless: char,
+    /// What stands for its signs where only ASCII is drawn.
+    pub ascii: char,
+    /// Its colours in reports, on light paper and on dark.
+    pub report: (&'static str, &'static str),
 }
 
-/// Every gap's meaning, from the inside out.
-pub const MEANINGS: [Meaning; 14] = [
-    meaning(Gap::Wanted, "wanted", "what the job asked for", ""),
-    meaning(Gap::Allocated, "allocated", "live allocations; the allocator does not say how much is rounding", ""),
-    meaning(Gap::Rounding, "rounding", "requests rounded up to 512 B or to a power of two", ""),
-    meaning(
-        Gap::Pending,
-        "pending",
-        "freed, but another stream still uses it",
-        "avoid record_stream, or synchronise the streams",
-    ),
-    meaning(
-        Gap::Stuck,
-        "stuck",
-        "free parts of split segments: cannot be given back",
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or fewer different sizes",
-    ),
-    meaning(
-        Gap::Pools,
-        "graph pools",
-        "free at most in private pools of CUDA graphs",
-        "drop graphs that are not replayed",
-    ),
-    meaning(Gap::Releasable, "releasable", "whole free segments, cached", "torch.cuda.empty_cache() gives it back"),
-    meaning(Gap::Cached, "cached", "held and not in use; what could be given back is not measurable", ""),
-    meaning(Gap::Reserved, "reserved", "held from the driver; how much is in use is not known", ""),
-    meaning(
-        Gap::NonTorch,
-        "non-torch",
-        "CUDA context, NCCL, cuBLAS and cuDNN outside the allocator",
-        "destroy unused process groups; CUDA_MODULE_LOADING=LAZY",
-    ),
-    meaning(
-        Gap::Others,
-        "others",
-        "other processes: tenants, leftovers, extra contexts of our own ranks",
-        "end them; torch.cuda.set_device() before the first CUDA call",
-    ),
-    meaning(Gap::Driver, "reserve", "the driver keeps it for itself", ""),
-    meaning(Gap::Unattributed, "unattributed", "in use, but no figure at hand says by whom", ""),
-    meaning(Gap::Free, "free", "free on the device", ""),
-];
-
-const fn meaning(gap: Gap, name: &'static str, cause: &'static str, remedy: &'static str) -> Meaning {
-    Meaning { gap, name, cause, remedy }
+gaps! {
+    /// What the job asked for: `allocated - rounding`.
+    Wanted {
+        name: "wanted",
+        id: "wanted",
+        role: "wanted",
+        cause: "what the job asked for",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Wanted),
+        whole: Some(Gap::Allocated),
+        like: None,
+        sign: '█',
+        colourless: '█',
+        ascii: '#',
+        report: ("#2f6f9f", "#3f8cc4"),
+    }
+    /// Live allocations whose rounding is unknown.
+    Allocated {
+        name: "allocated",
+        id: "allocated",
+        role: "allocated",
+        cause: "live allocations; the allocator does not say how much is rounding",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Allocated),
+        whole: None,
+        like: Some(Gap::Wanted),
+        sign: '█',
+        colourless: '█',
+        ascii: '#',
+        report: ("#2f6f9f", "#3f8cc4"),
+    }
+    /// Rounding up of requests.
+    Rounding {
+        name: "rounding",
+        id: "rounding",
+        role: "rounding",
+        cause: "requests rounded up to 512 B or to a power of two",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Allocated),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::Wanted),
+        sign: '▓',
+        colourless: '▓',
+        ascii: '%',
+        report: ("#6fa3c7", "#7fb4d8"),
+    }
+    /// Freed, but another stream still uses it.
+    Pending {
+        name: "pending",
+        id: "pending",
+        role: "pending",
+        cause: "freed, but another stream still uses it",
+        remedy: "avoid record_stream, or synchronise the streams",
+        place: Place::InUse,
+        level: Some(Level::Active),
+        whole: Some(Gap::Cached),
+        like: Some(Gap::Wanted),
+        sign: '▞',
+        colourless: '▞',
+        ascii: '/',
+        report: ("#7a5ea8", "#9c82cc"),
+    }
+    /// Free parts of split segments.
+    Stuck {
+        name: "stuck",
+        id: "stuck",
+        role: "stuck",
+        cause: "free parts of split segments: cannot be given back",
+        remedy: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or fewer different sizes",
+        place: Place::Unused,
+        level: Some(Level::Split),
+        whole: Some(Gap::Cached),
+        like: Some(Gap::Releasable),
+        sign: '▚',
+        colourless: '▚',
+        ascii: 'x',
+        report: ("#b8403c", "#e2716c"),
+    }
+    /// Free in pools of CUDA graphs, as far as known.
+    Pools {
+        name: "graph pools",
+        id: "graph_pools",
+        role: "pools",
+        cause: "free at most in private pools of CUDA graphs",
+        remedy: "drop graphs that are not replayed",
+        place: Place::Unused,
+        level: None,
+        whole: Some(Gap::Cached),
+        like: Some(Gap::Releasable),
+        sign: '▙',
+        colourless: '▙',
+        ascii: 'g',
+        report: ("#b06a9c", "#cf8fbd"),
+    }
+    /// Whole free segments.
+    Releasable {
+        name: "releasable",
+        id: "releasable",
+        role: "releasable",
+        cause: "whole free segments, cached",
+        remedy: "torch.cuda.empty_cache() gives it back",
+        place: Place::Unused,
+        level: Some(Level::Reserved),
+        whole: Some(Gap::Cached),
+        like: Some(Gap::Wanted),
+        sign: '▒',
+        colourless: '▒',
+        ascii: '+',
+        report: ("#b5d5e8", "#2b5570"),
+    }
+    /// Cached, its split unknown.
+    Cached {
+        name: "cached",
+        id: "cached",
+        role: "cached",
+        cause: "held and not in use; what could be given back is not measurable",
+        remedy: "",
+        place: Place::Unused,
+        level: Some(Level::Reserved),
+        whole: None,
+        like: Some(Gap::Releasable),
+        sign: '▒',
+        colourless: '▒',
+        ascii: '+',
+        report: ("#b5d5e8", "#2b5570"),
+    }
+    /// Held from the driver, what of it is in use unknown.
+    Reserved {
+        name: "reserved",
+        id: "reserved",
+        role: "reserved",
+        cause: "held from the driver; how much is in use is not known",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Reserved),
+        whole: None,
+        like: Some(Gap::Cached),
+        sign: '█',
+        colourless: '█',
+        ascii: '#',
+        report: ("#2f6f9f", "#3f8cc4"),
+    }
+    /// This process outside the allocator.
+    NonTorch {
+        name: "non-torch",
+        id: "non_torch",
+        role: "non_torch",
+        cause: "CUDA context, NCCL, cuBLAS and cuDNN outside the allocator",
+        remedy: "destroy unused process groups; CUDA_MODULE_LOADING=LAZY",
+        place: Place::Process,
+        level: Some(Level::Process),
+        whole: Some(Gap::Unattributed),
+        like: None,
+        sign: '█',
+        colourless: '▄',
+        ascii: '=',
+        report: ("#cf9f35", "#b98e35"),
+    }
+    /// Other processes.
+    Others {
+        name: "others",
+        id: "others",
+        role: "others",
+        cause: "other processes: tenants, leftovers, extra contexts of our own ranks",
+        remedy: "end them; torch.cuda.set_device() before the first CUDA call",
+        place: Place::Device,
+        level: Some(Level::Used),
+        whole: Some(Gap::Unattributed),
+        like: None,
+        sign: '█',
+        colourless: '▀',
+        ascii: 'o',
+        report: ("#8a6f4d", "#937a5b"),
+    }
+    /// The driver's own reserve.
+    Driver {
+        name: "reserve",
+        id: "driver",
+        role: "driver",
+        cause: "the driver keeps it for itself",
+        remedy: "",
+        place: Place::Device,
+        level: None,
+        whole: None,
+        like: None,
+        sign: '█',
+        colourless: '▐',
+        ascii: 'd',
+        report: ("#6b7280", "#777f8a"),
+    }
+    /// In use, by whom is not known.
+    Unattributed {
+        name: "unattributed",
+        id: "unattributed",
+        role: "unattributed",
+        cause: "in use, but no figure at hand says by whom",
+        remedy: "",
+        place: Place::Device,
+        level: Some(Level::Used),
+        whole: None,
+        like: None,
+        sign: '░',
+        colourless: '░',
+        ascii: ':',
+        report: ("#bcc1c7", "#4a5159"),
+    }
+    /// Free.
+    Free {
+        name: "free",
+        id: "free",
+        role: "free",
+        cause: "free on the device",
+        remedy: "",
+        place: Place::Device,
+        level: None,
+        whole: None,
+        like: None,
+        sign: '·',
+        colourless: '·',
+        ascii: '.',
+        report: ("transparent", "transparent"),
+    }
 }
+
+/// What must hold of the table for the rest to rely on it: checked when it is compiled.
+const _: () = {
+    assert!(Gap::ALL.len() <= u32::BITS as usize, "a set of gaps has 32 bits");
+    let (mut at, mut highest) = (0, 0);
+    while at < Gap::ALL.len() {
+        let row = Gap::ALL[at].row();
+        assert!(row.gap as usize == at && !row.cause.is_empty() && !row.id.is_empty() && !row.role.is_empty());
+        assert!(!row.name.is_empty() && row.name.len() <= 12, "the screens have 12 columns for a gap's name");
+        if let Some(level) = row.level {
+            assert!(level as usize >= highest, "levels rise from the inside out");
+            highest = level as usize;
+        }
+        let (mut like, mut steps) = (row.like, 0);
+        while let Some(gap) = like {
+            like = gap.row().like;
+            steps += 1;
+            assert!(steps < Gap::ALL.len(), "a gap's colour comes from another one in the end");
+        }
+        at += 1;
+    }
+};
 
 impl Gap {
-    /// Its row in [`MEANINGS`].
-    pub fn meaning(self) -> &'static Meaning {
-        &MEANINGS[self as usize]
-    }
-
-    /// What programs read: its name in JSON, which never changes.
-    pub fn id(self) -> String {
-        match self {
-            Self::Driver => "driver".to_owned(),
-            it => it.meaning().name.replace([' ', '-'], "_"),
-        }
+    /// The gap that has its bytes where they are not known apart, or itself.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        self.row().whole.unwrap_or(self)
     }
 }
 
@@ -113,36 +363,25 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The gap after one, so that a new one does not compile until it is listed here.
-    fn next(gap: Gap) -> Option<Gap> {
-        Some(match gap {
-            Gap::Wanted => Gap::Allocated,
-            Gap::Allocated => Gap::Rounding,
-            Gap::Rounding => Gap::Pending,
-            Gap::Pending => Gap::Stuck,
-            Gap::Stuck => Gap::Pools,
-            Gap::Pools => Gap::Releasable,
-            Gap::Releasable => Gap::Cached,
-            Gap::Cached => Gap::Reserved,
-            Gap::Reserved => Gap::NonTorch,
-            Gap::NonTorch => Gap::Others,
-            Gap::Others => Gap::Driver,
-            Gap::Driver => Gap::Unattributed,
-            Gap::Unattributed => Gap::Free,
-            Gap::Free => return None,
-        })
+    #[test]
+    fn no_two_gaps_have_one_name() {
+        for name in [|it: &Row| it.name, |it: &Row| it.id, |it: &Row| it.role] {
+            let names: BTreeSet<&str> = Gap::ALL.iter().map(|it| name(it.row())).collect();
+            assert_eq!(names.len(), Gap::ALL.len(), "{names:?}");
+        }
     }
 
     #[test]
-    fn every_gap_has_a_row_of_its_own() {
-        let gaps: Vec<Gap> = std::iter::successors(Some(Gap::Wanted), |it| next(*it)).collect();
-        assert_eq!(gaps, MEANINGS.map(|it| it.gap));
-        let names: BTreeSet<&str> = gaps.iter().map(|it| it.meaning().name).collect();
-        assert_eq!(names.len(), gaps.len(), "no two have one name: {names:?}");
-        for gap in gaps {
-            let meaning = gap.meaning();
-            assert_eq!(meaning.gap, gap, "its own row");
-            assert!(!meaning.name.is_empty() && meaning.name.len() <= 12 && !meaning.cause.is_empty());
+    fn signs_tell_gaps_apart_without_colours() {
+        for (place, one) in Gap::ALL.iter().enumerate() {
+            for other in &Gap::ALL[..place] {
+                // What stands for the other, never beside it, may look as it does.
+                let stands_for = one.whole() == *other || other.whole() == *one;
+                let is_either = stands_for || [*one, *other].contains(&Gap::Reserved);
+                let (one, other) = (one.row(), other.row());
+                assert!(is_either || one.colourless != other.colourless, "{} and {}", one.name, other.name);
+                assert!(is_either || one.ascii != other.ascii, "{} and {}", one.name, other.name);
+            }
         }
     }
 }

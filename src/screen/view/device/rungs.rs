@@ -2,7 +2,7 @@
 
 use crate::{
     facts::units::Bytes,
-    model::analysis::ladder::Gap,
+    model::analysis::ladder::{Gap, Level},
     screen::{
         theme::Role,
         view::{RenderContext, cells, ladder, put},
@@ -15,16 +15,7 @@ use ratatui::{
 };
 
 /// What is reached under the bar, the most important first, for where there is no room for all.
-const TOLD: [End; 4] = [End::Used, End::Allocated, End::Reserved, End::Processes];
-
-/// What is reached at the end of a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Allocated,
-    Reserved,
-    Processes,
-    Used,
-}
+const TOLD: [Level; 4] = [Level::Used, Level::Allocated, Level::Reserved, Level::Process];
 
 /// The rows that it takes.
 pub(super) fn height(area: Rect) -> usize {
@@ -49,23 +40,24 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     for row in 0..rows {
         put(buffer, area, row, &bar);
     }
-    let mut ends: Vec<(usize, End, Bytes)> = Vec::new();
+    let mut ends: Vec<(usize, Level, Bytes)> = Vec::new();
     let (mut column, mut sum, mut reserve) = (0, Bytes(0), None);
     for (rung, cells) in rungs.iter().zip(ladder::widths(&rungs, whole, width)) {
         let Some(bytes) = rung.bytes else { continue };
         (column, sum) = (column + cells, sum.plus(bytes));
         reserve = reserve.or(Some(bytes).filter(|_| rung.gap == Gap::Driver));
-        let Some(name) = end(rung.gap) else { continue };
+        let Some(name) = rung.gap.row().level.filter(|it| TOLD.contains(it)) else { continue };
         // What is further out takes the name's place where both end.
         ends.retain(|it| it.1 != name && it.0 != column);
         ends.push((column, name, sum));
     }
-    let words = |end: End, bytes: Bytes| match end {
-        End::Allocated => vec!["allocated".to_owned()],
-        End::Reserved => vec!["reserved".to_owned()],
-        End::Processes if found.processes.len() == 1 => vec!["this process".to_owned()],
-        End::Processes => vec![format!("{} processes", found.processes.len())],
-        End::Used => used(bytes, reserve),
+    let words = |end: Level, bytes: Bytes| match end {
+        Level::Allocated => vec!["allocated".to_owned()],
+        Level::Reserved => vec!["reserved".to_owned()],
+        Level::Process if found.processes.len() == 1 => vec!["this process".to_owned()],
+        Level::Process => vec![format!("{} processes", found.processes.len())],
+        Level::Used => used(bytes, reserve),
+        Level::Wanted | Level::Active | Level::Split => Vec::new(),
     };
     let told = TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
     let told: Vec<_> = told
@@ -75,17 +67,6 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         })
         .collect();
     names(buffer, area, rows, &told, context);
-}
-
-/// What is reached at the end of a gap.
-fn end(gap: Gap) -> Option<End> {
-    match gap {
-        Gap::Allocated | Gap::Rounding => Some(End::Allocated),
-        Gap::Releasable | Gap::Cached | Gap::Reserved => Some(End::Reserved),
-        Gap::NonTorch => Some(End::Processes),
-        Gap::Others | Gap::Unattributed => Some(End::Used),
-        _ => None,
-    }
 }
 
 /// What is used as the driver counts it, and its own reserve, which it does not count; the longest way to say it first.

@@ -1,6 +1,6 @@
 //! The rungs stacked over the axis: what belongs to which cell.
 
-use super::{place_name, stack};
+use super::place_name;
 use crate::{
     facts::units::Bytes,
     model::{
@@ -110,7 +110,7 @@ impl Chart {
         let unread = columns.iter().take_while(|it| it.is_none_or(|_| is_unread(it))).count();
         let unread = if columns.iter().any(is_unread) { unread } else { 0 };
         for (column, levels) in (0..).zip(columns) {
-            let stack = levels.map_or_else(Vec::new, |it| stack(&it));
+            let stack = levels.map_or_else(Vec::new, |it| it.gaps().collect());
             // What nobody said anything of is neither used nor free.
             let is_whole = levels.is_some_and(|it| it.get(Level::Used).is_some());
             for row in 0..rows {
@@ -245,7 +245,7 @@ impl Chart {
 
 /// Whether a whole cell of it is drawn full.
 fn is_solid(gap: Gap) -> bool {
-    matches!(gap, Gap::Wanted | Gap::Allocated | Gap::Reserved | Gap::NonTorch | Gap::Others | Gap::Driver)
+    gap.row().sign == '█'
 }
 
 /// The colour that a cell with this glyph seems to have: that of what is drawn full, else mixed with as much of

@@ -1,0 +1,42 @@
+//! What the page's style and script know of gaps, from their table.
+
+use crate::model::analysis::ladder::{Gap, Place, Row};
+use std::fmt::Write as _;
+
+/// The colours of gaps, as properties: `--gap-graph-pools`.
+pub(super) fn style() -> String {
+    let colours = |colour: fn(&Row) -> &'static str| {
+        Gap::ALL.iter().fold(String::new(), |mut out, it| {
+            let row = it.row();
+            let _ = write!(out, " --gap-{}: {};", row.name.replace(' ', "-"), colour(row));
+            out
+        })
+    };
+    let (light, dark) = (colours(|it| it.report.0), colours(|it| it.report.1));
+    format!(":root {{{light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n")
+}
+
+/// The names of gaps inside of the allocator, and of those that are not in use there.
+pub(super) fn script() -> String {
+    let names = |places: &[Place]| {
+        let rows = Gap::ALL.iter().map(|it| it.row()).filter(|it| places.contains(&it.place));
+        serde_json::json!(rows.map(|it| it.name).collect::<Vec<_>>())
+    };
+    let (inside, unused) = (names(&[Place::InUse, Place::Unused]), names(&[Place::Unused]));
+    format!("const INSIDE = {inside}, UNUSED = {unused};\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gap_has_two_colours_and_its_place() {
+        let (style, script) = (style(), script());
+        for row in Gap::ALL.map(Gap::row) {
+            assert_eq!(style.matches(&format!("--gap-{}: ", row.name.replace(' ', "-"))).count(), 2, "{style}");
+        }
+        assert!(script.ends_with("UNUSED = [\"stuck\",\"graph pools\",\"releasable\",\"cached\"];\n"), "{script}");
+        assert!(!style.contains("</") && !script.contains("</"), "nothing ends its element early");
+    }
+}

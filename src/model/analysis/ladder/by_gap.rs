@@ -1,0 +1,64 @@
+//! Figures by gap, and sets of gaps.
+
+use super::{Gap, Level};
+use serde::{Deserialize, Serialize};
+
+/// A value for each gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByGap<T>([T; Gap::ALL.len()]);
+
+impl<T: Copy> ByGap<T> {
+    /// That of a gap.
+    pub fn get(&self, gap: Gap) -> T {
+        self.0[gap as usize]
+    }
+
+    /// Sets that of a gap.
+    pub fn set(&mut self, gap: Gap, value: T) {
+        self.0[gap as usize] = value;
+    }
+}
+
+/// Some of the gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapSet(u32);
+
+impl GapSet {
+    /// Adds a gap.
+    pub fn insert(&mut self, gap: Gap) {
+        self.0 |= 1 << gap as u32;
+    }
+
+    /// Whether a gap is in it.
+    pub fn contains(self, gap: Gap) -> bool {
+        self.0 & 1 << gap as u32 != 0
+    }
+
+    /// Adds all of another one.
+    pub fn extend(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// The gaps in it, from the inside out.
+    pub fn iter(self) -> impl Iterator<Item = Gap> {
+        Gap::ALL.into_iter().filter(move |it| self.contains(*it))
+    }
+
+    /// The gap whose top a level is.
+    pub fn at(self, level: Level) -> Option<Gap> {
+        let first = (self.0 & OF_LEVEL[level as usize]).trailing_zeros();
+        Gap::ALL.get(first as usize).copied()
+    }
+}
+
+/// The gaps of each level, a bit each.
+const OF_LEVEL: [u32; Level::ALL.len()] = {
+    let (mut of, mut at) = ([0; Level::ALL.len()], 0);
+    while at < Gap::ALL.len() {
+        if let Some(level) = Gap::ALL[at].row().level {
+            of[level as usize] |= 1 << at;
+        }
+        at += 1;
+    }
+    of
+};
