@@ -28,6 +28,7 @@ mod gpu;
 mod machine;
 mod prepare;
 mod program;
+mod shared;
 mod table;
 
 pub use machine::{Card, Fault, Machine, Tenant};

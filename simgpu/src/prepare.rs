@@ -1,25 +1,29 @@
-//! Prepares the libraries: reads from a wheel what it imports, and has `cc` link one shared object under each soname.
+//! Prepares the libraries: reads from a wheel what it imports, and writes one shared object under each soname.
 //!
 //! All of them depend on the simulated device, which exports what it simulates; each holds the version that programs
 //! were linked with, and stubs for the rest.
 
 use crate::{
     elf::{self, Object},
-    gpu::wheel::Wheel,
+    gpu::{
+        forms::{self, Kind, Step, Verb},
+        wheel::Wheel,
+    },
+    shared::Shared,
     table::{self, Effect, Library},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
     fs,
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, Error},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 const DEVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsimgpu.so"));
 const DEVICE_FILE: &str = "libsimgpu.so";
+/// What all stubs jump to.
+const TARGET: &str = "simgpu_stub";
 const NVML_SONAME: &str = "libnvidia-ml.so.1";
 const DRIVER_STEM: &str = "libcuda";
 const DRIVER_SONAME: &str = "libcuda.so.1";
@@ -30,7 +34,7 @@ const NVML_UNSUPPORTED: i64 = 3;
 ///
 /// # Errors
 ///
-/// When the folder cannot be written, or `cc` does not link.
+/// When the folder cannot be written, or this system's processor is none of those that are known.
 pub fn prepare_nvml(out: &Path) -> io::Result<PathBuf> {
     let device = write_device(out)?;
     let stubs = Stubs {
@@ -38,7 +42,7 @@ pub fn prepare_nvml(out: &Path) -> io::Result<PathBuf> {
         version: None,
         names: table::NVML_NAMES.split_whitespace().map(str::to_owned).collect(),
     };
-    stubs.link(out, None, NVML_UNSUPPORTED, &device)?;
+    stubs.write(out, None, NVML_UNSUPPORTED, &device)?;
     Ok(out.join(NVML_SONAME))
 }
 
@@ -53,7 +57,7 @@ pub fn prepare_driver(out: &Path) -> io::Result<PathBuf> {
     let libraries = table::libraries(table::LIBRARIES)?;
     let library = libraries.iter().find(|it| it.stem == DRIVER_STEM);
     let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();
-    driver(None).link(out, library, library.map_or(0, |it| it.unsupported), &device)?;
+    driver(None).write(out, library, library.map_or(0, |it| it.unsupported), &device)?;
     Ok(nvml)
 }
 
@@ -69,7 +73,7 @@ fn driver(imported: Option<Stubs>) -> Stubs {
 /// # Errors
 ///
 /// When there is no PyTorch with CUDA 12 or 13 there, when it imports from a library that the table does not know, when the
-/// folder cannot be written, or `cc` does not link.
+/// folder cannot be written, or this system's processor is none of those that are known.
 pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let libraries = table::libraries(table::LIBRARIES)?;
     let wheel = read_wheel(torch)?;
@@ -85,19 +89,21 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();
     for (stem, stubs) in stubs {
         let library = libraries.iter().find(|it| it.stem == stem);
-        stubs.link(out, library, library.map_or(0, |it| it.unsupported), &device)?;
+        stubs.write(out, library, library.map_or(0, |it| it.unsupported), &device)?;
     }
     Ok(())
 }
 
 /// Like `prepare`, into a folder under `parent` that is made once for this PyTorch and this simgpu. Gives the folder.
+/// Another PyTorch in the same place gets another folder.
 ///
 /// # Errors
 ///
 /// As `prepare`.
 pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (DEVICE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch).hash(&mut hasher);
+    let version = fs::read_to_string(torch.join("version.py")).unwrap_or_default();
+    (DEVICE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch, version).hash(&mut hasher);
     let out = parent.join(format!("simgpu-{:016x}", hasher.finish()));
     if !out.exists() {
         let new = parent.join(format!("simgpu-new-{}", std::process::id()));
@@ -122,80 +128,60 @@ impl Stubs {
         Self { soname: soname.into(), version: None, names: BTreeSet::new() }
     }
 
-    /// Generates the stubs, without those that the device exports itself, and links them.
-    fn link(
+    /// Writes the library of the stubs, without those that the device exports itself.
+    fn write(
         &self,
         out: &Path,
         library: Option<&Library>,
         unsupported: i64,
         device: &BTreeSet<String>,
     ) -> io::Result<()> {
-        let source = out.join(format!("{}.c", self.soname));
-        let mut text = String::from(PRELUDE);
-        for name in self.names.iter().filter(|it| !device.contains(*it)) {
-            let effects = library.and_then(|it| it.effects(name));
-            text.push_str(&stub(name, effects, unsupported, &self.soname));
-        }
-        fs::write(&source, text)?;
-        let mut command = Command::new("cc");
-        command.args(["-O1", "-w", "-fPIC", "-shared", "-o"]).arg(out.join(&self.soname)).arg(&source);
-        command.arg(format!("-Wl,-soname,{}", self.soname)).args(["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);
-        if let Some(version) = &self.version {
-            let map = out.join(format!("{}.map", self.soname));
-            fs::write(&map, format!("{version} {{ global: *; }};\n"))?;
-            command.arg(format!("-Wl,--version-script={}", map.display()));
-        }
-        run(command.arg(out.join(DEVICE_FILE)))
+        let names = self.names.iter().filter(|it| !device.contains(*it));
+        let stub = |name| form(name, library.and_then(|it| it.effects(name)), unsupported, &self.soname);
+        let shared = Shared {
+            soname: &self.soname,
+            version: self.version.as_deref(),
+            needed: DEVICE_FILE,
+            target: TARGET,
+            stubs: names.map(|it| (it.as_str(), stub(it))).collect(),
+        };
+        fs::write(out.join(&self.soname), shared.file()?)
     }
 }
 
-const PRELUDE: &str = "extern void simgpu_called(const char *), simgpu_refused(const char *, const char *);
-extern void simgpu_unsupported(const char *), simgpu_worked(long), simgpu_worked_on(long), simgpu_streamed(long, long);
-extern void simgpu_zero(long, long), simgpu_free(void *), simgpu_heuristic(void *), *simgpu_handle(void);
-extern int simgpu_refused_runtime(const char *, const char *);
-__attribute__((visibility(\"default\"))) const char simgpu_stubs[] = \"not supported by the simulated GPU\";
-";
-
-fn stub(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) -> String {
-    let mut body = String::new();
+/// What a stub does, as the device reads it.
+fn form(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) -> Vec<u8> {
     let Some(effects) = effects else {
-        return if soname.starts_with("libcudart.") {
-            format!("int {name}(void) {{ return simgpu_refused_runtime(\"{name}\", \"{soname}\"); }}\n")
-        } else if soname == NVML_SONAME {
-            format!("long {name}(void) {{ simgpu_unsupported(\"{name}\"); return {unsupported}; }}\n")
-        } else {
-            format!("long {name}(void) {{ simgpu_refused(\"{name}\", \"{soname}\"); return {unsupported}; }}\n")
+        let kind = match soname {
+            NVML_SONAME => Kind::Unsupported,
+            _ if soname.starts_with("libcudart.") => Kind::RefusedRuntime,
+            _ => Kind::Refused,
         };
+        return forms::bytes(kind, unsupported, &[], name, soname);
     };
-    let mut result = "0".to_owned();
+    let (mut answer, mut steps) = (0, Vec::new());
     for effect in effects {
-        // Writing into a String cannot fail.
-        let _ = match effect {
-            Effect::Work(None) => write!(body, " simgpu_worked(a0);"),
-            Effect::Work(Some(at)) => write!(body, " simgpu_worked_on(a{at});"),
-            Effect::Stream(at) => write!(body, " simgpu_streamed(a0, a{at});"),
-            Effect::Zero(at, bytes) => write!(body, " simgpu_zero(a{at}, {bytes});"),
-            Effect::Handle(at) => write!(body, " *(void **)a{at} = simgpu_handle();"),
-            Effect::Free(at) => write!(body, " simgpu_free((void *)a{at});"),
-            Effect::Int(at, value) => write!(body, " *(int *)a{at} = {value};"),
-            Effect::Size(at, value) => write!(body, " *(unsigned long *)a{at} = {value};"),
-            Effect::Elements(at, a, b) => write!(body, " *(int *)a{at} = (int)a{a} * (int)a{b};"),
-            Effect::Bytes(at, a, b) => write!(body, " *(unsigned long *)a{at} = 8UL * (int)a{a} * (int)a{b};"),
-            Effect::Text(at) => write!(body, " *(const char **)a{at} = simgpu_stubs;"),
-            Effect::Heuristic(at) => write!(body, " simgpu_heuristic((void *)a{at});"),
+        steps.push(match *effect {
+            Effect::Work(None) => Step::new(Verb::Work, 0, 0),
+            Effect::Work(Some(at)) => Step::new(Verb::WorkOn, at, 0),
+            Effect::Stream(at) => Step::new(Verb::Stream, at, 0),
+            Effect::Zero(at, bytes) => Step::new(Verb::Zero, at, bytes),
+            Effect::Handle(at) => Step::new(Verb::Handle, at, 0),
+            Effect::Free(at) => Step::new(Verb::Free, at, 0),
+            Effect::Int(at, value) => Step::new(Verb::Int, at, value),
+            Effect::Size(at, value) => Step::new(Verb::Size, at, value),
+            Effect::Elements(at, a, b) => Step::product(Verb::Elements, at, [a, b]),
+            Effect::Bytes(at, a, b) => Step::product(Verb::Bytes, at, [a, b]),
+            Effect::Text(at) => Step::new(Verb::Text, at, 0),
+            Effect::Heuristic(at) => Step::new(Verb::Heuristic, at, 0),
+            Effect::ReturnsText => Step::new(Verb::AnswerText, 0, 0),
             Effect::Returns(value) => {
-                result = value.to_string();
-                Ok(())
+                answer = value;
+                continue;
             }
-            Effect::ReturnsText => {
-                result = String::from("(long)simgpu_stubs");
-                Ok(())
-            }
-        };
+        });
     }
-    let arguments: Vec<String> = (0..table::ARGUMENTS).map(|it| format!("long a{it}")).collect();
-    let arguments = arguments.join(", ");
-    format!("long {name}({arguments}) {{ simgpu_called(\"{name}\");{body} return {result}; }}\n")
+    forms::bytes(Kind::Reviewed, answer, &steps, name, soname)
 }
 
 /// Writes the simulated device; gives the names that it exports.
@@ -327,30 +313,24 @@ fn architectures(data: &[u8]) -> Vec<i32> {
         .unwrap_or_default()
 }
 
-fn run(command: &mut Command) -> io::Result<()> {
-    let done = command.output().map_err(|it| Error::new(it.kind(), format!("cc: {it}")))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    Err(Error::other(format!("cc: {}", String::from_utf8_lossy(&done.stderr))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn what_a_wheel_brings_along_is_not_simulated_and_what_nobody_knows_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
+        let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
         let link = |name: &str| {
             let mut cc = Command::new("cc");
             cc.args(["-shared", "-Wl,--no-as-needed", "-o"]).arg(path(name)).arg(format!("-Wl,-soname,{name}"));
             cc
         };
-        run(&mut link("libcudart.so.12")).unwrap();
-        run(&mut link("libcuthing-1f2e.so.0")).unwrap();
-        run(link("libtorch.so").args([path("libcudart.so.12"), path("libcuthing-1f2e.so.0")])).unwrap();
+        run(&mut link("libcudart.so.12"));
+        run(&mut link("libcuthing-1f2e.so.0"));
+        run(link("libtorch.so").args([path("libcudart.so.12"), path("libcuthing-1f2e.so.0")]));
         let libraries = table::libraries(table::LIBRARIES).unwrap();
         let with = imports(&[path("libtorch.so"), path("libcuthing-1f2e.so.0")], &libraries).unwrap();
         assert_eq!(with.keys().collect::<Vec<_>>(), ["libcudart"]);

@@ -41,6 +41,15 @@ fn nvml_is_prepared_without_torch_and_a_folder_that_is_no_torch_is_refused() {
     assert!(!done && out.contains("nowhere"), "{out}");
 }
 
+/// The machine of a user has neither a compiler nor a linker.
+#[test]
+fn libraries_are_made_without_any_other_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut simgpu = Command::new(env!("CARGO_BIN_EXE_simgpu"));
+    let done = simgpu.args(["prepare", "--out", "lib"]).current_dir(&dir).env("PATH", "").output().unwrap();
+    assert!(done.status.success() && dir.path().join("lib/libcuda.so.1").is_file(), "{done:?}");
+}
+
 #[test]
 fn a_launcher_is_run_with_the_torch_of_the_python_that_it_names() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The dot product of cuBLAS whose result's width an argument tells; what else of it is simulated, stubs do.
 
-use super::{copies, stubs::simgpu_worked};
+use super::{copies, stubs::worked};
 
 /// Bytes of one value of a `cudaDataType`; nothing for types that a dot product cannot have.
 fn width(kind: i32) -> usize {
@@ -18,7 +18,7 @@ entry_points! {
         handle: usize, _n: i32, _x: usize, _x_kind: i32, _x_stride: i32, _y: usize, _y_kind: i32, _y_stride: i32,
         result: usize, kind: i32, _computed: i32,
     ) -> i32 {
-        simgpu_worked(handle);
+        worked(handle);
         if result != 0 {
             copies::fill(result, 0, width(kind));
         }

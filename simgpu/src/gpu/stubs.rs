@@ -1,4 +1,4 @@
-//! What the generated libraries of stubs call: a trace of what was called, the few results that stubs write, and the
+//! What the stubs of the generated libraries do: a trace of what was called, the few results that stubs write, and the
 //! end of a program that calls what nobody reviewed.
 
 use super::{
@@ -6,11 +6,12 @@ use super::{
     calls, capture,
     captures::Work,
     copies,
+    forms::{self, Form, Kind, REGISTERS, Step, Verb},
 };
 use std::{
     collections::HashMap,
     env,
-    ffi::{c_char, c_void},
+    ffi::{CStr, c_char},
     io::Write,
     process,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
@@ -42,77 +43,111 @@ pub(super) fn unreviewed(name: &str, library: &str) {
     }
 }
 
+/// A stub was called: `form` is what it does, and its arguments are where the call left them.
+pub(super) extern "C" fn called(form: usize, registers: usize, stack: usize) -> i64 {
+    let Some(it) = In::<Form>::from_address(form).get() else { return 0 };
+    let text = |at: u16| In::<c_char>::from_address(form + usize::from(at)).text().unwrap_or_default();
+    let (name, library) = (|| text(it.name), || text(it.library));
+    match Kind::of(it.kind) {
+        Kind::Reviewed => trace(|| format!("stub {}", name())),
+        Kind::Refused => unreviewed(&name(), &library()),
+        Kind::RefusedRuntime => {
+            unreviewed(&name(), &library());
+            return calls::answer(Err(Fault::NotSupported)).into();
+        }
+        // As programs expect of some device or other.
+        Kind::Unsupported => trace(|| format!("not supported: {}", name())),
+    }
+    let argument = |at: u8| {
+        let at = usize::from(at);
+        let (from, at) = if at < REGISTERS { (registers, at) } else { (stack, at - REGISTERS) };
+        In::<usize>::from_address(from).at(at).unwrap_or(0)
+    };
+    let mut answer = it.answer;
+    for at in 0..usize::from(it.steps) {
+        let Some(step) = In::<Step>::from_address(form + forms::SIZE).at(at) else { continue };
+        if Verb::of(step.verb) == Some(Verb::AnswerText) {
+            answer = TEXT.as_ptr() as i64;
+        } else {
+            take(step, argument);
+        }
+    }
+    answer
+}
+
+/// What texts are answered with.
+const TEXT: &CStr = c"not supported by the simulated GPU";
+
+fn take(step: Step, argument: impl Fn(u8) -> usize) {
+    let at = argument(step.at);
+    let product = || int(argument(step.a)).wrapping_mul(int(argument(step.b)));
+    match Verb::of(step.verb) {
+        Some(Verb::Work) => worked(argument(0)),
+        Some(Verb::WorkOn) => worked_on(at),
+        Some(Verb::Stream) => {
+            streams().insert(argument(0), at);
+        }
+        Some(Verb::Handle) => Out::from_address(at).put(handle()),
+        Some(Verb::Free) => free(at),
+        Some(Verb::Int) => Out::from_address(at).put(i32::try_from(step.value).unwrap_or(0)),
+        Some(Verb::Size) => Out::from_address(at).put(step.value),
+        Some(Verb::Elements) => Out::from_address(at).put(product()),
+        Some(Verb::Bytes) => Out::from_address(at).put(8 * i64::from(product())),
+        Some(Verb::Zero) if at != 0 => copies::fill(at, 0, usize::try_from(step.value).unwrap_or(0)),
+        Some(Verb::Text) => Out::from_address(at).put(TEXT.as_ptr() as usize),
+        // `cublasLtMatmulHeuristicResult_t`: an algorithm of zeroes, no workspace, success, one wave.
+        Some(Verb::Heuristic) => {
+            Out::from_address(at).put(Heuristic {
+                algorithm: [0; 8],
+                workspace: 0,
+                state: 0,
+                waves: 1.0,
+                spare: [0; 4],
+            });
+        }
+        Some(Verb::Zero | Verb::AnswerText) | None => {}
+    }
+}
+
+/// The lower half of an argument: what an `int` is.
+fn int(argument: usize) -> i32 {
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+/// A library call stands for a kernel on the stream that its handle was told.
+pub(super) fn worked(handle: usize) {
+    let stream = streams().get(&handle).copied().unwrap_or(0);
+    worked_on(stream);
+}
+
+/// The same, of a call that names the stream itself.
+fn worked_on(stream: usize) {
+    if let Err(fault) = capture::submit(stream, Work::Kernel) {
+        trace(|| format!("{fault:?}"));
+    }
+}
+
+fn handle() -> usize {
+    Box::into_raw(Box::new([0_u64; HANDLE_WORDS])) as usize
+}
+
+fn free(handle: usize) {
+    streams().remove(&handle);
+    if handle != 0 {
+        // SAFETY: the table pairs this with `handle`: a handle is destroyed once, by its own library.
+        drop(unsafe { Box::from_raw(handle as *mut [u64; HANDLE_WORDS]) });
+    }
+}
+
 entry_points! {
-    /// A stub was called that answers with success, or with what the table says.
-    fn simgpu_called(name: In<c_char>) -> () {
-        trace(|| format!("stub {}", name.text().unwrap_or_default()));
-    }
-
-    /// A stub was called that nobody reviewed: the caller gets its library's documented error.
-    fn simgpu_refused(name: In<c_char>, library: In<c_char>) -> () {
-        unreviewed(&name.text().unwrap_or_default(), &library.text().unwrap_or_default());
-    }
-
-    /// A runtime function was called that is not simulated: its error is also the thread's last one.
-    fn simgpu_refused_runtime(name: In<c_char>, library: In<c_char>) -> i32 {
-        unreviewed(&name.text().unwrap_or_default(), &library.text().unwrap_or_default());
-        calls::answer(Err(Fault::NotSupported))
-    }
-
-    /// A function of NVML was called that is not simulated, as programs expect of some device or other.
-    fn simgpu_unsupported(name: In<c_char>) -> () {
-        trace(|| format!("not supported: {}", name.text().unwrap_or_default()));
-    }
-
-    /// A library call stands for a kernel on the stream that its handle was told.
-    pub(super) fn simgpu_worked(handle: usize) -> () {
-        let stream = streams().get(&handle).copied().unwrap_or(0);
-        simgpu_worked_on(stream);
-    }
-
-    /// The same, of a call that names the stream itself.
-    fn simgpu_worked_on(stream: usize) -> () {
-        if let Err(fault) = capture::submit(stream, Work::Kernel) {
-            trace(|| format!("{fault:?}"));
-        }
-    }
-
-    /// A handle is told the stream that its library calls are on.
-    fn simgpu_streamed(handle: usize, stream: usize) -> () {
-        streams().insert(handle, stream);
-    }
-
-    /// A result that nothing was computed for.
-    fn simgpu_zero(at: usize, bytes: usize) -> () {
-        if at != 0 {
-            copies::fill(at, 0, bytes);
-        }
-    }
-
-    fn simgpu_handle() -> *mut c_void {
-        Box::into_raw(Box::new([0_u64; HANDLE_WORDS])).cast()
-    }
-
-    fn simgpu_free(handle: *mut c_void) -> () {
-        streams().remove(&(handle as usize));
-        if !handle.is_null() {
-            // SAFETY: the table pairs this with `simgpu_handle`: a handle is destroyed once, by its own library.
-            drop(unsafe { Box::from_raw(handle.cast::<[u64; HANDLE_WORDS]>()) });
-        }
-    }
-
     // A program is destroyed through the place where its handle is.
     fn nvrtcDestroyProgram(program: Out<usize>) -> i32 {
         if let Some(handle) = program.held() {
-            simgpu_free(handle as *mut c_void);
+            free(handle);
         }
         program.put(0);
         0
-    }
-
-    /// `cublasLtMatmulHeuristicResult_t`: an algorithm of zeroes, no workspace, success, one wave.
-    fn simgpu_heuristic(out: Out<Heuristic>) -> () {
-        out.put(Heuristic { algorithm: [0; 8], workspace: 0, state: 0, waves: 1.0, spare: [0; 4] });
     }
 }
 
