@@ -18,7 +18,7 @@ use crate::{
         },
     },
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 pub use edit::Edit;
 pub use file::{Fault, File, Setting, Settings};
 use rustix::fs::{Access, access};
@@ -198,19 +198,17 @@ pub fn probes_alone() -> sources::Options {
 /// # Errors
 /// When it is none, or not between 100 ms and an hour.
 pub fn duration(text: &str) -> Result<Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let number: f64 = number.parse().with_context(|| format!("{text:?} is no time; write 250ms or 2s"))?;
-    let seconds = match unit {
-        "ms" => number / 1000.0,
-        "s" => number,
-        "m" | "min" => number * 60.0,
-        _ => bail!("{text:?} has no unit; write 250ms or 2s"),
+    let time = match humantime::parse_duration(text) {
+        Ok(it) => it,
+        Err(humantime::DurationError::UnknownUnit { .. }) => {
+            bail!("{text:?} has no unit; write 250ms or 2s")
+        }
+        Err(_) => bail!("{text:?} is no time; write 250ms or 2s"),
     };
-    if !(0.1..=3600.0).contains(&seconds) {
+    if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) {
         bail!("{text:?} is not between 100ms and one hour");
     }
-    Ok(Duration::from_secs_f64(seconds))
+    Ok(time)
 }
 
 #[cfg(test)]

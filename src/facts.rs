@@ -3,6 +3,9 @@
 /// Units: bytes and stamps, and how they are written.
 pub mod units;
 
+/// Words as shells read them.
+pub mod shell;
+
 /// Text from outside, escaped wherever it is written.
 pub mod text;
 

@@ -1,11 +1,13 @@
 //! NVML asked directly, for viewers: a list of processes in one call, where what wraps NVML for Rust makes two, and the
 //! first calls, for drivers that lack their successors.
 
-use super::cuda::{Call2, Call3, RTLD_LAZY, RTLD_NOLOAD, dlopen, dlsym};
+#![allow(unsafe_code, reason = "this crate is for the calls of a C library")]
+
+use libc::{RTLD_LAZY, RTLD_NOLOAD, dlclose, dlopen, dlsym};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
+    ffi::{CStr, CString, c_char, c_uint, c_void},
     mem::transmute,
     ptr,
 };
@@ -20,10 +22,6 @@ const TRIES: usize = 3;
 
 /// What NVML says of a process's memory where it says none.
 const NOT_AVAILABLE: u64 = u64::MAX;
-
-unsafe extern "C" {
-    fn dlclose(library: *mut c_void) -> c_int;
-}
 
 /// `nvmlMemory_t`, bytes; what the driver keeps for itself is in `used`.
 #[repr(C)]
@@ -55,6 +53,8 @@ struct Listed {
     compute_instance: c_uint,
 }
 
+type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
+type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 type List<T> = Call3<*mut c_void, *mut c_uint, *mut T>;
 
 /// A process and its bytes, where the driver says them.

@@ -4,8 +4,7 @@ use super::screen_options::ScreenOptions;
 use crate::{
     commands::{check, demo, explain, export, sites},
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Watching},
-    facts::units,
-    jobs::launch,
+    facts::{shell::Shell, units},
     storage::output,
 };
 use clap::{Parser, Subcommand};
@@ -91,7 +90,7 @@ pub(super) enum Command {
     Env {
         /// Whose syntax.
         #[arg(long, value_enum, default_value_t)]
-        shell: launch::shell::Shell,
+        shell: Shell,
     },
     /// Watch four simulated ranks: no GPU and no Python needed.
     #[command(after_help = "Example:\n  gpuwatch demo --seed 7")]

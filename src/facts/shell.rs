@@ -1,4 +1,4 @@
-//! Exports as shells read them.
+//! Words and exports as shells read them: all quoting is here.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -28,7 +28,7 @@ impl Shell {
     }
 
     /// In single quotes nothing has a meaning, but for what ends them.
-    fn quote(self, value: &[u8]) -> Vec<u8> {
+    pub fn quote(self, value: &[u8]) -> Vec<u8> {
         let mut quoted = vec![b'\''];
         for byte in value {
             match (self, byte) {

@@ -1,5 +1,6 @@
 //! Text from outside (names, arguments, marks, messages, paths): it reaches an output only as [`Foreign`].
 
+use super::shell::Shell;
 use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
@@ -94,9 +95,7 @@ pub fn command<'a>(words: impl Iterator<Item = &'a str>, bytes_max: usize) -> St
         if shown == word && !word.is_empty() && word.chars().all(plain) {
             line.push_str(&shown);
         } else {
-            line.push('\'');
-            line.push_str(&shown.replace('\'', "'\\''"));
-            line.push('\'');
+            line.push_str(&String::from_utf8_lossy(&Shell::Sh.quote(shown.as_bytes())));
         }
         if line.len() > bytes_max {
             break;

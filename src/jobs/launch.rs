@@ -22,7 +22,6 @@ use std::{
 
 pub mod assets;
 pub mod job;
-pub mod shell;
 pub mod sockets;
 pub mod sys;
 
@@ -30,7 +29,11 @@ use self::{
     assets::Assets,
     job::{Ended, Job},
 };
-use crate::{facts::text::Foreign, sources, storage::output};
+use crate::{
+    facts::{shell::Shell, text::Foreign},
+    sources,
+    storage::output,
+};
 
 /// The job could not be started because it was not found; what shells say then.
 const NOT_FOUND: u8 = 127;
@@ -147,7 +150,7 @@ pub fn environment(assets: &Assets, run: &str) -> Vec<(OsString, OsString)> {
 ///
 /// # Errors
 /// When standard output cannot be written.
-pub fn env(shell: shell::Shell) -> io::Result<u8> {
+pub fn env(shell: Shell) -> io::Result<u8> {
     let assets = match Assets::unpack_to_stay() {
         Ok(assets) => assets,
         Err(trouble) => {

@@ -12,7 +12,7 @@ fn table(path: &Path) -> Table {
 #[test]
 fn every_dependency_is_used() {
     let mut faults = Vec::new();
-    for manifest in ["", "probes/gpuwatch-probe", "simgpu", "tests/tiers", "tests/fuzz"] {
+    for manifest in ["", "nvml", "probes/gpuwatch-probe", "simgpu", "tests/tiers", "tests/fuzz"] {
         let directory = root().join(manifest);
         let read = table(&directory.join("Cargo.toml"));
         let name = read["package"]["name"].as_str().unwrap().replace('-', "_");

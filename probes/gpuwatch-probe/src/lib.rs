@@ -30,5 +30,3 @@ mod sys;
 
 pub use probe::{Description, Probe};
 pub use shared::Refusal;
-#[cfg(feature = "nvml")]
-pub use sys::nvml;

@@ -4,8 +4,6 @@
 mod cuda;
 #[cfg(gpuwatch_floor)]
 mod floor;
-#[cfg(feature = "nvml")]
-pub mod nvml;
 
 pub(crate) use cuda::Cuda;
 

@@ -5,7 +5,7 @@ use crate::facts::{
     text::Foreign,
     units::Bytes,
 };
-use gpuwatch_probe::nvml::Direct;
+use gpuwatch_nvml::Direct;
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},

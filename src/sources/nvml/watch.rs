@@ -13,7 +13,7 @@ use crate::{
     },
     sources::{EventSender, beat},
 };
-use gpuwatch_probe::nvml::Direct;
+use gpuwatch_nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,

@@ -6,7 +6,7 @@
 use super::{code, paths, root, texts};
 use std::collections::{BTreeMap, BTreeSet};
 
-const CRATES: [&str; 4] = ["src", "probes/gpuwatch-probe/src", "simgpu/src", "tests/tiers/src"];
+const CRATES: [&str; 5] = ["src", "nvml/src", "probes/gpuwatch-probe/src", "simgpu/src", "tests/tiers/src"];
 
 /// The code of each module by its path; the crate itself is the empty one.
 type Modules = BTreeMap<String, String>;

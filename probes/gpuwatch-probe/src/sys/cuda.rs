@@ -8,17 +8,17 @@ use std::{
 };
 
 const CAPTURE_RELAXED: c_int = 2;
-pub(super) const RTLD_LAZY: c_int = 1;
-pub(super) const RTLD_NOLOAD: c_int = 4;
+const RTLD_LAZY: c_int = 1;
+const RTLD_NOLOAD: c_int = 4;
 
 unsafe extern "C" {
-    pub(super) fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    pub(super) fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
 type Call1<A> = Option<unsafe extern "C" fn(A) -> i32>;
-pub(super) type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
-pub(super) type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
+type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
+type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 
 /// The calls of a libcuda that this process has loaded; each is absent where the driver lacks it.
 #[derive(Clone, Copy)]
