@@ -36,7 +36,7 @@ const NAME: usize = 64;
 /// Whether the driver is asked.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Driver {
-    /// Do not ask the NVIDIA driver: show what probes say, and nothing else.
+    /// Do not query the NVIDIA driver; show only what probes report.
     #[arg(long, env = "GPUWATCH_NO_NVML", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_nvml: bool,
 }
@@ -64,7 +64,7 @@ impl Watching {
 /// When a job is asked which lines allocate what grows.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Asking {
-    /// When a job is asked which lines allocate what grows: it then records stacks for some steps.
+    /// When to capture call stacks: the job then records the stack of every allocation for some steps.
     #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
     pub sites: When,
 }
@@ -72,10 +72,10 @@ pub struct Asking {
 /// When a job is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
-    /// Once, when growth that matters was found; at most every ten minutes.
+    /// Once for each growth that matters; at most every ten minutes.
     #[default]
     Auto,
-    /// Only when a person asks.
+    /// Only on request.
     Asked,
 }
 
@@ -84,10 +84,10 @@ pub enum When {
 pub struct OnAlert {
     /// Start PROGRAM for each alert from warning on: JSON on its standard input, `GPUWATCH_ALERT_…` in its environment.
     ///
-    /// No shell is in between. One runs at a time, for ten seconds at most.
+    /// No shell is involved. One runs at a time, for at most ten seconds.
     #[arg(long, value_name = "PROGRAM", value_parser = program)]
     pub on_alert: Option<OsString>,
-    /// An argument for PROGRAM; say it again for the next one.
+    /// An argument for PROGRAM; repeatable.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub on_alert_arg: Vec<OsString>,
 }
@@ -106,13 +106,13 @@ impl OnAlert {
 /// What is kept among the recordings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Keep {
-    /// How many recordings are kept: the oldest go before a new one is made.
+    /// How many recordings to keep; the oldest are removed before a new one is written.
     #[arg(long, value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: u64,
-    /// How much they may hold together, as in `500MiB` or `4GiB`.
+    /// How many bytes all recordings may take, as in `500MiB` or `4GiB`.
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = units::parse_bytes)]
     pub keep_bytes: u64,
-    /// Record no arguments of command lines, only programs. Without it, what looks like a secret is left out.
+    /// Record the names of programs without their arguments. By default, only what looks like a secret is left out.
     #[arg(long)]
     pub no_arguments: bool,
 }
@@ -128,13 +128,13 @@ impl Keep {
 /// How a job is recorded, and how it is summed up at its end.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Recording {
-    /// The recording's name: it stands in the file's, and in `gpuwatch recordings`.
+    /// The recording's name, as part of the file name and in `gpuwatch recordings`.
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
     /// The file to record into, which must not exist yet; by default a new one among the recordings.
     #[arg(short, long, value_name = "FILE", value_parser = file)]
     pub output: Option<PathBuf>,
-    /// When a line on standard error says, after the job, what was found and how to replay it.
+    /// When to print, after the job, one line on standard error with the findings and the command to replay it.
     #[arg(long, env = "GPUWATCH_SUMMARY", value_name = "WHEN", value_enum, default_value_t)]
     pub summary: Summary,
 }
@@ -142,7 +142,7 @@ pub struct Recording {
 /// When the end of a job is summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Summary {
-    /// Where the probe was in a process of the job.
+    /// After a job with at least one probed process.
     #[default]
     Auto,
     /// After every job.
@@ -173,7 +173,7 @@ fn program(text: &str) -> Result<OsString> {
     let found = if text.contains('/') {
         is_program(Path::new(text))
     } else {
-        env::var_os("PATH").is_some_and(|it| env::split_paths(&it).any(|it| is_program(&it.join(text))))
+        env::var_os("PATH").is_some_and(|it| env::split_paths(&it).any(|folder| is_program(&folder.join(text))))
     };
     if !found {
         bail!("there is no program of that name; arguments go into --on-alert-arg, one each");
@@ -203,7 +203,7 @@ pub fn duration(text: &str) -> Result<Duration> {
         Err(humantime::DurationError::UnknownUnit { .. }) => {
             bail!("{text:?} has no unit; write 250ms or 2s")
         }
-        Err(_) => bail!("{text:?} is no time; write 250ms or 2s"),
+        Err(_) => bail!("{text:?} is not a time; write 250ms or 2s"),
     };
     if !(Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time) {
         bail!("{text:?} is not between 100ms and one hour");

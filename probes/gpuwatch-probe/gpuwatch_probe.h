@@ -30,7 +30,7 @@ enum {
     GPUWATCH_OFF = -1,     /* GPUWATCH=off, not started, stopped, or started by the process forked from */
     GPUWATCH_INVALID = -2, /* a null or impossible argument */
     GPUWATCH_FAULT = -3,   /* the probe is off after a fault; its log file says which */
-    GPUWATCH_FULL = -4     /* the queue is full; the loss is counted and viewers are told */
+    GPUWATCH_FULL = -4     /* the queue is full; the probe counts the loss and reports it to viewers */
 };
 
 /* gpuwatch_sample.edge: where in the job's life the sample was taken. */
@@ -72,10 +72,10 @@ struct gpuwatch_sample {
     uint64_t values[GPUWATCH_SLOTS];
 };
 
-/* Says something of the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
+/* Describes the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
  * world_size, run, restart, probe, log (a path, before the start only), sites ("ready": the job answers
- * gpuwatch_sites_asked; any other text says why it does not). Unknown keys are ignored. What is
- * not said is read from the process and its environment where it stands there. */
+ * gpuwatch_sites_asked; any other text says why it does not). Unknown keys are ignored. The
+ * probe reads keys that are not given from the process and its environment, where it can. */
 int32_t gpuwatch_describe(const char *key, const char *value);
 
 /* Adds a device, or what is known of one. NULL and 0 are filled from a libcuda that the process has loaded
@@ -95,7 +95,7 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
  *
  * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]) picks a row out of the dictionary that
  * torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
- * returns one of the codes above, or 1: taken, and sites are asked for. It never raises.
+ * returns one of the codes above, or 1: taken, and a viewer requests sites. It never raises.
  *
  * end_step(optimizer) counts a step and pushes a row for each device, if it is armed for that optimizer and its first
  * parameter; it returns what push_row returns, or 2: not armed for it, nothing was done. It raises what reading the
@@ -118,27 +118,27 @@ struct gpuwatch_blocks {
     uint64_t group[32][2];  /* live blocks of one size: their size in bytes, and how many */
 };
 
-/* Says that an allocation failed for good. Zeros and NULL are unknown; limit is the capacity, or the smaller
+/* Reports that an allocation failed for good. Zeros and NULL are unknown; limit is the capacity, or the smaller
  * limit that the job set itself. */
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
                      const char *message, const struct gpuwatch_blocks *blocks);
 
-/* Says how the framework words the latest failure on a device, for those that find their words only after it. */
+/* Reports the framework's message for the latest failure on a device, if it exists only after the failure. */
 int32_t gpuwatch_oom_message(uint32_t device, const char *message);
 
-/* What viewers ask by `sites`: in the low 32 bits the steps over which live blocks are to be compared, bit 32: one run
- * of the garbage collector is wanted, bit 33: no person asked, but a viewer that saw growth. 0: nothing is asked. It
+/* Returns what viewers request by `sites`: in the low 32 bits the steps over which to compare live blocks, bit 32: run
+ * the garbage collector once, bit 33: the request is from a viewer that saw growth, not from a user. 0: no request. It
  * stays until it is answered. */
 uint64_t gpuwatch_sites_asked(void);
 
-/* When memory is expected to rise again, for growth that comes in rare rises: bits 40 to 63 every so many steps, bits 16
- * to 39 the remainder of a rise's step when divided by them, bits 0 to 15 by how many steps one may come early or late.
- * 0: nobody said. */
+/* Returns when memory is expected to rise again, for growth in rare rises: bits 40 to 63 the period in steps, bits 16
+ * to 39 the remainder of a rise's step modulo the period, bits 0 to 15 by how many steps a rise may be early or late.
+ * 0: unknown. */
 uint64_t gpuwatch_sites_rises(void);
 
-/* Tells of sites, as the answer to what is asked (is_answer) or by itself: one JSON object with the fields of the
- * wire's line `sites`, save type, seq and at_us, which are added; no line breaks, less than 1 MiB. It is checked no
- * further. */
+/* Reports sites, as the answer to a request (is_answer) or unrequested: one JSON object with the fields of the
+ * wire's line `sites` except type, seq and at_us, which the probe adds; no line breaks, less than 1 MiB. The probe
+ * checks nothing else in it. */
 int32_t gpuwatch_sites(const char *object, int32_t is_answer);
 
 /* Says bye to the viewers and removes the socket; waits for viewers that still

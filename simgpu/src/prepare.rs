@@ -219,7 +219,7 @@ fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<Stri
         for soname in object.needed {
             if known(&soname) {
                 stubs.entry(stem(&soname)).or_insert_with(|| Stubs::new(&soname));
-            } else if files.iter().any(|it| it.file_name().is_some_and(|it| *it == *soname)) {
+            } else if files.iter().any(|it| it.file_name().is_some_and(|name| *name == *soname)) {
                 // The wheel brings it along.
             } else if soname.starts_with("libcu") || soname.starts_with("libnv") || soname.starts_with("libnccl") {
                 return Err(Error::other(format!("{} needs {soname}, which nobody simulates", file.display())));
@@ -307,7 +307,7 @@ fn architectures(data: &[u8]) -> Vec<i32> {
     let number =
         |word: &str| word.rsplit_once("sm_")?.1.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok();
     data.split(|it| *it == 0)
-        .filter(|it| it.windows(3).any(|it| it == b"sm_"))
+        .filter(|it| it.windows(3).any(|window| window == b"sm_"))
         .map(|it| String::from_utf8_lossy(it).split(' ').filter_map(number).collect::<Vec<i32>>())
         .max_by_key(Vec::len)
         .unwrap_or_default()

@@ -22,13 +22,13 @@ Jobs that run already: gpuwatch lists them with the driver's figures alone (byte
 cannot be put into a running process: start the job again with `gpuwatch run`, or from a shell after \
 `eval \"$(gpuwatch env)\"`. A job with a probe can be watched at any time, from its beginning on.
 
-Several machines: run one gpuwatch on each (`ssh -t node gpuwatch`); none of them listens on the network. For one run \
+Several machines: run one gpuwatch on each (`ssh -t node gpuwatch`); gpuwatch does not listen on the network. For one run \
 over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
 copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
 have to agree.
 
-For a team: the program is one file without dependencies beside glibc, with the probe in it. Copy it to where everybody \
-finds it; it has to be built on the oldest system that it runs on. `gpuwatch doctor` says what is missing on a machine.";
+For a team: gpuwatch is one file that contains the probe and depends on glibc alone. Build it on the oldest system that \
+it runs on, and copy it to a shared directory. `gpuwatch doctor` says what is missing on a machine.";
 
 /// Shows, live and per training step, where a GPU's memory goes.
 #[derive(Debug, Parser)]
@@ -66,8 +66,8 @@ pub(super) enum Command {
     /// Run a job with its probe, and record it.
     #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
                             output, signals and the exit code are the job's own. After a probed job, one line on \
-                            standard error says what was found and how to replay it; --summary never keeps it \
-                            away.\n\nTo be told by mail:\n  \
+                            standard error gives the findings and the command to replay it; --summary never turns it \
+                            off.\n\nTo get alerts by mail:\n  \
                             gpuwatch run --on-alert mail --on-alert-arg=-s --on-alert-arg='GPU memory grows' \
                             --on-alert-arg=ada -- python train.py")]
     Run {
@@ -85,10 +85,10 @@ pub(super) enum Command {
         #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
-    /// Print the exports that probe jobs started otherwise.
+    /// Print the environment that probes jobs started without `gpuwatch run`.
     #[command(after_help = "Example:\n  eval \"$(gpuwatch env)\" && python train.py")]
     Env {
-        /// Whose syntax.
+        /// The shell to print for.
         #[arg(long, value_enum, default_value_t)]
         shell: Shell,
     },
@@ -114,7 +114,7 @@ pub(super) enum Command {
         #[command(flatten)]
         keep: Keep,
     },
-    /// Look at recordings as at a live job: the end first, then any moment of it.
+    /// Show a recording on the live screens: its end first, then any moment.
     #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
                             `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken.")]
     Replay {
@@ -126,30 +126,29 @@ pub(super) enum Command {
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
-                            A run whose end is not recorded is judged up to the step that was seen, and the verdict \
-                            says so; with --require-end it does not pass. What was found to be too much to watch \
-                            leaves the run unjudged.\n\n\
+                            A run whose end is not recorded is judged up to the last recorded step, and the verdict \
+                            says so; with --require-end it does not pass. A run that gpuwatch could not watch in \
+                            full is not judged.\n\n\
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
     Check {
-        /// Recordings of one run (or what a probe said, line by line; - is standard input), or one directory of
-        /// recordings.
+        /// Recordings of one run (or lines of a probe; - reads standard input), or one directory of recordings.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// As JSON (schema 1); the same as --format json.
         #[arg(long)]
         json: bool,
-        /// How the verdict is written.
+        /// The format of the verdict.
         #[arg(long, value_enum, default_value_t)]
         format: Format,
         #[command(flatten)]
         limits: check::Limits,
     },
-    /// Ask a job which lines allocate what grows, and who holds it.
+    /// Ask a job which lines allocate the memory that grows, and what holds it.
     #[command(
         after_help = "Example:\n  gpuwatch sites 4242 --json | jq '.sites[] | [.file, .line, .bytes_per_step]'\n\n\
-                            The job records the stacks of its allocations for so many steps, and no longer; with \
-                            GPUWATCH=nosites in its environment it never does."
+                            The job records the stacks of its allocations for that many steps only. With \
+                            GPUWATCH=nosites in its environment it records none."
     )]
     Sites {
         #[command(flatten)]
@@ -166,7 +165,7 @@ pub(super) enum Command {
         /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Whether a request of so many bytes would fit at that moment.
+        /// Reports whether a request of this size would have fitted at that moment.
         #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
         fits: Option<u64>,
         /// As JSON (schema 1).
@@ -196,7 +195,7 @@ pub(super) enum Command {
         /// A directory of recordings; by default that of `gpuwatch run`.
         #[arg(value_name = "DIR")]
         directory: Option<PathBuf>,
-        /// How many at most.
+        /// The largest number to list.
         #[arg(long, value_name = "COUNT", default_value_t = 20)]
         last: usize,
         /// As JSON (schema 1).
@@ -212,7 +211,7 @@ pub(super) enum Command {
         /// Recordings of one run, or one directory of recordings; without any, the newest run's. Or a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
-        /// What is written.
+        /// What to write.
         #[arg(long, value_enum, default_value_t)]
         format: export::Format,
         /// What the rows of a snapshot's table are.
@@ -222,7 +221,7 @@ pub(super) enum Command {
         #[arg(long, value_enum, default_value_t)]
         at: export::At,
     },
-    /// Write a run into one file: a page that needs nothing else, or JSON.
+    /// Write a run as one file: a self-contained page, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
     Report {
         /// Recordings of one run, or one directory of recordings; without any, the newest run's.
@@ -241,7 +240,7 @@ pub(super) enum Command {
         /// A recording, or a directory of recordings, of which the newest run is taken. Or a memory snapshot of PyTorch.
         #[arg(value_name = "FIRST")]
         first: PathBuf,
-        /// What is compared with it.
+        /// The run to compare with it.
         #[arg(value_name = "SECOND")]
         second: PathBuf,
         /// By how much the second may exceed the first.
@@ -251,7 +250,7 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print what is known now, once, without a terminal.
+    /// Print the current figures once; needs no terminal.
     #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
     Once {
         /// As JSON (schema 1).
@@ -260,7 +259,7 @@ pub(super) enum Command {
         #[command(flatten)]
         watching: Watching,
     },
-    /// Explain a cause, a kind of alert or what may grow: how it is recognised, what it is not, and what to do.
+    /// Explain a cause, a kind of alert or a resource: how gpuwatch recognises it, what it is not, and what to do.
     #[command(
         after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
                             host\n\nWithout a name: a line for each."
@@ -277,11 +276,11 @@ pub(super) enum Command {
                             man ~/.local/share/man/man1"
     )]
     Generate {
-        /// What is printed.
+        /// What to print.
         #[command(subcommand)]
         what: Generated,
     },
-    /// Look for what keeps gpuwatch from showing all that it could, and tell what to do.
+    /// Check what keeps gpuwatch from working fully, and say how to fix it.
     #[command(after_help = "Example:\n  gpuwatch doctor\n\nExit code 1 if something does not work.")]
     Doctor {
         /// As JSON (schema 1).
@@ -302,14 +301,14 @@ pub(super) struct Question {
     /// The process.
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Over how many of its steps live blocks are compared; where it counts none, seconds [default: 8, or as many as
-    /// growth that was seen asks for].
+    /// How many steps to compare live blocks over; seconds if the process counts no steps [default: 8, or as many as
+    /// the growth found so far needs].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     steps: Option<u64>,
-    /// Let Python's collector run once, to tell what only it can free.
+    /// Run Python's garbage collector once, to find what only it can free.
     #[arg(long)]
     collect: bool,
-    /// How long the answer is waited for.
+    /// How long to wait for the answer.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = config::duration)]
     timeout: Duration,
     /// As JSON (schema 1).
@@ -338,13 +337,13 @@ pub(super) enum Generated {
     Config,
     /// Completions for a shell.
     Completions {
-        /// Whose.
+        /// The shell to complete for.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// The manual's page; with a directory, a page for each command in it.
     Man {
-        /// Where the pages go.
+        /// The directory to write the pages into.
         #[arg(value_name = "DIR")]
         directory: Option<PathBuf>,
     },

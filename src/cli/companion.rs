@@ -80,7 +80,7 @@ fn start_recording(run: &str, bounds: &Keep, recording: &Recording) -> Result<(R
 
 /// What was found in a job, and how to look at it again: `1 critical, 2 info · gpuwatch replay FILE`.
 fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String {
-    let count = |it: Severity| Some((alerts::open(session, found, it), it)).filter(|it| it.0 > 0);
+    let count = |it: Severity| Some((alerts::open(session, found, it), it)).filter(|found| found.0 > 0);
     let counts: Vec<String> = [Severity::Critical, Severity::Warning, Severity::Info]
         .into_iter()
         .filter_map(count)

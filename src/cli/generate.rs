@@ -56,7 +56,7 @@ pub(super) fn generate(what: &Generated) -> Result<()> {
 pub(super) fn config(command: &Command) -> String {
     let mut text = String::from(
         "# gpuwatch's config: $XDG_CONFIG_HOME/gpuwatch/config.toml, or --config FILE, or GPUWATCH_CONFIG.\n\
-         # What stands here commented out is the default. Flags and the environment come first.\n",
+         # The commented lines show the defaults. Flags and the environment take precedence.\n",
     );
     // A string takes everything.
     for section in SECTIONS {

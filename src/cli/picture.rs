@@ -62,7 +62,7 @@ fn write(
     let theme = options.theme_of_pictures()?;
     let findings = policy.findings(session);
     // Nor is a key for it offered.
-    let no_signals = Some("a picture signals nobody");
+    let no_signals = Some("a screenshot sends no signals");
     let mut ui = Ui {
         screen: screen(options.shot.screen),
         policy: policy.clone(),

@@ -14,16 +14,16 @@ pub(super) struct ScreenOptions {
     /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
     pub(super) theme: String,
-    /// How many colours; by default what COLORTERM, TERM and `NO_COLOR` say.
+    /// How many colours to use; by default as COLORTERM, TERM and `NO_COLOR` say.
     #[arg(long, env = "GPUWATCH_COLOR", value_name = "WHEN", value_enum, default_value_t)]
     pub(super) color: Colors,
-    /// What graphs are drawn with; by default block, or ascii where the locale is not UTF-8.
+    /// The characters of graphs; by default block, or ascii where the locale is not UTF-8.
     #[arg(long, env = "GPUWATCH_GRAPH", value_name = "KIND", value_enum)]
     pub(super) graph: Option<Graph>,
-    /// Send no signals: for shared machines, and for showing to others.
+    /// Send no signals and no requests to jobs; for shared machines and demonstrations.
     #[arg(long, env = "GPUWATCH_READONLY", value_parser = FalseyValueParser::new())]
     pub(super) readonly: bool,
-    /// Leave the mouse to the terminal, as for selecting text.
+    /// Leave the mouse to the terminal, for example to select text.
     #[arg(long, env = "GPUWATCH_NO_MOUSE", value_parser = FalseyValueParser::new())]
     pub(super) no_mouse: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) struct ScreenOptions {
 /// How many colours are drawn with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Colors {
-    /// As many as the terminal says that it has.
+    /// As many as the terminal reports.
     #[default]
     Auto,
     /// None.

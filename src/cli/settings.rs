@@ -154,8 +154,9 @@ mod tests {
             .iter()
             .map(|it| it.get(1).map_or(&command, |name| command.find_subcommand(name).unwrap()))
             .collect();
-        let longs =
-            |it: &Command| it.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect::<Vec<_>>();
+        let longs = |it: &Command| {
+            it.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned)).collect::<Vec<_>>()
+        };
         let flags: Vec<String> = commands.into_iter().flat_map(longs).collect();
         for flag in &flags {
             let is_known = KEYS.iter().any(|it| it.name == flag) || EXCEPTIONS.iter().any(|it| it.0 == flag);
@@ -174,7 +175,9 @@ mod tests {
         let text = crate::cli::generate::config(&command());
         let said: String = text
             .lines()
-            .map(|it| it.strip_prefix('#').filter(|it| !it.starts_with([' ', '#']) && it.contains(" = ")).unwrap_or(it))
+            .map(|it| {
+                it.strip_prefix('#').filter(|line| !line.starts_with([' ', '#']) && line.contains(" = ")).unwrap_or(it)
+            })
             .map(|it| it.to_owned() + "\n")
             .collect();
         fs::write(&full, &said).unwrap();

@@ -86,7 +86,7 @@ pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File,
             "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
         );
     }
-    let no_signals = Some("these processes are of a recording: there is nobody to signal");
+    let no_signals = Some("these processes belong to a recording: no signals are sent to them");
     let config = if screen.readonly { Err(READONLY) } else { Ok(config.clone()) };
     let options = Options { no_signals, config, ..options(screen, theme) };
     super::runtime()?.block_on(async { Ok(code(player::play(found.recordings, options, policy).await?)) })

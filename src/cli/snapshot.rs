@@ -48,7 +48,7 @@ pub(super) fn both<'a>(first: &'a Path, second: &'a Path) -> Result<Option<[&'a 
     match [first, second].map(pickle::is_one) {
         [true, true] => Ok(Some([first, second])),
         [false, false] => Ok(None),
-        _ => bail!("one is a memory snapshot and the other is none: compare two snapshots, or two recordings"),
+        _ => bail!("one is a memory snapshot and the other is not: compare two snapshots, or two recordings"),
     }
 }
 
@@ -66,7 +66,7 @@ fn read(file: &Path) -> Result<Reading> {
     let name = Foreign::new(file.to_string_lossy());
     let reading = pickle::open(file).with_context(|| format!("cannot read {name}"))?;
     if let Some(why) = &reading.ended {
-        super::say(format_args!("{name}: {why}; only what stands before that is used"));
+        super::say(format_args!("{name}: {why}; only the part before that is used"));
     }
     Ok(reading)
 }

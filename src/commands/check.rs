@@ -271,7 +271,7 @@ impl Verdict {
     /// Why no step was recorded, as far as it is known, and what to do.
     fn why_no_step(&self) -> &'static str {
         let processes = &self.session.processes;
-        let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|it| it.run.is_some()));
+        let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|hello| hello.run.is_some()));
         let is_run = self.session.job.is_some() || has_run;
         if processes.iter().any(|it| it.ooms.iter().next().is_some()) {
             "memory ran out before the first one"

@@ -137,7 +137,7 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         diff.doubts.extend(run.verdict.doubts.iter().map(|it| format!("{name}: {it}")));
         diff.notes.extend(run.verdict.notes.iter().map(|it| format!("{name}: {it}")));
     }
-    let count = |it: Option<u64>| it.map(|it| it as f64);
+    let count = |it: Option<u64>| it.map(|count| count as f64);
     let mut add = |name: &str, unit, a, b, judged| {
         let worse = judged && is_worse(unit, a, b, tolerance);
         diff.figures.push(Figure { name: name.to_owned(), unit, a, b, judged, worse });

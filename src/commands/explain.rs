@@ -53,7 +53,7 @@ fn of_topic(name: &str, it: &Topic) -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(out, "\nWhere it is expected: allow = [\"{name}\"] in config.toml.");
     }
-    out.push_str("\n`gpuwatch explain CAUSE` tells more of a cause.\n");
+    out.push_str("\n`gpuwatch explain CAUSE` explains a cause.\n");
     out
 }
 
@@ -65,7 +65,7 @@ fn list() -> String {
     for it in &TOPICS {
         let _ = writeln!(out, "{:width$}  {}", it.names[0], it.title);
     }
-    out.push_str("\n`gpuwatch explain NAME` tells how one is recognised, what it is not, and what to do.\n");
+    out.push_str("\n`gpuwatch explain NAME` says how gpuwatch recognises it, what it is not, and what to do.\n");
     out
 }
 

@@ -31,10 +31,10 @@ pub use tables::Table;
 /// What can be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Values between commas, with a head; what is not known is empty.
+    /// Comma-separated values with a header; unknown values are empty.
     #[default]
     Csv,
-    /// A JSON object a line; what is not known is left out.
+    /// One JSON object per line; unknown values are left out.
     Jsonl,
     /// A snapshot's call stacks, the outermost function first, with their bytes: for flame graphs.
     Folded,

@@ -195,7 +195,7 @@ impl Entry {
             _ => {}
         }
         let told = |it: &Finding| {
-            let cause = it.because().map_or_else(String::new, |it| format!(" ({it})"));
+            let cause = it.because().map_or_else(String::new, |cause| format!(" ({cause})"));
             format!("{}: {}{cause}", it.weight(), it.kind.name())
         };
         out.extend(self.verdict.findings.iter().take(FINDINGS).map(told));

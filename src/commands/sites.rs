@@ -34,7 +34,7 @@ pub struct Question {
     pub steps: Option<u64>,
     /// Whether the collector is to run once.
     pub collect: bool,
-    /// How long the answer is waited for.
+    /// How long to wait for the answer.
     pub limit: Duration,
     /// As JSON.
     pub json: bool,
@@ -56,7 +56,7 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut
     let sites = async {
         loop {
             if sources.asks.send(ask).await.is_err() {
-                bail!("nobody reads probes any more");
+                bail!("the thread that reads probes has ended");
             }
             say(format!("asked process {pid}: {}", words(&ask)));
             let sites = answer(sources, probe, pid).await?;
@@ -69,7 +69,7 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut
         }
     };
     let Ok(sites) = timeout(question.limit, sites).await else {
-        bail!("process {pid} has not ended so many steps in time: is it still training? --timeout waits for longer");
+        bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer");
     };
     let sites = sites?;
     let text = if question.json { json::answer(&sites, pid)? } else { text::answer(&sites) };
@@ -109,10 +109,10 @@ async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites
                 _ => {}
             },
             Some(Event { fact: Fact::ProbeGone { probe: it, why }, .. }) if it == probe => {
-                bail!("process {pid} cannot be heard any more: {why}")
+                bail!("the connection to process {pid} was lost: {why}")
             }
             Some(_) => {}
-            None => bail!("nobody reads probes any more"),
+            None => bail!("the thread that reads probes has ended"),
         }
     }
 }

@@ -32,7 +32,7 @@ impl File {
         let old = before.as_deref().unwrap_or_default();
         let file = Foreign::new(path.to_string_lossy());
         let known = Reader { file: &file, text: old }.read()?.policy.allow.len();
-        let mut document: DocumentMut = old.parse().map_err(|_broken| fault("is no TOML".to_owned()))?;
+        let mut document: DocumentMut = old.parse().map_err(|_broken| fault("is not TOML".to_owned()))?;
         let Some(list) = allowed(document.as_table_mut()) else {
             return Err(fault(format!("has no place for allow = [\"{name}\"]: add it to [alerts] by hand")));
         };
@@ -123,13 +123,13 @@ fn text(path: &Path) -> io::Result<Option<String>> {
         return Err(io::Error::other("it is a link to a file that is not there"));
     }
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let bytes = read(path)?;
     if bytes.len() as u64 > BYTES_MAX {
         return Err(io::Error::other(format!("it is larger than {} KiB", BYTES_MAX >> 10)));
     }
-    String::from_utf8(bytes).map(Some).map_err(|_invalid| io::Error::other("it is no text in UTF-8"))
+    String::from_utf8(bytes).map(Some).map_err(|_invalid| io::Error::other("it is not UTF-8 text"))
 }
 
 /// The list of what is allowed, made where it is missing; `None` where something else has its place.
@@ -223,10 +223,10 @@ mod tests {
         let path = dir.path().join("config.toml");
         let fault = |path: &Path| file(path).allowing("oom").unwrap_err().to_string();
         fs::write(&path, "[alerts]\nallow = 7").unwrap();
-        assert!(fault(&path).contains("config.toml:2: alerts.allow: a list of names is wanted"), "{}", fault(&path));
+        assert!(fault(&path).contains("config.toml:2: alerts.allow: expected a list of names"), "{}", fault(&path));
         fs::write(&path, "[alerts").unwrap();
         assert!(fault(&path).contains("config.toml:1: "), "{}", fault(&path));
-        assert!(fault(Path::new("/dev/null")).contains("no regular file"));
+        assert!(fault(Path::new("/dev/null")).contains("not a regular file"));
         symlink(dir.path().join("nowhere"), dir.path().join("link")).unwrap();
         assert!(fault(&dir.path().join("link")).contains("a link to a file that is not there"));
         fs::write(&path, "").unwrap();

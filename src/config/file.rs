@@ -112,7 +112,7 @@ impl File {
         if bytes.len() as u64 > BYTES_MAX {
             return Err(fault(format!("is larger than {} KiB", BYTES_MAX >> 10)));
         }
-        let text = String::from_utf8(bytes).map_err(|_invalid| fault("is no text in UTF-8".to_owned()))?;
+        let text = String::from_utf8(bytes).map_err(|_invalid| fault("is not UTF-8 text".to_owned()))?;
         Reader { file: &file, text: &text }.read()
     }
 }
@@ -154,7 +154,7 @@ impl Reader<'_> {
                 return Err(self.unknown(name.span(), "key", name.get_ref(), SECTIONS));
             };
             let Some(keys) = value.get_ref().as_table() else {
-                return Err(self.fault(value.span(), format!("{section}: a table is wanted, as in [{section}]")));
+                return Err(self.fault(value.span(), format!("{section}: expected a table, as in [{section}]")));
             };
             for (name, value) in keys {
                 self.key(section, name, value, &mut settings)?;
@@ -197,20 +197,20 @@ impl Reader<'_> {
         };
         match (key.kind, value.get_ref()) {
             (Kind::Switch, it) => {
-                let is_on = it.as_bool().ok_or_else(|| wanted("true or false is wanted"))?;
+                let is_on = it.as_bool().ok_or_else(|| wanted("expected true or false"))?;
                 Ok(vec![is_on.to_string()])
             }
-            (Kind::Text, it) => Ok(vec![text(it).ok_or_else(|| wanted("a text is wanted, as in \"…\""))?]),
+            (Kind::Text, it) => Ok(vec![text(it).ok_or_else(|| wanted("expected a string, as in \"…\""))?]),
             (Kind::List, DeValue::Array(all)) if all.iter().all(|it| text(it.get_ref()).is_some()) => {
                 Ok(all.iter().filter_map(|it| text(it.get_ref())).collect())
             }
-            (Kind::List, _) => Err(wanted("a list of texts is wanted, as in [\"…\", \"…\"]")),
+            (Kind::List, _) => Err(wanted("expected a list of strings, as in [\"…\", \"…\"]")),
         }
     }
 
     fn names(&self, key: &str, value: &Spanned<DeValue>) -> Result<Vec<Name>, Fault> {
         let wanted = |it: &Spanned<DeValue>| {
-            self.fault(it.span(), format!("{key}: a list of names is wanted, as in [\"sawtooth\", \"growth:host\"]"))
+            self.fault(it.span(), format!("{key}: expected a list of names, as in [\"sawtooth\", \"growth:host\"]"))
         };
         let list = value.get_ref().as_array().ok_or_else(|| wanted(value))?;
         let names = list.iter().map(|it| {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_line_its_key_and_what_is_near() {
-        let list = "a list of names is wanted, as in [\"sawtooth\", \"growth:host\"]";
+        let list = "expected a list of names, as in [\"sawtooth\", \"growth:host\"]";
         for (text, fault) in [
             ("\n\n[alert]\nallow = []", "3: there is no key \"alert\"; the nearest is \"alerts\""),
             (
@@ -289,11 +289,11 @@ mod tests {
                 "1: there is no alert for alerts.silence \"growth:hots\"; the nearest is \"growth:host\"",
             ),
             ("[driver]\nintervall = '2s'", "2: there is no key in [driver] \"intervall\"; the nearest is \"interval\""),
-            ("[view]\n\nreadonly = 'yes'", "3: view.readonly: true or false is wanted"),
-            ("view.theme = ['dusk']", "1: view.theme: a text is wanted, as in \"…\""),
-            ("alerts.on-alert-arg = 'x'", "1: alerts.on-alert-arg: a list of texts is wanted, as in [\"…\", \"…\"]"),
-            ("alerts = 3", "1: alerts: a table is wanted, as in [alerts]"),
-            ("[[alerts]]", "1: alerts: a table is wanted, as in [alerts]"),
+            ("[view]\n\nreadonly = 'yes'", "3: view.readonly: expected true or false"),
+            ("view.theme = ['dusk']", "1: view.theme: expected a string, as in \"…\""),
+            ("alerts.on-alert-arg = 'x'", "1: alerts.on-alert-arg: expected a list of strings, as in [\"…\", \"…\"]"),
+            ("alerts = 3", "1: alerts: expected a table, as in [alerts]"),
+            ("[[alerts]]", "1: alerts: expected a table, as in [alerts]"),
             ("[alerts]\nallow = 'oom'", &format!("2: alerts.allow: {list}")),
             ("[alerts]\nsilence = ['oom',\n7]", &format!("3: alerts.silence: {list}")),
         ] {
@@ -310,7 +310,7 @@ mod tests {
     fn flags_are_set_by_keys_of_their_names() {
         let text = "[view]\ncolor = 256\nreadonly = true\n[alerts]\non-alert = ''\non-alert-arg = ['-s', 'x y']\n";
         let flags: Vec<_> = settings(text).unwrap().flags.into_iter().map(|it| (it.key, it.values, it.line)).collect();
-        let words = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let words = |it: &[&str]| it.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let mut expected = vec![
             ("color", words(&["256"]), 2),
             ("readonly", words(&["true"]), 3),
@@ -352,7 +352,7 @@ mod tests {
         fs::write(&path, vec![b'#'; (1 << 16) + 1]).unwrap();
         assert!(file(&path).unwrap_err().ends_with("c.toml: is larger than 64 KiB"));
         fs::write(&path, b"# \xff").unwrap();
-        assert!(file(&path).unwrap_err().ends_with("c.toml: is no text in UTF-8"));
+        assert!(file(&path).unwrap_err().ends_with("c.toml: is not UTF-8 text"));
         assert_eq!(file(Path::new("/dev/null")), Ok(Settings::default()));
     }
 }

@@ -51,8 +51,8 @@ pub const SECTIONS: [&str; 4] = ["view", "driver", "alerts", "recordings"];
 
 /// Keys of `[alerts]` that stand for no flag, and what they are for.
 pub const LISTS: [(&str, &str); 2] = [
-    ("allow", "Expected alerts: shown as such; they count in no badge, ring nothing and fail no check."),
-    ("silence", "Shown, counted and judged by check; they ring nothing and start no program."),
+    ("allow", "Expected alerts: shown as such; they count in no badge, ring no bell and fail no check."),
+    ("silence", "Shown, counted and judged by check; they ring no bell and start no program."),
 ];
 
 /// The keys that a section may have.

@@ -109,7 +109,7 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "TB" => 1_000_000_000_000,
-        _ => bail!("the unit is none of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
+        _ => bail!("the unit must be one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"),
     };
     Ok(whole(number * size as f64))
 }

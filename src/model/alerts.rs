@@ -58,7 +58,7 @@ impl News {
         let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
         self.told.retain(|it| known.contains(it));
         let is_caught_up = |it: &Finding| {
-            session.process(it.probe).is_some_and(|it| !matches!(it.life, Life::Found | Life::CatchingUp))
+            session.process(it.probe).is_some_and(|process| !matches!(process.life, Life::Found | Life::CatchingUp))
         };
         let is_wanted = |it: &Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
         let matters = |it: &&Finding| is_wanted(it) && is_open(it, session) && is_caught_up(it);

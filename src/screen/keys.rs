@@ -116,7 +116,7 @@ pub const BINDINGS: [Binding; 51] = [
     processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
     alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
     alerts(Command::Allow, "A", "expect it (allow)", &[(NONE, KeyCode::Char('A'))]),
-    display(Command::Freeze, "Space f", "freeze or go on", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
+    display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
     display(Command::Slower, "+", "read devices less often", &[(NONE, KeyCode::Char('+'))]),
     display(Command::Faster, "-", "read devices more often", &[(NONE, KeyCode::Char('-'))]),
     display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]),

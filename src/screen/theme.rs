@@ -35,7 +35,7 @@ pub enum Graph {
     Block,
     /// Dots, eight to a cell.
     Braille,
-    /// What any terminal and font has; nothing else on the screen is beyond it either.
+    /// ASCII for graphs and for everything else on the screen.
     Ascii,
 }
 
@@ -282,15 +282,15 @@ mod tests {
                 "inherits = 'dusk'\n[roles]\nbad = 'reddish'",
                 "own:3: there is no colour \"reddish\"; the nearest is \"red\"",
             ),
-            ("inherits = 'dusk'\n[palette]\nred = '#12'", "own:3: \"#12\" is no colour; write #rrggbb"),
+            ("inherits = 'dusk'\n[palette]\nred = '#12'", "own:3: \"#12\" is not a colour; write #rrggbb"),
             ("inherits = 'dusk'\nbackground = 'skyy'", "own:2: there is no colour \"skyy\"; the nearest is \"sky\""),
             (
                 "[roles]\nbad = 'red'",
                 "own: role \"text\" has no style; inherits = \"dusk\" takes what is missing from there",
             ),
             ("colour = 1", "own:1: there is no key \"colour\"; the nearest is \"roles\""),
-            ("roles = 1", "own:1: roles: a table is wanted, as in [roles]"),
-            ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: a text is wanted"),
+            ("roles = 1", "own:1: roles: expected a table, as in [roles]"),
+            ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: expected a string"),
             ("\n[roles", "own:2: unclosed table, expected `]`"),
         ] {
             let said = Theme::parse("own", text).unwrap_err().to_string();

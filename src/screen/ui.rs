@@ -88,7 +88,7 @@ pub enum Scope {
 }
 
 /// Why no job is asked anything.
-pub const NO_QUESTIONS: &str = "jobs are asked nothing from here";
+pub const NO_QUESTIONS: &str = "this view sends no requests to jobs";
 
 /// Why no pace can be changed.
 pub const NO_PACE: &str = "no driver is read here: there is no refresh rate to change";

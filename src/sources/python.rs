@@ -44,7 +44,7 @@ fn name(word: &str) -> &str {
 /// `python`, `python3`, `python3.11`.
 fn is_python(name: &str) -> bool {
     let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
-    version.is_some_and(|it| it.chars().all(|it| it.is_ascii_digit() || it == '.'))
+    version.is_some_and(|it| it.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let track = file.and_then(|it| Track::new(it, Foreign::new("fuzz"), None)).unwrap();
     let recordings = RecordingSet::new(vec![track]);
     let verdict = check(&recordings, &Limits::default(), &Policy::default());
-    assert!(verdict.text().lines().all(|it| !it.contains(|it: char| it.is_control())));
+    assert!(verdict.text().lines().all(|it| !it.contains(|c: char| c.is_control())));
     let report = Report::read(&recordings, &Policy::default());
     let page = report.html();
     assert_eq!(page.matches("<script").count(), 2, "nothing of a recording is markup");

@@ -16,7 +16,7 @@ fn smi(bench: &Bench, query: &str) -> Result<Vec<Vec<String>>, String> {
     let mut command = bench.command("nvidia-smi");
     command.arg(query).arg("--format=csv,noheader,nounits");
     let done = command.output().map_err(|why| format!("nvidia-smi: {why}"))?;
-    Ok(text(&done).lines().map(|it| it.split(", ").map(|it| it.trim().to_owned()).collect()).collect())
+    Ok(text(&done).lines().map(|it| it.split(", ").map(|field| field.trim().to_owned()).collect()).collect())
 }
 
 fn devices(bench: &Bench) -> Result<Vec<Vec<String>>, String> {

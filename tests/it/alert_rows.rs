@@ -259,6 +259,6 @@ fn nothing_is_written_where_only_reading_is_allowed_or_nothing_can_be() {
     let mut terminal = job.view(&["--config", "/dev/null"]);
     terminal.shows("1 critical");
     terminal.press("aA");
-    terminal.shows("/dev/null: cannot be read: it is no regular file");
+    terminal.shows("/dev/null: cannot be read: it is not a regular file");
     quits(terminal);
 }

@@ -50,7 +50,7 @@ fn lines(story: &Story) -> Vec<String> {
 }
 
 #[test]
-fn what_fills_the_device_is_told_once_and_again_when_it_begins_again() {
+fn growth_that_fills_the_device_alerts_once_per_episode() {
     let mut story = one_rank();
     steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
     let first = lines(&story);
@@ -64,7 +64,7 @@ fn what_fills_the_device_is_told_once_and_again_when_it_begins_again() {
 }
 
 #[test]
-fn what_is_worth_knowing_alone_is_not_told() {
+fn info_findings_start_no_program() {
     let mut story = one_rank();
     steps(&mut story, 1..=600, |step| 20 * GIB + step * 512);
     assert_eq!(findings(&story.session()).all.len(), 1);
@@ -72,7 +72,7 @@ fn what_is_worth_knowing_alone_is_not_told() {
 }
 
 #[test]
-fn what_a_backlog_shows_waits_for_its_end() {
+fn alerts_of_a_backlog_wait_for_its_end() {
     let mut story = one_rank();
     // A probe whose backlog is still coming has not said `live`.
     story.events.retain(|it| !matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Live(_))));
@@ -84,7 +84,7 @@ fn what_a_backlog_shows_waits_for_its_end() {
 }
 
 #[test]
-fn an_allocation_that_failed_is_told_also_when_it_was_the_end() {
+fn an_out_of_memory_error_alerts_even_if_it_ends_the_job() {
     let mut story = one_rank();
     steps(&mut story, 1..=20, |_| 20 * GIB);
     let oom = Oom { step: Some(20), tried: Some(80 << 30), device_free: Some(1 << 30), ..Oom::default() };
@@ -94,7 +94,7 @@ fn an_allocation_that_failed_is_told_also_when_it_was_the_end() {
 
 /// Only the object carries what others wrote, and there JSON escapes it.
 #[test]
-fn no_text_of_others_is_in_a_line_or_in_an_environment() {
+fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
     let mut story = hostile();
     let nasty = "\x1b]9;x\x07\u{202e}$(reboot)";
     story.say(Fact::Second);
@@ -141,7 +141,7 @@ fn script(folder: &Path, text: &str) -> Program {
 }
 
 #[test]
-fn a_program_gets_its_arguments_as_they_are_the_object_and_numbers() {
+fn an_alert_program_gets_its_arguments_a_json_object_and_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = script(folder.path(), "cat >> \"$0/in\"; printf '%s|' \"$@\" >> \"$0/args\"; env > \"$0/env\"");
     program.arguments.extend(["two words; rm -rf *", "", "--flag", "$HOME"].map(Into::into));
@@ -182,7 +182,7 @@ fn a_program_that_takes_too_long_is_killed_with_its_children() {
 }
 
 #[test]
-fn a_program_that_still_runs_at_the_end_is_killed_and_that_is_said() {
+fn an_alert_program_still_running_at_exit_is_killed_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let program = script(folder.path(), "echo > \"$0/begun\"; exec sleep 1000");
     let hook = Hook::start(program, LIMIT).unwrap();
@@ -193,7 +193,7 @@ fn a_program_that_still_runs_at_the_end_is_killed_and_that_is_said() {
 }
 
 #[test]
-fn a_slow_program_runs_one_at_a_time_and_what_does_not_fit_is_counted() {
+fn alert_programs_run_one_at_a_time_and_dropped_alerts_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     // Says when it meets another one at work, and works until it is told to stop.
     let text = "mkdir \"$0/at-work\" || touch \"$0/met\"; touch \"$0/began\"; \
@@ -209,12 +209,12 @@ fn a_slow_program_runs_one_at_a_time_and_what_does_not_fit_is_counted() {
     fs::write(folder.path().join("go"), "").unwrap();
     let outcome = hook.finish(PATIENCE);
     assert_eq!((outcome.done, outcome.lost, outcome.trouble.clone()), (17, 4, None));
-    assert!(outcome.complaint().unwrap().contains("4 alerts were told to nobody"));
+    assert!(outcome.complaint().unwrap().contains("4 alerts were dropped"));
     assert!(!folder.path().join("met").exists());
 }
 
 #[test]
-fn the_end_waits_no_longer_than_it_was_told_to() {
+fn shutdown_waits_for_alert_programs_only_up_to_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let hook = Hook::start(script(folder.path(), "touch \"$0/began\"; exec sleep 1000"), 10 * PATIENCE).unwrap();
     (0..3).for_each(|_| hook.offer(message()));
@@ -224,7 +224,7 @@ fn the_end_waits_no_longer_than_it_was_told_to() {
 }
 
 #[test]
-fn what_cannot_be_started_or_fails_is_told() {
+fn alert_programs_that_fail_are_reported() {
     for (path, arguments, words) in [
         ("/nonexistent/program", &[][..], "cannot be started"),
         ("/bin/sh", &["-c", "exit 3"], "exit status: 3"),
@@ -282,7 +282,7 @@ fn step(terminal: &Terminal) -> u64 {
 }
 
 #[test]
-fn the_live_view_shows_a_leak_rings_once_and_tells_a_program() {
+fn the_live_view_shows_a_leak_rings_once_and_starts_the_program() {
     let leak = Leak::start();
     let out = tempfile::tempdir().unwrap();
     let told = out.path().join("told");
@@ -318,7 +318,7 @@ fn the_live_view_shows_a_leak_rings_once_and_tells_a_program() {
 }
 
 #[test]
-fn without_being_asked_nothing_rings_nor_when_it_is_silenced_and_what_is_simulated_never_does() {
+fn alerts_ring_only_on_request_never_if_silenced_or_simulated() {
     let leak = Leak::start();
     let environment = [("GPUWATCH_SOCKET_DIR", leak.folder())];
     let config = leak.home.path().join("config.toml");
@@ -342,7 +342,7 @@ fn without_being_asked_nothing_rings_nor_when_it_is_silenced_and_what_is_simulat
 }
 
 #[test]
-fn run_tells_a_program_with_no_viewer_open() {
+fn run_starts_the_alert_program_without_a_viewer() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("sockets");
     fs::create_dir(&folder).unwrap();
@@ -376,7 +376,7 @@ fn run_tells_a_program_with_no_viewer_open() {
 }
 
 #[test]
-fn edges_are_told_once_and_what_ended_between_two_looks_is_told_whole() {
+fn alerts_are_sent_once_and_short_ones_are_complete() {
     let mut story = one_rank();
     steps(&mut story, 1..=600, |step| 20 * GIB + step * MIB);
     let told = |edges: &mut Edges, story: &Story| {
@@ -393,7 +393,7 @@ fn edges_are_told_once_and_what_ended_between_two_looks_is_told_whole() {
 }
 
 #[test]
-fn a_program_that_does_not_exist_is_told_before_the_job_starts() {
+fn a_missing_alert_program_is_reported_before_the_job_starts() {
     for program in ["no-such-program", "/etc/passwd", "/", "echo hello"] {
         let output = Command::new(PROGRAM).args(["run", "--on-alert", program, "--", "echo", "ran"]).output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();

@@ -81,7 +81,7 @@ fn stream_ordered_pools_have_no_blocks_and_no_rounding() {
 }
 
 #[test]
-fn what_is_stuck_cannot_be_measured_with_expandable_segments() {
+fn stuck_memory_is_unknown_with_expandable_segments() {
     let picture = Picture::of("plain", torch::H200, "expandable_segments:True");
     picture.check();
     let unused = picture.torch(0, "reserved") - picture.torch(0, "active");
@@ -91,7 +91,7 @@ fn what_is_stuck_cannot_be_measured_with_expandable_segments() {
 }
 
 #[test]
-fn the_native_allocator_says_every_rung() {
+fn the_native_allocator_reports_every_rung() {
     let picture = Picture::of("plain", torch::H200, "");
     picture.check();
     let (split, unused) =
@@ -104,7 +104,7 @@ fn the_native_allocator_says_every_rung() {
 }
 
 #[test]
-fn private_pools_are_apart_from_what_can_be_given_back() {
+fn private_pools_do_not_count_as_releasable() {
     for (kind, least) in [("private_pool", 40 * MIB), ("graphs", 2 * 40 * MIB)] {
         let picture = Picture::of(kind, torch::H200, "");
         picture.check();

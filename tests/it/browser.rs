@@ -166,7 +166,7 @@ impl Browser {
     pub(crate) fn troubles(&self) -> Vec<String> {
         let is_fetch = |it: &&Value| {
             it["method"] == "Network.requestWillBeSent"
-                && !it["params"]["request"]["url"].as_str().is_some_and(|it| it.starts_with("file://"))
+                && !it["params"]["request"]["url"].as_str().is_some_and(|url| url.starts_with("file://"))
         };
         let bad =
             ["Runtime.exceptionThrown", "Page.javascriptDialogOpening", "Log.entryAdded", "Runtime.consoleAPICalled"];

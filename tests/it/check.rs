@@ -78,7 +78,7 @@ pub(crate) fn judged(path: &Path, arguments: &[&str]) -> (i32, Value) {
 }
 
 #[test]
-fn a_leak_fails_and_is_told_with_its_cause_and_figures() {
+fn check_fails_on_a_leak_and_reports_its_cause_and_figures() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), ACTIVATIONS);
     let (code, json) = judged(&path, &[]);
@@ -123,7 +123,7 @@ fn a_healthy_run_passes_within_its_limits() {
 }
 
 #[test]
-fn what_fails_is_what_was_asked_for() {
+fn check_fails_only_on_the_requested_kinds_and_severities() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), SCALARS);
     let cases: [(&[&str], i32); 8] = [
@@ -144,7 +144,7 @@ fn what_fails_is_what_was_asked_for() {
 }
 
 #[test]
-fn a_limit_on_growth_passes_no_run_that_is_too_short_for_it() {
+fn a_run_too_short_for_the_growth_limit_does_not_pass() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("short.jsonl.zst");
     let mut lines = lines_of(HEALTHY, |_| ());
@@ -159,13 +159,13 @@ fn a_limit_on_growth_passes_no_run_that_is_too_short_for_it() {
 }
 
 #[test]
-fn what_a_probe_said_line_by_line_is_judged_as_well() {
+fn check_judges_the_lines_of_a_probe() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{ACTIVATIONS}.jsonl.zst"));
     assert_eq!(judged(&path, &[]).0, 1);
 }
 
 #[test]
-fn standard_input_and_what_was_compressed_again_are_judged() {
+fn check_reads_standard_input_and_recompressed_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("wide.jsonl.zst");
     let mut encoder = zstd::Encoder::new(fs::File::create(&path).unwrap(), 3).unwrap();
@@ -214,7 +214,7 @@ fn the_ranks_of_one_run_are_judged_together_and_other_runs_are_not() {
 }
 
 #[test]
-fn what_is_no_recording_cannot_be_judged() {
+fn a_file_that_is_not_a_recording_cannot_be_judged() {
     let dir = tempfile::tempdir().unwrap();
     let closed = encode_closed(&Closed::default());
     let contents: [(&str, Vec<u8>); 10] = [
@@ -354,7 +354,7 @@ fn how_the_command_ended_is_noted_and_not_judged() {
 }
 
 #[test]
-fn names_from_a_recording_move_no_cursor() {
+fn names_in_a_recording_cannot_send_terminal_escapes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("\u{1b}[31m\u{202e}.jsonl.zst");
     let nasty = "\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\nPASS";

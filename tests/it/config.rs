@@ -38,7 +38,7 @@ fn broken(dir: &Path) -> String {
 }
 
 #[test]
-fn nobody_is_told_of_what_is_allowed_or_silenced_by_any_of_its_names() {
+fn allowed_and_silenced_alerts_are_not_sent() {
     let mut story = one_rank();
     steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
     for (names, count) in [
@@ -69,7 +69,7 @@ fn an_expected_cause_allows_no_out_of_memory_error() {
 }
 
 #[test]
-fn what_is_allowed_is_counted_in_no_badge_and_marked_in_the_list_as_what_is_silenced_is() {
+fn allowed_alerts_count_in_no_badge_and_the_list_marks_allowed_and_silenced() {
     let session = alerted().session();
     let theme = Theme::builtin("dusk").unwrap();
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
@@ -90,7 +90,7 @@ fn what_is_allowed_is_counted_in_no_badge_and_marked_in_the_list_as_what_is_sile
 }
 
 #[test]
-fn a_check_fails_on_what_is_silenced_and_not_on_what_is_allowed() {
+fn check_fails_on_silenced_findings_and_not_on_allowed_ones() {
     let dir = tempfile::tempdir().unwrap();
     let recording = recorded(dir.path(), ACTIVATIONS);
     let file = dir.path().join("config.toml");
@@ -114,7 +114,7 @@ fn a_check_fails_on_what_is_silenced_and_not_on_what_is_allowed() {
 }
 
 #[test]
-fn a_list_of_recordings_says_what_is_allowed() {
+fn the_list_of_recordings_marks_allowed_findings() {
     let home = Home::new();
     let dir = home.0.path().join("shelf");
     fs::create_dir(&dir).unwrap();
@@ -135,7 +135,7 @@ fn a_list_of_recordings_says_what_is_allowed() {
 }
 
 #[test]
-fn a_broken_file_is_told_in_one_line_before_anything_starts() {
+fn a_broken_config_is_reported_in_one_line_before_anything_starts() {
     let home = Home::new();
     let broken = broken(home.0.path());
     let missing = home.0.path().join("missing.toml");
@@ -159,7 +159,7 @@ fn a_broken_file_is_told_in_one_line_before_anything_starts() {
 }
 
 #[test]
-fn a_broken_file_harms_no_job() {
+fn run_starts_the_job_despite_a_broken_config() {
     let home = Home::new();
     let broken = broken(home.0.path());
     let run = |variable: &str, flags: &[&str]| {
@@ -181,7 +181,7 @@ fn a_broken_file_harms_no_job() {
 }
 
 #[test]
-fn run_starts_no_program_for_what_is_silenced_and_records_it() {
+fn run_records_silenced_alerts_and_starts_no_program_for_them() {
     let home = Home::new();
     let folder = home.0.path().join("sockets");
     fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
@@ -212,7 +212,7 @@ fn run_starts_no_program_for_what_is_silenced_and_records_it() {
 }
 
 #[test]
-fn a_replay_allows_what_the_file_says() {
+fn a_replay_reads_the_allowed_alerts_from_the_config() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
     fs::write(&file, "[alerts]\nallow = ['growth']\n").unwrap();

@@ -142,7 +142,7 @@ fn check_names_the_line_and_who_keeps_it() {
     assert_eq!(found["account"][1], cost);
     let text = String::from_utf8(check(&path, &[]).stdout).unwrap();
     assert!(text.contains(&format!("\n  culprit: {SENTENCE}\n  {ADVICE}\n")) && text.contains(cost), "{text}");
-    assert!(text.contains("96 blocks (192.0 MiB) are from before the look"), "{text}");
+    assert!(text.contains("96 blocks (192.0 MiB) predate the capture"), "{text}");
 }
 
 /// `buffer.append((obs, act))`: two blocks a step of one line, and nobody's graph.
@@ -156,7 +156,7 @@ fn pairs(at: u64, step: u64) -> Sites {
 }
 
 #[test]
-fn a_look_that_saw_no_graph_makes_tensors_the_cause_and_what_holds_them_the_advice() {
+fn a_capture_without_a_graph_makes_tensors_the_cause_and_their_holder_the_advice() {
     let dir = tempfile::tempdir().unwrap();
     let (_, json) = judged(&recorded(dir.path(), pairs), &[]);
     let found = grown(&json);
@@ -166,7 +166,7 @@ fn a_look_that_saw_no_graph_makes_tensors_the_cause_and_what_holds_them_the_advi
 
 /// The look names a small part of what grows: what the rest is, it does not say.
 #[test]
-fn a_look_that_saw_a_small_part_of_the_growth_leaves_the_cause_to_the_counters() {
+fn a_capture_of_a_small_part_of_the_growth_leaves_the_cause_to_the_counters() {
     let dir = tempfile::tempdir().unwrap();
     let scalars = |at, step| {
         let mut sites = sites(at, step);
@@ -181,7 +181,7 @@ fn a_look_that_saw_a_small_part_of_the_growth_leaves_the_cause_to_the_counters()
 }
 
 #[test]
-fn a_look_before_the_growth_and_one_on_another_device_say_nothing_of_it() {
+fn captures_before_the_growth_or_of_another_device_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let other = |at, step| {
         let mut sites = sites(at, step);
@@ -196,7 +196,7 @@ fn a_look_before_the_growth_and_one_on_another_device_say_nothing_of_it() {
 }
 
 #[test]
-fn nothing_of_a_hostile_job_reaches_a_terminal_or_a_page() {
+fn a_culprit_of_a_hostile_job_cannot_inject_escapes_or_markup() {
     let dir = tempfile::tempdir().unwrap();
     let path = recorded(dir.path(), hostile_sites);
     for arguments in [&[][..], &["--json"]] {
@@ -215,7 +215,7 @@ fn nothing_of_a_hostile_job_reaches_a_terminal_or_a_page() {
 }
 
 #[test]
-fn the_page_tells_the_culprit_with_its_lines_and_folds_its_stack() {
+fn the_report_shows_the_culprit_with_its_lines_and_folds_its_stack() {
     test_tiers::full!("a browser draws the page");
     let browser = test_tiers::needs!(browser::found());
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn the_page_tells_the_culprit_with_its_lines_and_folds_its_stack() {
 
 /// A program that is told later than the look was made is told the line too.
 #[test]
-fn a_program_is_told_the_culprit_within_what_a_pipe_takes() {
+fn the_culprit_in_an_alert_fits_into_a_pipe() {
     for (sites, is_nasty) in [(sites(1, 100), false), (hostile_sites(1, 100), true)] {
         let mut story = grown_story();
         story.line(0, Line::Sites(sites)).say(Fact::Second);
@@ -274,7 +274,7 @@ fn grown_story() -> Story {
 }
 
 #[test]
-fn the_latest_look_that_found_a_line_is_the_one_that_is_told() {
+fn the_latest_capture_that_found_a_line_is_reported() {
     let mut story = grown_story();
     let found = |story: &Story| {
         let found = findings(&story.session()).all.remove(0);
@@ -293,7 +293,7 @@ fn the_latest_look_that_found_a_line_is_the_one_that_is_told() {
 }
 
 #[test]
-fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
+fn an_out_of_memory_error_lists_the_live_blocks_by_line() {
     let mut story = grown_story();
     let oom = |at_us| Oom { at_us, step: Some(100), tried: Some(80 << 30), ..Oom::default() };
     let at_oom = Sites { why: "oom".into(), steps: 0, ..sites(50_000_000, 100) };
@@ -305,7 +305,7 @@ fn where_memory_ran_out_the_live_blocks_are_told_by_line() {
         .map(|it| {
             it.account
                 .iter()
-                .any(|it| it.starts_with("live blocks, by line: model.py:12 32.00 MiB in 16 blocks, train.py:40"))
+                .any(|line| line.starts_with("live blocks, by line: model.py:12 32.00 MiB in 16 blocks, train.py:40"))
         })
         .collect();
     assert_eq!(told, [false, true], "the other error has no account of its own: {found:?}");

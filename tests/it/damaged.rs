@@ -73,7 +73,7 @@ fn a_long_recording_cut_at_a_thousand_places_is_read_to_its_last_whole_line() {
 }
 
 #[test]
-fn damage_is_said_wherever_it_lies() {
+fn damage_is_reported_at_every_position() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, _) = long(dir.path());
     let (whole, _) = read_all(bytes.as_slice());
@@ -85,7 +85,7 @@ fn damage_is_said_wherever_it_lies() {
 }
 
 #[test]
-fn whoever_reads_a_damaged_recording_says_so_and_goes_on() {
+fn every_command_reports_a_damaged_recording_and_continues() {
     let dir = tempfile::tempdir().unwrap();
     let (bytes, _) = long(dir.path());
     let mut numbers = Numbers(3);
@@ -161,7 +161,7 @@ fn a_line_of_gigabytes_and_a_window_of_gigabytes_are_refused_in_little_memory() 
         ("the widest window that is granted", frame(27, b'x', 65_536), "line 1 is longer than 1 MiB"),
         ("a wider window", frame(28, b'x', 65_536), "the file is damaged after line 0"),
         ("a wider window after a step", wide, "the file is damaged after line 2"),
-        ("empty lines", frame(17, b'\n', 65_536), "it is no recording"),
+        ("empty lines", frame(17, b'\n', 65_536), "it is not a recording"),
     ];
     for (name, bytes, why) in cases {
         let alone = dir.path().join(name.replace(' ', "_"));

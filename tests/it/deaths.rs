@@ -120,7 +120,7 @@ fn a_job_that_is_killed_is_recorded_to_its_last_step() {
 }
 
 #[test]
-fn a_job_goes_on_when_gpuwatch_is_killed_and_its_recording_is_there_to_the_last_second() {
+fn a_job_survives_gpuwatch_and_its_recording_lacks_at_most_a_second() {
     let mut it = Run::start(":", 100);
     it.until(150);
     kill(Pid::from_child(&it.launcher));
@@ -143,7 +143,7 @@ fn a_job_goes_on_when_gpuwatch_is_killed_and_its_recording_is_there_to_the_last_
 }
 
 #[test]
-fn of_both_killed_at_once_everything_up_to_the_last_second_is_left() {
+fn a_recording_survives_the_kill_of_job_and_gpuwatch_up_to_the_last_second() {
     let mut it = Run::start(":", 100);
     it.until(150);
     let before = it.steps().len();
@@ -157,7 +157,7 @@ fn of_both_killed_at_once_everything_up_to_the_last_second_is_left() {
 }
 
 #[test]
-fn a_job_never_notices_a_full_disk_and_the_loss_is_said_at_its_end() {
+fn a_full_disk_does_not_disturb_the_job_and_the_loss_is_reported_at_its_end() {
     // A file that may not grow past 16 KiB is a full disk to its writer.
     let mut it = Run::start("ulimit -f 32; trap '' XFSZ", 500);
     let limit = 16 << 10;
@@ -172,7 +172,7 @@ fn a_job_never_notices_a_full_disk_and_the_loss_is_said_at_its_end() {
 }
 
 #[test]
-fn a_job_never_notices_that_the_recordings_are_gone_and_that_is_said() {
+fn removed_recordings_do_not_disturb_the_job_and_are_reported() {
     let mut it = Run::start(":", 100);
     it.until(50);
     fs::remove_dir_all(it.dir.path().join("state")).unwrap();
@@ -182,7 +182,7 @@ fn a_job_never_notices_that_the_recordings_are_gone_and_that_is_said() {
 }
 
 #[test]
-fn a_job_runs_where_nothing_can_be_recorded_and_that_is_said() {
+fn a_job_runs_without_a_recording_and_the_reason_is_reported() {
     let mut it = Run::start("mkdir -p \"$1\" && : > \"$1/state\"", 100);
     let said = it.end();
     assert!(said.contains("nothing was recorded: ") && said.lines().count() == 1, "{said}");

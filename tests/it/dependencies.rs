@@ -40,6 +40,6 @@ fn code(directory: &Path, folders: &[&str]) -> String {
 /// Whether a path begins with these words: `toml::` does not begin in `my_toml::`.
 fn names(code: &str, path: &str) -> bool {
     let is_start =
-        |it: usize| code.get(..it).is_some_and(|it| !it.ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+        |it: usize| code.get(..it).is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'));
     code.match_indices(path).any(|(at, _)| is_start(at))
 }

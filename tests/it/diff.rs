@@ -67,7 +67,7 @@ fn a_run_that_needs_more_fails_and_one_that_needs_as_much_passes() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_no_pass() {
+fn runs_that_cannot_be_compared_do_not_pass() {
     let home = tempfile::tempdir().unwrap();
     let first = run(home.path(), "a.jsonl.zst", HEALTHY, 0);
     let garbage = home.path().join("b.jsonl.zst");

@@ -34,7 +34,7 @@ fn commands() -> Vec<String> {
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let (list, _) = list.split_once("\n\n").unwrap();
     let named =
-        |it: &str| it.strip_prefix("  ").filter(|it| !it.starts_with(' '))?.split(' ').next().map(str::to_owned);
+        |it: &str| it.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next().map(str::to_owned);
     list.lines().filter_map(named).filter(|it| it != "help").collect()
 }
 
@@ -109,7 +109,7 @@ fn header() -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_program_says() {
+fn the_reference_matches_the_program() {
     for (name, now) in reference() {
         let path = root().join(name);
         if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
@@ -146,7 +146,7 @@ pub(crate) fn documents() -> Vec<(PathBuf, String)> {
     let of = |folder: &Path| fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
     let all = of(&root()).into_iter().chain(of(&root().join("docs")));
     let documents: Vec<_> = all
-        .filter(|it| it.extension().is_some_and(|it| it == "md"))
+        .filter(|it| it.extension().is_some_and(|extension| extension == "md"))
         .map(|it| (it.clone(), fs::read_to_string(it).unwrap()))
         .collect();
     assert!(documents.len() > 10, "{}", documents.len());
@@ -196,7 +196,7 @@ fn every_page_of_the_book_is_in_its_table_of_contents() {
 
 /// The flags and commands that the documents show exist: a line is asked for its help, after its own words.
 #[test]
-fn every_command_of_the_documents_is_one() {
+fn every_command_in_the_documents_exists() {
     let (mut seen, programs) = (0, tempfile::tempdir().unwrap());
     let notify = programs.path().join("notify-send");
     fs::write(&notify, "").unwrap();

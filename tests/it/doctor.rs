@@ -60,7 +60,7 @@ impl Said {
 }
 
 #[test]
-fn where_all_is_well_nothing_is_advised() {
+fn a_healthy_machine_gets_no_advice() {
     let (home, bench) = (home(), Bench::new());
     bench.machine.set_faults(&[]).unwrap();
     let mut command = doctor(home.path());
@@ -75,11 +75,11 @@ fn where_all_is_well_nothing_is_advised() {
     said.assert("recordings", "ok", "writable", "");
     said.assert("config", "ok", "defaults", "");
     said.assert("locale", "ok", "UTF-8", "");
-    said.assert("terminal", "warn", "no terminal", "gpuwatch once");
+    said.assert("terminal", "warn", "not a terminal", "gpuwatch once");
     assert_eq!(said.0["ok"], true);
 
     bench.machine.set_faults(&[Fault::NoProcessMemory]).unwrap();
-    Said::by(&mut command_of(&home, &bench)).assert("processes", "warn", "does not say", "probe");
+    Said::by(&mut command_of(&home, &bench)).assert("processes", "warn", "does not report", "probe");
     bench.machine.set_faults(&[Fault::Line("no-permission nvmlInit_v2".into())]).unwrap();
     Said::by(&mut command_of(&home, &bench)).assert("driver", "fail", "may not ask", "/dev/nvidia");
     bench.machine.set_faults(&[]).unwrap();
@@ -92,18 +92,18 @@ fn command_of(home: &TempDir, bench: &Bench) -> Command {
 }
 
 #[test]
-fn a_machine_without_a_driver_is_told_how_to_get_one() {
+fn a_machine_without_a_driver_gets_advice_on_how_to_install_it() {
     let home = home();
     let said = Said::by(&mut doctor(home.path()));
     said.assert("driver", "fail", "libnvidia-ml", "GPUWATCH_NVML_PATH");
-    said.assert("processes", "warn", "no driver", "probes");
+    said.assert("processes", "warn", "no driver", "probe");
     assert_eq!(said.0["ok"], false);
     let text = doctor(home.path()).env_remove("LC_ALL").env("LC_ALL", "C").output().unwrap().stdout;
     assert!(String::from_utf8(text).unwrap().contains("C.UTF-8"), "the locale is told");
 }
 
 #[test]
-fn directories_of_a_wrong_mode_and_a_broken_config_fail_with_their_cure() {
+fn wrong_directory_modes_and_a_broken_config_fail_with_advice() {
     let home = home();
     fs::set_permissions(home.path().join("sockets"), fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir_all(home.path().join("config/gpuwatch")).unwrap();
@@ -117,7 +117,7 @@ fn directories_of_a_wrong_mode_and_a_broken_config_fail_with_their_cure() {
 }
 
 #[test]
-fn python_is_found_without_running_what_is_not_ours() {
+fn doctor_finds_python_without_running_foreign_code() {
     let home = home();
     let said = Said::by(doctor(home.path()).env("PATH", home.path()));
     said.assert("pytorch", "warn", "no python on PATH", "environment");
@@ -157,7 +157,7 @@ fn python_is_found_without_running_what_is_not_ours() {
 
 /// Where this process may mount, a cache that forbids execution; where it may not, one that cannot be written.
 #[test]
-fn a_cache_that_forbids_execution_is_named_with_its_cure() {
+fn a_cache_that_forbids_execution_is_reported_with_advice() {
     let home = home();
     let mount = "mount -t tmpfs -o noexec cache \"$XDG_CACHE_HOME\" && exec \"$@\"";
     fs::create_dir(home.path().join("cache")).unwrap();

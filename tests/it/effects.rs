@@ -107,7 +107,7 @@ fn nothing_is_signalled_where_only_reading_is_allowed() {
 
 /// Asked once a minute, the driver's figure of 9 GiB would be seen long after anybody's patience.
 #[test]
-fn another_pace_of_reading_holds_at_once() {
+fn a_changed_refresh_rate_takes_effect_at_once() {
     let bench = Bench::new();
     let environment = bench.environment();
     let environment: Vec<(&str, &str)> = environment.iter().map(|it| (it.0, it.1.to_str().unwrap())).collect();
@@ -175,13 +175,13 @@ fn storms_of_sizes_on_every_screen_leave_the_terminal_whole() {
 }
 
 #[test]
-fn a_replay_has_the_same_hands_and_signals_nobody() {
+fn a_replay_offers_the_same_effects_and_sends_no_signals() {
     let home = tempfile::tempdir().unwrap();
     let file = replay::file(home.path(), "run", &replay::lines(&usual().events), 4096, false);
     let mut terminal = Terminal::start(&["replay", file.to_str().unwrap()], &[]);
     terminal.shows("rank 0");
     terminal.press("K");
-    terminal.shows("these processes are of a recording");
+    terminal.shows("these processes belong to a recording");
     terminal.press("p/977\r");
     terminal.shows("/977 hides 2");
     terminal.press("T");
@@ -193,12 +193,12 @@ fn a_replay_has_the_same_hands_and_signals_nobody() {
 
 /// As a shell with job control has it: the terminal is the shell's until the job goes on, and then whole again.
 #[test]
-fn a_view_is_suspended_and_goes_on() {
+fn a_view_can_be_suspended_and_resumed() {
     let script = format!("{PROGRAM} demo; echo and the shell goes on; fg; echo ended by $?");
     let mut terminal = Terminal::start_program("/bin/sh", &["-m", "-c", &script], &[]);
     terminal.shows("4 probes");
     terminal.press("\x1a");
-    // Back at once, as the shell lets it go on.
+    // Back at once, as the shell resumes it.
     terminal.shows("4 probes");
     let sent = || String::from_utf8_lossy(&terminal.bytes()).into_owned();
     assert!(until(PATIENCE, || sent().matches("\x1b[?1049h").count() == 2), "{}", sent());
@@ -222,7 +222,7 @@ fn click(terminal: &mut Terminal, words: &str) {
 }
 
 #[test]
-fn clicks_select_and_open_unless_the_mouse_is_the_terminals() {
+fn clicks_select_and_open_unless_the_terminal_keeps_the_mouse() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("4 devices  4 probes");
     // One of the two that leak and fragment may be looked at by itself.

@@ -22,7 +22,7 @@ fn a_cause_is_explained_and_all_are_listed() {
 }
 
 #[test]
-fn a_name_that_is_no_cause_is_told_the_nearest() {
+fn an_unknown_cause_is_answered_with_the_nearest_name() {
     let wrong = explain(&["graph-retaned"]);
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2));

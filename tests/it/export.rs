@@ -15,7 +15,7 @@ fn exported(file: &Path, format: &str) -> String {
 }
 
 #[test]
-fn a_table_has_a_row_for_each_sample_and_says_what_it_says() {
+fn a_table_has_one_row_with_all_values_for_each_sample() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("a.jsonl.zst");
     let lines = lines_of(HEALTHY, |line| {

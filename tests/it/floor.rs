@@ -26,7 +26,7 @@ fn the_library_asks_for_no_newer_glibc_than_2_28() {
 pub(crate) fn newer(header: &str) -> Vec<&str> {
     let asked: Vec<&str> = header.split_whitespace().filter_map(|it| it.strip_prefix("GLIBC_")).collect();
     assert!(asked.len() > 2, "{header}");
-    asked.into_iter().filter(|it| minor(it).is_none_or(|it| it > FLOOR)).collect()
+    asked.into_iter().filter(|it| minor(it).is_none_or(|version| version > FLOOR)).collect()
 }
 
 /// 28 of `2.28`, 2 of `2.2.5`; none of what is no release, as `ABI_DT_RELR`.

@@ -129,7 +129,7 @@ fn a_recording_of_format_1_is_replayed_judged_listed_and_exported() {
 
 /// The words of an error, which came as a line of their own only later in format 1.
 #[test]
-fn a_recording_with_an_errors_own_words_has_what_only_they_say() {
+fn a_recording_with_an_error_message_has_the_figures_of_the_message() {
     let path = fixture().with_file_name("format-1-words.jsonl.zst");
     let expected = Held {
         samples: 12,
@@ -157,7 +157,7 @@ fn a_recording_with_an_errors_own_words_has_what_only_they_say() {
 }
 
 #[test]
-fn a_newer_format_is_refused_with_advice_by_whoever_reads() {
+fn every_command_refuses_a_newer_format_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl.zst");
     let lines = lines_of(HEALTHY, |_| {}).concat();
@@ -183,7 +183,7 @@ fn a_newer_format_is_refused_with_advice_by_whoever_reads() {
 }
 
 #[test]
-fn a_second_writer_of_a_file_is_refused_and_the_first_goes_on() {
+fn a_second_writer_of_a_file_is_refused_and_the_first_continues() {
     let dir = own_directory();
     let file = dir.path().join("night.jsonl.zst");
     let mut first = recorder(dir.path(), &["-o", file.to_str().unwrap()], dir.path());

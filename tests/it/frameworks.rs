@@ -52,9 +52,9 @@ impl Trained {
     fn run(python: &Path, devices: usize, job: &str) -> Self {
         // Small, so that leaks of tiny models matter.
         let (gpu, home) = (Gpu::new(&vec!["NVIDIA A10:6GiB:256MiB"; devices].join(";")), Home::new());
-        let words = job
-            .split(' ')
-            .map(|it| if Path::new(it).extension().is_some_and(|it| it == "py") { path(it) } else { it.to_owned() });
+        let words = job.split(' ').map(|it| {
+            if Path::new(it).extension().is_some_and(|extension| extension == "py") { path(it) } else { it.to_owned() }
+        });
         let until = home.0.path().join("until");
         let mut run = gpu.command(PROGRAM);
         run.args(["run", "--"]).arg(python).args(words).envs(home.variables()).env("UNTIL", &until);
@@ -98,7 +98,7 @@ fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
             if let (true, Ok(stream)) = (known.insert(path.clone()), UnixStream::connect(&path)) {
                 let found = found.clone();
                 thread::spawn(move || {
-                    let says = |it: io::Result<String>| it.is_ok_and(|it| it.contains("\"why\":\"growth\""));
+                    let says = |it: io::Result<String>| it.is_ok_and(|text| text.contains("\"why\":\"growth\""));
                     if BufReader::new(stream).lines().any(says) {
                         let _ = found.send(());
                     }

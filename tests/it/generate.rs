@@ -27,7 +27,8 @@ fn the_config_that_is_printed_is_read_and_changes_nothing() {
     let spelled: String = text
         .lines()
         .map(|it| {
-            it.strip_prefix('#').filter(|it| it.contains(" = ") && !it.starts_with(' ')).unwrap_or(it).to_owned() + "\n"
+            it.strip_prefix('#').filter(|line| line.contains(" = ") && !line.starts_with(' ')).unwrap_or(it).to_owned()
+                + "\n"
         })
         .collect();
     for text in [text, spelled] {

@@ -17,7 +17,7 @@ fn steps(lines: &[Line]) -> Vec<&Sample> {
 }
 
 #[test]
-fn each_step_that_captures_and_replays_says_what_torch_says() {
+fn steps_with_graph_captures_have_the_figures_of_torch() {
     let mut job = Job::start(&[&script("graphs.py"), "anew"]);
     let mut told = Vec::new();
     while !told.last().is_some_and(|it: &Value| it["end"] == true) {
@@ -61,7 +61,7 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
 
 /// The optimizer is in the graph, so that the probe's hook, and whatever somebody asks of it, come amid a capture.
 #[test]
-fn a_look_amid_captures_breaks_none_of_them() {
+fn a_stack_capture_during_graph_captures_breaks_none_of_them() {
     for (allocator, captures) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {
         let mut job = Job::start_with(torch::machine(), &[&script("graphs.py"), "within"], |it| {
             it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);

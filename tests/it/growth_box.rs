@@ -57,7 +57,7 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
 
 /// What the user came for is said on every screen, the smallest too.
 #[test]
-fn when_it_ends_is_said_everywhere() {
+fn every_screen_shows_the_forecast() {
     let session = filling().session();
     let end = units::duration(findings(&session).all[0].full_in_us.unwrap());
     for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline] {
@@ -90,9 +90,10 @@ fn what_is_flat_is_a_line_and_what_grows_is_filled() {
         let columns = columns(&shown);
         let bars: Vec<usize> = (0..columns.len()).filter(|it| columns[*it].contains(&'█')).collect();
         let (first, last) = (bars[0], bars[bars.len() - 1]);
-        let is_thin = |it: &Vec<char>| it.iter().all(|it| " ⡇⣀⠤⠒⠉".contains(*it)) && it.iter().any(|it| *it != ' ');
+        let is_thin =
+            |it: &Vec<char>| it.iter().all(|cell| " ⡇⣀⠤⠒⠉".contains(*cell)) && it.iter().any(|cell| *cell != ' ');
         assert!(first > 15 && columns[..first - 10].iter().all(is_thin), "{jitter}\n{shown}");
-        let is_dashed = |it: &Vec<char>| it.iter().any(|it| DASHES.contains(it));
+        let is_dashed = |it: &Vec<char>| it.iter().any(|cell| DASHES.contains(cell));
         assert!(!columns[first..=last].iter().any(is_dashed), "{jitter}\n{shown}");
         let ahead = columns[last + 1..].iter().filter(|it| is_dashed(it)).count();
         assert_eq!(ahead > 5, left == 9, "{jitter}\n{shown}");
@@ -112,7 +113,7 @@ fn a_flat_curve_is_one_thin_line_on_an_axis_that_is_marked_as_cut() {
         let shown = text(&picture(&session, &Ui::default(), &dusk(), width, height));
         let columns = columns(&shown);
         let cells: Vec<Vec<char>> =
-            columns.iter().map(|it| it.iter().filter(|it| **it != ' ').copied().collect()).collect();
+            columns.iter().map(|it| it.iter().filter(|cell| **cell != ' ').copied().collect()).collect();
         assert!(cells.iter().filter(|it| !it.is_empty()).count() > 10, "{width}\n{shown}");
         assert!(cells.iter().all(|it| it.is_empty() || (it.len() == 1 && DASHES.contains(&it[0]))), "{width}\n{shown}");
         assert!(shown.contains('⋮'), "{width}\n{shown}");

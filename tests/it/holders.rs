@@ -50,7 +50,7 @@ fn the_variables_of_frames_are_read_on_every_python() {
 }
 
 #[test]
-fn the_line_that_keeps_a_tensor_is_told_from_those_that_do_not() {
+fn the_line_that_keeps_a_tensor_is_distinguished_from_others() {
     let mut python = Command::new("python3");
     python.arg(script("source.py"));
     assert!(said(python)["cases"].as_u64().unwrap() >= 13);

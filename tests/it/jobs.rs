@@ -259,7 +259,7 @@ fn a_job_that_allocates_through_cudarc_is_watched() {
 }
 
 #[test]
-fn a_suspended_job_is_said_to_be() {
+fn a_suspended_job_is_shown_as_suspended() {
     let bench = Bench::new();
     let job = Job::start(bench.python("jax", STEPS));
     let environment: Vec<(String, String)> = bench
@@ -279,7 +279,7 @@ fn a_suspended_job_is_said_to_be() {
     let said = bench.once();
     assert_eq!(said["devices"][0]["processes"][0]["suspended"], true, "{said:#}");
     let text = bench.gpuwatch(&["once"]);
-    assert!(text.contains(&format!("suspended; `kill -CONT {}` lets it go on", job.pid())), "{text}");
+    assert!(text.contains(&format!("suspended; `kill -CONT {}` resumes it", job.pid())), "{text}");
     assert!(!text.contains("gpuwatch run"), "{text}");
 
     kill_process(pid, Signal::CONT).unwrap();

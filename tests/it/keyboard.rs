@@ -72,7 +72,7 @@ fn a_filter_looks_through_command_pid_rank_and_user() {
 }
 
 #[test]
-fn what_is_typed_is_taken_back_letter_by_letter_and_at_once() {
+fn a_filter_can_be_deleted_by_character_and_as_a_whole() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, ..Ui::default() };
     typed(&mut ui, &session, "4243x");
@@ -107,7 +107,7 @@ fn matches_are_walked_through_on_every_device_round_and_round() {
 }
 
 #[test]
-fn the_order_is_said_and_unknown_figures_come_last_at_either_end() {
+fn the_sort_order_is_shown_and_unknown_figures_come_last_in_both_directions() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
     let by_rank = pids(&ui, &session);
@@ -156,7 +156,7 @@ fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
 }
 
 #[test]
-fn the_pace_of_reading_goes_up_and_down_within_bounds_where_it_is_ours() {
+fn the_refresh_rate_changes_within_bounds_where_gpuwatch_reads_the_driver() {
     let session = usual().session();
     let mut ui = Ui::default();
     ui.update(Command::Slower, &session);
@@ -177,7 +177,7 @@ fn the_pace_of_reading_goes_up_and_down_within_bounds_where_it_is_ours() {
 }
 
 #[test]
-fn what_is_selected_is_copied_whole_and_moves_no_cursor() {
+fn the_selection_is_copied_whole_and_without_escapes() {
     let mut story = usual();
     story.who(977, &["/usr/bin/python3.12", "a b\x1b[2J", "--model"]);
     let session = story.session();
@@ -195,7 +195,7 @@ fn what_is_selected_is_copied_whole_and_moves_no_cursor() {
 }
 
 #[test]
-fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
+fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     let session = usual().session();
     let mut ui = Ui { focus: Focus::Processes, ..Ui::default() };
     ui.update(Command::Signal, &session);
@@ -223,7 +223,7 @@ fn a_signal_is_sent_only_after_a_yes_and_never_where_none_are_sent() {
 /// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen is left
 /// again.
 #[test]
-fn no_order_of_keys_leads_to_nowhere() {
+fn no_sequence_of_keys_leads_to_a_dead_end() {
     let sessions = [Session::default(), usual().session(), crate::story::hostile().session(), ranks()];
     let mut commands: Vec<Command> = keys::BINDINGS.iter().map(|it| it.command).collect();
     commands.extend(['a', '7', '训', '\u{1b}'].map(Command::Type));
@@ -266,7 +266,7 @@ fn no_order_of_keys_leads_to_nowhere() {
 
 /// Where it is not seen which row is selected, none is meant.
 #[test]
-fn nobody_is_signalled_who_was_not_seen_to_be_selected() {
+fn only_a_visibly_selected_process_can_be_signalled() {
     let session = usual().session();
     let mut ui = Ui::default();
     ui.update(Command::Signal, &session);

@@ -84,7 +84,7 @@ fn the_exit_code_is_the_jobs() {
 }
 
 #[test]
-fn what_cannot_be_started_is_said_as_shells_say_it() {
+fn a_command_that_cannot_start_is_reported_with_a_shells_exit_code() {
     let home = Home::new();
     let output = done(home.run(&["no-such-\u{1b}[31mcommand", "--flag"]));
     assert_eq!(output.status.code(), Some(127));

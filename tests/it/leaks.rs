@@ -45,7 +45,7 @@ impl Asked {
 }
 
 #[test]
-fn every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops() {
+fn every_leak_has_its_line_and_holder_and_healthy_loops_have_none() {
     let mut job = Job::start(&[&script("leaks.py")]);
     let right = job.next();
     let mut probe = job.connect();

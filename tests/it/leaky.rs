@@ -230,7 +230,7 @@ fn a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended() {
 
 /// Two ranks on devices of their own, of which one leaks.
 #[test]
-fn of_several_ranks_the_one_that_leaks_is_blamed_and_all_have_ended() {
+fn the_leaking_rank_is_blamed_after_all_ranks_have_ended() {
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB;NVIDIA A10:4GiB:256MiB", "ranks");
     let json = run.judged();
     let [oom] = of_kind(&json, "oom")[..] else { panic!("one error: {json:#}") };
@@ -247,7 +247,7 @@ fn of_several_ranks_the_one_that_leaks_is_blamed_and_all_have_ended() {
 }
 
 #[test]
-fn a_job_that_caught_its_error_and_went_on_is_warned_of_in_the_same_words() {
+fn a_caught_error_has_the_same_message_as_a_fatal_one() {
     let run = Recorded::new("NVIDIA A10:4GiB:256MiB");
     let mut job = run.start("caught");
     let mut said = String::new();
@@ -275,7 +275,7 @@ fn host(found: &[Finding]) -> &Finding {
 
 /// The objects are larger than what rings by itself.
 #[test]
-fn host_memory_that_grows_with_the_tensors_that_are_kept_is_no_leak_of_its_own() {
+fn host_memory_that_grows_with_kept_tensors_is_not_a_separate_leak() {
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "objects");
     let json = run.judged();
     let hits = json["hits"].as_array().unwrap();
@@ -291,7 +291,7 @@ fn host_memory_that_grows_with_the_tensors_that_are_kept_is_no_leak_of_its_own()
 }
 
 #[test]
-fn host_memory_that_leaks_beside_a_leak_of_the_device_is_a_leak_of_its_own() {
+fn an_independent_leak_of_host_memory_is_a_separate_leak() {
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "copies");
     let json = run.judged();
     assert_eq!(json["hits"].as_array().map(Vec::len), Some(2), "{json:#}");

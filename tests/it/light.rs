@@ -222,7 +222,7 @@ impl Cost {
 
 /// What shows eight devices so often, in milliseconds.
 fn contenders(every_ms: u32) -> Vec<(String, Result<&'static Path, String>, Vec<String>)> {
-    let words = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let words = |it: &[&str]| it.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let seconds = f64::from(every_ms) / 1000.0;
     // nvitop is never faster than that.
     let slower = seconds.max(0.25);
@@ -252,7 +252,7 @@ fn a_picture_of_eight_devices_that_move_takes_few_bytes() {
 }
 
 #[test]
-fn the_same_devices_are_watched_for_less_than_others_do() {
+fn watching_the_same_devices_costs_less_than_other_tools() {
     test_tiers::benchmark!();
     let eight = Eight::new();
     let environment = eight.environment();
@@ -284,7 +284,7 @@ fn the_same_devices_are_watched_for_less_than_others_do() {
 }
 
 #[test]
-fn the_first_picture_waits_for_nobody() {
+fn the_first_picture_does_not_wait_for_the_driver() {
     let eight = Eight::new();
     let is_benchmark = test_tiers::is_benchmark();
     // Far longer than anybody has patience for.

@@ -149,7 +149,7 @@ fn a_machine_without_the_driver_and_the_off_switch_say_so() {
 }
 
 #[test]
-fn a_stalled_call_hangs_nobody_is_said_and_recovers() {
+fn a_stalled_call_blocks_nothing_is_shown_and_recovers() {
     let bench = Bench::new();
     let stall = |seconds: u64| [Fault::Line(format!("stall={seconds} nvmlDeviceGetMemoryInfo_v2"))];
     // Had it waited for the call, it would have the memory.

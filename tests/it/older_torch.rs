@@ -65,7 +65,7 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::a_chosen_device_is_the_same_to_the_driver_to_torch_and_to_nvml",
         "simgpu::a_program_that_never_asks_for_a_device_gets_none",
         "simgpu::a_replay_takes_the_time_of_its_kernels",
-        "simgpu::a_stream_ordered_pool_keeps_what_it_is_told_to_keep",
+        "simgpu::a_stream_ordered_pool_keeps_its_release_threshold",
         "simgpu::expandable_segments_cost_what_is_mapped_to_them",
         "simgpu::forked_and_spawned_children_have_accounts_of_their_own",
         "simgpu::graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_says_it_does",
@@ -82,15 +82,15 @@ fn its_memory_is_as_on_a_device() {
 #[test]
 fn every_figure_is_its_own() {
     again! {
-        "graphs::each_step_that_captures_and_replays_says_what_torch_says",
-        "truth::every_step_says_what_torch_says_to_the_byte",
+        "graphs::steps_with_graph_captures_have_the_figures_of_torch",
+        "truth::every_step_matches_torch_to_the_byte",
         "backends::a_job_that_makes_no_steps_is_watched_by_the_second",
         "backends::each_device_of_one_process_has_its_own_ladder",
         "backends::optimizers_that_take_turns_make_one_step",
-        "backends::private_pools_are_apart_from_what_can_be_given_back",
+        "backends::private_pools_do_not_count_as_releasable",
         "backends::stream_ordered_pools_have_no_blocks_and_no_rounding",
-        "backends::the_native_allocator_says_every_rung",
-        "backends::what_is_stuck_cannot_be_measured_with_expandable_segments",
+        "backends::the_native_allocator_reports_every_rung",
+        "backends::stuck_memory_is_unknown_with_expandable_segments",
         "steps::golden_cases_hold_for_real_optimizers",
     }
 }
@@ -120,9 +120,9 @@ fn its_job_cannot_tell() {
 fn its_errors_and_growth_are_told() {
     again! {
         "graphs::graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools",
-        "oom::an_error_of_the_stream_ordered_backend_is_told_from_its_words",
-        "oom::an_error_that_nobody_catches_is_recorded_with_its_words",
-        "oom::the_errors_own_words_are_recorded_and_the_job_cannot_tell",
+        "oom::an_error_of_the_stream_ordered_backend_is_read_from_its_message",
+        "oom::an_uncaught_error_is_recorded_with_its_message",
+        "oom::the_error_message_is_recorded_without_effect_on_the_job",
         "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",
         "oom::who_else_was_on_the_device_is_told_everywhere",
         "check::a_smoke_test_fails_the_build_when_it_leaks",
@@ -132,14 +132,14 @@ fn its_errors_and_growth_are_told() {
 #[test]
 fn its_leaks_are_told_with_their_lines() {
     again! {
-        "graphs::a_look_amid_captures_breaks_none_of_them",
-        "leaks::every_leak_is_told_with_its_line_and_its_holder_and_nothing_of_healthy_loops",
+        "graphs::a_stack_capture_during_graph_captures_breaks_none_of_them",
+        "leaks::every_leak_has_its_line_and_holder_and_healthy_loops_have_none",
         "sites::a_history_of_the_jobs_own_is_looked_into_and_left_alone",
         "sites::a_history_that_the_job_begins_meanwhile_is_its_own",
-        "sites::a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was",
-        "sites::an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded",
-        "sites::compiled_code_pools_backward_and_threads_are_told_as_the_rest_is",
-        "sites::growth_that_matters_is_asked_about_once_and_the_answer_is_recorded",
+        "sites::a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged",
+        "sites::an_out_of_memory_error_has_lines_if_stacks_are_recorded",
+        "sites::compiled_code_pools_backward_and_threads_are_reported_too",
+        "sites::growth_that_matters_is_captured_once_and_recorded",
         "sites::in_a_healthy_job_no_site_is_named",
     }
 }

@@ -205,7 +205,7 @@ fn what_the_job_may_take_and_what_is_in_pieces_is_told() {
 
 /// A job may catch the error and try again for as long as it likes.
 #[test]
-fn a_thousand_errors_cost_little_and_are_kept_in_little() {
+fn a_thousand_errors_take_little_time_and_memory() {
     let (it, alone) = both("retries", 3 * GIB);
     let each = (it.again - alone.again) / 1000.0;
     println!("an error takes {:.0} µs more, of {:.0} µs", each * 1e6, alone.again * 1e3);
@@ -222,7 +222,7 @@ fn a_thousand_errors_cost_little_and_are_kept_in_little() {
 
 /// The recorder can be as late as it likes: what its socket does not take waits in the spill.
 #[test]
-fn a_recorder_that_stood_still_misses_none_of_a_thousand_errors() {
+fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
     let (gpu, home) = (machine(3 * GIB), Home::new());
     let mut command = gpu.command(PROGRAM);
     command.args(["run", "--"]).arg(torch::python()).arg(script("oom.py")).args(["retries", "wait"]);
@@ -244,7 +244,7 @@ fn a_recorder_that_stood_still_misses_none_of_a_thousand_errors() {
 
 /// PyTorch words its message after it told us of the error; wherever that is, the job gets the same one.
 #[test]
-fn the_errors_own_words_are_recorded_and_the_job_cannot_tell() {
+fn the_error_message_is_recorded_without_effect_on_the_job() {
     for how in ["thread", "python", "backward"] {
         let (it, _) = both(how, 3 * GIB);
         let words = it.error["words"].as_str().unwrap();
@@ -256,7 +256,7 @@ fn the_errors_own_words_are_recorded_and_the_job_cannot_tell() {
 
 /// The stream-ordered backend calls no observer: its error's words are all that there is, and they name the figures.
 #[test]
-fn an_error_of_the_stream_ordered_backend_is_told_from_its_words() {
+fn an_error_of_the_stream_ordered_backend_is_read_from_its_message() {
     let [mut watched, mut alone] = [true, false].map(|is_watched| run("stream-ordered", 3 * GIB, is_watched));
     // Its class has a member more, for as long as the job runs.
     let classes = [&mut watched, &mut alone].map(|it| it.error.as_object_mut().unwrap().remove("class").unwrap());
@@ -278,7 +278,7 @@ fn an_error_of_the_stream_ordered_backend_is_told_from_its_words() {
 }
 
 #[test]
-fn an_error_that_nobody_catches_is_recorded_with_its_words() {
+fn an_uncaught_error_is_recorded_with_its_message() {
     let [alone, watched] = [false, true].map(|is_watched| {
         let (gpu, home) = (machine(3 * GIB), Home::new());
         let mut command = if is_watched { gpu.command(PROGRAM) } else { gpu.command(torch::python()) };

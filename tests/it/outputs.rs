@@ -104,7 +104,7 @@ fn an_answer_that_cannot_be_written_is_an_error_of_every_command() {
 }
 
 #[test]
-fn a_reader_that_has_gone_away_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let place = Place::new();
     for (arguments, _) in ANSWERS.iter().filter(|it| it.0.first() != Some(&"record") && it.0.first() != Some(&"doctor"))
     {
@@ -117,7 +117,7 @@ fn a_reader_that_has_gone_away_is_no_error() {
 }
 
 #[test]
-fn a_dash_is_standard_output_and_no_file() {
+fn a_dash_means_standard_output() {
     let place = Place::new();
     let written = |arguments: &[&str]| {
         let output = place.gpuwatch(arguments).current_dir(place.home.0.path()).output().unwrap();
@@ -170,7 +170,7 @@ fn a_recording_comes_from_a_process_substitution() {
 }
 
 #[test]
-fn a_fifo_to_which_nobody_writes_is_named() {
+fn a_fifo_without_a_writer_is_reported() {
     let place = Place::new();
     let fifo = place.fifo();
     for (arguments, code) in [
@@ -231,7 +231,7 @@ fn run_reads_switches_as_other_commands_do() {
 }
 
 #[test]
-fn what_cannot_be_written_whole_leaves_no_file() {
+fn an_incomplete_write_leaves_no_file() {
     let place = Place::new();
     let limited = |bytes: u64, arguments: &[&str]| {
         // Python ignores the signal, and what it starts would.
@@ -255,7 +255,7 @@ fn what_cannot_be_written_whole_leaves_no_file() {
 }
 
 #[test]
-fn a_job_whose_probe_has_no_place_for_a_socket_runs_and_that_is_said() {
+fn a_job_without_a_place_for_its_socket_runs_with_a_warning() {
     let place = Place::new();
     let with = |arguments: &[&str]| {
         place.gpuwatch(arguments).env("GPUWATCH_SOCKET_DIR", "/proc/version/none").output().unwrap()
@@ -269,7 +269,7 @@ fn a_job_whose_probe_has_no_place_for_a_socket_runs_and_that_is_said() {
 }
 
 #[test]
-fn where_nothing_was_recorded_yet_that_is_said() {
+fn a_missing_recording_is_reported() {
     let place = Place::new();
     for (arguments, code) in [(&["check"][..], 2), (&["export"], 1), (&["report", "-o", "-"], 1)] {
         let output = place.gpuwatch(arguments).output().unwrap();

@@ -108,8 +108,9 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
         .unwrap()
         .iter()
         .map(|it| {
-            let used: u64 = it.tenants.iter().map(|it| it.used).sum();
-            let processes: Vec<Value> = it.tenants.iter().map(|it| serde_json::json!([it.pid, it.used])).collect();
+            let used: u64 = it.tenants.iter().map(|tenant| tenant.used).sum();
+            let processes: Vec<Value> =
+                it.tenants.iter().map(|tenant| serde_json::json!([tenant.pid, tenant.used])).collect();
             serde_json::json!([it.uuid, it.total, it.reserved, used, it.total - it.reserved - used, processes])
         })
         .collect();

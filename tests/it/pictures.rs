@@ -32,7 +32,7 @@ fn shoot(file: &Path, arguments: &[&str]) -> Output {
     command.env("LANG", "C.UTF-8").args(["demo", "--screenshot"]).arg(file).args(arguments).output().unwrap()
 }
 
-/// `GPUWATCH_PICTURES=write cargo test --test it pictures::` writes them anew.
+/// `GPUWATCH_PICTURES=write cargo test --test it pictures::` writes them again.
 #[test]
 fn the_pictures_of_the_documents_are_what_the_program_writes() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -50,7 +50,10 @@ fn the_pictures_of_the_documents_are_what_the_program_writes() {
             fs::write(kept.join(name), &now).unwrap();
         }
         let before = fs::read_to_string(kept.join(name)).unwrap_or_default();
-        assert!(before == now, "themes/pictures/{name} is not what is drawn now: look at it, and write it anew");
+        assert!(
+            before == now,
+            "themes/pictures/{name} differs from what gpuwatch draws: check it, then write it with GPUWATCH_PICTURES=write"
+        );
         assert!(documents.contains(&format!("themes/pictures/{name}")), "{name} is in a document");
     }
 }
@@ -107,7 +110,7 @@ fn a_recording_has_pictures_too() {
 
 /// Names that want to break out are text, and what is drawn is in the frame, at every size.
 #[test]
-fn hostile_names_break_out_of_no_picture() {
+fn hostile_names_cannot_inject_markup_into_a_picture() {
     let session = hostile().session();
     for name in ["dusk", "mono"] {
         let theme = Theme::builtin(name).unwrap();

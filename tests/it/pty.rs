@@ -208,7 +208,7 @@ fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn space_freezes_the_picture_and_lets_it_go_on() {
+fn space_freezes_and_resumes_the_picture() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("rank");
     terminal.press(" ");
@@ -220,7 +220,7 @@ fn space_freezes_the_picture_and_lets_it_go_on() {
 }
 
 #[test]
-fn a_terminal_of_no_size_is_survived() {
+fn a_terminal_of_size_zero_is_drawn_without_error() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("rank");
     for (rows, columns) in [(1, 1), (0, 0), (0, 80), (24, 0), (2, 300), (12, 40)] {
@@ -236,7 +236,7 @@ fn a_terminal_of_no_size_is_survived() {
 
 /// As `docker exec -t` and serial lines may start it: nobody has said yet how large the terminal is.
 #[test]
-fn a_terminal_whose_size_nobody_knows_is_drawn_on_and_left() {
+fn a_terminal_of_unknown_size_is_drawn_on_and_restored() {
     let mut terminal = Terminal::start_sized((0, 0), &["--no-nvml"], &[]);
     assert!(until(PATIENCE, || terminal.is_alternate()), "{:?}", String::from_utf8_lossy(&terminal.bytes()));
     terminal.resize(24, 80);
@@ -322,7 +322,8 @@ fn without_colours_none_is_sent() {
     // Orders that move the cursor have numbers too.
     let orders = sent.split("\x1b[").skip(1).map(|it| it.split_at(it.find(|c: char| c.is_alphabetic()).unwrap()));
     for pen in orders.filter(|(_, rest)| rest.starts_with('m')).map(|it| it.0) {
-        let is_colour = |it: &str| it.parse().is_ok_and(|it: u32| (30..=107).contains(&it) && ![39, 49].contains(&it));
+        let is_colour =
+            |it: &str| it.parse().is_ok_and(|code: u32| (30..=107).contains(&code) && ![39, 49].contains(&code));
         assert!(!pen.split(';').any(is_colour), "{pen} was sent");
     }
 }
@@ -336,7 +337,7 @@ fn a_dumb_terminal_gets_text_and_no_escape() {
 }
 
 #[test]
-fn standard_output_that_is_no_terminal_gets_text() {
+fn standard_output_that_is_not_a_terminal_gets_text() {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(PROGRAM);
     command.arg("--no-nvml").env("GPUWATCH_SOCKET_DIR", home.path()).stdin(Stdio::null());

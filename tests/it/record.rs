@@ -170,14 +170,14 @@ fn event(at: u64) -> Event {
 }
 
 #[test]
-fn a_full_disk_is_said_once_and_nobody_waits() {
+fn a_full_disk_is_reported_once_and_blocks_no_one() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let refused = Recorder::start(full, &header()).err().map(|it| it.kind());
     assert_eq!(refused, Some(std::io::ErrorKind::StorageFull), "told before a job starts");
 }
 
 #[test]
-fn a_directory_that_vanishes_is_said_and_offers_still_return_at_once() {
+fn a_removed_directory_is_reported_and_offers_still_return_at_once() {
     let dir = own_directory();
     let path = dir.path().join("r.jsonl.zst");
     let recorder = Recorder::start(File::create(&path).unwrap(), &header()).unwrap();
@@ -247,7 +247,7 @@ fn many_events_come_back_in_order_and_the_lost_are_counted() {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_said_once_while_the_recorder_goes_on_reading() {
+fn a_full_disk_is_reported_once_while_the_recorder_keeps_reading() {
     let dir = own_directory();
     let probe = Probe::start(Description { directories: vec![dir.path().into()], ..Description::default() }).unwrap();
     let file = dir.path().join("full.jsonl.zst");

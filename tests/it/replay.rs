@@ -157,7 +157,7 @@ fn every_place_has_the_session_and_the_findings_that_live_had() {
 }
 
 #[test]
-fn steps_marks_and_the_end_are_reached_and_the_cut_is_said() {
+fn keys_reach_steps_marks_and_the_end_and_a_cut_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = file(dir.path(), "a.jsonl.zst", &lines(&events(60, 3)), 100, true);
     let mut replay = load(&[path]);
@@ -207,7 +207,7 @@ fn alerts_are_reached_among_the_troubles() {
 
 /// The braces lead to where it was looked for the line, and there the session knows it as live did.
 #[test]
-fn a_look_for_the_culprit_is_reached_among_the_alerts() {
+fn the_alert_keys_reach_captures_too() {
     let dir = tempfile::tempdir().unwrap();
     let mut replay = load(&[culprit::recorded(dir.path(), culprit::sites)]);
     replay.update(Command::End);
@@ -223,7 +223,7 @@ fn a_look_for_the_culprit_is_reached_among_the_alerts() {
 }
 
 #[test]
-fn a_closed_recording_has_nothing_to_say_at_its_end() {
+fn a_closed_recording_ends_without_a_message() {
     let dir = tempfile::tempdir().unwrap();
     let mut all = lines(&usual().events);
     all.push(encode_closed(&Closed::default()));
@@ -241,7 +241,7 @@ fn files_that_cannot_be_replayed_are_named_with_the_reason() {
     let newer = header().replace("\"format\":1", "\"format\":2");
     for (name, bytes, reason) in [
         ("empty", &b""[..], "it is empty"),
-        ("notes", b"hello\n", "it is no recording"),
+        ("notes", b"hello\n", "it is not a recording"),
         ("packed", b"\x1f\x8b\x08\0 and so on", "it is packed by gzip: unpack it"),
         ("newer", newer.as_bytes(), "use a newer one"),
         ("header", header().as_bytes(), "nothing happened"),
@@ -310,7 +310,7 @@ fn a_glimpse_shows_the_end_and_claims_no_more() {
     let whole = whole.session();
     // In no order: ranks that never say hello are known in the order of their first samples.
     let ladders = |it: &Session| {
-        let mut all: Vec<_> = findings(it).devices.into_iter().map(|it| format!("{:?}", it.ladder)).collect();
+        let mut all: Vec<_> = findings(it).devices.into_iter().map(|device| format!("{:?}", device.ladder)).collect();
         all.sort();
         all
     };

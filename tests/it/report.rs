@@ -55,7 +55,7 @@ fn data(page: &str) -> Value {
 }
 
 #[test]
-fn a_page_says_what_was_found_and_nothing_of_a_job_is_markup() {
+fn a_page_shows_the_findings_and_escapes_text_of_the_job() {
     let home = tempfile::tempdir().unwrap();
     let recording = hostile(home.path());
     let (page, json) = (home.path().join("a.html"), home.path().join("a.json"));
@@ -147,7 +147,7 @@ fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
 }
 
 #[test]
-fn a_page_tells_the_whole_run() {
+fn a_page_covers_the_whole_run() {
     test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
     let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1400, true));

@@ -15,7 +15,7 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
     assert_eq!(said["good"], Value::from(vec![0; 6]));
     assert_eq!(said["bad"], Value::from(vec![-2; 12]), "invalid, and nothing raised");
     let row = |at: usize| {
-        let mut row = said["told"][at].as_object().unwrap().clone();
+        let mut row = said["lines"][at].as_object().unwrap().clone();
         // What the probe adds by itself.
         for own in ["type", "seq", "at_us", "device", "edge", "rss", "device_free", "device_total"] {
             row.remove(own);
@@ -53,9 +53,9 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
     assert_eq!(said["ended"], ended);
     for (at, step, device) in [(6, 101, 0), (7, 101, 1), (8, 102, 0), (9, 102, 1), (10, 103, 0), (11, 103, 1)] {
         assert_eq!(row(at), with(step, json!({"ooms": device})));
-        assert_eq!(said["told"][at]["device"], device);
+        assert_eq!(said["lines"][at]["device"], device);
     }
-    assert_eq!(said["told"].as_array().unwrap().len(), 12);
+    assert_eq!(said["lines"].as_array().unwrap().len(), 12);
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn live_blocks_are_grouped_by_size() {
 }
 
 #[test]
-fn what_an_error_says_is_heard_as_it_is_made() {
+fn an_error_message_is_read_as_the_error_is_created() {
     let mut python = Command::new("python3");
     python.arg(script("words.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "words are right\n");
 }
 
 #[test]
-fn what_grew_is_told_from_what_was_replaced() {
+fn growth_is_distinguished_from_replacement() {
     let mut python = Command::new("python3");
     python.arg(script("sites.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "sites are right\n");

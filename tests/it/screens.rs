@@ -171,7 +171,7 @@ fn messages_without_room_are_counted_with_a_key_only_where_it_shows_them() {
 
 /// What its program for alerts complains of is the viewer's own: the session is the same as a replay's.
 #[test]
-fn what_the_viewer_complains_of_is_told_beside_the_session() {
+fn messages_of_the_viewer_are_shown_with_those_of_the_session() {
     let ui = Ui { complaint: Some("--on-alert: notify.sh has failed".into()), ..Ui::default() };
     let shown = text(&picture(&usual().session(), &ui, &theme("dusk"), 80, 24));
     assert!(shown.contains("--on-alert: notify.sh has failed"), "{shown}");
@@ -179,7 +179,7 @@ fn what_the_viewer_complains_of_is_told_beside_the_session() {
 
 /// It lives on without a line that is understood: there is no row of a table that could say why.
 #[test]
-fn another_version_of_the_wire_is_told_for_as_long_as_it_lasts() {
+fn another_wire_version_is_shown_for_as_long_as_it_lasts() {
     let [(other, words), _] = lives();
     let mut story = usual();
     story.say(other).wait(7_200_000_000).say(Fact::Second);
@@ -202,7 +202,7 @@ fn absent_is_not_zero() {
 }
 
 #[test]
-fn hostile_names_move_no_cursor_and_forge_no_line() {
+fn hostile_names_cannot_send_escapes_or_forge_lines() {
     let session = hostile().session();
     for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline, Screen::Alerts] {
         let ui = Ui { screen, ..Ui::default() };
@@ -420,7 +420,7 @@ fn bars_have_the_colour_of_what_is_urgent() {
 
 /// Evidence reads as a person would say it, and nothing stands twice.
 #[test]
-fn evidence_is_told_in_words() {
+fn evidence_is_written_in_words() {
     let session = usual().session();
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
     for width in [80, 120] {
@@ -448,7 +448,7 @@ fn alerts_and_source_come_before_the_counters_of_a_process() {
 
 /// No time is left: no count of steps stands there.
 #[test]
-fn full_in_no_steps_is_not_told() {
+fn a_forecast_of_zero_steps_is_not_shown() {
     let session = usual().session();
     let mut found = findings(&session).all[0].clone();
     (found.full_in_steps, found.full_in_us) = (Some(0), Some(90_000));
@@ -473,7 +473,7 @@ fn a_title_says_what_its_count_is_of() {
 }
 
 #[test]
-fn every_screen_tells_how_to_leave() {
+fn every_screen_shows_how_to_leave_it() {
     let uis = [
         (Ui::default(), "q quit"),
         (Ui { screen: Screen::Device, ..Ui::default() }, "q quit"),
@@ -493,7 +493,7 @@ fn every_screen_tells_how_to_leave() {
 }
 
 #[test]
-fn what_is_explained_is_explained_to_the_end() {
+fn explanations_scroll_to_their_end() {
     let session = usual().session();
     for width in [60, 80, 120] {
         let all = read_through(&session, &Ui { screen: Screen::Device, ..Ui::default() }, width);
@@ -503,7 +503,7 @@ fn what_is_explained_is_explained_to_the_end() {
             .ladder
             .rungs
             .iter()
-            .filter(|it| it.bytes.is_some_and(|it| it.0 > 0))
+            .filter(|it| it.bytes.is_some_and(|bytes| bytes.0 > 0))
         {
             let meaning = rung.gap.row();
             assert!(all.contains(meaning.cause) && all.contains(meaning.remedy), "{width}: {} in {all}", meaning.name);

@@ -76,7 +76,7 @@ fn in_a_container_nothing_is_guessed() {
 }
 
 #[test]
-fn a_probe_that_the_list_is_too_old_for_makes_nobody_foreign() {
+fn a_probe_newer_than_the_process_list_is_not_counted_as_foreign() {
     let mut story = Story::default();
     story.device(0, GIB, &[(7, GIB)]).probe(0, 42, 0, None).wait(10);
     story.sample(0, 1, counters(GIB, GIB));
@@ -283,7 +283,7 @@ fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
     // The best second of the run's second quarter, when all curves have their length, and of its last.
     let quarter = took.len() / 4;
     let best = |from: usize, part: usize| {
-        let of_second = |it: &[[Duration; 2]]| it.iter().map(|it| it[part]).sum::<Duration>();
+        let of_second = |it: &[[Duration; 2]]| it.iter().map(|durations| durations[part]).sum::<Duration>();
         took[from..from + quarter].chunks_exact(10).map(of_second).min().unwrap().as_secs_f64()
     };
     for (part, name) in ["folding", "findings and drawing"].into_iter().enumerate() {

@@ -122,7 +122,10 @@ pub(crate) fn script(name: &str) -> String {
 
 pub(crate) fn sockets(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    entries.map(|it| it.unwrap().path()).filter(|it| it.extension().is_some_and(|it| it == "sock")).collect()
+    entries
+        .map(|it| it.unwrap().path())
+        .filter(|it| it.extension().is_some_and(|extension| extension == "sock"))
+        .collect()
 }
 
 fn connect(path: &Path) -> BufReader<UnixStream> {
@@ -262,7 +265,7 @@ fn one_way(home: &Home, probed: bool, arguments: &[&str], prepare: impl Fn(&mut 
 }
 
 #[test]
-fn a_script_without_cuda_cannot_tell() {
+fn a_script_without_cuda_is_not_affected() {
     let home = Home::new();
     let own = home.0.path().join("zz-own");
     fs::create_dir(&own).unwrap();
@@ -303,7 +306,7 @@ fn a_fault_of_another_sitecustomize_is_its_own() {
 }
 
 #[test]
-fn a_torch_that_is_none_or_breaks_is_left_alone() {
+fn a_fake_or_broken_torch_is_left_alone() {
     let home = Home::new();
     let own = home.0.path().join("own");
     fs::create_dir(&own).unwrap();

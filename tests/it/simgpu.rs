@@ -84,7 +84,7 @@ fn expandable_segments_cost_what_is_mapped_to_them() {
 }
 
 #[test]
-fn a_stream_ordered_pool_keeps_what_it_is_told_to_keep() {
+fn a_stream_ordered_pool_keeps_its_release_threshold() {
     let environment = [("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")];
     assert_eq!(run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/pools.py"), &environment), "ok\n");
 }
@@ -144,7 +144,7 @@ fn what_is_not_simulated_answers_with_its_documented_error() {
 }
 
 #[test]
-fn a_strict_program_ends_where_it_calls_what_nobody_reviewed() {
+fn a_strict_program_ends_at_an_unreviewed_call() {
     let gpu = torch::machine();
     let done = script(&gpu, include_str!("simgpu/refusals.py")).arg("strict").output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -190,7 +190,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn nvml_suffers_the_faults_that_it_is_told_to() {
+fn nvml_has_the_faults_that_a_test_sets() {
     let gpu = Gpu::new("NVIDIA H200:143771MiB:615MiB;NVIDIA H200:143771MiB:615MiB");
     // NVML alone: there is no PyTorch, nor what it needs.
     let monitor = "

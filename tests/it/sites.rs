@@ -80,7 +80,7 @@ fn train(job: &mut Job, steps: u32) -> Value {
 }
 
 #[test]
-fn a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was() {
+fn a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged() {
     let (mut job, mut viewer) = asked("leak");
     let before = train(&mut job, 5);
     ask(&mut viewer, "steps=8");
@@ -113,7 +113,7 @@ fn a_leak_is_told_with_its_line_and_who_keeps_it_and_the_job_stays_as_it_was() {
 }
 
 #[test]
-fn a_job_that_ends_amid_an_answer_sends_the_lines_that_are_known() {
+fn a_job_that_ends_during_a_capture_sends_the_known_lines() {
     for (steps, has_lines) in [(7, true), (3, false)] {
         let (mut job, mut viewer) = asked("leak");
         ask(&mut viewer, "steps=8");
@@ -163,7 +163,7 @@ fn the_shell_asks_the_same() {
 }
 
 #[test]
-fn several_viewers_get_one_answer_and_nobody_asks_too_often() {
+fn several_viewers_share_one_answer_and_requests_are_rate_limited() {
     let (mut job, mut one) = asked("leak");
     let mut other = job.connect();
     crate::shim::backlog(&mut other);
@@ -182,7 +182,7 @@ fn several_viewers_get_one_answer_and_nobody_asks_too_often() {
 }
 
 #[test]
-fn a_job_that_forbids_it_is_never_asked() {
+fn a_job_that_forbids_captures_gets_no_request() {
     let forbid = |it: &mut std::process::Command| {
         it.env("GPUWATCH", "nosites");
     };
@@ -240,7 +240,7 @@ fn a_history_that_the_job_begins_meanwhile_is_its_own() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_told_as_far_as_it_is() {
+fn a_name_that_is_not_utf8_is_reported_as_far_as_possible() {
     let (mut job, mut viewer) = asked("files");
     ask(&mut viewer, "");
     train(&mut job, 20);
@@ -262,7 +262,7 @@ fn a_job_without_steps_is_compared_by_the_second() {
 }
 
 #[test]
-fn compiled_code_pools_backward_and_threads_are_told_as_the_rest_is() {
+fn compiled_code_pools_backward_and_threads_are_reported_too() {
     let mut job = Job::start(&[&script("modes.py")]);
     assert_eq!(job.next()["ready"], true);
     let mut viewer = job.connect();
@@ -276,7 +276,7 @@ fn compiled_code_pools_backward_and_threads_are_told_as_the_rest_is() {
         sites.sites
     };
     let line = |text| line_in("modes.py", text);
-    let named = |it: &Site| it.holders.iter().find_map(|it| it.name.clone());
+    let named = |it: &Site| it.holders.iter().find_map(|holder| holder.name.clone());
 
     let compiled = about("in_compiled_code");
     let [site] = &compiled[..] else { panic!("{compiled:#?}") };
@@ -322,7 +322,7 @@ fn recorded(home: &Path) -> Vec<Sites> {
 }
 
 #[test]
-fn growth_that_matters_is_asked_about_once_and_the_answer_is_recorded() {
+fn growth_that_matters_is_captured_once_and_recorded() {
     // 16 KiB a step fill 1 GiB within 65,000 steps.
     let gpu = Gpu::new("NVIDIA A10:2GiB:256MiB");
     let mut job = Job::start_on(gpu, &[&script("asked.py"), "leak"]);
@@ -339,7 +339,7 @@ fn growth_that_matters_is_asked_about_once_and_the_answer_is_recorded() {
 }
 
 #[test]
-fn an_out_of_memory_error_is_told_by_line_where_stacks_are_recorded() {
+fn an_out_of_memory_error_has_lines_if_stacks_are_recorded() {
     let (mut job, mut viewer) = asked("leak");
     job.tell("record");
     job.next();

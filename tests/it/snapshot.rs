@@ -93,7 +93,7 @@ fn what_could_run_code_is_refused_by_name_and_offset() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_named() {
+fn a_file_that_is_not_a_snapshot_is_reported_with_its_kind() {
     let empty = pickle(4, &Py::Dict(vec![("weights", Py::List(Vec::new()))]));
     let cases: [(&[u8], &str); 6] = [
         (b"", "empty"),

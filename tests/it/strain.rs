@@ -93,7 +93,7 @@ fn a_rank_that_touches_another_ones_device_has_a_context_there_until_it_is_gone(
 }
 
 #[test]
-fn the_fullest_rank_is_told_and_the_other_is_not() {
+fn only_the_fullest_rank_is_reported() {
     let mut story = two_ranks();
     let own = |rank: u32, _: u64| counters(if rank == 0 { 60 * GIB } else { 40 * GIB }, 2 * GIB);
     go_on(&mut story, 1..200, |_, _| {}, own);
@@ -112,7 +112,7 @@ fn the_fullest_rank_is_told_and_the_other_is_not() {
 }
 
 #[test]
-fn a_cache_emptied_in_every_step_warns_and_is_only_told_afterwards() {
+fn a_cache_emptied_in_every_step_warns_once() {
     let mut story = two_ranks();
     let own = |rank: u32, step: u64| {
         let frees = if rank == 1 { step.min(300) * 4 } else { step / 100 };

@@ -92,7 +92,7 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
 }
 
 #[test]
-fn the_rungs_are_told_apart_by_eyes_that_do_not_tell_red_from_green() {
+fn the_rungs_differ_for_red_green_blind_eyes() {
     for theme in ["colorblind", "colorblind-light"].map(|it| Theme::builtin(it).unwrap()) {
         // What a theme does not name has the colour of another gap, and a sign of its own.
         let is_named = |role: &Role| match role {
@@ -125,7 +125,7 @@ fn far_apart(theme: &str, colours: &[(&str, Color)]) {
 
 /// With however few colours: what is drawn by the same sign beside one another has a colour of its own.
 #[test]
-fn owners_are_told_apart_with_sixteen_colours_too() {
+fn owners_differ_with_sixteen_colours_too() {
     for theme in theme::names().filter_map(Theme::builtin).filter(|it| it.coloured) {
         for depth in [ColorDepth::Ansi16, ColorDepth::Ansi256, ColorDepth::TrueColor] {
             let theme = theme.clone().at(depth);
@@ -155,7 +155,7 @@ fn the_measures_measure() {
 
 /// Colour is never the only carrier: without any, no text is lost, and what has to be told apart is by its sign.
 #[test]
-fn without_colour_the_same_is_said() {
+fn nothing_is_lost_without_colour() {
     let session = usual().session();
     let shown = |theme: &Theme| text(&picture(&session, &Ui::default(), theme, 120, 40));
     let (dusk, mono) = (Theme::builtin("dusk").unwrap(), Theme::builtin("mono").unwrap());

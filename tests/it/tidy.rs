@@ -2,6 +2,8 @@
 
 /// No circles among modules.
 mod cycles;
+/// Nested closures.
+mod nested;
 
 use std::{
     fs,

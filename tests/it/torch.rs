@@ -79,7 +79,7 @@ impl Gpu {
         self.dir.path()
     }
 
-    /// What a program needs to find this machine's devices, and to end where it calls what nobody reviewed.
+    /// What a program needs to find this machine's devices, and to end where it calls an unreviewed function.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let strict = [("SIMGPU_STRICT", "1".into())];
         self.machine.environment(libraries()).into_iter().chain(strict).collect()

@@ -16,7 +16,7 @@ const STEPS: u64 = 40;
 const CONTEXT: u64 = 512 << 20;
 
 #[test]
-fn every_step_says_what_torch_says_to_the_byte() {
+fn every_step_matches_torch_to_the_byte() {
     let steps = STEPS.to_string();
     let mut job = Job::start(&[&script("truth.py"), &steps, &asked(), "wait"]);
     let mut said = Vec::new();

@@ -215,7 +215,7 @@ fn asked(tried: u64, free: u64) -> Oom {
 }
 
 #[test]
-fn an_error_says_what_it_comes_from_whatever_it_is() {
+fn every_error_names_its_reason() {
     let live = |step: u64| counters(10 * GIB + step * 160 * MIB, 2 * GIB);
     let flat = |_: u64| counters(100 * GIB, 2 * GIB);
     let cached = |step: u64| counters(10 * GIB, 2 * GIB + step * 160 * MIB);
@@ -240,7 +240,7 @@ fn an_error_says_what_it_comes_from_whatever_it_is() {
 
 /// A job that caught an error at step 300, and another one at step 700 which came twice.
 #[test]
-fn each_error_is_told_with_what_was_kept_by_then_and_once() {
+fn each_error_is_reported_once_with_the_memory_kept_by_then() {
     let mut story = one_rank();
     for step in 1..=700 {
         story.wait(100_000).sample(0, step, counters(20 * GIB + step * 160 * MIB, 2 * GIB));
@@ -314,7 +314,7 @@ fn host_memory_of_a_process_on_two_devices_is_one_finding() {
 
 /// The driver listed the process before its probe was found, whose past comes afterwards.
 #[test]
-fn what_a_probe_tells_of_the_past_is_not_added_to_the_drivers_figures() {
+fn history_from_a_probe_is_not_added_to_the_drivers_figures() {
     let mut story = Story::default();
     story.wait(60_000_000).device(0, 103 * GIB, &[(4242, 103 * GIB)]).probe(0, 4242, 0, None);
     for step in 1..=500_u64 {

@@ -195,7 +195,7 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
 }
 
 #[test]
-fn unknown_types_and_fields_are_no_fault() {
+fn unknown_types_and_fields_are_ignored() {
     let dir = directory();
     let strange = r#"{"type":"from_the_future","x":[{}]}"#;
     let richer = sample(1).replace("\"device\"", "\"new\":{\"a\":1},\"device\"");
@@ -224,7 +224,7 @@ fn a_reconnect_asks_for_what_it_missed_and_keeps_its_number() {
 }
 
 #[test]
-fn a_socket_that_is_made_again_is_no_second_probe() {
+fn a_recreated_socket_is_not_a_second_probe() {
     let dir = directory();
     let description = Description { directories: vec![dir.path().into()], ..Description::default() };
     let probe = Probe::start(description).unwrap();
@@ -296,7 +296,7 @@ fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
     let missing = place.path().join("missing");
     // The good one comes back twice: the directories were looked into several times by then.
     let events = watch(&[open.path(), &link, &file, &missing, good.path()], |it| {
-        words(it).iter().filter(|it| it.contains("without a bye")).count() == 3
+        words(it).iter().filter(|line| line.contains("without a bye")).count() == 3
     });
     let notices: Vec<String> = words(&events).into_iter().filter(|it| it.contains("is not used")).collect();
     assert_eq!(notices.len(), 3, "{notices:#?}");

@@ -308,7 +308,7 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -
         let Some(object) = (unsafe { text(object) }) else { return INVALID };
         let fields = object.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
         // A line is a line, whatever is in it.
-        let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|it| it >= b' '));
+        let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|byte| byte >= b' '));
         let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
         local().with_probe(|probe| probe.sites_as_written(fields, is_answer != 0))
     })

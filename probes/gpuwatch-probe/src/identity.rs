@@ -68,7 +68,7 @@ pub(crate) fn told(argv: Vec<String>) -> Vec<String> {
 
 /// Whether `GPUWATCH`, words with commas in between, has this one.
 pub(crate) fn asks_for(word: &str) -> bool {
-    text("GPUWATCH").is_some_and(|it| it.split(',').any(|it| it.trim() == word))
+    text("GPUWATCH").is_some_and(|it| it.split(',').any(|option| option.trim() == word))
 }
 
 fn command_line() -> Vec<String> {

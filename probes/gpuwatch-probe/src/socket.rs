@@ -174,7 +174,7 @@ pub fn sweep(dir: &Path) {
 
 /// The process that names a socket so: `<pid>.sock`, `<pid>.<n>.sock`, or `.<pid>.<µs>.tmp` until it listens.
 fn owner(name: &str) -> Option<u32> {
-    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
     let words = match name.strip_prefix('.') {
         Some(hidden) => hidden.strip_suffix(".tmp").filter(|it| it.contains('.')),
         None => name.strip_suffix(".sock"),

@@ -99,7 +99,7 @@ pub fn is_name(name: &str) -> bool {
     let mut parts = name.split('.');
     let (pid, instance, kind, rest) = (parts.next(), parts.next(), parts.next(), parts.next());
     pid.is_some_and(|it| it.parse::<u32>().is_ok())
-        && instance.is_some_and(|it| it.len() == 32 && it.bytes().all(|it| it.is_ascii_hexdigit()))
+        && instance.is_some_and(|it| it.len() == 32 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && kind == Some("spill")
         && rest.is_none()
 }

@@ -9,7 +9,8 @@ import sys
 
 
 class _OnTorch:
-    """A finder that finds nothing itself: it lets the others find `torch` and asks to be told when it is there."""
+    """A finder that finds nothing itself: it lets the others find `torch` and hooks into its loader to attach the
+    probe."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":

@@ -8,7 +8,8 @@ Under `gpuwatch run` nothing of this needs to be called. For those who prefer co
     gpuwatch_probe.mark("epoch", 3)  # names an instant, with a whole number if it has one
     gpuwatch_probe.stop()            # ends the probe for good
 
-No call raises, prints, synchronises, or initialises CUDA. `GPUWATCH=off` in the environment turns them all into nothing.
+No call raises, prints, synchronises, or initialises CUDA. `GPUWATCH=off` in the environment turns them all into
+nothing.
 """
 
 import os as _os

@@ -1,4 +1,4 @@
-"""The answer to who asks for sites: made piece by piece between steps, out of what the looks saw."""
+"""Builds the answer to a request for sites, in parts between steps, from the captures of live blocks."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from ._looks import NOWHERE
 from ._native import INVALID
 from ._source import Sources, is_newer, kept_at, lines
 from ._stacks import OWN
-from ._stacks import told as told_frame
+from ._stacks import wire_frame
 
 _SITES = 16
 _SIZES = 8
 _OWNERS = 8
 
-# Blocks of a group whose holders are looked for: some of all, and some of the latest.
+# Blocks of a group whose holders are searched for: a sample of all, and of the latest.
 _SAMPLES, _RECENT = 16, 8
 
 # Characters of a text, as on the wire.
@@ -30,19 +30,19 @@ _ENDED = "the job ended before the holder of some was found"
 
 
 class Answer:
-    """What is sent once the holders are known; it keeps no object of the job's.
+    """The answer, sent once the holders are known; it keeps no object of the job alive.
 
-    `found` is what grew (`_looks.grown`), `blocks` its blocks and `recent` the latest of them, `where` their streams and
-    pools, `collections` what the collector had run when the latest came, `told` what else is to be said.
+    `found` are the groups that grew (`_looks.grown`), `blocks` their blocks and `recent` the latest of them, `where`
+    their streams and pools, `collections` the collector's runs before the latest came, `report` the other fields.
     """
 
-    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, collections, told):
+    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, collections, report):
         self._torch, self._stacks, self._since = torch, stacks, since
         self._found, self._sizes, self._where = found, sizes, where
         self._groups = list(found)[:_SITES]
         recent = [recent[it][-_RECENT:] for it in self._groups]
         samples = [list(dict.fromkeys(_samples(blocks[it]) + of)) for it, of in zip(self._groups, recent)]
-        # Blocks that are made anew in each step are others after the next one: these are looked for at once.
+        # Blocks that each step replaces are gone after the next step, so search for their holders at once.
         lasting = [bool(found[it][1]) for it in self._groups]
         self._at_once = None
         if not all(lasting):
@@ -50,20 +50,20 @@ class Answer:
             self._at_once.slice()
         samples = [of if it else [] for it, of in zip(lasting, samples)]
         self._search = Search(torch, samples, stacks.rank, (collections, recent)) if self._groups else None
-        # What the search says of each group, once it is over, and the sites that are made of it.
+        # The search's result for each group, and the sites built from it.
         self._held, self._sites = None if self._groups else [], []
         self._sources = Sources(since)
-        self.told = told
+        self.report = report
         self.collects, self._has_ended = False, False
 
     def go_on(self):
-        """Does a part of it, for as long as a job may be held; whether it is complete."""
+        """Does the next part within one permitted pause; returns whether the answer is complete."""
         if self._held is None:
             if self._search.slice():
-                # The lines of source are read after the next step.
-                self._held = self._search.told()
+                # Source lines are read after the next step.
+                self._held = self._search.result()
                 if self._at_once is not None:
-                    self._held = [one if one["owners"] else it for one, it in zip(self._at_once.told(), self._held)]
+                    self._held = [one if one["owners"] else it for one, it in zip(self._at_once.result(), self._held)]
             return False
         until = time.thread_time() + _AT_ONCE
         while len(self._sites) < len(self._groups):
@@ -72,15 +72,15 @@ class Answer:
             if time.thread_time() > until and at + 1 < len(self._groups):
                 return False
         if self.collects:
-            self.told["collected_bytes"] = _collected(self._torch)
-        self.told["sites"] = self._sites
+            self.report["collected_bytes"] = _collected(self._torch)
+        self.report["sites"] = self._sites
         self._trouble()
         return True
 
     def end(self):
-        """Searches for no more holders, as the job ends; `go_on` completes the answer with those found."""
+        """Stops the search for holders, as the job ends; `go_on` completes the answer with those found."""
         if self._held is None:
-            self._held, self._has_ended = self._search.told(), True
+            self._held, self._has_ended = self._search.result(), True
 
     def _site(self, group, held):
         made = site(self._stacks, self._sources, group, self._found[group], self._sizes[group], held)
@@ -98,21 +98,21 @@ class Answer:
         if newer:
             troubles.append("written after the job began, so that its lines say nothing: " + ", ".join(sorted(newer)))
         if troubles:
-            self.told["trouble"] = "; ".join(troubles)
+            self.report["trouble"] = "; ".join(troubles)
 
 
 def site(stacks, sources, group, grew, sizes, held=None):
-    """The site of one stack, as on the wire."""
+    """Returns the site of one stack, in the wire's form."""
     device, stack = group
     held = held or {}
     holders = held.get("holders", [])
     frame = stacks.site(stack) or ("", 0, "")
-    told = {
+    report = {
         "device": device,
         "file": frame[0],
         "line": frame[1],
         "function": frame[2],
-        "frames": stacks.told(stack),
+        "frames": stacks.frames(stack),
         "bytes": grew[0],
         "blocks": grew[1],
         "sizes": sorted(sizes.items(), key=lambda it: -it[0] * it[1])[:_SIZES],
@@ -122,27 +122,27 @@ def site(stacks, sources, group, grew, sizes, held=None):
     }
     if stack:
         library = stacks.library(stack)
-        told["library"] = library and told_frame(library)
-        told["source"] = [{"line": line, "text": text} for line, text in lines(frame[0], frame[1], sources=sources)]
+        report["library"] = library and wire_frame(library)
+        report["source"] = [{"line": line, "text": text} for line, text in lines(frame[0], frame[1], sources=sources)]
     if holders:
-        owners = told["owners"]
+        owners = report["owners"]
         has_graph = bool(owners) and all(it["grad"] for it in owners)
-        kept = kept_at(holders, [told_frame(it) for it in stacks.near(stack)], sources, has_graph)
+        kept = kept_at(holders, [wire_frame(it) for it in stacks.near(stack)], sources, has_graph)
         for it in kept:
             it.update({"library": True} if stacks.rank(it["file"]) != OWN else {})
-        told["kept"], told["kept_or"] = kept[0] if kept else None, kept[1:]
-    return {name: value for name, value in told.items() if value not in (None, [])}
+        report["kept"], report["kept_or"] = kept[0] if kept else None, kept[1:]
+    return {name: value for name, value in report.items() if value not in (None, [])}
 
 
-def send(native, told, is_answer):
-    """Tells it to everybody who watches."""
-    # Longer than a line: what grew least goes first. Without an answer it would be asked for ever.
-    while native.sites(_encoded(told), is_answer) == INVALID and told["sites"]:
-        told["sites"].pop()
+def send(native, report, is_answer):
+    """Sends the report to all viewers."""
+    # Too long for a line: drop the site that grew least. Without an answer, viewers would keep asking.
+    while native.sites(_encoded(report), is_answer) == INVALID and report["sites"]:
+        report["sites"].pop()
 
 
 def older(look, found=()):
-    """Blocks that have no stack: how many, and how large."""
+    """Counts the blocks without a stack, and their bytes."""
     known = [(size_of(of), sum(of.values())) for (_, stack), of in look.groups.items() if stack == NOWHERE]
     grew = [found[it] for it in found if it[1] == NOWHERE]
     return {
@@ -152,7 +152,7 @@ def older(look, found=()):
 
 
 def size_of(sizes):
-    """Bytes of blocks that are counted by size."""
+    """Returns the total bytes of blocks counted by size."""
     return sum(size * count for size, count in sizes.items())
 
 
@@ -167,22 +167,22 @@ def _collected(torch):
 
 
 def _samples(blocks):
-    """Some of a group's blocks, spread over all of them."""
+    """Samples a group's blocks evenly."""
     stride = max(1, len(blocks) // _SAMPLES)
     return blocks[::stride][:_SAMPLES]
 
 
-def _encoded(told):
-    """As the library takes it. Names of files and keys of dictionaries may be no text that anybody could write down."""
-    return json.dumps(_shortened(named(told)), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+def _encoded(report):
+    """Encodes the report for the library. File names and dictionary keys may not be valid UTF-8."""
+    return json.dumps(_shortened(named(report)), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _shortened(told):
-    if type(told) is dict:
-        return {name: _shortened(it) for name, it in told.items()}
-    if type(told) in (list, tuple):
-        return [_shortened(it) for it in told]
-    if type(told) is not str or len(told) <= _LONG:
-        return told
-    # Of a path the end says more.
-    return "…" + told[1 - _LONG :] if told.startswith("/") else told[:_LONG]
+def _shortened(report):
+    if type(report) is dict:
+        return {name: _shortened(it) for name, it in report.items()}
+    if type(report) in (list, tuple):
+        return [_shortened(it) for it in report]
+    if type(report) is not str or len(report) <= _LONG:
+        return report
+    # The end of a path identifies it best.
+    return "…" + report[1 - _LONG :] if report.startswith("/") else report[:_LONG]

@@ -1,4 +1,4 @@
-"""What the allocator holds when an allocation fails: live blocks by size, and the largest that is free."""
+"""Counts what the allocator holds when an allocation fails: live blocks by size, and the largest free block."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ from ._looks import Resting, segments
 
 GROUPS = 32
 
-# A snapshot takes microseconds a block; with more of them the job's own error would be held up.
+# A snapshot takes microseconds per block; with more blocks it would delay the job's error.
 _MOST = 100_000
 
 
@@ -19,18 +19,18 @@ class Blocks(ctypes.Structure):
 
 
 def blocks(torch, device, is_ours=False):
-    """The account of one device; `None` where it would cost too much."""
+    """Returns the account of one device; `None` if it would cost too much."""
     stats = torch._C._cuda_memoryStats(device)
     if stats["allocation"]["all"]["current"] + stats["inactive_split"]["all"]["current"] > _MOST:
         return None
     with Resting():
         held = segments(torch, is_ours)
-    # An allocator that holds nothing yet has an account too.
+    # An empty allocator has an account too.
     return None if held is None else grouped(held, device)
 
 
 def grouped(segments, device):
-    """Live blocks of one device by size, the sizes that take most first."""
+    """Groups live blocks of one device by size, the sizes with most bytes first."""
     counts, largest_free = {}, 0
     for segment in segments:
         if segment["device"] != device:

@@ -1,7 +1,7 @@
-"""How one object holds another: as which attribute, under which key, in which variable.
+"""Finds how one object holds another: by which attribute, key or variable.
 
-Whatever a class of the job's own may answer for itself (`__dict__`, `__len__`, `__eq__`, `__repr__`) is asked of
-Python's own types instead, so that none of the job's code runs.
+A class of the job may define `__dict__`, `__len__`, `__eq__` or `__repr__` itself. These functions use Python's
+own types instead, so that none of the job's code runs.
 """
 
 import sys
@@ -23,7 +23,7 @@ from ._frames import function_name, of_generator, variables
 
 CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 
-# Characters of a name that are told.
+# The longest name that is sent, in characters.
 _LONG = 80
 
 name_of = type.__dict__["__name__"].__get__
@@ -38,14 +38,14 @@ def type_name(it):
 
 
 def short(name):
-    """A name as it is told: text or a whole number of which nobody made a type of their own."""
+    """Returns a name for the wire: a plain string or integer, not an instance of a subclass."""
     if type(name) is int:
         name = str(name) if name.bit_length() < 256 else None
     return name[:_LONG] if type(name) is str else None
 
 
 def items(it):
-    """How many things a container has; `None` of what is no container, or one of an unknown make."""
+    """Returns the length of a known container type; `None` for any other object."""
     kind = type(it)
     for known in CONTAINERS:
         if issubclass(kind, known):
@@ -54,31 +54,31 @@ def items(it):
 
 
 def is_a(it, kind):
-    """`isinstance` by the true type alone: `__class__` may be a property of the job's own."""
+    """Acts as `isinstance` on the true type: the job may override `__class__`."""
     return issubclass(type(it), kind)
 
 
 def key_of(mapping, ids):
-    """The first key of a dictionary whose value is one of these; `(False, None)` without one. One call into C."""
+    """Finds the first key whose value has one of these ids; `(False, None)` without one. Loops in C."""
     for key in compress(dict.keys(mapping), map(ids.__contains__, map(id, dict.values(mapping)))):
         return True, key
     return False, None
 
 
 def namespace(it):
-    """An instance's `__dict__`; `None` where it has none, or a class answers for it itself."""
+    """Returns an instance's `__dict__`; `None` if it has none or its class overrides it."""
     get = namespace_of(type(it))
     mapping = get(it) if get is not None else None
     return mapping if is_a(mapping, dict) else None
 
 
 def namespaces(kind):
-    """What a type and those it derives from define, the nearest first."""
+    """Yields the namespaces of a type and its bases, in method resolution order."""
     return map(_namespace_of, _mro_of(kind))
 
 
 def namespace_of(kind):
-    """How instances of a type are asked for their `__dict__`; `None` where that would be the job's own code."""
+    """Returns the getter of `__dict__` for instances of a type; `None` if it would run the job's code."""
     for own in namespaces(kind):
         found = own.get("__dict__")
         if found is not None:
@@ -98,28 +98,28 @@ def text_in(mapping, name):
 
 
 def step(by, name=None, kind=None, count=None, function=None, file=None, line=None):
-    """One hop of a path, as it is told."""
-    told = {"by": by, "name": short(name), "type": kind, "items": count}
-    told.update(function=function, file=file, line=line)
-    return told
+    """Returns one hop of a path, in the wire's form."""
+    fields = {"by": by, "name": short(name), "type": kind, "items": count}
+    fields.update(function=function, file=file, line=line)
+    return fields
 
 
 def of_global(mapping, name):
-    """A variable of a module."""
+    """Describes a variable of a module."""
     return step("global", name, "module", file=text_in(mapping, "__file__"), function=None)
 
 
 def of_local(frame, name, by="local"):
-    """A variable of a function that runs, or has paused."""
+    """Describes a variable of a function that runs or is suspended."""
     code = frame.f_code
     return step(by, name, "frame", function=function_name(code), file=code.co_filename, line=frame.f_lineno)
 
 
 def _of_function(by, function, name):
     code = function.__code__
-    told = step(by, name, "function", function=function_name(code), file=code.co_filename)
-    told["line"] = code.co_firstlineno
-    return told
+    fields = step(by, name, "function", function=function_name(code), file=code.co_filename)
+    fields["line"] = code.co_firstlineno
+    return fields
 
 
 def hop(path, at):
@@ -134,9 +134,9 @@ def hop(path, at):
     if kind is CellType:
         return _from_cell(path, at)
     if issubclass(kind, dict):
-        told = _from_dict(child, holder, beyond)
-        if told:
-            return told
+        fields = _from_dict(child, holder, beyond)
+        if fields:
+            return fields
     if kind is tuple and type(beyond) is FunctionType and beyond.__defaults__ is holder:
         return _of_function("default", beyond, _argument(beyond, child)), 2
     if kind is FrameType:
@@ -145,9 +145,9 @@ def hop(path, at):
         return step("item", kind=type_name(holder), count=items(holder)), 1
     generator = of_generator(holder)
     if generator is not None:
-        told = of_local(generator, variable(generator, child), "generator")
-        told["type"] = type_name(holder)
-        return told, 1
+        fields = of_local(generator, variable(generator, child), "generator")
+        fields["type"] = type_name(holder)
+        return fields, 1
     return _from_object(child, holder), 1
 
 
@@ -158,12 +158,12 @@ def _from_dict(child, holder, beyond):
         return None
     if beyond is not None:
         if is_a(beyond, type):
-            told = step("class", key, short(name_of(beyond)))
+            fields = step("class", key, short(name_of(beyond)))
             home = _namespace_of(beyond).get("__module__")
             module = sys.modules.get(home) if type(home) is str else None
             if type(module) is ModuleType:
-                told["file"] = text_in(module_dict(module), "__file__")
-            return told, 2
+                fields["file"] = text_in(module_dict(module), "__file__")
+            return fields, 2
         if is_a(beyond, ModuleType):
             return of_global(holder, key), 2
         if type(beyond) is FunctionType and beyond.__kwdefaults__ is holder:
@@ -185,40 +185,41 @@ def _from_cell(path, at):
         return _of_function("cell", function, names[0] if names else None), 3
     frame = of_generator(around)
     if frame is not None:
-        told = of_local(frame, variable(frame, cell), "generator")
-        told["type"] = type_name(around)
-        return told, 2
+        fields = of_local(frame, variable(frame, cell), "generator")
+        fields["type"] = type_name(around)
+        return fields, 2
     return step("cell", kind="cell"), 1
 
 
 def _from_frame(path, at):
-    """Out of a function that is over, of which something still has the frame: a traceback as a rule."""
+    """Describes a frame that outlives its function, as a rule in a traceback."""
     child, frame = path[at], path[at + 1]
     if at + 2 < len(path) and of_generator(path[at + 2]) is frame:
         return dict(of_local(frame, variable(frame, child), "generator"), type=type_name(path[at + 2])), 2
-    told, last = of_local(frame, variable(frame, child)), at + 2
+    fields, last = of_local(frame, variable(frame, child)), at + 2
     while last < len(path) and type(path[last]) is TracebackType:
         if path[last].tb_frame is frame:
-            told["line"] = path[last].tb_lineno
+            fields["line"] = path[last].tb_lineno
         last += 1
     if last == len(path) or not is_a(path[last], BaseException):
-        return told, 1
-    told.update(by="traceback", type=type_name(path[last]))
-    return told, last - at
+        return fields, 1
+    fields.update(by="traceback", type=type_name(path[last]))
+    return fields, last - at
 
 
 def _from_object(child, holder):
-    """Out of an instance, or of one of Python's own objects."""
+    """Describes how an instance, or one of Python's own objects, holds its child."""
     kind = type(holder)
     if kind is MethodType:
         function = holder.__func__
-        told = _of_function("attribute", function, "__self__") if type(function) is FunctionType else step("attribute")
-        return dict(told, name="__self__", type="method")
+        is_python = type(function) is FunctionType
+        fields = _of_function("attribute", function, "__self__") if is_python else step("attribute")
+        return dict(fields, name="__self__", type="method")
     if kind is _lru_cache_wrapper:
         wrapped = dict.get(namespace(holder) or {}, "__wrapped__")
-        told = _of_function("item", wrapped, None) if type(wrapped) is FunctionType else step("item")
-        told.update(type="lru_cache", items=kind.cache_info(holder).currsize)
-        return told
+        fields = _of_function("item", wrapped, None) if type(wrapped) is FunctionType else step("item")
+        fields.update(type="lru_cache", items=kind.cache_info(holder).currsize)
+        return fields
     if kind is partial:
         for name in ("func", "args", "keywords"):
             if kind.__dict__[name].__get__(holder) is child:
@@ -233,7 +234,7 @@ def _from_object(child, holder):
     name = _member(holder, child)
     by = "slot" if name else "other"
     if _is_tensor(holder):
-        # What else a tensor has lies in C++, out of the collector's sight.
+        # A tensor's other references are in C++, where the collector cannot see them.
         by = "grad" if _is_tensor(child) else "hook"
     return step(by, name, type_name(holder))
 
@@ -243,7 +244,7 @@ def _is_tensor(it):
 
 
 def _member(holder, child):
-    """Which slot of an instance holds it."""
+    """Finds the slot of an instance that holds the child."""
     for kind in _mro_of(type(holder)):
         for name, it in list(_namespace_of(kind).items()):
             if type(it) is MemberDescriptorType:
@@ -256,7 +257,7 @@ def _member(holder, child):
 
 
 def _argument(function, child):
-    """The argument whose default it is."""
+    """Finds the argument whose default value is the child."""
     code, defaults = function.__code__, function.__defaults__
     first = code.co_argcount - len(defaults)
     for at, it in enumerate(defaults):
@@ -266,7 +267,7 @@ def _argument(function, child):
 
 
 def variable(frame, child):
-    """The name by which a frame has it."""
+    """Finds the variable of a frame that holds the child."""
     for name, it in variables(frame) or ():
         if it == id(child):
             return name

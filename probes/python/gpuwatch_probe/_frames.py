@@ -1,9 +1,9 @@
-"""What the local variables of frames hold, by identity, without the job noticing.
+"""Reads the local variables of frames, by identity, without side effects on the job.
 
-`frame.f_locals` would not do before Python 3.13: of a function's frame it makes a dictionary that the frame keeps,
-and with it every value that the job lets go of later, or writes over the one that the job has from `locals()`. So
-each release is read in the way that leaves nothing behind: 3.13 and newer through `f_locals`, which is only a view
-there; 3.12 through `PyFrame_GetVar`; older ones by looking at the frame's variables where CPython keeps them.
+Before Python 3.13, `frame.f_locals` creates a dictionary that the frame keeps. It would keep values alive that the job
+releases later, or overwrite the dictionary that the job has from `locals()`. So each release is read in a way that
+leaves nothing behind: 3.13 and newer through `f_locals`, which is only a view there; 3.12 through `PyFrame_GetVar`;
+older ones from the places in the frame where CPython keeps its variables.
 """
 
 import sys
@@ -12,25 +12,26 @@ from functools import partial
 from operator import attrgetter
 from types import AsyncGeneratorType, CellType, CoroutineType, GeneratorType
 
-# Frames looked at, of all threads together, and variables of one frame: more are a runaway recursion, or generated.
+# Limits for frames of all threads together, and for variables of one frame: more is runaway recursion or generated
+# code.
 _MOST_FRAMES = 1000
 _MOST_VARIABLES = 400
 
 _OPTIMIZED = 1  # CO_OPTIMIZED: a function's frame; a module's has its variables in a dictionary.
 
-# By the type's identity: to hash or compare a type may be the job's own code.
+# By the type's identity: hashing or comparing a type may run the job's code.
 _FRAMES = {id(GeneratorType): "gi_frame", id(CoroutineType): "cr_frame", id(AsyncGeneratorType): "ag_frame"}
 
 _PACKAGE = __name__.rpartition(".")[0]
 
 
 def running():
-    """Frames of functions that run now, each thread's innermost first; the probe's own are left out."""
+    """Returns the running frames, each thread's innermost first, without the probe's own."""
     tops = []
     if getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13):
-        # Without the lock another thread's frames may go while they are looked at.
+        # Without the GIL, another thread's frames may end while they are read.
         tops = sys._current_frames()
-        # A frame that is in a variable of its own would live on, and with it all that it refers to.
+        # A frame held by its own variable would stay alive, with all that it refers to.
         del tops[get_ident()]
         tops = list(tops.values())
     tops.insert(0, sys._getframe(1))
@@ -44,32 +45,32 @@ def running():
 
 
 def is_own(frame):
-    """Whether it runs code of this package."""
+    """Whether the frame runs code of this package."""
     name = dict.get(frame.f_globals, "__name__")
     return type(name) is str and (name == _PACKAGE or name.startswith(_PACKAGE + "."))
 
 
 def is_library(file):
-    """Whether a source file is no part of the job's own program."""
+    """Whether a source file belongs to a library or to Python."""
     return "site-packages" in file or "dist-packages" in file or file.startswith((sys.base_prefix + "/lib/", "<frozen"))
 
 
 def of_generator(it):
-    """The frame of a generator or coroutine that is not over; `None` of anything else."""
+    """Returns the frame of an unfinished generator or coroutine; `None` for anything else."""
     name = _FRAMES.get(id(type(it)))
     return getattr(it, name) if name else None
 
 
 def function_name(code):
-    """`Trainer.fit` for the code of that method; functions within functions go by their own name."""
+    """Returns `Trainer.fit` for the code of that method; nested functions have their own name."""
     return getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]
 
 
 def values(frame):
-    """`[(name, value)]` of a frame's variables, those of shared variables included; none where it cannot be read."""
+    """Returns `[(name, value)]` of a frame's variables, with closure variables; empty if the frame is unreadable."""
     code = frame.f_code
     if not code.co_flags & _OPTIMIZED:
-        # The very dictionary in which its variables are, which may be another one than its module's.
+        # The frame's own namespace, which may differ from its module's.
         mapping = frame.f_locals
         return list(dict.items(mapping)) if type(mapping) is dict and mapping is not frame.f_globals else []
     names = _names(code)
@@ -82,9 +83,9 @@ def values(frame):
 
 
 def variables(frame):
-    """`[(name, id of its value)]` of a function's frame; `None` where this Python cannot be read without a trace.
+    """Returns `[(name, id of its value)]` of a function's frame; `None` if reading it has side effects.
 
-    A variable that is shared with an inner function comes with the identity of its cell too.
+    A variable shared with an inner function also comes with the identity of its cell.
     """
     code = frame.f_code
     if not code.co_flags & _OPTIMIZED:
@@ -99,10 +100,10 @@ def variables(frame):
 
 
 def _names(code):
-    """The variables of a function in the order in which its frame has them."""
+    """Returns the variables of a function in the order of its frame."""
     own = code.co_varnames
     if sys.version_info >= (3, 11):
-        # An argument that an inner function uses has one place; before, it had two.
+        # An argument that an inner function uses has one place; before 3.11, two.
         return own + tuple(it for it in code.co_cellvars if it not in own) + code.co_freevars
     return own + code.co_cellvars + code.co_freevars
 
@@ -127,9 +128,9 @@ class _ByName:
 
 
 class _Places:
-    """3.11 and older: where CPython keeps the variables of a frame, as the released headers have it.
+    """3.11 and older: reads the variables where CPython keeps them, according to the released headers.
 
-    Each look is one call into C, during which no other thread can run and end the frame.
+    Each read is one call into C, during which no other thread can run and end the frame.
     """
 
     def __init__(self, ctypes):
@@ -152,16 +153,16 @@ class _Places:
         return type("Frame", (ctypes.Structure,), {"_fields_": fields}), "f_frame.contents."
 
     def _addresses(self, frame, count):
-        """The addresses in all places of a frame; 0 in those that hold nothing."""
+        """Returns the addresses in all places of a frame; 0 in empty ones."""
         if count not in self._ids:
             kind, prefix = self._type(self._ctypes.c_size_t, count)
-            # With a single name it would give no tuple.
+            # With a single name, `attrgetter` would not return a tuple.
             self._ids[count] = kind, attrgetter(*[prefix + "s%d" % at for at in range(count)] + [prefix + "s0"])
         kind, get = self._ids[count]
         return get(kind.from_address(id(frame)))[:count]
 
     def _value(self, frame, at):
-        """What one place holds."""
+        """Returns the value in one place."""
         if at not in self._values:
             kind, prefix = self._type(self._ctypes.py_object, at + 1)
             self._values[at] = kind, attrgetter(prefix + "s%d" % at)
@@ -181,14 +182,14 @@ class _Places:
         return found
 
     def _raw(self, frame, names):
-        """What the places hold: of a variable that is shared with an inner function, its cell."""
+        """Yields the values of the places; for a variable shared with an inner function, its cell."""
         addresses = self._addresses(frame, len(names)) if names else ()
         for at, (name, address) in enumerate(zip(names, addresses)):
             if address:
                 yield name, self._value(frame, at)
 
     def is_right(self):
-        """Whether the places are where they are thought to be, by a frame whose variables are known."""
+        """Checks the assumed places against a frame with known variables."""
 
         def probe(first, shared, unset=None):
             del unset
@@ -198,11 +199,11 @@ class _Places:
 
         first, shared = object(), object()
         frame, names, first, inner = probe(first, shared)
-        told = dict(zip(names, self._addresses(frame, len(names))))
+        found = dict(zip(names, self._addresses(frame, len(names))))
         cell = inner.__closure__[0]
         want = {"first": id(first), "frame": id(frame), "inner": id(inner), "unset": 0, "shared": id(cell)}
-        # Before 3.11 `shared` has two places; the latter, which the dictionary kept, is the cell's there too.
-        return all(told.get(name) == value for name, value in want.items())
+        # Before 3.11 `shared` has two places; the dictionary keeps the latter, which is the cell's.
+        return all(found.get(name) == value for name, value in want.items())
 
 
 def _named(name, value):
@@ -215,7 +216,7 @@ def _named(name, value):
 
 
 def _reader():
-    """How this Python's frames are read; `None` where that is not known for certain."""
+    """Returns the reader for this Python's frames; `None` if none is certain to be right."""
     if sys.implementation.name != "cpython":
         return None
     if sys.version_info >= (3, 13):

@@ -1,28 +1,29 @@
-"""Which tensor keeps a graph that grows: blocks that only autograd holds have no owner to begin a search from."""
+"""Finds the tensor that keeps a growing graph: blocks that only autograd holds have no owner to start a search from."""
 
 from time import thread_time
 from types import BuiltinFunctionType
 
 from ._edges import namespaces, type_name
 
-# Tensors whose graphs are looked at, so many of each kind, and nodes of them: a node takes a microsecond.
+# Limits for the tensors whose graphs are examined, per kind and in total, and for graph nodes: a node takes a
+# microsecond.
 _OF_A_KIND = 2
 _MOST_TENSORS = 24
 _MOST_NODES = 4_000
 _MOST_IN_ALL = 20_000
 
-# A graph that goes through every parameter so often is of more than one step, as far as one can tell.
+# A graph that passes every parameter this often most likely spans several steps.
 _PASSES = 16
 
-# It is so much larger than that of another tensor, one step's.
+# It is this many times larger than the graph of a single step.
 _TIMES = 8
 
 
 def growing(tensors, base, until):
-    """`(tensor, nodes of its graph)` of the one whose graph goes back over many steps; `None` without one.
+    """Returns `(tensor, nodes of its graph)` for the tensor whose graph spans many steps; `None` without one.
 
-    Where several do (a state that is carried on, and all that was made out of it), the smallest: the others have
-    their graph through it. Ends when the thread has computed `until` then, with what is known.
+    If several do (a carried state, and all tensors computed from it), the smallest graph wins: the others contain it.
+    Stops when the thread's CPU time reaches `until`.
     """
     function = base.__dict__["grad_fn"].__get__
     sized, left = [], _MOST_IN_ALL
@@ -43,7 +44,7 @@ def growing(tensors, base, until):
 
 
 def _some(tensors, base):
-    """A few of each shape."""
+    """Chooses a few tensors of each shape."""
     counts, chosen = {}, []
     for it in reversed(tensors):
         kind = shape_of(it, base) or type_name(it)
@@ -54,10 +55,10 @@ def _some(tensors, base):
 
 
 def _size(function, most):
-    """Nodes of a graph, and how often it goes through the parameter that it goes through least."""
+    """Returns the number of a graph's nodes, and its fewest passes through any parameter."""
     if function is None:
         return 0, 0
-    # Nodes are held while they are told apart: those of C++ are objects only for so long.
+    # Keep the nodes alive while ids are compared: the Python objects of C++ nodes are temporary.
     met, order, passes = {id(function)}, [function], {}
     for node in order:
         for following, _ in getattr(node, "next_functions", ()):
@@ -73,18 +74,18 @@ def _size(function, most):
 
 
 def asked(get, tensor):
-    """What a tensor says of its graph; `None` where PyTorch raises, as of some views whose base was written to."""
+    """Reads an attribute of a tensor's graph; `None` if PyTorch raises, as for some views whose base was modified."""
     try:
         return get(tensor)
     except RuntimeError as error:
-        # A signal handler's of the job's comes from further down.
+        # An error of the job's signal handler comes from further down.
         if error.__traceback__.tb_next is not None:
             raise
         return None
 
 
 def shape_of(tensor, base):
-    """The shape of a tensor; `None` where a class of its own may answer for it, as nested tensors do."""
+    """Returns the shape of a tensor; `None` if its class may override it, as nested tensors do."""
     answers = (it["__torch_dispatch__"] for it in namespaces(type(tensor)) if "__torch_dispatch__" in it)
     if type(next(answers, None)) not in (BuiltinFunctionType, type(None)):
         return None

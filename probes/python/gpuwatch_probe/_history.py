@@ -8,7 +8,7 @@ from ._looks import is_recorded, segments
 
 
 def refusal(torch, backend):
-    """Why a job's sites cannot be told, or `None`."""
+    """Returns why a job's sites cannot be captured, or `None`."""
     if "nosites" in os.environ.get("GPUWATCH", "").split(","):
         return "GPUWATCH=nosites forbids it in this job"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():

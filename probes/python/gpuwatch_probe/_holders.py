@@ -1,10 +1,14 @@
-"""Who holds tensors: from a block of device memory to the variable that keeps it alive, in slices between steps.
+"""Searches for the holders of tensors: from a block of device memory to the variable that keeps it alive, in slices.
 
-A job is held for `SLICE_S` at a time and for `TOTAL_S` in all, however large it is. So nothing looks through the whole
-heap: the young generations tell whether anything in Python owns what was made lately (`_young`), and walks go down from
-variables, the most promising first (`_walk`). Where the time is over before a holder is found, the answer has none.
+Python has no cheap way from an object to its holders: one `gc.get_referrers` searches the whole heap. So the young
+generations, which are small however large the heap is, show whether anything in Python owns the latest blocks
+(`_young`), and walks go down from variables, the most promising first (`_walk`). A walk stops after `WALK_S` of CPU
+time, the whole search after `TOTAL_S`. If the time ends before a holder is found, the answer has none.
 
-Between two slices nothing is held but numbers and words. None of the job's code runs.
+Blocks that nothing in Python owns belong to a graph; if the graph of one tensor goes back over many steps, the answer
+names that tensor (`_graphs`). `_source` then searches the statement that keeps the tensor by name.
+
+Between two slices the search keeps numbers and strings only, no objects of the job. None of the job's code runs.
 """
 
 import gc
@@ -21,20 +25,19 @@ from ._tensors import Blocks
 from ._walk import ENOUGH, Walk
 from ._young import Young, collections, is_small
 
-# Seconds of computing: of one walk, of what is made of it, of a slice that has begun to walk no later, and of all slices.
+# CPU seconds: of one walk, of describing its result, after which a slice begins no more walks, and of all slices.
 WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
 
-# Modules of libraries that are gone through by one walk.
+# Modules of libraries that one walk searches.
 _MODULES = 80
 
-# What is looked through, the most promising first: what was made lately; what the variables of functions and of the
-# user's modules lead to; the same without going through networks, where those took all the time; what libraries' modules
-# lead to; what PyTorch's and Python's do.
+# Where to search, the most promising first: young objects; variables of functions and of the user's modules; the same
+# without networks, if those took all the time; modules of libraries; modules of PyTorch and Python.
 _YOUNG, _OWN, _APART, _LIBRARIES, _MACHINERY, _OVER = range(6)
 
 
 class Search:
-    """Who holds blocks of device memory, looked for in slices.
+    """A search for the holders of blocks of device memory, in slices.
 
     `groups` are lists of `(address, size)`, blocks that have something in common; `recent` those among them (by group)
     of which the young generations know the owners if they have any, or `None` where these may have grown old meanwhile.
@@ -47,23 +50,23 @@ class Search:
         self._recent = recent
         self._left = TOTAL_S
         self._next = _YOUNG
-        # Of each group `(steps, how sure)`: paths through something, variables that have a tensor directly, and what
-        # young objects say alone; how many blocks were met by either of the first two.
+        # For each group `(steps, certainty)`: paths through objects, variables that hold a tensor directly, and paths
+        # among young objects; then the number of blocks that the first two found.
         self._paths, self._direct, self._partial = ([[] for _ in groups] for _ in range(3))
         self._held = [0] * len(groups)
-        # Whether young generations said that nothing in Python owns them.
+        # Whether the young generations show that nothing in Python owns the blocks.
         self._ownerless = [False] * len(groups)
         self._graph = None
         self._is_cut = False
-        # Whose each module is, and those that were gone through, by identity; whether there are more of that kind.
+        # The rank of each module, the modules already searched, by identity, and whether more of that rank are left.
         self._ranks, self._done, self._is_left = {}, set(), False
         self.objects = 0
 
     def slice(self):
-        """Goes on for a while; whether it is over."""
+        """Runs one slice; returns whether the search is over."""
         begun = time.thread_time()
         collects = gc.isenabled()
-        # A collection in the middle of this would cost as much again, and free what is looked for.
+        # A collection here would double the cost, and free the objects of the search.
         gc.disable()
         try:
             self._go_on(begun)
@@ -84,7 +87,7 @@ class Search:
         while self._next != _OVER and time.thread_time() - begun < BEGIN_S:
             place = self._next
             is_whole = self._walk(place)
-            # A walk that ended early may have missed a holder that no other walk comes to.
+            # A walk that ended early may have missed a holder that no other walk reaches.
             self._is_cut |= not is_whole
             self._next = self._following(place, is_whole)
 
@@ -93,16 +96,16 @@ class Search:
             return _OVER
         if place == _OWN and is_whole:
             return _LIBRARIES
-        # Of libraries, what this walk had no time for, others will not have either.
+        # Another walk would not have more time for the same libraries.
         return place if place >= _LIBRARIES and self._is_left else place + 1
 
     def _is_answered(self):
-        """Whether every group has a path, or is known to have none: then the graph is looked for in the user's walk."""
+        """Whether every group has a path or provably none; the walk of the user's variables then finds the graph."""
         groups = range(self._blocks.groups)
         return all(self._known(it) or self._ownerless[it] or not self._blocks.sizes[it] for it in groups)
 
     def _known(self, group):
-        """Paths of a group that say who holds its blocks, and not only who has the latest of them for now."""
+        """Returns the paths of a group that explain most of its blocks, not only the latest."""
         held, size = self._held[group], self._blocks.sizes[group]
         if self._paths[group] and not (self._ownerless[group] and held < min(2, size)):
             return self._paths[group]
@@ -117,7 +120,7 @@ class Search:
             for group, samples in enumerate(young.samples):
                 held = [path(young, it) for it in samples[:ENOUGH]]
                 for steps, sure in held:
-                    # A loop has its generator in no variable.
+                    # No variable holds the generator of a loop.
                     is_whole = sure == CYCLE or bool(steps and steps[-1]["by"] == "generator")
                     (self._paths if is_whole else self._partial)[group].append((steps, sure))
                     self._held[group] += is_whole
@@ -142,7 +145,8 @@ class Search:
             end = until + WORDS_S
             is_whole = walk.run(until)
             self.objects += walk.objects
-            # All trails first: to name an attribute makes a dictionary of some instances, through which trails then go.
+            # Collect all trails first: naming an attribute creates a `__dict__` for some instances, which would join
+            # the trails.
             trails = [
                 (group, trail)
                 for group, tensors in enumerate(walk.found())
@@ -163,12 +167,12 @@ class Search:
         return is_whole
 
     def _frames(self):
-        """Running functions, the user's own first: of several variables that have the same thing, theirs say more."""
+        """Returns running frames, the user's first: if several variables hold an object, the user's name it best."""
         found = [(it, min(self._rank(it.f_code.co_filename), MACHINERY)) for it in running()]
         return sorted(found, key=lambda it: it[1])
 
     def _modules(self):
-        """`(dictionary, rank)` of all modules, those that were imported last first."""
+        """Returns `(dictionary, rank)` of all modules, the latest import first."""
         found = []
         for module in reversed(list(sys.modules.values())):
             if is_a(module, ModuleType):
@@ -176,14 +180,14 @@ class Search:
                 rank = self._ranks.get(id(mapping))
                 if rank is None:
                     file = text_in(mapping, "__file__")
-                    # Without a file: what a person types, or what is compiled into Python.
+                    # Without a file: interactive code, or a module built into Python.
                     typed = OWN if dict.get(mapping, "__name__") == "__main__" else MACHINERY
                     rank = self._ranks[id(mapping)] = min(self._rank(file), MACHINERY) if file else typed
                 found.append((mapping, rank))
         return found
 
     def _part(self, modules, rank):
-        """The same, where the next modules of a rank have none, so that they are gone through."""
+        """Returns the modules with the rank of the next ones to search set to `None`."""
         left = [id(it) for it, whose in modules if whose == rank and id(it) not in self._done]
         self._is_left = len(left) > _MODULES
         self._done.update(left[:_MODULES])
@@ -192,22 +196,23 @@ class Search:
 
     @property
     def is_cut(self):
-        """Whether the time was over before some holder was found."""
-        return self._is_cut and not all(it["holders"] or it["autograd"] for it in self.told())
+        """Whether the time ended before some holder was found."""
+        return self._is_cut and not all(it["holders"] or it["autograd"] for it in self.result())
 
-    def told(self):
-        """The answer for each group:
+    def result(self):
+        """Returns the answer for each group:
 
         - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
         - `autograd`: whether nothing in Python owns its blocks: they are what a graph saved, or buckets of DDP
-        - `holders`: the path outwards, innermost first; empty where none was found. Of blocks without a tensor it begins
+        - `holders`: the path outwards, innermost first; empty where none was found. Of blocks without a tensor it
+        begins
           with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
         """
         return [self._group(it) for it in range(self._blocks.groups)]
 
     def _group(self, group):
         paths = self._known(group)
-        # What little of a graph has an owner is the current step's.
+        # The few owned blocks of a graph are the current step's.
         is_graphs = self._graph is not None and 2 * len(self._blocks.owned(group)) < self._blocks.sizes[group]
         if not paths and (self._ownerless[group] or is_graphs):
             return {"owners": [], "autograd": True, "holders": self._graph or []}
@@ -216,12 +221,12 @@ class Search:
 
 
 def _spread(tensors):
-    """Some of them: the first, the middle one and the last."""
+    """Returns the first, the middle and the last of them."""
     return [tensors[at] for at in sorted({0, len(tensors) // 2, len(tensors) - 1})] if tensors else []
 
 
 def collect():
-    """Runs one collection; how many objects it freed, and how long it took in microseconds."""
+    """Runs one collection; returns the number of freed objects and the duration in microseconds."""
     begun = time.perf_counter()
     freed = gc.collect()
     return freed, int((time.perf_counter() - begun) * 1e6)

@@ -62,7 +62,7 @@ def segments(torch, is_ours=False):
 
 
 def is_recorded(torch):
-    """Whether the allocator keeps a history, whoever switched that on; PyTorch 2.2 and newer tell."""
+    """Whether the allocator keeps a history, whoever switched it on; PyTorch 2.2 and newer report it."""
     return getattr(torch._C, "_cuda_isHistoryEnabled", bool)()
 
 
@@ -129,7 +129,7 @@ def blocks_of(segments, wanted, before=frozenset()):
 
 
 def _group(frames, device, places, names):
-    """The group of a stack. Frames are shared within a snapshot, so that their addresses tell stacks apart faster
+    """The group of a stack. Frames are shared within a snapshot, so that their addresses distinguish stacks faster
     than their texts."""
     key = (device, *map(id, frames))
     group = places.get(key)

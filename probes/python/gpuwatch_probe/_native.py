@@ -1,4 +1,4 @@
-"""The compiled probe: loads it, hands it samples; where it cannot be loaded, one line in a log file says the cure."""
+"""Loads the compiled probe and passes samples to it; if loading fails, one line in a log file says what to do."""
 
 import ctypes
 import os
@@ -6,8 +6,7 @@ import stat
 
 STEP, TICK, CALL = 0, 1, 2
 
-# The answers to what cannot be, to a row while sites are asked for, and to the step of an optimizer that Python has to
-# look at.
+# Return codes: invalid arguments; a viewer requests sites; Python itself has to handle this optimizer step.
 INVALID, ASKED, NOT_ARMED = -2, 1, 2
 
 
@@ -39,7 +38,8 @@ class Native:
             setattr(self, name, function)
 
     def builtin(self, name):
-        """A function made for the interpreter (gpuwatch_probe.h): a call through ctypes would cost a step microseconds."""
+        """Returns a builtin function of the library (gpuwatch_probe.h): a ctypes call would cost each step
+        microseconds."""
         make = self.lib.gpuwatch_python
         make.argtypes = (ctypes.c_char_p,)
         make.restype = ctypes.py_object
@@ -47,13 +47,13 @@ class Native:
 
 
 def path():
-    """Where the library lies: where the environment says, or beside this file."""
+    """Returns the library's path: from the environment, or next to this file."""
     named = os.environ.get("GPUWATCH_PROBE_SO")
     return named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgpuwatch_probe.so")
 
 
 def _check(named):
-    """Refuses a library that the environment names and somebody else may have written."""
+    """Refuses a library from the environment that another user may have written."""
     if not named:
         return
     found = os.stat(named)
@@ -67,7 +67,7 @@ def utf8(text):
 
 
 def log(line):
-    """One line in the probe's log file, for when the library, which keeps that file otherwise, is not there."""
+    """Writes a line to the probe's log file, if the library that otherwise writes it is missing."""
     try:
         name = os.environ.get("GPUWATCH_LOG")
         if not name:
@@ -91,12 +91,12 @@ def log(line):
 
 
 def cure(error):
-    """What to do about a library that does not load."""
+    """Returns what to do about a library that does not load."""
     text = str(error)
     if "others may have" in text:
         return "let it belong to this user or root, mode 0600 or less"
     if "GLIBC_" in text:
-        return "this system's C library is older than it needs: use a newer image, or a gpuwatch that was built on one as old"
+        return "this system's C library is too old for it: use a newer image, or a gpuwatch built on one as old"
     if "wrong ELF class" in text or "invalid ELF header" in text:
         return "it is built for another architecture: run the gpuwatch of this machine's architecture"
     if "failed to map" in text or "not permitted" in text:

@@ -1,4 +1,4 @@
-"""From what the search met to what is told: one path, in the words of the program that is looked at."""
+"""Turns the objects that a search met into one path of holders, in the names of the job's program."""
 
 import gc
 import sys
@@ -6,22 +6,22 @@ from types import CellType, FrameType, TracebackType
 
 from ._edges import hop, is_a, short, step, type_name
 
-# What stands in a path only for what it belongs to: no path is closed, and none ends, at one of these.
+# Types that only stand for their owner: no cycle closes and no path ends at one of these.
 _PARTS = frozenset(map(id, (dict, tuple, CellType, FrameType, TracebackType)))
 
 _LONGEST = 64
-_MOST_TOLD = 12
+_MOST_STEPS = 12
 _PLACES = ("_parameters", "_buffers", "_modules")
 ROOTED, CYCLE, PARTIAL = 2, 1, 0
 
 
 def rooted(trail, end):
-    """The steps of a trail that ends in a variable, or in a class."""
+    """Returns the steps of a trail that ends in a variable or a class."""
     return _folded(_steps(trail) + ([end] if end else []))
 
 
 def path(young, target):
-    """`(steps, how sure)` of a tensor to which no variable was seen to lead: a cycle, or as far as the young go."""
+    """Returns `(steps, certainty)` for a tensor without a path from a variable: a cycle, or what young objects show."""
     order, below = _upwards(young, target)
     if len(order) > 1 and _is_closed(young, order):
         return _cycle(young, order), CYCLE
@@ -30,7 +30,7 @@ def path(young, target):
 
 
 def elected(paths):
-    """The path that most of some tensors share; of several, one that ends in a variable, then the shortest."""
+    """Chooses the path that most tensors share; of several, one that ends in a variable, then the shortest."""
     counted = {}
     for steps, sure in paths:
         sign = tuple((it["by"], None if it["by"] == "key" else it["name"], it["type"], it["function"]) for it in steps)
@@ -43,16 +43,16 @@ def elected(paths):
         return bool(steps), len(alike), sure, any(it["items"] is not None for it in steps), -len(steps)
 
     alike = max(counted.values(), key=merit)
-    told = alike[0][0]
-    for at, it in enumerate(told):
+    chosen = alike[0][0]
+    for at, it in enumerate(chosen):
         if any(steps[at]["name"] != it["name"] for steps, _ in alike):
-            # Every tensor has a key of its own: none of them says anything.
+            # Each tensor has its own key, so omit the key.
             it["name"] = None
-    return told[:_MOST_TOLD]
+    return chosen[:_MOST_STEPS]
 
 
 def _upwards(search, target):
-    """Everything above a tensor, the nearest first, and for each what is below it on the shortest way."""
+    """Returns all holders above a tensor, nearest first, and the next object below each on the shortest path."""
     order, below = [target], {target: None}
     for at in order:
         for holder in search.up.get(at, ()):
@@ -63,7 +63,7 @@ def _upwards(search, target):
 
 
 def _trail(below, end):
-    """The way from the tensor up to here."""
+    """Returns the path from the tensor up to `end`."""
     trail = [end]
     while below[trail[-1]] is not None:
         trail.append(below[trail[-1]])
@@ -71,18 +71,18 @@ def _trail(below, end):
 
 
 def _steps(objects):
-    """A way, hop by hop."""
+    """Describes a path hop by hop."""
     steps, at = [], 0
     while at + 1 < len(objects):
-        told, places = hop(objects, at)
+        fields, places = hop(objects, at)
         at += places
-        if told["by"] != "cell" or told["name"] or at + 1 < len(objects):
-            steps.append(told)
+        if fields["by"] != "cell" or fields["name"] or at + 1 < len(objects):
+            steps.append(fields)
     return steps
 
 
 def _is_closed(search, order):
-    """Whether these objects are held by each other alone, so that only the collector frees them."""
+    """Whether only these objects hold each other, so that only the collector frees them."""
     held = dict.fromkeys(order, 0)
     for at in order:
         for it in map(id, gc.get_referents(search.nodes[at])):
@@ -90,7 +90,7 @@ def _is_closed(search, order):
                 held[it] += 1
     known = _references({0: object()}, 0)
     return all(
-        # References of others than these and us: older objects, variables, C code.
+        # References from elsewhere: older objects, variables, C code.
         _references(search.nodes, at) - known + 1 - search.references(at) <= held[at]
         for at in order[1:]
     )
@@ -101,13 +101,13 @@ def _references(nodes, at):
 
 
 def _cycle(search, order):
-    """A way that comes back to itself, out of all that is above a tensor."""
+    """Finds a path above a tensor that returns to itself."""
     trail, seen = order[:1], set(order[:1])
     while len(trail) < _LONGEST:
         holders = search.up.get(trail[-1])
         if not holders:
             break
-        # Where the way may go on to something new it does, so that it passes as much as it can.
+        # Prefer new objects, so that the cycle covers as much as possible.
         following = next((it for it in holders if it not in seen), holders[0])
         trail.append(following)
         if following in seen and id(type(search.nodes[following])) not in _PARTS:
@@ -121,30 +121,30 @@ def _cycle(search, order):
 
 
 def _folded(steps):
-    """Places inside of `torch.nn.Module`s as one dotted attribute: `encoder.0.cache` of the outermost one."""
-    told = []
+    """Folds places inside of `torch.nn.Module`s into one dotted attribute: `encoder.0.cache` of the outermost."""
+    folded = []
     for it in steps:
-        if told and told[-1]["by"] == "key":
+        if folded and folded[-1]["by"] == "key":
             if it["by"] == "hook":
-                # Hooks have numbers, which say nothing.
-                told.pop()
+                # Hooks have meaningless numbers.
+                folded.pop()
             elif it["by"] != "attribute":
                 pass
             elif it["name"] in _PLACES:
-                it = _placed(told, it)
+                it = _placed(folded, it)
             elif it["name"] is not None and it["name"].endswith("_hooks"):
-                told.pop()
+                folded.pop()
                 it = dict(it, by="hook")
-        told.append(it)
-    return told
+        folded.append(it)
+    return folded
 
 
-def _placed(told, it):
-    """An attribute out of a module's place; what the module that lies there has goes into its name."""
-    key = told.pop()
-    inner = told[-1] if told and it["name"] == "_modules" else None
+def _placed(folded, it):
+    """Folds a module's entry into one attribute, and prefixes the attribute of the inner module with its name."""
+    key = folded.pop()
+    inner = folded[-1] if folded and it["name"] == "_modules" else None
     it = dict(it, name=key["name"])
     if inner is not None and inner["by"] in ("attribute", "hook") and inner["name"] and key["name"]:
-        told.pop()
+        folded.pop()
         return dict(inner, name=short("%s.%s" % (key["name"], inner["name"])), type=it["type"])
     return it

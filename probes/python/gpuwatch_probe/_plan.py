@@ -1,55 +1,55 @@
-"""When stacks are recorded and blocks are compared, in steps since somebody asked: pure arithmetic."""
+"""Plans when to record stacks and when to compare blocks, in steps since the request: pure arithmetic."""
 
-# Steps until the first look: what a step leaves behind and the next one replaces has a stack by then.
+# Steps before the first comparison: blocks that the next step replaces have a stack by then.
 SETTLE = 2
 
-# Looks after the first one.
+# Comparisons after the first one.
 _LOOKS = 8
 
-# Rises that are looked at, and times that one may fail to come before no more is waited for.
+# Rises to observe, and missed rises after which the plan gives up.
 _RISES, _MISSES = 2, 3
 
 
 class Spread:
-    """Looks spread over some steps, while all of them are recorded."""
+    """Comparisons spread over some steps, all of which are recorded."""
 
-    # Whether rises are waited for.
+    # Whether the plan waits for rises.
     is_rare = False
 
     def __init__(self, steps):
-        # Nothing but the looks says how many steps they compare.
+        # The comparisons alone determine how many steps they cover.
         self.steps = 0
         looks = min(steps, _LOOKS)
         self._looks = [SETTLE + round(it * steps / looks) for it in range(looks + 1)]
 
     def is_recorded(self, passed):
-        """Whether stacks are to be recorded after this step."""
+        """Whether to record stacks after this step."""
         return bool(self._looks)
 
     def is_look(self, passed):
-        """Whether blocks are compared at this step."""
+        """Whether to compare blocks at this step."""
         return passed >= self._looks[0]
 
     def looked(self, has_grown, is_slow):
-        """Goes on to the next look; whether there is one."""
+        """Advances to the next comparison; returns whether there is one."""
         del self._looks[0]
         if is_slow and len(self._looks) > 2:
-            # The last one stays where it is.
+            # The last one keeps its place.
             self._looks = self._looks[1::2] if len(self._looks) % 2 == 0 else self._looks[::2]
         return bool(self._looks)
 
 
 class Rises:
-    """A look before and one after each of the next rises, while the steps in between are not recorded.
+    """One comparison before and one after each of the next rises; the steps in between are not recorded.
 
-    The first rise comes after `first` steps, the others `every` steps later, each of them as much as `slack` steps too
-    early or late. One that does not come is looked for around the next, with more slack.
+    The first rise comes after `first` steps, the others every `every` steps, each up to `slack` steps early or late. If
+    one does not come, the plan tries the next, with more slack.
     """
 
     is_rare = True
 
     def __init__(self, first, every, slack):
-        # The steps that the growth seen took; 0 where that is from the first look to the last.
+        # The steps of the observed growth; 0 means from the first comparison to the last.
         self.steps = 0
         self._every, self._slack = every, slack
         self._rise, self._is_after = first, False
@@ -67,7 +67,7 @@ class Rises:
         return self._seen < _RISES and passed >= self._before() - SETTLE
 
     def is_look(self, passed):
-        # A step after the rise, when the variables of its own step have other values.
+        # One step after the rise, when the variables of the rise's step have other values.
         return passed >= (self._rise + self._slack + 1 if self._is_after else self._before())
 
     def looked(self, has_grown, is_slow):
@@ -84,13 +84,14 @@ class Rises:
         if not has_grown:
             self._slack = min(2 * self._slack + 1, self._every // 2)
         self._rise += self._every
-        # What is recorded without a pause needs no time to settle.
+        # A recording without a pause needs no time to settle.
         self._go_on(self._rise - self._every + self._slack + 1)
         return True
 
 
 def plan(steps, rises, step):
-    """What is asked for: `rises` is `(every, phase, slack)`, or `None` where they come all the time or nobody knows."""
+    """Returns the plan: `rises` is `(every, phase, slack)`, or `None` if memory rises all the time or this is
+    unknown."""
     if rises is None or step is None:
         return Spread(steps)
     every, phase, slack = rises

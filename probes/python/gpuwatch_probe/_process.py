@@ -1,4 +1,4 @@
-"""What a process is to the program that it is a part of: a rank, a data worker, a child of `multiprocessing`."""
+"""Finds the role of a process in its program: a rank, a data worker, a child of `multiprocessing`."""
 
 import sys
 
@@ -9,7 +9,7 @@ def is_data_worker():
 
 
 def ranks():
-    """Ranks as torch.distributed knows them, for launchers that do not say so in the environment."""
+    """Returns the ranks from torch.distributed, for launchers that do not set them in the environment."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""Rows of counters: who reads them. Which there are and where PyTorch has them is in the library's table."""
+"""Reads rows of counters. The library's table lists the counters and their places in PyTorch's dictionary."""
 
 from ._native import ASKED, INVALID
 
@@ -6,8 +6,8 @@ from ._native import ASKED, INVALID
 def taker(push, stats, host, mask):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
 
-    `mask` has a bit for each counter that may be believed. Those that this PyTorch does not have are left out by `push`.
-    What it returns is true where a viewer asks for sites.
+    `mask` has a bit for each valid counter. `push` leaves out counters that this PyTorch does not have.
+    `take` returns true if a viewer requests sites.
     """
 
     def take(devices, step, edge, with_pinned=False):
@@ -25,7 +25,7 @@ def taker(push, stats, host, mask):
 
 
 def unknown_shape():
-    """What is raised where a row could not be read."""
+    """Returns the error for a row that could not be read."""
     return ValueError("this PyTorch's counters are of a shape that this probe does not know")
 
 

@@ -1,8 +1,9 @@
-"""Which lines of the job allocate what grows: asked by a viewer, looked for over some steps, told once.
+"""Captures call stacks at a viewer's request, and reports once which lines of the job allocate the memory that grows.
 
-From a step boundary on the allocator records the Python stack of each allocation; at some boundaries the live blocks are
-compared; then the recording ends, and who holds what grew is looked for between the next steps. It is the one thing that
-gpuwatch ever switches on in a job, for so many steps, and never while the job records a history of its own.
+From a step boundary on, the allocator records the Python stack of each allocation, and some boundaries compare the live
+blocks. Then the recording ends, and the next step boundaries search for the holders of what grew. This recording is the
+only feature that gpuwatch switches on in a job: for a limited number of steps, and never while the job records a memory
+history itself.
 """
 
 import _thread
@@ -16,29 +17,29 @@ from ._source import Sources
 from ._stacks import Stacks
 from ._young import collections
 
-# What the allocator is asked, in the words of gpuwatch_probe.h.
+# The bits of a request, as in gpuwatch_probe.h.
 _STEPS, _COLLECT, _GROWTH = (1 << 32) - 1, 1 << 32, 1 << 33
 
-# Seconds without a step after which stacks are recorded no longer: an evaluation that is waited for may take long.
+# Seconds without a step after which the recording stops. The longer one allows for an evaluation between rises.
 _PATIENCE, _LONG_PATIENCE = 60, 3600
 
-# Seconds after which one rise is enough to be told.
+# Seconds after which one rise is enough for an answer.
 _LONG_WAIT = 600
 
-# A look that takes longer than this, in seconds of computing, makes the next ones rarer.
+# After a comparison that takes longer than this, in seconds of CPU time, the next ones are rarer.
 _SLOW = 0.012
 
-# Blocks that are compared at most: a look takes about a microsecond for each.
+# The most blocks to compare: each takes about a microsecond.
 _MOST_BLOCKS = 40_000
 
 _SITES = 16
 
-# Looks that an answer needs where the job ends before the last one.
+# Comparisons that an answer needs if the job ends before the last one.
 _FEWEST_LOOKS = 4
 
 
 class Sites:
-    """What is asked of this process, and how far the answer is."""
+    """The current request to this process, and the progress of its answer."""
 
     def __init__(self, torch, native):
         self._torch = torch
@@ -47,13 +48,13 @@ class Sites:
         self._history = History(torch)
         self._looking = _thread.allocate_lock()
         self._is_over = False
-        # What is written later than this is not what runs.
+        # A source file changed after this time is not the code that runs.
         self._since = time.time()
         self._clear()
 
     def _clear(self):
         self._looks, self._plan, self._answer, self._word = [], None, None, 0
-        # Microseconds for which the job was held by each look, and by each part of the search.
+        # Microseconds of each pause of the job: by comparisons, and by parts of the search.
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
         self._passed = self._waited = 0
@@ -61,11 +62,11 @@ class Sites:
 
     @property
     def is_recording(self):
-        """Whether live blocks have stacks by our doing."""
+        """Whether the probe itself switched the history on."""
         return self._history.is_ours
 
     def turn(self, step):
-        """A step has ended, or where a job has none, a second has; called while somebody asks."""
+        """Handles the end of a step (in jobs without steps, of a second) while a request is open."""
         if self._torch._C._cuda_isCurrentStreamCapturing() or not self._looking.acquire(False):
             return
         self._waited = 0
@@ -83,7 +84,7 @@ class Sites:
                 self.end()
 
     def tick(self, step):
-        """A second went by without a step, while somebody asks."""
+        """Handles a second without a step while a request is open."""
         if not step or self._answer is not None:
             self.turn(step or None)
         elif self._plan is not None and self._history.is_ours:
@@ -96,8 +97,8 @@ class Sites:
                     self._looking.release()
 
     def end(self):
-        """Ends with the probe: sends what is known of an answer, and switches everything off. Where another thread
-        looks right now, that one sees to it."""
+        """Ends with the probe: sends a partial answer and stops the recording. If another thread is at work on the
+        request, that thread does it."""
         self._is_over = True
         if self._looking.acquire(False):
             try:
@@ -111,9 +112,9 @@ class Sites:
                 self._looking.release()
 
     def _answer_early(self):
-        """Sends the lines that the looks so far show, and the holders that were found so far."""
+        """Sends the lines and the holders found so far."""
         if self._answer is None and len(self._looks) >= _FEWEST_LOOKS:
-            # The variables that held the blocks are gone: holders are not searched for.
+            # The variables that held the blocks are gone, so do not search for holders.
             self._answer_of([], self._step, time.perf_counter())
         if self._answer is not None:
             self._answer.end()
@@ -121,7 +122,7 @@ class Sites:
             self._go_on(time.perf_counter())
 
     def at_oom(self, device, step):
-        """The live blocks of a device by line, where stacks are recorded; called while an allocation fails."""
+        """Sends a device's live blocks by line, if stacks are recorded; called while an allocation fails."""
         if not (self._history.is_ours or is_recorded(self._torch)):
             return
         with Resting():
@@ -135,15 +136,15 @@ class Sites:
             sources = Sources(self._since)
             sites = [site(self._stacks, sources, group, live[group], look.groups[group]) for group in most]
             held_us = _us(begun)
-            told = {"why": "oom", "step": step, "steps": 0, "sites": sites, "held_us": held_us, "longest_us": held_us}
-            send(self._native, dict(told, **older(look)), is_answer=0)
+            report = {"why": "oom", "step": step, "steps": 0, "sites": sites, "held_us": held_us, "longest_us": held_us}
+            send(self._native, dict(report, **older(look)), is_answer=0)
 
     def _turn(self, step, begun):
         word = self._native.sites_asked()
         if not word:
             return
         if self._word and word != self._word:
-            # A person asks, while a rise was waited for.
+            # A user asks while the plan waits for a rise.
             self._stop_recording()
             self._clear()
         if self._answer is not None:
@@ -158,7 +159,7 @@ class Sites:
             self._follow_plan(step, begun)
 
     def _begin(self, word, step):
-        """Makes the plan; whether there is one."""
+        """Makes the plan; returns whether there is one."""
         self._clear()
         blocks = self._live_blocks()
         if blocks > _MOST_BLOCKS:
@@ -196,7 +197,7 @@ class Sites:
         looks = self._looks
         looks.append(Look(held))
         if len(looks) > 3:
-            # Of the first look and the last two it is compared which blocks they saw.
+            # Only the first and the last two comparisons need their blocks.
             looks[-3].forget_blocks()
         self._steps.append(self._passed)
         self._step = step
@@ -214,20 +215,20 @@ class Sites:
         looks = self._looks
         found = grown(looks)
         blocks, where = blocks_of(held, found, looks[0].addresses) if found else ({}, {})
-        # Another line's block may have had the same address before.
+        # The address may have belonged to another line's block before.
         before = looks[-2].made
         recent = {group: [it for it in of if before.get(it[0]) != group] for group, of in blocks.items()}
-        told = {
+        report = {
             "why": _why(self._word),
             "step": step,
             "steps": self._plan.steps or self._steps[-1] - self._steps[0],
             "sites": [],
             "history_bytes": max(it.history for it in looks),
         }
-        told.update(older(looks[-1], found))
+        report.update(older(looks[-1], found))
         sizes = looks[-1].groups
         ran = self._collections[-2]
-        self._answer = Answer(self._torch, self._stacks, self._since, found, sizes, blocks, recent, where, ran, told)
+        self._answer = Answer(self._torch, self._stacks, self._since, found, sizes, blocks, recent, where, ran, report)
         self._answer.collects = bool(self._word & _COLLECT)
         looks.clear()
         if not found:
@@ -238,11 +239,11 @@ class Sites:
         is_complete = self._answer.go_on()
         self._searched.append(_us(begun))
         if is_complete:
-            told = self._answer.told
-            told.update(held_us=sum(self._held), longest_us=max(self._held))
-            told.update(holders_us=sum(self._searched), holders_longest_us=max(self._searched))
+            report = self._answer.report
+            report.update(held_us=sum(self._held), longest_us=max(self._held))
+            report.update(holders_us=sum(self._searched), holders_longest_us=max(self._searched))
             self._clear()
-            send(self._native, told, is_answer=1)
+            send(self._native, report, is_answer=1)
 
     def _give_up(self, why):
         try:
@@ -257,7 +258,7 @@ class Sites:
             send(self._native, {"why": _why(word), "steps": 0, "sites": [], "trouble": why}, is_answer=1)
 
     def _is_ours(self, error):
-        """Raised in this package or in PyTorch's, and not by a handler of the job's that ran meanwhile."""
+        """Whether this package or PyTorch raised it, not a handler of the job that ran meanwhile."""
         trace = error.__traceback__
         while trace.tb_next is not None:
             trace = trace.tb_next
@@ -269,7 +270,7 @@ def _why(word):
 
 
 def _rises(word):
-    """`(every, phase, slack)` out of a word of the library's; `None` where no rises are known."""
+    """Decodes `(every, phase, slack)` from the library's number; `None` if no rises are known."""
     return (word >> 40, word >> 16 & 0xFFFFFF, word & 0xFFFF) if word else None
 
 

@@ -1,7 +1,7 @@
-"""Lines of the job's own source, and the one among them that keeps a tensor.
+"""Reads lines of the job's source, and finds the statement that keeps a tensor.
 
-Files are read as they are at that moment, without importing or compiling anything. What keeps a tensor is looked for
-by name, where the allocation's stack and the holder say that it has to be; where that leaves a doubt, nothing is said.
+Files are read as they are at that moment, without importing or compiling anything. The keeping statement is searched by
+the holder's name, where the allocation's stack and the holder locate it. If that is ambiguous, none is reported.
 """
 
 import math
@@ -13,13 +13,13 @@ import sys
 _MOST_BYTES = 1 << 20
 _LONG = 200
 
-# Characters of a line that a person may have written; what it takes to look through one grows faster than they do.
+# Longer lines are not handwritten, and the time to search a line grows faster than its length.
 _WIDE = 300
 
-# Statements that are reported where nobody knows which of them keeps a tensor.
+# The most statements to report if it is unknown which of them keeps the tensor.
 _CANDIDATES = 3
 
-# The only value that a call puts somewhere, or that is assigned; one that is no tensor on a device, and one without a graph.
+# The only value that a call stores or a statement assigns; a value that is not a device tensor; one without a graph.
 _VALUE = re.compile(
     r"\.\s*(?:append|appendleft|add|put|push)\s*\((?P<put>.*)\)\s*;?\s*$|^[^=]*[^=!<>+\-*/%&|^]=(?!=)(?P<assigned>.*)$"
 )
@@ -45,7 +45,7 @@ _GROWS = (
 
 
 def is_newer(file, since):
-    """Whether a file was written after this time (Unix seconds): then it is not what runs, and its lines are others."""
+    """Whether a file was written after this time (Unix seconds): its lines then differ from the running code."""
     try:
         return os.stat(file).st_mtime > since
     except (OSError, ValueError):
@@ -53,18 +53,18 @@ def is_newer(file, since):
 
 
 def lines(file, line, around=2, sources=None):
-    """`[(number, text)]` of the lines around this one; empty where the file cannot be had, or is newer."""
+    """Returns `[(number, text)]` of the lines around this one; empty if the file is unreadable or newer."""
     source = (Sources() if sources is None else sources)[file].text
     first = max(line - around, 1)
     return [(at, source[at - 1][:_LONG]) for at in range(first, min(line + around, len(source)) + 1)]
 
 
 def kept_at(holders, frames, sources=None, has_graph=False):
-    """The statements that may keep a tensor, as `[{"file", "line", "text"}]`: one where that is certain, none unknown.
+    """Returns the statements that may keep a tensor, as `[{"file", "line", "text"}]`: one if certain, none if unknown.
 
-    `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. Looked at
-    are the functions of the stack, the nearest statement at or after the allocation first; then the function or class
-    that has the holder; then the files of both. `has_graph`: the tensor was not detached.
+    `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. Looked
+    at are the functions of the stack, the nearest statement at or after the allocation first; then the function or
+    class that has the holder; then the files of both. `has_graph`: the tensor was not detached.
     """
     sources, contained = Sources() if sources is None else sources, False
     for holder in holders:
@@ -80,23 +80,25 @@ def kept_at(holders, frames, sources=None, has_graph=False):
 
 
 def _kept_by(holder, name, contained, frames, sources, has_graph):
-    """The statements that put something into what has this name, or under it."""
+    """Finds the statements that store a value under this name."""
     for frame in frames:
         source = sources[frame["file"]]
         found = source.keeping(name, contained, source.function(frame["function"], frame["line"]))
         found = source.likely(found, has_graph)
         if found:
             found.sort(key=lambda it: (it < frame["line"], abs(it - frame["line"])))
-            return [source.told(it) for it in found[: 1 if source.follows(frame["line"], found[0]) else _CANDIDATES]]
+            count = 1 if source.follows(frame["line"], found[0]) else _CANDIDATES
+            return [source.statement_at(it) for it in found[:count]]
     own = sources[holder["file"]]
     found = own.likely(own.keeping(name, contained, own.holder(holder)), has_graph)
     if found or holder["by"] in _WITHIN:
-        return [own.told(it) for it in found] if len(found) <= _CANDIDATES else []
+        return [own.statement_at(it) for it in found] if len(found) <= _CANDIDATES else []
     everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
     # What methods say of themselves outside of the holder's class is another class's.
     is_foreign = re.compile(r"\bself\.%s\b" % name).search if holder["by"] != "global" else lambda code: None
-    told = [it.told(at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
-    return told if len(told) == 1 else []
+    likely = [(it, at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
+    statements = [it.statement_at(at) for it, at in likely]
+    return statements if len(statements) == 1 else []
 
 
 # Variables of a function, which nothing but that function gives another value.
@@ -124,7 +126,7 @@ class _Source:
         self.text = _lines_of(file, since)
         self.code = _STRINGS.sub(_blank, "\n".join(self.text)).split("\n") if self.text else []
 
-    def told(self, line):
+    def statement_at(self, line):
         return {"file": self.file, "line": line, "text": self.text[line - 1].strip()[:_LONG]}
 
     def keeping(self, name, contained, span):

@@ -1,4 +1,4 @@
-"""Whose frame is whose: which line of a stack is the user's own, and which belong to libraries."""
+"""Classifies stack frames: the user's own, a library's, PyTorch's and Python's, native."""
 
 import os
 import re
@@ -6,25 +6,25 @@ import sys
 import sysconfig
 from types import FunctionType, ModuleType
 
-# Frames of one stack that are told.
+# The most frames of one stack to send.
 _MOST = 24
 
 _LIBRARIES = ("/site-packages/", "/dist-packages/")
 
-# Frames that are not Python's, in the history of a job that records those too.
+# Native frames, in the history of a job that records them too.
 _NATIVE = re.compile(r"\.so(\.|$)|\.(c|cc|cpp|cxx|cu|cuh|h|hpp)$")
 
-# What torch.compile writes for itself.
+# Files that torch.compile generates.
 _GENERATED = "/torchinductor_"
 
-# What a person types.
+# Code typed interactively.
 _TYPED = ("<stdin>", "<ipython-input-")
 
 OWN, LIBRARY, MACHINERY, NATIVE = range(4)
 
 
 class Stacks:
-    """Tells PyTorch's and Python's own frames from libraries', and those from the user's."""
+    """Distinguishes PyTorch's and Python's own frames, libraries' frames and the user's."""
 
     def __init__(self, torch):
         paths = sysconfig.get_paths()
@@ -63,37 +63,38 @@ class Stacks:
         return MACHINERY if file.startswith(self._standard) else OWN
 
     def site(self, stack):
-        """The frame that a stack is named after: the innermost of the user's, else of a library's, else of all."""
+        """Returns the frame that names a stack: the innermost of the user's, else of a library's, else of all."""
         return next((it for rank in range(4) for it in stack if self.rank(it[0]) == rank), None)
 
     def library(self, stack):
-        """The innermost frame of a library that the user's own code called there; `None` without one."""
+        """Returns the innermost frame of a library that the user's code called; `None` without one."""
         frame = next((it for it in stack if self.rank(it[0]) < MACHINERY), None)
         return frame if frame and self.rank(frame[0]) == LIBRARY and self.site(stack) != frame else None
 
     def near(self, stack):
-        """Frames that may keep what they allocate: the user's own first, each kind innermost first."""
+        """Returns the frames that may keep an allocation: the user's first, each kind innermost first."""
         return [it for rank in (OWN, LIBRARY) for it in stack if self.rank(it[0]) == rank]
 
-    def told(self, stack):
-        """The frames of a stack as they are told, innermost first; PyTorch's and Python's go first where room is short."""
-        # Where there are frames of Python, the interpreter's own say nothing more.
+    def frames(self, stack):
+        """Returns a stack's frames for the wire, innermost first; drops PyTorch's and Python's first if there are too
+        many."""
+        # Next to Python frames, the interpreter's native frames add nothing.
         stack = [it for it in stack if self.rank(it[0]) < NATIVE] or list(stack)
         if len(stack) > _MOST:
             near = [it for it in stack if self.rank(it[0]) < MACHINERY] or stack
             stack = near[: _MOST - 4] + near[-4:] if len(near) > _MOST else near
-        return [told(it) for it in stack]
+        return [wire_frame(it) for it in stack]
 
 
-def told(frame):
-    """A frame, as on the wire."""
+def wire_frame(frame):
+    """Returns a frame in the wire's form."""
     return {"file": frame[0], "line": frame[1], "function": frame[2]}
 
 
 def _program(scripts):
-    """The script that an installer made for an installed program, and the folder of that program's package.
+    """Returns the launcher script of an installed program, and the folder of that program's package.
 
-    Such a program is the user's own, though it lies among the libraries: `python -m package` and `bin/program`.
+    Such a program counts as the user's own, although it lies among the libraries: `python -m package`, `bin/program`.
     """
     main = sys.modules.get("__main__")
     if type(main) is not ModuleType:
@@ -104,7 +105,7 @@ def _program(scripts):
     if spec is not None:
         name = getattr(spec, "name", None)
     elif type(file) is str and os.path.dirname(os.path.abspath(file)) == scripts:
-        # All that such a script does is to call what it imports.
+        # Such a script only calls what it imports.
         homes = [it.__module__ for it in list(space.values()) if type(it) is FunctionType]
         name = homes[0] if homes and "__main__" not in homes else None
         script = file if name else None

@@ -22,7 +22,8 @@ _CYCLE = 10
 # A new optimizer may pause this many events before it counts as gone, until its own rhythm is known.
 _PATIENCE = 64
 
-# With more optimizers than this, each is taken to be called where it was called first: to look each time costs too much.
+# With more optimizers than this, each is taken to be called where it was called first: to look each time costs too
+# much.
 _LOOKED_FOR = 32
 
 

@@ -64,7 +64,8 @@ class Blocks:
         return [it for it in self.kinds if self._blocks[it][2] == group]
 
     def count(self, blocks, more=()):
-        """In how many of these blocks, `(address, size)`, tensors lie that were met, or whose number is among `more`."""
+        """In how many of these blocks, `(address, size)`, tensors lie that were met, or whose number is among
+        `more`."""
         found = [bisect_right(self._starts, address) - 1 for address, _ in blocks]
         return sum(at in self.kinds or at in more for at in found)
 

@@ -329,7 +329,7 @@ class Probe:
         except Exception as error:
             if not _is_ours(error):
                 raise
-            # The error itself is told nevertheless.
+            # Report the error itself nevertheless.
             self._note("live blocks could not be counted: %r" % (error,))
             return None
         return None if account is None else ctypes.byref(account)

@@ -1,8 +1,8 @@
-"""Goes down from the variables of a program to the tensors in some blocks of memory, the nearest objects first.
+"""Searches from the variables of a program down to the tensors in some blocks of memory, the nearest objects first.
 
-Python has no cheap way up: `gc.get_referrers` looks through the whole heap. The way down is as cheap as one likes,
-because it can stop at any object. Each object has a cost, the number of hops from a variable; the cheapest are looked
-into first. Of a large container both ends come first, where what was added lately lies, and the rest late.
+A search down can stop at any object, so its cost is bounded. Each object has a cost, the number of hops from a
+variable; the cheapest come first. Of a large container both ends come first, where the latest additions are, and the
+rest late.
 
 A walk lives within one slice of time and holds references only for that long. None of the job's code runs.
 """
@@ -18,25 +18,25 @@ from ._edges import is_a, key_of, namespaces, of_global, of_local
 from ._frames import is_own, values
 from ._graphs import asked
 
-# Objects that are looked into between two looks at the clock.
+# Objects expanded between two readings of the clock.
 _CHUNK = 128
 
-# Containers with more items are large; so many at each end of them come first, and the rest in parts.
+# Containers with more items are large: this many at each end come first, and the rest in parts.
 _FEW, _ENDS, _PART = 128, 64, 2048
 
-# What the rest of a large container, tensors, and code that is not the user's cost more than other objects.
+# Additional costs of the rest of a large container, of tensors, and of functions and classes.
 _REST, _TENSOR, _CODE = 4, 2, 3
 
-# What variables of functions cost by whose they are: the user's, a library's, PyTorch's or Python's.
+# Costs of functions' variables by rank: the user's, a library's, PyTorch's or Python's, native.
 _RANKS = (0, 3, 6, 6)
 
-# A dictionary, set or deque is read from its begin for each part: parts further in would take too long.
+# Each part of a dictionary, set or deque is read from its start: parts further in would take too long.
 _FARTHEST = 200_000
 
-# Ways to one tensor, and tensors with a graph, that are remembered.
+# The most paths to one tensor, and tensors with a graph, to remember.
 _WAYS, _ATTACHED = 4, 2048
 
-# Blocks of each group whose holder is enough to know.
+# How many blocks of each group need a known holder.
 ENOUGH = 3
 
 _IGNORED, _PLAIN, _LIST, _DICT, _SET, _DEQUE, _TENSORS, _NETWORK, _FUNCTION, _TYPE, _FRAME = range(11)
@@ -46,7 +46,7 @@ _EXACT = {FunctionType: _FUNCTION, FrameType: _FRAME}
 
 
 class Kinds(dict):
-    """What to do with objects of each type, by the type's identity: to hash a type may be the job's own code."""
+    """The kind of each type, by the type's identity: hashing a type may run the job's code."""
 
     def __init__(self, torch):
         super().__init__()
@@ -74,19 +74,19 @@ class Kinds(dict):
 
 
 class Part:
-    """A part of a large container that waits to be looked into: both ends, or what begins at a place."""
+    """A queued part of a large container: both ends, or the items from a position on."""
 
     def __init__(self, container, kind, begin=None):
         self.container, self.kind, self.begin = container, kind, begin
 
     def items(self):
-        """What this part has, and the part that comes next."""
+        """Returns this part's items, and the next part."""
         it, kind, begin = self.container, self.kind, self.begin
         if kind == _LIST:
             get = (tuple if is_a(it, tuple) else list).__getitem__
             if begin is None:
                 return [*get(it, slice(-_ENDS, None)), *get(it, slice(0, _ENDS))], Part(it, kind, _ENDS)
-            # From the end: what was appended lately first.
+            # From the end: the latest additions first.
             found = get(it, slice(-begin - _PART, -begin))
             return found, Part(it, kind, begin + _PART) if len(found) == _PART else None
         forwards, backwards = _iterators(it, kind)
@@ -99,7 +99,7 @@ class Part:
 
 def _iterators(it, kind):
     if kind == _DICT:
-        # `OrderedDict` has an order of its own, which its base does not know.
+        # The order of an `OrderedDict` is unknown to its base class.
         return lambda: iter(dict.values(it)), lambda: reversed(dict.values(it))
     if kind == _DEQUE:
         return lambda: deque.__iter__(it), lambda: deque.__reversed__(it)
@@ -116,9 +116,9 @@ def _length(it, kind):
 
 
 class Walk:
-    """One walk: what it met, and the way to it.
+    """One walk: the objects it met, and the paths to them.
 
-    `blocks` are those that are looked for. Where `networks` is false, `torch.nn.Module`s are left out.
+    `blocks` are the blocks to find. If `networks` is false, the walk leaves out `torch.nn.Module`s.
     """
 
     def __init__(self, torch, blocks, networks=True):
@@ -128,28 +128,28 @@ class Walk:
         self._is_leaf, self._requires_grad, self._grad = (
             base[it].__get__ for it in ("is_leaf", "requires_grad", "grad")
         )
-        # What waits to be looked into, by its cost.
+        # Queued objects by cost.
         self._queue = {}
-        # What was looked into together, and of everything met in which of these chunks it was found.
+        # Objects expanded together, and for each object met the chunk that led to it.
         self._chunks, self._origin, self._seen = [], {}, set()
-        # Variables of functions, and dictionaries of modules: where ways begin.
+        # Variables of functions, and dictionaries of modules, where paths begin.
         self._locals, self._modules = {}, {}
-        # The modules that are gone through, and their names.
+        # The modules that the walk searches, and their names.
         self._gone_through, self._names = set(), set()
         # Tensors in the blocks by identity: `(block, tensor)`; the chunks in which each was met.
         self._claimed, self._ways = {}, {}
-        # Blocks of each group of which a tensor was met inside of something.
+        # For each group, the blocks with a tensor found inside of an object.
         self._held = [set() for _ in range(blocks.groups)]
         # Tensors that belong to a graph.
         self.attached = []
-        # Whose modules are gone through.
+        # The rank of the modules that the walk searches.
         self._rank = 0
         # How many objects were met.
         self.objects = 0
 
     def begin(self, frames, modules, rank):
-        """Notes where to begin: variables of running functions (`(frame, rank)`), and of those modules
-        (`(dictionary, rank)`) that have this rank; their classes and functions are gone through too."""
+        """Queues the starting points: variables of running functions (`(frame, rank)`), and modules (`(dictionary,
+        rank)`) of this rank, with their classes and functions."""
         self._rank = rank
         for mapping, whose in modules:
             self._modules[id(mapping)] = mapping
@@ -167,8 +167,8 @@ class Walk:
                 self._admit((value,), _RANKS[whose], None)
 
     def run(self, until):
-        """Walks until everything was met, the thread has computed until then, or enough is known; whether everything was
-        met."""
+        """Walks until all objects are met, the thread's CPU time reaches `until`, or enough is known; returns whether
+        all objects were met."""
         while self._queue:
             cost = min(self._queue)
             level = self._queue.pop(cost)
@@ -179,7 +179,7 @@ class Walk:
         return True
 
     def is_enough(self):
-        """Whether of each group some tensors are known with what holds them."""
+        """Whether the holders of some tensors of each group are known."""
         return all(len(held) >= min(ENOUGH, size) for held, size in zip(self._held, self._blocks.sizes))
 
     def _look_into(self, chunk, cost):
@@ -194,12 +194,12 @@ class Walk:
                 self._admit(found, cost, len(self._chunks) - 1)
                 if following is not None:
                     later = cost + _REST if part.begin is None else cost
-                    # A level that is being looked into is no longer in the queue.
+                    # The current level is no longer in the queue.
                     self._queue.setdefault(later + (later == cost), []).append(following)
 
     def _admit(self, found, cost, chunk):
-        """Notes what a chunk led to, and lets it wait if it may lead on."""
-        # Numbers, texts, and containers of nothing else are not the collector's.
+        """Records the objects that a chunk led to, and queues those that may lead further."""
+        # The collector does not track numbers, strings, and containers of them alone.
         kept = list(compress(found, map(gc.is_tracked, found)))
         seen, origin = self._seen, self._origin
         waiting = self._queue.setdefault(cost + 1, [])
@@ -273,26 +273,26 @@ class Walk:
             self._held[self._blocks.group(block)].add(block)
 
     def held(self, group):
-        """How many blocks of a group were met."""
+        """Counts the blocks of a group that were met."""
         return len({block for block, _ in self._claimed.values() if self._blocks.group(block) == group})
 
     def found(self):
-        """For each group the identities of its tensors, at most two of a block."""
+        """Returns for each group the identities of its tensors, at most two per block."""
         groups, chosen = [[] for _ in self._held], {}
         for at, (block, _) in self._claimed.items():
-            # Of several tensors in one block one may be held by others alone, as the base of a view is.
+            # If several tensors share a block, only others of them may hold one, as for the base of a view.
             if chosen.setdefault(block, 0) < 2:
                 chosen[block] += 1
                 groups[self._blocks.group(block)].append(at)
         return groups
 
     def trails(self, at):
-        """The trails to a tensor in a block: `(objects from the tensor outwards, the step that ends them)`."""
+        """Returns the trails to a tensor: `(objects from the tensor outwards, the final step)`."""
         tensor = self._claimed[at][1]
         return [self._trail(tensor, chunk) for chunk in self._ways[at]]
 
     def trail(self, it):
-        """The trail to anything that was met."""
+        """Returns the trail to any object that was met."""
         return self._trail(it, self._origin[id(it)])
 
     def _trail(self, it, chunk):
@@ -310,7 +310,7 @@ class Walk:
 
 
 def _holder(child, holders):
-    """Which of these objects has a reference to the child."""
+    """Finds the object among these that refers to the child."""
     at = id(child)
     while len(holders) > 1:
         half = holders[: len(holders) // 2]
@@ -319,6 +319,6 @@ def _holder(child, holders):
 
 
 def _home(kind):
-    """The name of the module in which a class was made."""
+    """Returns the name of the module that defines a class."""
     home = next(iter(namespaces(kind))).get("__module__")
     return home if type(home) is str else None

@@ -1,31 +1,34 @@
-"""What PyTorch says of an out-of-memory error: it finds its words after its observers ran, as it makes the error.
+"""Captures PyTorch's message of an out-of-memory error, which PyTorch writes only after it has called its observers.
 
-From an observer's call until the error is made, and for two seconds at most, the error's class has an `__init__` that
-hears the words on their way. The error is the same as ever, whatever the thread and the version of Python, and so is
-its class as soon as it was heard; while nothing fails, nothing of the job's is touched.
+From an observer's call until the error object is created, and for at most two seconds, the error's class has an
+`__init__` that reads the message. This works for caught and uncaught errors, in any thread, from Python 3.9 on. The
+error itself is unchanged, and its class is restored at once; without a failure, nothing of the job is touched.
 
-The stream-ordered backend (`cudaMallocAsync`) calls no observer. There the class listens for as long as the job runs,
-and what the error says is all that is known of it.
+`sys.monitoring` would need Python 3.12 and see every exception of the job. Hooks for uncaught errors would miss the
+caught ones, and jobs, debuggers and notebooks use those hooks themselves.
+
+The stream-ordered backend (`cudaMallocAsync`) calls no observer. There the `__init__` stays for as long as the job
+runs, and the message is all that is known of the error.
 """
 
 from _thread import RLock
 
-# How the error of an allocator without observers begins; the device's number follows.
+# The start of an error of an allocator without observers; the device number follows.
 _ALONE = "Allocation on device "
 
 
 class Words:
-    """Hears what errors of one class say, as `tell(device, text)`."""
+    """Reads the messages of errors of one class, and passes them to `report(device, text)`."""
 
-    def __init__(self, kind, tell):
+    def __init__(self, kind, report):
         self._kind = kind
-        self._tell = tell
-        # The devices whose latest error has no words yet, the newest last, and the seconds that went by since.
+        self._report = report
+        # The devices whose latest error has no message yet, the newest last, and the seconds since.
         self._awaited = {}
-        # Whether errors come without an observer's call before them.
+        # Whether errors come without an observer's call.
         self._alone = False
-        # Held while the class is changed: another thread's error may come in between. A handler of a signal's may
-        # run into one in this very thread.
+        # Held while the class changes: another thread may raise an error meanwhile, and so may a signal handler in
+        # this thread.
         self._lock = RLock()
         hear = self._hear
 
@@ -36,20 +39,20 @@ class Words:
         self._listener = __init__
 
     def listen(self, device):
-        """Hears the next error of this device."""
+        """Waits for the message of this device's latest error."""
         with self._lock:
             self._awaited.pop(device, None)
             self._awaited[device] = 0
             self._attach()
 
     def listen_alone(self):
-        """Hears every error from now on, of an allocator that calls no observer."""
+        """Reads every error from now on, for an allocator that calls no observer."""
         with self._lock:
             self._alone = True
             self._attach()
 
     def second(self):
-        """A second went by: an error that is not made by now was caught inside of PyTorch."""
+        """Handles a passed second: an error without an object by then was caught inside of PyTorch."""
         with self._lock:
             for device, seconds in list(self._awaited.items()):
                 if seconds:
@@ -59,19 +62,19 @@ class Words:
             self._settle()
 
     def stop(self):
-        """Hears nothing any more."""
+        """Stops reading messages."""
         with self._lock:
             self._awaited.clear()
             self._alone = False
             self._settle()
 
     def forked(self):
-        """Hears nothing in a child either, in which no thread is left that could hold the lock."""
+        """Stops in a forked child too, whose copy of the lock may never be released."""
         self._lock = RLock()
         self.stop()
 
     def _attach(self):
-        # One that the job put there stays.
+        # Leave an `__init__` of the job in place.
         if "__init__" not in vars(self._kind):
             self._kind.__init__ = self._listener
 
@@ -90,11 +93,11 @@ class Words:
             device = (named or awaited or [None])[-1]
             self._awaited.pop(device, None)
         if awaited:
-            self._tell(device, text)
+            self._report(device, text)
         elif self._alone and text.startswith(_ALONE):
             number = text[len(_ALONE) :].split(" ", 1)[0]
-            # A job may raise the like in words of its own. PyTorch 2.9 says no more than this: no device either.
+            # A job may raise a similar error itself. PyTorch 2.9 gives only this text, without the device.
             if number.isdecimal() or text == _ALONE:
-                self._tell(int(number) if number else None, text)
+                self._report(int(number) if number else None, text)
         with self._lock:
             self._settle()

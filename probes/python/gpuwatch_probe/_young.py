@@ -26,7 +26,7 @@ def collections():
 
 
 def is_small():
-    """Whether the young generations are small enough to be looked through, as far as one can tell beforehand."""
+    """Whether the young generations are probably small enough to search."""
     first, second = gc.get_threshold()[:2]
     # Of 3.14 the second generation may be everything.
     older = first * max(second, 1) if sys.version_info < (3, 14) else 0
@@ -35,7 +35,7 @@ def is_small():
 
 def _refers_from_cpp(torch):
     """Whether an object of a tensor that C++ uses has one reference for that, as from PyTorch 2.10 on. Before, it has one
-    only once nothing in Python refers to it any more, which cannot be told from one variable."""
+    only once nothing in Python refers to it any more, which looks the same as one variable."""
     if not hasattr(torch._C.TensorBase, "_use_count"):
         return False
     version = [int(it) for it in torch.__version__.split(".")[:2] if it.isdigit()]

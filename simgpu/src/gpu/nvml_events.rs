@@ -49,7 +49,7 @@ impl EventSet {
                 return Some((*index, MIG, 0));
             }
         }
-        let is_of_interest = |it: &(usize, u64)| self.devices.get(&it.0).is_some_and(|it| it.0 & XID != 0);
+        let is_of_interest = |it: &(usize, u64)| self.devices.get(&it.0).is_some_and(|device| device.0 & XID != 0);
         let standing: BTreeSet<_> = faults.errors().filter(is_of_interest).collect();
         self.delivered.retain(|it| standing.contains(it));
         let (index, data) = standing.difference(&self.delivered).next().copied()?;

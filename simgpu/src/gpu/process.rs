@@ -209,7 +209,7 @@ fn chosen(uuids: &[String], wanted: Option<&str>) -> Vec<usize> {
             if it.starts_with("GPU-") {
                 uuids.iter().position(|uuid| uuid.starts_with(it))
             } else {
-                it.parse::<usize>().ok().filter(|it| *it < uuids.len())
+                it.parse::<usize>().ok().filter(|index| *index < uuids.len())
             }
         })
         .collect()

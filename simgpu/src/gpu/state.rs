@@ -91,7 +91,7 @@ impl Card {
             .uuid()
             .trim_start_matches("GPU-")
             .chars()
-            .filter_map(|it| it.to_digit(16).and_then(|it| u8::try_from(it).ok()))
+            .filter_map(|it| it.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
             .collect();
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
             *byte = pair.iter().fold(0, |sum, it| sum * 16 + it);

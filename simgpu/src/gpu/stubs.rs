@@ -1,5 +1,5 @@
 //! What the stubs of the generated libraries do: a trace of what was called, the few results that stubs write, and the
-//! end of a program that calls what nobody reviewed.
+//! end of a program that calls an unreviewed function.
 
 use super::{
     abi::{Fault, In, Out, trace},

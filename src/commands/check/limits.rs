@@ -16,7 +16,7 @@ pub struct Limits {
     /// growth,oom) whatever their severity, or never.
     #[arg(long, value_name = "SEVERITY|KIND", value_delimiter = ',', default_value = "warning", value_parser = fail_on)]
     pub fail_on: Vec<FailOn>,
-    /// Fail on growth that lasts by more than this, as in 1MiB/step.
+    /// Fail on lasting growth above this rate, as in 1MiB/step.
     #[arg(long, value_name = "BYTES/STEP", value_parser = bytes_per_step)]
     pub max_growth: Option<u64>,
     /// Fail when more of what an allocator holds is stuck in split segments in a tenth of the steps or more, as in 20%.

@@ -67,7 +67,7 @@ impl Peaks {
                     _ => return,
                 };
                 let of_probe =
-                    session.process(*probe).and_then(|it| it.devices.iter().find(|it| it.ordinal == ordinal));
+                    session.process(*probe).and_then(|it| it.devices.iter().find(|device| device.ordinal == ordinal));
                 if let Some(on) = of_probe {
                     self.used(&on.device, session);
                 }

@@ -53,7 +53,7 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         writeln!(out, "note: {}", Foreign::new(it.as_str()))?;
     }
     if !verdict.findings.is_empty() {
-        writeln!(out, "\n`gpuwatch explain CAUSE` tells more of a cause.")?;
+        writeln!(out, "\n`gpuwatch explain CAUSE` explains a cause.")?;
     }
     Ok(())
 }

@@ -130,9 +130,9 @@ impl Snapshots {
         let device = |it: &Device| {
             let both = |of: &fn(&Totals) -> u64| json!({"a": of(&it.a), "b": of(&it.b)});
             let figures = FIGURES.iter().map(|(name, of, _)| ((*name).to_owned(), both(of)));
-            let stack = |it: &Stack| {
-                let [[a, b], [m, n]] = [it.bytes, it.blocks];
-                json!({"frames": it.frames, "bytes": {"a": a, "b": b}, "blocks": {"a": m, "b": n}})
+            let stack = |stack: &Stack| {
+                let [[a, b], [m, n]] = [stack.bytes, stack.blocks];
+                json!({"frames": stack.frames, "bytes": {"a": a, "b": b}, "blocks": {"a": m, "b": n}})
             };
             json!({
                 "device": it.ordinal,

@@ -112,7 +112,7 @@ fn recordings() -> Check {
         return Check::fail(
             NAME,
             what,
-            format!("see the owner and mode of {}, or set XDG_STATE_HOME", there.display()),
+            format!("check the owner and mode of {}, or set XDG_STATE_HOME", there.display()),
         );
     }
     let free = statvfs(there).map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize));

@@ -20,7 +20,7 @@ fn terminal() -> Check {
     let set = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let advice = "the live view needs one for standard input and output; `gpuwatch once` does not";
-        return Check::warn(NAME, "standard input or output is no terminal", advice);
+        return Check::warn(NAME, "standard input or output is not a terminal", advice);
     }
     if !term::is_screen() {
         let told = set("TERM").unwrap_or_default();
@@ -53,7 +53,7 @@ fn terminal() -> Check {
 
 fn locale() -> Check {
     const NAME: &str = "locale";
-    let told = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|it| !it.is_empty()));
+    let told = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|value| !value.is_empty()));
     let told = told.unwrap_or_else(|| "none".to_owned());
     if term::is_ascii_only() {
         return Check::warn(

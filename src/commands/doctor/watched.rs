@@ -27,7 +27,7 @@ fn driver_state(session: &Session) -> Check {
         }
         Some(DriverState::Absent { why }) => {
             let (what, advice) = why.raw().split_once(": ").unwrap_or((why.raw(), "see `nvidia-smi`"));
-            Check::fail(NAME, what, format!("{advice}; without it, only what probes say is shown"))
+            Check::fail(NAME, what, format!("{advice}; without it, gpuwatch shows only what probes report"))
         }
         Some(DriverState::Stalled { .. }) | None => Check::fail(
             NAME,
@@ -50,7 +50,7 @@ fn devices(session: &Session) -> Check {
         }
         (_, Some(trouble)) => {
             let (what, advice) = words(trouble);
-            Check::fail(NAME, format!("a device's memory is not told: {what}"), advice)
+            Check::fail(NAME, format!("the driver does not report a device's memory: {what}"), advice)
         }
         (count, None) => Check::ok(NAME, format!("{count} listed, each with its memory")),
     }
@@ -67,11 +67,14 @@ fn figures(session: &Session) -> Check {
     let all: Vec<_> = lists.iter().filter_map(|it| it.value.as_ref().ok()).flatten().collect();
     let silent = all.iter().filter(|it| it.used.is_none()).count();
     if lists.is_empty() {
-        Check::warn(NAME, "no driver says who uses a device", "with probes, jobs still say what they hold")
+        Check::warn(
+            NAME,
+            "no driver reports which processes use a device",
+            "jobs with a probe still report their own memory",
+        )
     } else if silent > 0 {
-        let advice =
-            "on WSL and with some drivers the figures of processes do not exist; jobs with a probe say their own";
-        Check::warn(NAME, format!("of {silent} of {} the driver does not say what they use", all.len()), advice)
+        let advice = "WSL and some drivers have no figures of processes; jobs with a probe report their own";
+        Check::warn(NAME, format!("the driver does not report the memory of {silent} of {}", all.len()), advice)
     } else {
         Check::ok(NAME, format!("{} on devices, each with what it uses", all.len()))
     }

@@ -51,7 +51,7 @@ nothing is lost for good.",
     },
     Topic {
         names: &["retries"],
-        title: "the allocator gives its cache back to go on",
+        title: "the allocator flushes its cache to serve a request",
         text: "\
 A request did not fit beside what the allocator had cached. It gave cached segments back to the driver and
 asked again, which synchronises the device: steps become slower, and an out-of-memory error is near.",

@@ -111,7 +111,7 @@ fn probed_process(
 ) -> std::fmt::Result {
     let Some(on) = process.devices.iter().find(|it| it.ordinal == found.ordinal) else { return Ok(()) };
     let step = on.step.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
-    let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| Bytes(it).to_string());
+    let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string());
     writeln!(
         out,
         "  {}: step {step}, allocated {}, reserved {}{}",
@@ -135,7 +135,7 @@ fn probed_process(
         }
         None => format!("no growth over {watched} {unit}"),
     };
-    let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |it| format!("{:.0} %", it * 100.0));
+    let share = |it: Option<f64>| it.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.0} %", share * 100.0));
     let stuck = match found.fragmentation.stuck {
         Stuck::NotMeasurable => "stuck not measurable with expandable segments".to_owned(),
         _ => format!("stuck {}", share(found.fragmentation.stuck_share())),
@@ -166,7 +166,7 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
         if who.suspended {
             // It may have a probe, which cannot answer.
             let (pid, user) = (used.pid, &who.user);
-            writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` lets it go on")?;
+            writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` resumes it")?;
             continue;
         }
         let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);

@@ -16,7 +16,7 @@ pub(super) fn plots(findings: &[Finding], session: &Session) -> Vec<Value> {
     let growths = findings.iter().enumerate().filter(|(_, it)| it.kind == Kind::Growth);
     let plots = growths.filter_map(|(place, it)| {
         let curve = curve(it, session)?;
-        let points: Vec<_> = curve.buckets().iter().map(|it| json!([it.x, it.low, it.high])).collect();
+        let points: Vec<_> = curve.buckets().iter().map(|bucket| json!([bucket.x, bucket.low, bucket.high])).collect();
         let line = line(it, curve).map(|ends| ends.map(|(x, y)| json!([x, y])));
         Some(json!({"finding": place, "points": points, "line": line}))
     });

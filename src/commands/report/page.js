@@ -31,7 +31,7 @@ function tellFindings() {
     if (on) { const button = make("button", "show on the timeline"); button.type = "button"; button.addEventListener("click", () => show(it, on)); box.append(button); }
     at("findings").append(box);
   }
-  if (!findings.length) at("findings").append(make("p", "Nothing was found."));
+  if (!findings.length) at("findings").append(make("p", "No findings."));
 }
 function show(it, on) {
   choose(on);
@@ -126,7 +126,7 @@ function tellLadder(rows) {
   }));
 }
 function tellCursor(rows) {
-  const it = rows[cursor], words = !it ? "Point at a place of the run, or move the cursor there, and its figures stand here." : [known(it.step) ? "step " + it.step : null, duration(it.at_us - data.from_us), "allocated " + bytes(it.allocated), "reserved " + bytes(it.reserved), "stuck " + bytes(it.stuck), "used on the device " + bytes(it.used)].filter(known).join("   ");
+  const it = rows[cursor], words = !it ? "Point at a place of the run, or move the cursor there, to see its figures here." : [known(it.step) ? "step " + it.step : null, duration(it.at_us - data.from_us), "allocated " + bytes(it.allocated), "reserved " + bytes(it.reserved), "stuck " + bytes(it.stuck), "used on the device " + bytes(it.used)].filter(known).join("   ");
   at("cursor").textContent = words;
   const svg = at("chart");
   svg.setAttribute("aria-valuemax", rows.length - 1);

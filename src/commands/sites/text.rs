@@ -66,7 +66,7 @@ mod tests {
         let [sentence, advice, line, older] = lines[..] else { panic!("{told}") };
         assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{told}");
         assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{told}");
-        assert!(older.starts_with("2 blocks are from before the look"), "{told}");
+        assert!(older.starts_with("2 blocks predate the capture"), "{told}");
         assert!(!told.contains('\u{1b}'));
         let both = answer(&sites(&[1, 0]));
         assert!(both.starts_with("device 0\n") && both.contains("\ndevice 1\n"), "{both}");

@@ -180,14 +180,14 @@ fn make_own(folder: &Path) -> io::Result<()> {
 fn check_own(folder: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     if !found.is_dir() {
-        return Err(io::Error::other("it is no directory"));
+        return Err(io::Error::other("it is not a directory"));
     }
     if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("it belongs to somebody else"));
+        return Err(io::Error::other("another user owns it"));
     }
     if found.mode() & 0o022 != 0 {
         // Whoever may write here may have put modules beside ours.
-        return Err(io::Error::other("others may write there"));
+        return Err(io::Error::other("other users may write to it"));
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ fn check_above(above: &Path) -> io::Result<()> {
         let found = fs::metadata(folder)?;
         let is_open = found.mode() & 0o002 != 0 && found.mode() & 0o1000 == 0;
         if is_open || ![0, own].contains(&found.uid()) {
-            return Err(io::Error::other(format!("others may replace what lies in {}", folder.display())));
+            return Err(io::Error::other(format!("other users may replace files in {}", folder.display())));
         }
     }
     Ok(())
@@ -281,7 +281,7 @@ mod tests {
             fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
             Assets::unpack_in(std::slice::from_ref(&base), true, |_| true).map_err(|it| it.to_string())
         };
-        assert!(unpack(0o777).unwrap_err().contains("others may replace"));
+        assert!(unpack(0o777).unwrap_err().contains("other users may replace"));
         assert!(unpack(0o1777).is_ok() && unpack(0o755).is_ok());
         assert_eq!(fs::metadata(open.join("cache")).unwrap().mode() & 0o777, 0o700, "made for its owner alone");
     }
@@ -294,7 +294,7 @@ mod tests {
         let file = home.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Assets::unpack_in(&[squatted.clone(), file.clone()], true, |_| true).unwrap_err().to_string();
-        assert!(error.contains("it is no directory") && error.contains("XDG_CACHE_HOME"), "{error}");
+        assert!(error.contains("it is not a directory") && error.contains("XDG_CACHE_HOME"), "{error}");
         let assets = Assets::unpack_in(&[squatted, file, home.path().join("good")], true, |_| true).unwrap();
         assert!(assets.library().starts_with(home.path().join("good")));
     }

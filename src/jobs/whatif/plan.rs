@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_segment_is_cut_into_its_blocks_and_what_is_between_them() {
-        let sizes = |it: &Held| pieces(it).iter().map(|it| (it.address.is_some(), it.size)).collect::<Vec<_>>();
+        let sizes =
+            |it: &Held| pieces(it).iter().map(|piece| (piece.address.is_some(), piece.size)).collect::<Vec<_>>();
         let blocks = vec![(3 * MIB, 512), (3 * MIB + 1024, MIB)];
         let small = Held { address: 2 * MIB, size: 4 * MIB, is_small: true, blocks, ..Held::default() };
         let rest = MIB - 1024;

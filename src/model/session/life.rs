@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Where a probe is in its life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
-    /// Found; it has not said hello yet.
+    /// Found; it has not sent its hello yet.
     Found,
     /// It speaks another version of the wire, so that only its name is understood.
     Incompatible {

@@ -111,7 +111,7 @@ impl Events {
 
     /// Returns the event at a place.
     pub fn get(&self, at: usize) -> Option<Event> {
-        let known = |it: &u64| Some(*it).filter(|it| *it != UNKNOWN);
+        let known = |it: &u64| Some(*it).filter(|value| *value != UNKNOWN);
         Some(Event {
             action: *self.actions.get(at)?,
             address: known(self.addresses.get(at)?),

@@ -54,7 +54,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
             let id = number(values.len());
             values.push(value);
             let values = &*values;
-            let rehash = |it: &u32| values.get(*it as usize).map_or(0, |it| hasher.hash_one(it));
+            let rehash = |it: &u32| values.get(*it as usize).map_or(0, |value| hasher.hash_one(value));
             self.table.insert_unique(hasher.hash_one(value), id, rehash);
             id
         });
@@ -105,7 +105,7 @@ impl<T: Copy + Eq + Hash> Runs<T> {
         let id = number(ends.len());
         items.extend_from_slice(run);
         ends.push(items.len());
-        let rehash = |it: &u32| items.get(span(ends, *it)).map_or(0, |it| hasher.hash_one(it));
+        let rehash = |it: &u32| items.get(span(ends, *it)).map_or(0, |value| hasher.hash_one(value));
         self.table.insert_unique(hash, id, rehash);
         id
     }

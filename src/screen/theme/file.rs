@@ -142,13 +142,13 @@ impl Reader {
     fn text(&self, key: &str, value: &Spanned<DeValue>) -> Result<Word, Fault> {
         let source = self.sources.len() - 1;
         let at = Word { text: String::new(), source, at: value.span() };
-        let text = value.get_ref().as_str().ok_or_else(|| self.fault(&at, format!("{key}: a text is wanted")))?;
+        let text = value.get_ref().as_str().ok_or_else(|| self.fault(&at, format!("{key}: expected a string")))?;
         Ok(Word { text: text.to_owned(), ..at })
     }
 
     fn table<'t, 'i>(&self, key: &str, value: &'t Spanned<DeValue<'i>>) -> Result<&'t DeTable<'i>, Fault> {
         let at = Word { text: String::new(), source: self.sources.len() - 1, at: value.span() };
-        value.get_ref().as_table().ok_or_else(|| self.fault(&at, format!("{key}: a table is wanted, as in [{key}]")))
+        value.get_ref().as_table().ok_or_else(|| self.fault(&at, format!("{key}: expected a table, as in [{key}]")))
     }
 
     fn said(&self) -> Result<Said, Fault> {
@@ -196,7 +196,7 @@ impl Reader {
     fn colour(&self, at: &Word, name: &str) -> Result<Color, Fault> {
         Color::from_str(name).map_err(|_unknown| {
             if name.starts_with('#') {
-                return self.fault(at, format!("\"{}\" is no colour; write #rrggbb", told(name)));
+                return self.fault(at, format!("\"{}\" is not a colour; write #rrggbb", told(name)));
             }
             let palette = self.palette.keys().map(String::as_str);
             self.unknown(at, "colour", name, palette.chain(COLOURS).chain(WORDS))

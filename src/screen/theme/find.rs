@@ -81,7 +81,7 @@ fn source(name: &str) -> Result<Source, String> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(format!("is larger than {} KiB", BYTES_MAX >> 10));
     }
-    let text = String::from_utf8(bytes).map_err(|_invalid| "is no text in UTF-8".to_owned())?;
+    let text = String::from_utf8(bytes).map_err(|_invalid| "is not UTF-8 text".to_owned())?;
     Ok(Source { file: Foreign::new(path.to_string_lossy()), text })
 }
 

@@ -114,12 +114,12 @@ pub enum Signal {
 impl Signal {
     /// The menu, top to bottom: its name, and what it does.
     pub const MENU: [(Self, &'static str, &'static str); 6] = [
-        (Self::Term, "TERM", "ends it in good order"),
-        (Self::Int, "INT", "as Ctrl-C does"),
-        (Self::Kill, "KILL", "ends it at once; nothing is saved"),
-        (Self::Stop, "STOP", "makes it stand still; its memory stays"),
-        (Self::Cont, "CONT", "lets it go on"),
-        (Self::Usr1, "USR1", "what the job made of it, or its end"),
+        (Self::Term, "TERM", "asks it to exit"),
+        (Self::Int, "INT", "interrupts it, as Ctrl-C does"),
+        (Self::Kill, "KILL", "kills it; nothing is saved"),
+        (Self::Stop, "STOP", "suspends it; its memory stays allocated"),
+        (Self::Cont, "CONT", "resumes it"),
+        (Self::Usr1, "USR1", "runs the job's handler, or ends it"),
     ];
 }
 

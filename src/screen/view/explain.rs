@@ -50,7 +50,7 @@ pub(super) fn question(buffer: &mut Buffer, area: Rect, context: &RenderContext)
         let wrapped = cells::wrapped(&cells::raw(words), inner);
         shown.extend(wrapped.iter().map(|it| Line::styled(format!(" {it}"), context.style(role))));
     };
-    say(&format!("expect {name}? It then counts in no badge, rings nothing and fails no check."), Role::Title);
+    say(&format!("expect {name}? It then counts in no badge, rings no bell and fails no check."), Role::Title);
     say(&format!("{} {file}:", if *is_new { "makes" } else { "writes into" }), Role::Text);
     for line in lines.iter().filter(|it| !it.is_empty()) {
         say(line, Role::Good);

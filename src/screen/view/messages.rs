@@ -170,7 +170,7 @@ fn untold(device: &Device, name: &str) -> Option<Message> {
 fn suspended(pid: u32, context: &RenderContext) -> Message {
     let probed = context.session.processes.iter().find(|it| it.pid == Some(pid) && it.is_alive());
     let name = probed.map_or_else(|| format!("pid {pid}"), who);
-    (Role::Warning, format!("{name} is suspended: it says and does nothing; `kill -CONT {pid}` lets it go on"))
+    (Role::Warning, format!("{name} is suspended: it neither runs nor reports; `kill -CONT {pid}` resumes it"))
 }
 
 fn life(process: &Process, context: &RenderContext) -> Option<Message> {

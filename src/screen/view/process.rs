@@ -113,7 +113,7 @@ fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice,
 fn life(process: &Process, context: &RenderContext) -> String {
     let ago = |at| units::duration(context.session.now.since(at));
     match &process.life {
-        Life::Found => "has not said hello yet".to_owned(),
+        Life::Found => "not connected yet".to_owned(),
         Life::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
         Life::CatchingUp => "its history is coming".to_owned(),
         Life::Live if context.session.now.since(process.heard) < SILENT_US => "live".to_owned(),

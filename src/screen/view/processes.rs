@@ -172,8 +172,8 @@ fn nothing(device: &Device, context: &RenderContext) -> &'static str {
         _ if context.ui.unfiltered(context.session) > 0 => "none that the filter lets through; Esc: no filter",
         (_, Some(_)) if context.session.probed(None).is_empty() && context.session.unprobed(None).is_empty() => "none",
         (_, Some(_)) => "none on this device; p: those of all devices",
-        (None, _) => "unknown: the driver has not said",
-        (Some(_), None) => "unknown: the driver does not say",
+        (None, _) => "unknown: the driver has not reported it",
+        (Some(_), None) => "unknown: the driver does not report it",
     }
 }
 

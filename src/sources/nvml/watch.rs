@@ -354,7 +354,8 @@ impl<'a> Watch<'a> {
         let reading = reading.map(|it| merged([&it, &watched.graphics]));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.note_refusal(reading.as_ref().err(), &mut watched.refusals.processes);
-        let is_untold = reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|it| it.used.is_none()));
+        let is_untold =
+            reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|process| process.used.is_none()));
         self.news.set(self.news.get() || is_untold != watched.refusals.is_untold);
         watched.refusals.is_untold = is_untold;
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();

@@ -136,8 +136,8 @@ impl Register {
         let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
         // A second socket of a process is a probe of its own, as long as the first has its name.
         let is_another = |it: &Identity| {
-            let read = self.known.get(it).and_then(|it| it.read.as_ref());
-            read.and_then(|it| it.0.as_ref()).is_some_and(Socket::has_its_name)
+            let read = self.known.get(it).and_then(|known| known.read.as_ref());
+            read.and_then(|read| read.0.as_ref()).is_some_and(Socket::has_its_name)
         };
         by_process.filter(|it| !is_another(it)).unwrap_or(Identity::Socket(socket.id))
     }

@@ -19,7 +19,7 @@ pub enum Fault {
     },
     /// It holds an opcode that no snapshot needs, or one that fits nothing before it.
     #[error(
-        "byte {at} holds {what}: the file is damaged, or no memory snapshot; write it anew with torch.cuda.memory._dump_snapshot"
+        "byte {at} holds {what}: the file is damaged, or not a memory snapshot; write it again with torch.cuda.memory._dump_snapshot"
     )]
     Damaged {
         /// The opcode's offset.
@@ -28,7 +28,9 @@ pub enum Fault {
         what: String,
     },
     /// It ends before the pickle does.
-    #[error("the file ends at byte {at}, amid the snapshot: copy it again, or let the job that writes it finish")]
+    #[error(
+        "the file ends at byte {at}, in the middle of the snapshot: copy it again, or let the job that writes it finish"
+    )]
     Cut {
         /// Where it ends.
         at: u64,

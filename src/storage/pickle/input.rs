@@ -47,7 +47,7 @@ impl<'a> Input<'a> {
                 return Err(Fault::NoPickle { what: "this is a zip archive, such as torch.save writes" });
             }
             [b'{' | b'[', ..] => return Err(Fault::NoPickle { what: "this is text, such as JSON or a recording" }),
-            _ => return Err(Fault::NoPickle { what: "this is no pickle of protocol 2 to 5" }),
+            _ => return Err(Fault::NoPickle { what: "this is not a pickle of protocol 2 to 5" }),
         };
         Ok(Self { from, window: vec![0; WINDOW].into(), at: 0, end: 0, base: 0, is_packed })
     }

@@ -252,17 +252,17 @@ impl<'a> Machine<'a> {
 
     fn append(&mut self, from: usize) -> Result<(), Fault> {
         let done = self.fill(from, |rows, list, items| rows.lists.extend(list, items, &mut rows.trace));
-        done.ok_or_else(|| self.damaged("items for what is no list, or one that is done".to_owned()))
+        done.ok_or_else(|| self.damaged("items for an object that is not an open list".to_owned()))
     }
 
     fn set_items(&mut self, from: usize) -> Result<(), Fault> {
         let done = self.fill(from, Rows::fill);
-        done.ok_or_else(|| self.damaged("items for what is no dictionary, or one that is done".to_owned()))
+        done.ok_or_else(|| self.damaged("items for an object that is not an open dictionary".to_owned()))
     }
 
     fn tuple(&mut self, count: usize) -> Result<(), Fault> {
         let Some(from) = self.stack.len().checked_sub(count) else {
-            return Err(self.damaged("a tuple of what is not there".to_owned()));
+            return Err(self.damaged("a tuple of missing objects".to_owned()));
         };
         self.close(from);
         let kept = match self.stack.get(from..) {

@@ -97,5 +97,5 @@ pub(super) fn code(op: u8) -> Option<&'static str> {
 /// Returns what a byte that is not read is called.
 pub(super) fn foreign(op: u8) -> String {
     let name = FOREIGN.iter().find(|it| it.0 == op).map(|it| it.1);
-    name.map_or_else(|| format!("{op:#04x}, which is no opcode"), |it| format!("{it}, which no snapshot has"))
+    name.map_or_else(|| format!("{op:#04x}, which is not an opcode"), |it| format!("{it}, which no snapshot has"))
 }

@@ -310,9 +310,10 @@ impl Rows {
             all.iter().map(|it| lists.rows(*it, Kind::Event).map(wide)).collect()
         };
         let of = |range: Option<Range<usize>>| range.and_then(|it| self.segments.get(it)).map(<[_]>::to_vec);
-        let segments = of(rows(self.root.segments, Kind::Segment)).ok_or_else(|| damaged("segments that are none"))?;
+        let segments = of(rows(self.root.segments, Kind::Segment))
+            .ok_or_else(|| damaged("segments that are not a list of segments"))?;
         let host_segments = of(rows(self.root.host_segments, Kind::Segment)).unwrap_or_default();
-        let devices = traces(self.root.traces).ok_or_else(|| damaged("device traces that are none"))?;
+        let devices = traces(self.root.traces).ok_or_else(|| damaged("device traces that are not a list of traces"))?;
         let host = rows(self.root.host_traces, Kind::Event).unwrap_or_default();
         let notes = rows(self.root.notes, Kind::Note).and_then(|it| self.notes.get(it)).map(<[_]>::to_vec);
         let mut ranges: Vec<_> = devices.iter().chain([&host]).filter(|it| !it.is_empty()).collect();

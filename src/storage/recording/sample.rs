@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for Fields {
             let place = counter.or_else(|| OWN.iter().position(|it| *it == name).map(|it| it + Counters::NAMES.len()));
             let bit = place.map_or(0, |it| 1 << it);
             if seen & bit != 0 {
-                return Err(A::Error::custom("a field said twice"));
+                return Err(A::Error::custom("a field that occurs twice"));
             }
             seen |= bit;
             if let Some(value) = counter.and_then(|it| values.get_mut(it)) {

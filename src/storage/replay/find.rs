@@ -90,7 +90,7 @@ fn newest(directory: &Path) -> Result<Found> {
             Err(e) => notes.push(format!("left out: {e:#}")),
         }
     }
-    openings.sort_by_key(|it| Reverse(it.track.header.as_ref().map(|it| it.started_unix_us)));
+    openings.sort_by_key(|it| Reverse(it.track.header.as_ref().map(|header| header.started_unix_us)));
     let files = openings.len();
     let Some(first) = openings.first() else {
         notes.truncate(3);
@@ -188,7 +188,7 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
             }
             Ok(Entry::Closed(_)) => {}
             Ok(Entry::Unknown) => others += 1,
-            Err(Fault::NotALine { line: 1, why }) => bail!("it is no recording ({why}); {ADVICE}"),
+            Err(Fault::NotALine { line: 1, why }) => bail!("it is not a recording ({why}); {ADVICE}"),
             // What was read before the end of a cut file is there.
             Err(_) if events > 0 => break,
             Err(fault @ Fault::Cut { .. }) if header.is_some() => {
@@ -201,7 +201,7 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
         let why = match (&header, others) {
             (Some(_), _) => "nothing happened while it was written",
             (None, 0) => "it is empty",
-            (None, _) => "it is no recording: its lines are another program's",
+            (None, _) => "it is not a recording: another program wrote its lines",
         };
         bail!("{why}; {ADVICE}");
     }

@@ -84,7 +84,7 @@ impl Track {
 impl RecordingSet {
     /// Files of one run, on the clock of the one that began first.
     pub fn new(mut tracks: Vec<Track>) -> Self {
-        tracks.sort_by_key(|it| it.header.as_ref().map(|it| it.started_unix_us));
+        tracks.sort_by_key(|it| it.header.as_ref().map(|header| header.started_unix_us));
         let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?.host)));
         for track in &mut tracks {
             let Some(((zero, host), (epoch, header))) = first.as_ref().zip(track.epoch().zip(track.header.as_ref()))
@@ -120,7 +120,7 @@ impl RecordingSet {
     pub fn resume(&self, from: &Bookmark) -> Cursor {
         let heads = self.tracks.iter().zip(&from.marks).map(|(track, mark)| Head::new(track, *mark)).collect();
         let host = |(place, it): (usize, &Track)| {
-            it.header.as_ref().map_or_else(|| Foreign::new(place.to_string()), |it| it.host.clone())
+            it.header.as_ref().map_or_else(|| Foreign::new(place.to_string()), |header| header.host.clone())
         };
         Cursor {
             heads,
@@ -190,7 +190,7 @@ impl Cursor {
 
     /// Bytes of the files that were read.
     pub fn read(&self) -> u64 {
-        self.heads.iter().map(|it| it.mark.place.map_or(0, |it| it.offset)).sum()
+        self.heads.iter().map(|it| it.mark.place.map_or(0, |place| place.offset)).sum()
     }
 
     /// How the files end, in the recordings' order, once everything was read.

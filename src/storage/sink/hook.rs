@@ -60,7 +60,7 @@ impl Outcome {
     pub fn complaint(&self) -> Option<String> {
         let were = if self.lost == 1 { "was" } else { "were" };
         let lost =
-            (self.lost > 0).then(|| format!("{} {were} told to nobody: it is too slow", counted(self.lost, "alert")));
+            (self.lost > 0).then(|| format!("{} {were} dropped: the program is too slow", counted(self.lost, "alert")));
         let said: Vec<String> = self.trouble.clone().into_iter().chain(lost).collect();
         (!said.is_empty()).then(|| format!("--on-alert: {}", said.join("; ")))
     }

@@ -214,11 +214,11 @@ impl Syncer {
 fn words(trouble: &io::Error) -> String {
     match trouble.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("the recording stopped: {trouble}; the job goes on without it")
+            format!("the recording stopped: {trouble}; the job continues without it")
         }
         io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle => {
-            "the recording stopped: its file or directory is gone; the job goes on without it".to_owned()
+            "the recording stopped: its file or directory is gone; the job continues without it".to_owned()
         }
-        _ => format!("the recording stopped: {trouble}; the job goes on without it"),
+        _ => format!("the recording stopped: {trouble}; the job continues without it"),
     }
 }

@@ -19,7 +19,8 @@ impl Named {
     /// Judges the growth that lasts at the end of a leak's trace, or else the last that was found.
     pub(super) fn add(&mut self, label: &Label, findings: &[Finding]) {
         let Some(resource) = label.resource.as_deref().filter(|_| label.start_step.is_some()) else { return };
-        let of_resource = |it: &&Finding| it.kind == Kind::Growth && it.resource.is_some_and(|it| it.id() == resource);
+        let of_resource =
+            |it: &&Finding| it.kind == Kind::Growth && it.resource.is_some_and(|own| own.id() == resource);
         let found = findings.iter().filter(of_resource).max_by_key(|it| (it.is_active(), it.first_alert_at));
         let expected = expected(label);
         let is_right = found.is_some_and(|it| expected.contains(&it.cause));

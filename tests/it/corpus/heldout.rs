@@ -79,7 +79,7 @@ fn the_traces_kept_apart_are_of_their_own_kind() {
     let all = ["another tenant", "cudaMallocAsync", "expandable", "long and healthy", "lost", "restarted", "strided"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
     let files = fs::read_dir(folder()).unwrap().map(|it| it.unwrap().path());
-    let stored: Vec<_> = files.filter(|it| it.extension().is_some_and(|it| it == "zst")).collect();
+    let stored: Vec<_> = files.filter(|it| it.extension().is_some_and(|extension| extension == "zst")).collect();
     assert_eq!(stored.len(), traces.len(), "every trace has a label");
     assert!(stored.iter().map(|it| fs::metadata(it).unwrap().len()).sum::<u64>() <= 1_500_000);
 }

@@ -115,7 +115,9 @@ impl Score {
             return;
         };
         let active = |step: u64| {
-            right.iter().any(|it| it.first_alert_step <= step && it.resolved.is_none_or(|it| step < it.step))
+            right
+                .iter()
+                .any(|it| it.first_alert_step <= step && it.resolved.is_none_or(|resolved| step < resolved.step))
         };
         let covered = (first..label.steps).filter(|it| active(*it)).count() as u64;
         if 2 * covered < label.steps - first {

@@ -27,7 +27,7 @@ pub(super) fn feed(seen: impl IntoIterator<Item = Observation>) -> Growth {
 fn decisions(growth: &Growth) -> Vec<(Resource, u64, u64, Option<u64>)> {
     growth
         .episodes()
-        .map(|it| (it.resource, it.since_step, it.first_alert_step, it.resolved.map(|it| it.step)))
+        .map(|it| (it.resource, it.since_step, it.first_alert_step, it.resolved.map(|resolved| resolved.step)))
         .collect()
 }
 
@@ -118,26 +118,26 @@ proptest! {
         let decided = decisions(&plain);
         prop_assert_eq!(&decisions(&feed(changed(&job, |it| it + (shift << 9)))), &decided);
         prop_assert_eq!(&decisions(&feed(changed(&job, |it| it << scale))), &decided);
-        let later_steps = job.iter().map(|it| Observation { step: it.step.map(|it| it + later), ..*it });
+        let later_steps = job.iter().map(|it| Observation { step: it.step.map(|step| step + later), ..*it });
         let moved: Vec<_> =
-            decided.iter().map(|it| (it.0, it.1 + later, it.2 + later, it.3.map(|it| it + later))).collect();
+            decided.iter().map(|it| (it.0, it.1 + later, it.2 + later, it.3.map(|resolved| resolved + later))).collect();
         prop_assert_eq!(decisions(&feed(later_steps)), moved);
     }
 
     #[test]
-    fn nothing_breaks_it(seen in prop::collection::vec(hostile(), 0..300)) {
+    fn no_input_makes_the_growth_analysis_panic(seen in prop::collection::vec(hostile(), 0..300)) {
         assert_sound(&feed(seen))?;
     }
 
     /// Steps that rise while everything else is hostile reach far more of the detector.
     #[test]
-    fn nothing_breaks_it_step_by_step(seen in prop::collection::vec(hostile(), 0..300), stride in 1..1_u64 << 50) {
+    fn no_single_step_makes_the_growth_analysis_panic(seen in prop::collection::vec(hostile(), 0..300), stride in 1..1_u64 << 50) {
         let rising = (1..).zip(seen).map(|(place, it)| Observation { step: Some(place * stride), ..it });
         assert_sound(&feed(rising))?;
     }
 
     #[test]
-    fn an_observation_said_again_changes_nothing(job in job(), from in 0..500_usize) {
+    fn a_repeated_observation_changes_nothing(job in job(), from in 0..500_usize) {
         let mut state = feed(job[..from + 100].iter().copied());
         let before = state.clone();
         for it in &job[from..from + 100] {

@@ -48,7 +48,7 @@ fn half_a_kibibyte_is_found_and_measured_under_a_hundred_megabytes_of_lengths() 
 }
 
 #[test]
-fn what_breathes_is_not_growth() {
+fn periodic_memory_use_is_not_growth() {
     let shapes: [fn(u64) -> (u64, u64); 8] = [
         |_| (0, 0),
         |step| (0, noise(1, step, 1 << 26)),
@@ -73,7 +73,7 @@ fn what_breathes_is_not_growth() {
 
 /// Now and then an evaluation's tensors are still alive for some steps: what is given back then is not the leak.
 #[test]
-fn a_leak_beside_evaluations_is_told_once() {
+fn a_leak_with_evaluations_is_reported_once() {
     for lasts in [1, 5, 20] {
         let evaluation = |step: u64| u64::from(step >= 300 && step % 300 < lasts) * 1000;
         let it = one(&allocated(1..=3000, |step| (step.saturating_sub(100) + evaluation(step), 0)));
@@ -83,14 +83,14 @@ fn a_leak_beside_evaluations_is_told_once() {
 }
 
 #[test]
-fn what_fills_up_is_told_once_and_comes_to_rest() {
+fn a_buffer_that_fills_up_is_reported_once_and_resolves() {
     let it = one(&allocated(1..=2000, |step| (step.saturating_sub(100).min(300), 0)));
     assert_eq!(it.resolved.map(|it| it.end), Some(End::Plateau));
     assert!(it.resolved.unwrap().step < 600, "{it:?}");
 }
 
 #[test]
-fn a_sawtooth_is_told_once_and_known_then() {
+fn a_sawtooth_is_reported_once() {
     let it = one(&allocated(1..=6000, |step| (step % 250, 0)));
     assert_eq!(it.resolved.map(|it| (it.step, it.end)), Some((250, End::Released)));
 }
@@ -142,7 +142,7 @@ fn with_peaks(shape: impl Fn(u64) -> (u64, u64)) -> Growth {
 }
 
 #[test]
-fn steps_that_grow_are_no_leak_and_a_tensor_that_grows_is_one() {
+fn growing_steps_are_not_a_leak_and_a_growing_tensor_is() {
     // Outputs of longer and longer sentences: with them grow their gradient and what was computed on the way.
     let outputs = |step: u64| step.min(600) * MIB;
     assert_eq!(with_peaks(|step| (outputs(step), 3 * outputs(step))).episodes().count(), 0);
@@ -184,7 +184,7 @@ fn gaps_and_a_strided_history_change_no_verdict() {
 }
 
 #[test]
-fn a_restart_ends_what_lasted_and_begins_anew() {
+fn a_restart_ends_open_episodes() {
     let row = |step: u64, at: u64| Observation {
         step: Some(step),
         at: Stamp(at),
@@ -224,7 +224,7 @@ fn told(story: &Story) -> Vec<Episode> {
 }
 
 #[test]
-fn what_the_driver_charges_is_given_to_whom_it_belongs() {
+fn driver_figures_are_attributed_to_their_process() {
     // Rank 0 grows outside of its allocator; a tenant that is not probed grows on the other device.
     let mut story = Story::default();
     for it in 0..2 {
@@ -247,7 +247,7 @@ fn what_the_driver_charges_is_given_to_whom_it_belongs() {
 }
 
 #[test]
-fn without_the_driver_a_device_is_spoken_for_once() {
+fn without_the_driver_a_device_has_one_figure() {
     let mut story = Story::default();
     for it in 0..2 {
         story.probe(it, 4000 + it, 0, None);

@@ -68,7 +68,7 @@ fn a_cupy_job_is_watched_by_its_plain_probe() {
 }
 
 #[test]
-fn a_plain_probe_goes_on_while_viewers_stop_and_go() {
+fn a_plain_probe_continues_while_viewers_stop_and_leave() {
     let bench = Bench::new();
     let mut command = bench.python("jax", "0");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -122,7 +122,7 @@ fn script(bench: &Bench, text: &str) -> Command {
 }
 
 #[test]
-fn a_library_that_nobody_here_knows_is_watched_by_ten_lines() {
+fn an_unknown_library_is_watched_by_ten_lines_of_python() {
     assert_eq!(STRANGER.trim().lines().count(), 10);
     let bench = Bench::new();
     let job = Job::start(script(&bench, STRANGER));
@@ -141,7 +141,7 @@ fn a_library_that_nobody_here_knows_is_watched_by_ten_lines() {
 }
 
 #[test]
-fn two_libraries_of_one_process_are_told_apart_and_nothing_counts_twice() {
+fn two_libraries_of_one_process_are_distinguished_and_nothing_counts_twice() {
     let bench = Bench::new();
     let job = Job::start(script(&bench, BOTH));
     let said = bench.once();

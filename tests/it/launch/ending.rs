@@ -53,7 +53,7 @@ fn the_end_of_a_probed_job_is_summed_up_in_one_line() {
 }
 
 #[test]
-fn the_line_is_taken_back_and_asked_for() {
+fn the_summary_can_be_turned_off_and_forced() {
     let home = Home::new();
     assert_eq!(said(&leak(&home, &["--summary", "never", "--name", "quiet one"])), "err\n");
     let made = recordings(&home);
@@ -99,7 +99,7 @@ fn a_file_that_cannot_be_made_costs_the_recording_and_not_the_job() {
 }
 
 #[test]
-fn what_run_does_not_know_is_an_error_and_not_the_command() {
+fn an_unknown_flag_of_run_is_an_error_and_not_the_command() {
     let home = Home::new();
     for words in [
         &["run", "--no-such-flag-of-ours"][..],

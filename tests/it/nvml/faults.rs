@@ -117,7 +117,7 @@ fn tellings() -> Vec<(Fault, AlertOutputs)> {
         (line("no-function nvmlDeviceGetComputeRunningProcesses*"), |it| refuses_processes(it, &Trouble::NotSupported)),
         (
             Fault::NoProcessMemory,
-            |it| matches!(it, Fact::Processes { reading: Ok(it), .. } if it.iter().any(|it| it.used.is_none())),
+            |it| matches!(it, Fact::Processes { reading: Ok(it), .. } if it.iter().any(|process| process.used.is_none())),
         ),
         (Fault::Mig(0, 2), |it| matches!(it, Fact::Device(it) if it.parent.is_some())),
         (Fault::Gone(1), |it| matches!(it, Fact::DeviceGone { .. })),

@@ -1,4 +1,5 @@
-"""Trains so many steps as each line of its standard input says, with the leak that its argument names; or does what the line names."""
+"""Trains so many steps as each line of its standard input says, with the leak that its argument names; or does what the
+line names."""
 
 import json
 import sys
@@ -13,7 +14,7 @@ kept = []
 FILE = "caf\udce9.bin"
 by_file = {FILE: []}
 history = torch.cuda.memory._record_memory_history
-# Whether this release tells live blocks without the history of what was done, which may be as long as it likes.
+# Whether this release lists live blocks without the history of events, whose length has no limit.
 APART = "include_traces" in torch.cuda.memory_snapshot.__code__.co_varnames
 
 

@@ -87,10 +87,10 @@ names = {
     "inactive_split": "inactive_split_bytes.all.current",
     "reserved": "reserved_bytes.all.current",
 }
-told = [{ours: it.get(theirs) for ours, theirs in names.items()} for it in stats]
-for device, it in enumerate(told):
+counters = [{ours: it.get(theirs) for ours, theirs in names.items()} for it in stats]
+for device, it in enumerate(counters):
     # Not every release counts these.
     pools = torch._C._cuda_memoryStats(device).get("reserved_bytes_by_private_pools")
     it["private_pools"] = pools if pools is None else sum(it["all"]["current"] for it in pools.values())
-print(json.dumps({"pid": os.getpid(), "devices": told}), flush=True)
+print(json.dumps({"pid": os.getpid(), "devices": counters}), flush=True)
 sys.stdin.readline()

@@ -55,26 +55,26 @@ class NoSites:
     is_recording = False
 
     def at_oom(self, device, step):
-        told.append("sites")
+        calls.append("sites")
 
 
-told = []
+calls = []
 probe = _torch.Probe(Torch(1))
 probe._sites, probe._words = NoSites(), _torch.Words(Torch.OutOfMemoryError, probe._on_words)
 probe.native = probe
 probe._row = lambda *_: None
-probe.oom = lambda *row: told.append(row)
-probe.log = lambda line: told.append(line) or 0
+probe.oom = lambda *row: calls.append(row)
+probe.log = lambda line: calls.append(line) or 0
 probe._on_oom(0, 7, 9, 1)
-assert told[0][:6] == (0, 0, 7, 1, 9, None) and told[0][6] is not None
-assert told[1] == "sites"
+assert calls[0][:6] == (0, 0, 7, 1, 9, None) and calls[0][6] is not None
+assert calls[1] == "sites"
 probe._on_oom(0, 7, 9, 1)
-assert told[2][6] is None and len(told) == 3, "errors in a row are accounted for once"
+assert calls[2][6] is None and len(calls) == 3, "errors in a row are accounted for once"
 
-told.clear()
+calls.clear()
 probe.torch, probe._accounted = Torch(1), None
 # As a function that is not Python's raises: without a frame of its own.
 probe.torch._cuda_memorySnapshot = {}.__getitem__
 probe._on_oom(0, 7, 9, 1)
-assert "could not be counted" in told[0].decode() and told[1][6] is None and not probe.off, told
+assert "could not be counted" in calls[0].decode() and calls[1][6] is None and not probe.off, calls
 print("blocks are right")

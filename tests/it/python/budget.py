@@ -1,4 +1,5 @@
-"""Trains with many live blocks and many Python objects, and measures each step; a line of its standard input is a number of steps."""
+"""Trains with many live blocks and many Python objects, and measures each step; a line of its standard input is a
+number of steps."""
 
 import gc
 import json

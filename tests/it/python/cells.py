@@ -41,9 +41,9 @@ sys.modules[module.__name__] = module
 check("no shell yet", cell(KERNEL), None)
 InteractiveShell._instance = InteractiveShell()
 check("a kernel's", cell(KERNEL), "In [2]")
-told = {"sites": [{"file": KERNEL, "line": 9, "holders": [{"file": "train.py", "name": KERNEL}]}], "steps": 8}
+answer = {"sites": [{"file": KERNEL, "line": 9, "holders": [{"file": "train.py", "name": KERNEL}]}], "steps": 8}
 renamed = {"sites": [{"file": "In [2]", "line": 9, "holders": [{"file": "train.py", "name": KERNEL}]}], "steps": 8}
-check("an account", named(told), renamed)
+check("an account", named(answer), renamed)
 torch = types.SimpleNamespace(__file__="/lib/torch/__init__.py")
 check("whose it is", [Stacks(torch).rank(it) for it in (KERNEL, "<ipython-input-3-2fc4134e2bdf>", "<string>")], [0, 0, 2])
 InteractiveShell._instance.compile = None

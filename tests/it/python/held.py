@@ -45,7 +45,7 @@ def asked(groups=None):
     """What is found of the tensors made since."""
     search = searched([list(MADE)] if groups is None else groups)
     MADE.clear()
-    return search.told()[0]
+    return search.result()[0]
 
 
 def steps(group):

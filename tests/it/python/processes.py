@@ -46,23 +46,23 @@ def load(context):
     return {"workers": len({pid for pid, _ in heard}), "during": sorted({it for _, all_of in heard for it in all_of})}
 
 
-def rank(told):
+def rank(queue):
     train(3)
-    told.put([os.getpid(), sockets()])
+    queue.put([os.getpid(), sockets()])
 
 
-def bad_fork(told):
+def bad_fork(queue):
     parameter = torch.ones(1, requires_grad=True)
     parameter.grad = torch.ones(1)
     torch.optim.SGD([parameter], lr=0.1).step()
-    told.put([os.getpid(), sockets()])
+    queue.put([os.getpid(), sockets()])
 
 
 def child(context, target):
-    told = context.Queue()
-    process = context.Process(target=target, args=(told,))
+    queue = context.Queue()
+    process = context.Process(target=target, args=(queue,))
     process.start()
-    heard = told.get()
+    heard = queue.get()
     process.join()
     return {"child": heard[0], "during": heard[1], "code": process.exitcode}
 

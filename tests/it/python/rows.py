@@ -1,4 +1,4 @@
-"""Pushes rows out of dictionaries of every kind; prints what was answered, and what viewers are told of it."""
+"""Pushes rows out of dictionaries of every kind; prints the answers and the lines that viewers get."""
 
 import json
 import os
@@ -125,7 +125,7 @@ arm(0, 0, 0, 0, stats)
 assert [sys.getrefcount(it) for it in (first, first.param_groups, counters, *arguments)] == before, "references"
 assert NOT_ARMED == ended["unarmed"]
 
-told = []
+lines = []
 with socket.socket(socket.AF_UNIX) as viewer:
     viewer.connect("%s/%d.sock" % (os.environ["GPUWATCH_SOCKET_DIR"], os.getpid()))
     for line in viewer.makefile():
@@ -133,5 +133,5 @@ with socket.socket(socket.AF_UNIX) as viewer:
         if line["type"] == "live":
             break
         if line["type"] == "sample" and line["step"] != 8:
-            told.append(line)
-print(json.dumps({"good": answers[:good], "bad": answers[good:], "told": told, "ended": ended}))
+            lines.append(line)
+print(json.dumps({"good": answers[:good], "bad": answers[good:], "lines": lines, "ended": ended}))

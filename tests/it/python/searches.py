@@ -156,7 +156,7 @@ def two_groups():
         small.append(made(4))
         large.append(made(400))
     groups = [MADE[::2], MADE[1::2], [(1 << 60, 512)] * 3]
-    found = searched(groups).told()
+    found = searched(groups).result()
     MADE.clear()
     assert [it["holders"][-1]["name"] for it in found[:2]] == ["small", "large"], found
     assert found[2] == {"owners": [], "autograd": True, "holders": []}, found
@@ -212,8 +212,8 @@ def time_is_limited():
         search = Search(torch, [MADE[:]], rank)
         while not search.slice():
             pass
-        (told,) = search.told()
-        assert search.is_cut and not told["autograd"] and all(it["by"] != "local" for it in told["holders"]), told
+        (result,) = search.result()
+        assert search.is_cut and not result["autograd"] and all(it["by"] != "local" for it in result["holders"]), result
     finally:
         _holders.WALK_S, _holders.TOTAL_S = kept
     MADE.clear()
@@ -239,7 +239,7 @@ def of_old_tensors_nothing_is_known_that_was_not_seen():
     search = Search(torch, [[(1 << 60, 512)] * 3], lambda file: 0, None)
     while not search.slice():
         pass
-    assert search.told() == [{"owners": [], "autograd": False, "holders": []}], search.told()
+    assert search.result() == [{"owners": [], "autograd": False, "holders": []}], search.result()
 
 
 def a_variable_of_this_step_holds_nothing_of_the_others():
@@ -274,8 +274,8 @@ def a_large_heap():
         over = search.slice()
         took = time.thread_time() - begun
         longest, total = max(longest, took), total + took
-    names = [steps(it)[-1][1] for it in search.told() if it["holders"]]
-    assert set(names) == {"losses", "kept"}, search.told()
+    names = [steps(it)[-1][1] for it in search.result() if it["holders"]]
+    assert set(names) == {"losses", "kept"}, search.result()
     count = len(gc.get_objects())
     del data, objects
     return {"objects": count, "longest_us": int(1e6 * longest), "us": int(1e6 * total)}

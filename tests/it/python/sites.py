@@ -104,8 +104,8 @@ assert stacks.rank("<string>") == 2
 native = ("/usr/lib/libc10_cuda.so", 77, "malloc")
 assert [stacks.rank(it) for it in (native[0], "/lib/libc.so.6", "??", "/src/a.cpp", sys.executable)] == [3] * 5
 assert stacks.site((native, functional, own)) == own
-assert [it["function"] for it in stacks.told((native, functional, own))] == ["linear", "step"]
-assert len(stacks.told((native,))) == 1
+assert [it["function"] for it in stacks.frames((native, functional, own))] == ["linear", "step"]
+assert len(stacks.frames((native,))) == 1
 assert stacks.site((functional, library, own)) == own
 assert stacks.site((functional, library)) == library
 assert stacks.site((functional,)) == functional
@@ -145,9 +145,9 @@ assert program(file=scripts + "/mytrain", functions=["mytrain.cli"]) == [0, 1, 2
 # One that has functions of its own is no installer's.
 assert program(file=scripts + "/train", functions=["mytrain.cli", "__main__"]) == [1, 1, 0]
 assert program(file="/home/ada/train.py", functions=["mytrain.cli"]) == [1, 1, 0]
-long = stacks.told((functional,) * 30 + (own,) * 3)
+long = stacks.frames((functional,) * 30 + (own,) * 3)
 assert [it["file"] for it in long] == [own[0]] * 3
-assert len(stacks.told((own,) * 100)) == 24
+assert len(stacks.frames((own,) * 100)) == 24
 
 
 # What cannot be looked into says why.
@@ -252,13 +252,13 @@ class Native:
     """The probe, of which eight steps are asked."""
 
     def __init__(self):
-        self.told = []
+        self.answers = []
 
     def sites_asked(self):
         return 8
 
     def sites(self, text, is_answer):
-        self.told.append(json.loads(text))
+        self.answers.append(json.loads(text))
 
     def sites_rises(self):
         return 0
@@ -280,12 +280,12 @@ def taken(slow):
     native, before = Native(), _sites._SLOW
     _sites._SLOW = slow
     sites = _sites.Sites(torch, native)
-    while not native.told:
+    while not native.answers:
         sites.turn(step)
         step += 1
         assert step < 20
     _sites._SLOW = before
-    assert native.told[0]["steps"] == 8 and native.told[0]["sites"] == [], native.told
+    assert native.answers[0]["steps"] == 8 and native.answers[0]["sites"] == [], native.answers
     return looks
 
 

@@ -1,4 +1,5 @@
-"""Reads a recording with pandas, DuckDB and zstandard, and prints how many samples each sees, and what they add up to."""
+"""Reads a recording with pandas, DuckDB and zstandard, and prints how many samples each sees, and what they add up
+to."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""A small GPT that prints, at each step, what PyTorch itself says of its memory; then what NVML says of this process."""
+"""A small GPT that prints, at each step, what PyTorch itself says of its memory; then what NVML says of this
+process."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""Errors are heard as they are made, and nobody can tell, without torch; beside the class of the job's own."""
+"""The messages of errors are read without side effects, also if the job's class has an `__init__`; without torch."""
 
 import pickle
 import sys
@@ -27,7 +27,7 @@ before, heard = members(), []
 words = Words(Fault, lambda *what: heard.append(what))
 
 
-def told():
+def reported():
     out = heard[:]
     heard.clear()
     return out
@@ -38,21 +38,21 @@ def is_as_before():
 
 
 Fault("nobody waits")
-assert is_as_before() and told() == []
+assert is_as_before() and reported() == []
 
 words.listen(0)
 assert not is_as_before()
 error = Fault("GPU 0 has none")
-assert is_as_before() and told() == [(0, "GPU 0 has none")]
+assert is_as_before() and reported() == [(0, "GPU 0 has none")]
 assert (error.args, str(error), repr(error)) == (("GPU 0 has none",), "GPU 0 has none", "Fault('GPU 0 has none')")
 assert error.__dict__ == {} and repr(pickle.loads(pickle.dumps(error))) == repr(error)
 Fault("only the first")
-assert told() == []
+assert reported() == []
 
 # Whatever its class does with what it is given.
 words.listen(0)
 error = Own("a", "b")
-assert (error.args, error.other, told()) == (("ab",), "b", [(0, "ab")]) and is_as_before()
+assert (error.args, error.other, reported()) == (("ab",), "b", [(0, "ab")]) and is_as_before()
 for wrong in ({"no": 1}, {}):
     words.listen(0)
     try:
@@ -64,22 +64,22 @@ for wrong in ({"no": 1}, {}):
         Own("a") if not wrong else Fault("a", **wrong)
     except TypeError as error:
         assert str(error) == said
-assert is_as_before() and told() == []
+assert is_as_before() and reported() == []
 
 # An error without words, or with others than words, is none that is waited for.
 words.listen(0)
 Fault(), Fault(7), Fault(None, "x")
-assert told() == [] and not is_as_before()
+assert reported() == [] and not is_as_before()
 words.stop()
 assert is_as_before()
 
 # Two devices at once, in the order in which their errors are made; what names no device is of the latest.
 words.listen(0), words.listen(1)
 Fault("GPU 0 has none"), Fault("GPU 1 has none")
-assert told() == [(0, "GPU 0 has none"), (1, "GPU 1 has none")] and is_as_before()
+assert reported() == [(0, "GPU 0 has none"), (1, "GPU 1 has none")] and is_as_before()
 words.listen(1), words.listen(0), words.listen(1)
 Fault("none"), Fault("none")
-assert told() == [(1, "none"), (0, "none")] and is_as_before()
+assert reported() == [(1, "none"), (0, "none")] and is_as_before()
 
 # Somebody caught it inside: nobody hears the next one, which may be another's.
 words.listen(0)
@@ -87,28 +87,28 @@ words.second()
 assert not is_as_before(), "it may be on its way"
 words.second()
 Fault("a job's own")
-assert is_as_before() and told() == []
+assert is_as_before() and reported() == []
 
 # Without observers every error is heard that names a device in the allocator's words, for as long as wanted.
 words.listen_alone()
 Fault("Allocation on device 3 would exceed"), Fault("Allocation on device x"), Fault("a job's own")
 words.second(), words.second()
 Fault("Allocation on device 12 would exceed"), Fault("Allocation on device ")
-assert [it[0] for it in told()] == [3, 12, None] and not is_as_before()
+assert [it[0] for it in reported()] == [3, 12, None] and not is_as_before()
 words.stop()
 Fault("Allocation on device 3 would exceed")
-assert is_as_before() and told() == []
+assert is_as_before() and reported() == []
 
 # What the job put there stays.
 Fault.__init__ = own = lambda error, text: RuntimeError.__init__(error, text.upper())
 words.listen(0)
-assert Fault("x").args == ("X",) and told() == []
+assert Fault("x").args == ("X",) and reported() == []
 words.stop()
 assert vars(Fault)["__init__"] is own
 del Fault.__init__
 words.listen(0)
 Fault.__init__ = own
-assert Fault("x").args == ("X",) and told() == []
+assert Fault("x").args == ("X",) and reported() == []
 words.second(), words.second()
 assert vars(Fault)["__init__"] is own
 del Fault.__init__
@@ -132,7 +132,7 @@ for it in threads:
     it.start()
 for it in threads:
     it.join()
-assert heard and all(text == "GPU %d has none" % device for device, text in told())
+assert heard and all(text == "GPU %d has none" % device for device, text in reported())
 words.second(), words.second()
 assert is_as_before()
 
@@ -157,5 +157,5 @@ other = threading.Thread(target=words.listen, args=(1,))
 words.listen(0), words.second(), words.second()
 other.join()
 Failure("GPU 1 has none")
-assert told() == [(1, "GPU 1 has none")]
+assert reported() == [(1, "GPU 1 has none")]
 print("words are right")

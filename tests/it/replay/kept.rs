@@ -28,7 +28,7 @@ fn long(dir: &Path) -> PathBuf {
 }
 
 fn kept(cache: &Path) -> Vec<PathBuf> {
-    fs::read_dir(cache).map_or_else(|_| Vec::new(), |it| it.map(|it| it.unwrap().path()).collect())
+    fs::read_dir(cache).map_or_else(|_| Vec::new(), |it| it.map(|entry| entry.unwrap().path()).collect())
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_recording_opened_again_is_there_at_once_and_the_same() {
 }
 
 #[test]
-fn another_file_and_a_damaged_one_are_read_anew() {
+fn a_changed_file_and_a_damaged_cache_are_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let (path, cache) = (long(dir.path()), dir.path().join("replay"));
     let end = load(std::slice::from_ref(&path)).session().clone();
@@ -99,7 +99,7 @@ fn nothing_is_kept_of_short_ones_or_where_nothing_can_be() {
 
 /// A session is set down and taken up bit for bit, at any time of any real run.
 #[test]
-fn a_session_is_the_same_after_it_was_set_down() {
+fn a_session_is_the_same_after_a_checkpoint() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     let mut seen = 0;
     for path in

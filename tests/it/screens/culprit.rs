@@ -63,7 +63,7 @@ fn the_sentence_and_the_advice_are_seen_without_scrolling() {
 }
 
 #[test]
-fn what_it_rests_on_is_told_to_the_end() {
+fn the_evidence_of_a_culprit_scrolls_to_its_end() {
     let session = blamed(sites).session();
     for width in [60, 80, 120] {
         let all = read_through(&session, &of(Screen::Process), width);
@@ -74,7 +74,7 @@ fn what_it_rests_on_is_told_to_the_end() {
             "held by list `losses` (1,204 items), global of train.py",
             "functional.py:3100 in cross_entropy() of torch",
             "train.py:40 in main() · /home/ada",
-            "96 blocks (192.0 MiB) are from before the look",
+            "96 blocks (192.0 MiB) predate the capture",
             "paused the job for 128 ms in total",
         ] {
             assert!(all.contains(told), "{width}: no {told:?} in {all}");
@@ -109,7 +109,7 @@ fn the_alert_leads_to_the_line() {
 }
 
 #[test]
-fn without_a_look_it_is_said_how_to_come_to_one_or_why_there_is_none() {
+fn without_a_capture_the_screen_says_how_to_get_one_or_why_not() {
     let ready = |asked: &str| {
         let mut story = usual();
         story.events.clear();
@@ -144,7 +144,7 @@ fn grow(story: &mut Story) {
 }
 
 #[test]
-fn a_hostile_culprit_moves_no_cursor_at_any_size() {
+fn a_hostile_culprit_cannot_send_escapes_at_any_size() {
     let session = blamed(hostile_sites).session();
     let found = findings(&session);
     for screen in [Screen::Process, Screen::Alerts, Screen::Overview, Screen::Timeline] {
@@ -161,7 +161,7 @@ fn a_hostile_culprit_moves_no_cursor_at_any_size() {
 }
 
 #[test]
-fn the_look_stands_on_the_timeline_where_it_was() {
+fn the_timeline_marks_the_capture() {
     let session = blamed(sites).session();
     let mut ui = of(Screen::Timeline);
     ui.update(Command::Last, &session);

@@ -174,7 +174,7 @@ fn one_screen_answers_the_first_five_questions() {
 
 /// Without colours, shapes and words are left: the same text, but for the glyphs of what colours tell apart.
 #[test]
-fn colour_is_never_all_that_tells() {
+fn no_meaning_is_in_colour_alone() {
     let session = usual().session();
     let plain: Theme = theme("plain").at(gpuwatch::screen::theme::ColorDepth::None);
     for (name, ui) in screens() {

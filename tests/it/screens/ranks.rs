@@ -5,7 +5,7 @@ use crate::story::{fleet, picture, text};
 use gpuwatch::screen::ui::{Command, Focus, Scope, Ui};
 
 #[test]
-fn sixty_four_ranks_are_told_at_a_glance() {
+fn sixty_four_ranks_fit_on_one_screen() {
     let session = fleet(64).session();
     let ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
     for (width, height) in [(80, 24), (200, 60)] {
@@ -25,7 +25,7 @@ fn sixty_four_ranks_are_told_at_a_glance() {
 }
 
 #[test]
-fn every_rank_is_come_to_and_the_place_is_said() {
+fn every_rank_can_be_selected_and_its_position_is_shown() {
     let session = fleet(64).session();
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
     for rank in 0..64 {

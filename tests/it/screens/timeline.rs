@@ -26,7 +26,7 @@ fn shown(session: &Session, ui: &Ui) -> String {
 }
 
 #[test]
-fn the_cursor_tells_every_rung_of_its_step() {
+fn the_cursor_shows_every_rung_of_its_step() {
     let session = usual().session();
     let mut ui = timeline();
     for _ in 0..12 {
@@ -101,10 +101,10 @@ fn one_step_of_many_is_seen() {
 }
 
 #[test]
-fn marks_and_alerts_stand_below_where_they_were_and_are_named() {
+fn marks_and_alerts_are_drawn_at_their_steps_and_named() {
     let session = usual().session();
     let picture = shown(&session, &timeline());
-    let is_row = |it: &&str| it.starts_with("            ") && it.chars().take(81).any(|it| it == '◇');
+    let is_row = |it: &&str| it.starts_with("            ") && it.chars().take(81).any(|c| c == '◇');
     let row: String = picture.lines().find(is_row).unwrap_or_default().chars().take(81).collect();
     let place = |sign: char| row.chars().skip(12).position(|it| it == sign).map(|it| it * 700 / 69);
     assert!(place('◆').is_some_and(|it| (20..120).contains(&it)), "{row}");

@@ -53,7 +53,7 @@ pub(super) fn length(text: &str) -> Option<usize> {
 fn amazon(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("AKIA").or_else(|| text.strip_prefix("ASIA"))?;
     let run = run(rest, |it| it.is_ascii_uppercase() || it.is_ascii_digit());
-    let goes_on = rest.get(run..).is_some_and(|it| it.starts_with(|it: char| it.is_ascii_lowercase()));
+    let goes_on = rest.get(run..).is_some_and(|it| it.starts_with(|c: char| c.is_ascii_lowercase()));
     (run >= 8 && !goes_on).then_some(4 + run)
 }
 
@@ -67,7 +67,7 @@ fn named_like_others(text: &str) -> Option<usize> {
     let length = run(rest, inside);
     let (secret, after) = rest.split_at(length);
     let more = after.strip_prefix(['.', '_']);
-    let goes_on = more.is_some_and(|it| it.starts_with(|it: char| it.is_ascii_alphabetic()));
+    let goes_on = more.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_alphabetic()));
     let has = |is: fn(&char) -> bool| secret.chars().any(|it| is(&it));
     let letters = has(char::is_ascii_lowercase) || has(char::is_ascii_uppercase);
     let is_mixed =

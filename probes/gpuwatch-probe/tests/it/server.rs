@@ -71,7 +71,7 @@ fn a_viewer_that_comes_after_5000_steps_sees_the_run_from_step_1() {
         samples(&lines).iter().filter_map(|it| field(it, "step")).collect::<Vec<_>>(),
         (1..=5000).collect::<Vec<_>>()
     );
-    assert!(samples(&lines).iter().all(|it| field(it, "rss").is_some_and(|it| it > 100_000)));
+    assert!(samples(&lines).iter().all(|it| field(it, "rss").is_some_and(|rss| rss > 100_000)));
     assert!(seqs(&lines).is_sorted_by(|a, b| a < b));
 }
 
@@ -85,7 +85,7 @@ fn two_viewers_at_once_see_the_same() {
     push_all(&probe, 1..=2000);
     probe.mark("epoch", Some(3)).unwrap();
     probe.oom(Oom { tried: Some(5), message: Some("no memory".into()), ..Oom::default() }).unwrap();
-    let [mut one, mut two] = viewers.each_mut().map(|it| it.until(|it| it.contains("no memory")));
+    let [mut one, mut two] = viewers.each_mut().map(|it| it.until(|text| text.contains("no memory")));
     probe.stop("test");
     let [first, second] = viewers.map(|mut it| it.rest());
     one.extend(first);

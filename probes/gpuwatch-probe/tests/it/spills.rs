@@ -72,7 +72,7 @@ fn a_short_life_that_nobody_heard_is_kept_for_its_run() {
         probe.stop("test");
         let found = spills(dir.path());
         assert_eq!(found.len(), kept, "{run:?} {heard}");
-        let is_whole = |it: &PathBuf| fs::read_to_string(it).is_ok_and(|it| it.contains("\"step\":3"));
+        let is_whole = |it: &PathBuf| fs::read_to_string(it).is_ok_and(|text| text.contains("\"step\":3"));
         assert!(found.iter().all(is_whole));
     }
 }

@@ -124,7 +124,7 @@ fn outcome(requests: &[Request]) -> Vec<Answer> {
     let get = |rank: usize| match first.kind {
         Kind::Reduce | Kind::Gather if rank != first.root => None,
         Kind::ReduceScatter | Kind::Scatter => shared.as_deref().and_then(|it| part(it, rank)),
-        Kind::AllToAll => bytes.as_ref().map(|it| it.iter().filter_map(|it| part(it, rank)).flatten().collect()),
+        Kind::AllToAll => bytes.as_ref().map(|it| it.iter().filter_map(|sent| part(sent, rank)).flatten().collect()),
         _ => shared.clone(),
     };
     let rooted = matches!(first.kind, Kind::Broadcast | Kind::Scatter);

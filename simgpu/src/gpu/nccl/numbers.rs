@@ -156,7 +156,7 @@ pub(super) fn reduce(data: i32, reduction: i32, ranks: &[(&[u8], f64)]) -> Optio
     let len = all.iter().map(|it| if let Values::Float(it) = it { it.len() } else { 0 }).max()?;
     for at in 0..len {
         let row = all.iter().zip(ranks).filter_map(|(it, (_, factor))| {
-            if let Values::Float(it) = it { it.get(at).map(|it| it * factor) } else { None }
+            if let Values::Float(it) = it { it.get(at).map(|value| value * factor) } else { None }
         });
         let value = match reduction {
             PRODUCT => row.product(),

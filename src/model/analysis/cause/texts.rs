@@ -8,7 +8,7 @@ pub(super) static ENTRIES: [Entry; 21] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
-        title: "tensors of a single number are kept",
+        title: "single-number tensors are kept",
         advice: "append loss.item() (or loss.detach().cpu()) to the list, not the tensor itself",
         text: "\
 Each step leaves one or a few live blocks of 512 bytes, the allocator's smallest: a loss, a norm or a
@@ -18,7 +18,7 @@ It takes hundreds of millions of steps to fill a device that way, so this does n
 the tensor still has its graph: then host memory grows as well, with the graph's nodes.
 
 Remedy: losses.append(loss.item()). If .item() in every step is too slow because it waits for the device,
-keep loss.detach() in a tensor that was made once, and read it every so many steps.
+keep loss.detach() in one preallocated tensor and read it now and then.
 
 What is not the cause: `total_loss += loss` after backward() grows no device memory; backward() has
 released what the graph held, and only a few small nodes in host memory stay.",
@@ -69,7 +69,7 @@ unless a second backward() follows.
 
 What is not the cause: a tensor that is kept after backward(). Its grad_fn stays, but backward() has released
 what the graph held on the device: that is tensors-retained, and detach() does not shrink it.
-retain_graph=True alone, with the loss bound anew in each step, only lifts the peak.
+retain_graph=True alone, with a new loss in each step, only lifts the peak.
 `total_loss += loss` after backward() grows no device memory.",
     },
     Entry {
@@ -78,7 +78,7 @@ retain_graph=True alone, with the loss bound anew in each step, only lifts the p
         title: "one tensor grows",
         advice: "do not grow a tensor with torch.cat: allocate it once at its full size, or collect parts on the CPU",
         text: "\
-Live bytes rise while the number of live blocks stays: something is made anew, larger each time.
+Live bytes rise while the number of live blocks stays: each step replaces a tensor by a larger one.
 
 Where to look: all = torch.cat([all, new]); key-value caches and replay buffers without a limit; sparse
 gradients that are never zeroed (uncoalesced entries pile up; dense ones do not).
@@ -94,7 +94,7 @@ that the peak is twice the tensor, and fragments the cache.",
         advice: "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or bucket and pad shapes so that sizes repeat",
         text: "\
 Reserved memory rises or stays far above what is live: free pieces lie between live blocks, too small for
-what is asked next, so that new segments are taken from the driver.
+the next request, so that the allocator takes new segments from the driver.
 
 Where to look: sequence lengths or image sizes that change from batch to batch, above all growing ones; a
 few long-lived tensors made between short-lived ones; max_split_size_mb together with expandable segments.
@@ -112,7 +112,7 @@ Under expandable segments the stuck part cannot be measured: its counter reads 0
         advice: "avoid record_stream (FSDP: limit_all_gathers=True; NCCL: TORCH_NCCL_AVOID_RECORD_STREAMS=1), or synchronise streams",
         text: "\
 The program has freed blocks that another stream still uses: active stays above allocated, the memory can
-be used by nobody, and under pressure the allocator waits for the device.
+not be reused, and under pressure the allocator waits for the device.
 
 Where to look: tensor.record_stream(); FSDP without limit_all_gathers; collectives of older releases;
 prefetchers that run far ahead of the computation.
@@ -154,7 +154,7 @@ the extension takes. empty_cache() does nothing here: this memory is not in PyTo
     Entry {
         cause: Cause::OtherProcess,
         id: "other-process",
-        title: "somebody else takes the device's memory",
+        title: "another process takes the device's memory",
         advice: "find the other process (gpuwatch, nvidia-smi): end leftovers of earlier runs, or move one of the jobs",
         text: "\
 The device loses free memory, and this process's own figures do not explain it.
@@ -205,7 +205,7 @@ Remedy: write results out as you go; keep numpy or Arrow arrays; fewer workers; 
         advice: "if nothing in your loop empties a container then, break the cycle: ctx.save_for_backward, weakref; gc.collect() proves it",
         text: "\
 Live memory rises and falls back again and again. Two things look so: a container that the loop itself
-empties (an epoch's predictions, a metric that is reset), which is no fault as long as the top fits; and
+empties (an epoch's predictions, a metric that is reset), which is fine as long as the top fits; and
 reference cycles, whose tensors stay until Python's collector runs, which it does by its own count of
 objects and not when the device is full.
 
@@ -214,7 +214,7 @@ The test: call gc.collect() once, at a step where memory is high. If live memory
 Where cycles come from: ctx.y = output in an autograd.Function (use ctx.save_for_backward); hooks that close
 over their own module; an exception's traceback that is kept; objects that know their parent.
 
-Remedy: break the cycle, weakref.ref for the way back, or gc.collect() every so many steps.",
+Remedy: break the cycle, weakref.ref for the way back, or gc.collect() every few hundred steps.",
     },
     Entry {
         cause: Cause::CacheFilling,
@@ -248,10 +248,10 @@ It does not start a capture: no tensor is kept longer than before.",
         cause: Cause::Pressure,
         id: "pressure",
         title: "the device is nearly full",
-        advice: "lower the batch or sequence length, checkpoint activations, shard or offload optimizer state: no leak is at work",
+        advice: "lower the batch or sequence length, checkpoint activations, shard or offload optimizer state: this is not a leak",
         text: "\
 What is in use fills nearly the whole device and does not grow: the next larger batch, an evaluation or a
-neighbour can end the run. This is no leak.
+neighbour can end the run. This is not a leak.
 
 Remedy, in the order of their cost: set expandable_segments:True; a smaller batch with gradient
 accumulation; activation checkpointing; lower precision; a smaller or sharded optimizer state (8-bit,
@@ -260,11 +260,11 @@ FSDP, ZeRO); offloading. Missing zero_grad(set_to_none=True) keeps one copy of t
     Entry {
         cause: Cause::Thrashing,
         id: "thrashing",
-        title: "the allocator flushes its cache to go on",
+        title: "the allocator flushes its cache to serve a request",
         advice: "leave more room: a smaller batch or expandable_segments:True; each retry flushes the cache and stalls the device",
         text: "\
 A request did not fit, so the allocator gave its whole cache back to the driver and asked again (counter
-num_alloc_retries). The run goes on, slower, and is one larger request away from an out-of-memory error.
+num_alloc_retries). The run continues, slower, and is one larger request away from an out-of-memory error.
 
 Remedy: what helps against pressure and fragmentation; above all expandable_segments:True where sizes vary,
 and a smaller batch where they do not.",
@@ -332,14 +332,14 @@ the failed step) before trying again.",
     Entry {
         cause: Cause::Unknown,
         id: "unknown",
-        title: "the figures do not tell why",
+        title: "the figures do not show why",
         advice: "take a memory snapshot (torch.cuda.memory._record_memory_history) where it grows, and compare two steps",
         text: "\
-Something grows, and the counters that would tell why are missing or contradict each other: a backend that
+Something grows, and the counters that would show why are missing or contradict each other: a backend that
 does not report them, samples that were lost, or several causes at once.
 
 Remedy: torch.cuda.memory._record_memory_history(), then two torch.cuda.memory._dump_snapshot() some steps
 apart; what is in the later one alone is what grew, with the lines that made it. A longer recording often
-tells as well.",
+helps as well.",
     },
 ];

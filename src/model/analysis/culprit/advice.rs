@@ -68,7 +68,9 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     }
     let name = name.map_or_else(|| "what holds them".to_owned(), quoted);
     if held("default") {
-        return format!("a default argument is made once for all calls: default {name} to None and make it anew");
+        return format!(
+            "a default argument is made once for all calls: default {name} to None and create it in the body"
+        );
     }
     let copy = if grad { "`.detach().cpu()`" } else { "`.cpu()`" };
     if held("class") || held("global") {

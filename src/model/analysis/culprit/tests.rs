@@ -171,7 +171,7 @@ fn one_tensor_that_grows_is_made_at_its_full_size() {
     let (sentence, advice) = told(Site { blocks: 0, bytes: 32 * MIB, holders, source, ..site() });
     assert_eq!(
         sentence,
-        "train.py:40 `seen = torch.cat([seen, out])` makes a tensor anew that is 4.00 MiB larger each step, in local \
+        "train.py:40 `seen = torch.cat([seen, out])` replaces a tensor by one that is 4.00 MiB larger each step, in local \
          `seen` of main()"
     );
     assert!(advice.starts_with("allocate it once at its full size"), "{advice}");
@@ -250,7 +250,7 @@ fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
     assert!(words.culprits.is_empty());
     let lines = [
         "in 8 steps no line allocated more than was freed again",
-        "96 blocks (192.0 MiB) are from before the look, and where they were allocated is not known",
+        "96 blocks (192.0 MiB) predate the capture; their origin is unknown",
     ];
     assert_eq!(words.notes, lines);
     let stackless = Site { file: String::new(), line: 0, function: String::new(), owners: Vec::new(), ..site() };
@@ -269,7 +269,7 @@ fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
     let lines = [
         "in 8 steps 16 blocks (64.00 MiB) came that no Python line allocated: backward's own threads, or a library",
         "a run of the collector freed nothing: it is held, and no cycle",
-        "not all could be told: the search\\u{202e} ended early",
+        "the capture is incomplete: the search\\u{202e} ended early",
         "paused the job for 129 ms in total (longest pause 120 ms), 120 ms of it for the holders; the stacks took about 68.36 KiB",
     ];
     assert_eq!(found.notes, lines);
@@ -286,7 +286,7 @@ fn at_an_error_what_is_live_is_told_by_line() {
     sites.extend(vec![Site { device: 1, ..site() }]);
     let at_error = Sites { steps: 0, why: "oom".into(), older_bytes: Some(MIB), ..looked(sites) };
     let words = "live blocks, by line: train.py:40 1.20 GiB in 96 blocks, no Python line 9.00 MiB in 2 blocks, train.py:50 \
-                 1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB from before stacks were recorded";
+                 1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB that predate the capture";
     assert_eq!(live(&at_error, 0).as_deref(), Some(words));
     assert_eq!(live(&at_error, 7), None);
     assert!(account(&at_error, 0).culprits.is_empty(), "what is live at one moment does not say what grows");

@@ -31,7 +31,7 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     let path = it.holders.join(", held by ");
     if all == 0 {
         let path = if path.is_empty() { path } else { format!(", in {path}") };
-        return format!("{lead} makes a tensor anew that is {bytes} larger each step{path}");
+        return format!("{lead} replaces a tensor by one that is {bytes} larger each step{path}");
     }
     let out = match (leads, &it.kept) {
         (Some(_), _) => format!("{lead} keeps {}", amount(all, steps, bytes)),
@@ -123,7 +123,7 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
         out.push(format!("{over} {grew} came that no Python line allocated: backward's own threads, or a library"));
     }
     if let Some(older) = sites.older_blocks.filter(|it| *it > 0) {
-        let words = "are from before the look, and where they were allocated is not known";
+        let words = "predate the capture; their origin is unknown";
         out.push(format!("{} {words}", count(older, sites.older_bytes)));
     }
     match sites.collected_bytes {
@@ -133,7 +133,7 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
     }
     if let Some(trouble) = &sites.trouble {
         let short: String = trouble.chars().take(super::TEXT).collect();
-        out.push(format!("not all could be told: {}", Foreign::new(short)));
+        out.push(format!("the capture is incomplete: {}", Foreign::new(short)));
     }
     out.extend(cost(sites));
     out
@@ -174,6 +174,6 @@ pub fn live(sites: &Sites, device: u32) -> Option<String> {
     let more = own.len().saturating_sub(TOLD);
     let more = if more > 0 { format!(", {more} more line{}", if more == 1 { "" } else { "s" }) } else { String::new() };
     let older = sites.older_bytes.filter(|it| *it > 0);
-    let older = older.map_or_else(String::new, |it| format!(", {} from before stacks were recorded", Bytes(it)));
+    let older = older.map_or_else(String::new, |it| format!(", {} that predate the capture", Bytes(it)));
     (!told.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", told.join(", ")))
 }

@@ -35,7 +35,8 @@ pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (
     let rows = rows.chain(unprobed.iter().map(|(device, it)| Row::Unprobed(device, *it)));
     let spots = rows.zip(1..).map(|(it, line)| (Target::Row(it.id()), line..line + 1)).collect();
     if probed.is_empty() && unprobed.is_empty() {
-        let words = if device.process_list().is_some() { " nobody" } else { " unknown: the driver has not said" };
+        let words =
+            if device.process_list().is_some() { " no process" } else { " unknown: the driver has not reported it" };
         lines.push(Line::styled(words, context.style(Role::Dim)));
     }
     lines.push(heading("device", width, context));

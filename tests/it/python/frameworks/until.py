@@ -1,4 +1,4 @@
-"""Ends a leaking job when somebody has been told where it leaks: when the file exists that `UNTIL` names."""
+"""Ends a leaking job once its culprit was reported: when the file that `UNTIL` names exists."""
 
 import os
 

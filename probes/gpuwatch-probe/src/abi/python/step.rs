@@ -51,10 +51,10 @@ impl Python {
         let number = |it: &Object| unsafe { self.number(*it) };
         let device = |it: &Object| {
             // SAFETY: as the caller promises; what is no tuple has no item, and an error that is taken back.
-            let number = unsafe { self.found((self.in_tuple)(*it, 0)).and_then(|it| self.number(it)) };
+            let number = unsafe { self.found((self.in_tuple)(*it, 0)).and_then(|item| self.number(item)) };
             Some((u32::try_from(number?).ok()?, *it))
         };
-        let key = [number(optimizer), number(parameter)].map(|it| it.and_then(|it| usize::try_from(it).ok()));
+        let key = [number(optimizer), number(parameter)].map(|it| it.and_then(|value| usize::try_from(value).ok()));
         let devices = devices.iter().map(device).collect::<Option<Vec<_>>>().filter(|it| it.len() <= DEVICES);
         let ([Some(optimizer), Some(parameter)], Some(step), Some(mask), Some(devices)) =
             (key, number(step), number(mask), devices)
