@@ -57,7 +57,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Level::Process if found.processes.len() == 1 => vec!["this process".to_owned()],
         Level::Process => vec![format!("{} processes", found.processes.len())],
         Level::Used => used(bytes, reserve),
-        Level::Wanted | Level::Active | Level::Split => Vec::new(),
+        _ => Vec::new(),
     };
     let told = TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
     let told: Vec<_> = told
