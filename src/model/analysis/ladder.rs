@@ -1,5 +1,8 @@
 //! Where a device's memory is, rung by rung: every gap named, the sum always the device's total.
 
+/// What makes enums and rows from the table.
+#[macro_use]
+mod macros;
 /// Figures by gap, and sets of gaps.
 mod by_gap;
 /// The table of gaps.

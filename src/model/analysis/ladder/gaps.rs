@@ -2,39 +2,6 @@
 //!
 //! What a row lacks does not compile. Where the bytes of a gap come from is in [`super::parts`].
 
-/// Makes an enum and the list of all its variants, so that none can be missing there.
-macro_rules! listed {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $it:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$of])* $it,)* }
-
-        impl $name {
-            /// Every one, from the inside out.
-            pub const ALL: [Self; [$(stringify!($it)),*].len()] = [$(Self::$it),*];
-        }
-    };
-}
-
-/// Makes the enum of gaps and the row of each.
-macro_rules! gaps {
-    ($($(#[$doc:meta])* $gap:ident { $($field:ident: $value:expr,)* })*) => {
-        listed! {
-            /// One stretch of a device's memory between two rungs, from the inside out.
-            Gap { $($(#[$doc])* $gap,)* }
-        }
-
-        impl Gap {
-            /// Its row in the table.
-            pub const fn row(self) -> &'static Row {
-                match self {
-                    $(Self::$gap => const { &Row { gap: Self::$gap, $($field: $value,)* } },)*
-                }
-            }
-        }
-    };
-}
-
 listed! {
     /// What the timeline keeps of a ladder: the top of a gap, from the inside out.
     Level {
@@ -355,33 +322,5 @@ impl Gap {
     #[must_use]
     pub fn whole(self) -> Self {
         self.row().whole.unwrap_or(self)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn no_two_gaps_have_one_name() {
-        for name in [|it: &Row| it.name, |it: &Row| it.id, |it: &Row| it.role] {
-            let names: BTreeSet<&str> = Gap::ALL.iter().map(|it| name(it.row())).collect();
-            assert_eq!(names.len(), Gap::ALL.len(), "{names:?}");
-        }
-    }
-
-    #[test]
-    fn signs_tell_gaps_apart_without_colours() {
-        for (place, one) in Gap::ALL.iter().enumerate() {
-            for other in &Gap::ALL[..place] {
-                // What stands for the other, never beside it, may look as it does.
-                let stands_for = one.whole() == *other || other.whole() == *one;
-                let is_either = stands_for || [*one, *other].contains(&Gap::Reserved);
-                let (one, other) = (one.row(), other.row());
-                assert!(is_either || one.colourless != other.colourless, "{} and {}", one.name, other.name);
-                assert!(is_either || one.ascii != other.ascii, "{} and {}", one.name, other.name);
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn device(total: u64, free: u64, driver: u64, others: u64) -> DeviceFigures {
     DeviceFigures {
@@ -137,17 +138,19 @@ fn figure() -> impl Strategy<Value = Option<u64>> {
 
 prop_compose! {
     fn any_own()(v in prop::array::uniform7(figure()), expandable in any::<bool>()) -> OwnFigures {
-        OwnFigures {
-            at: Stamp(v[0].unwrap_or(1)),
+        let counters = Counters {
             requested: v[0],
             allocated: v[1],
             active: v[2],
             inactive_split: v[3],
             reserved: v[4],
             private_pools: v[5],
-            expandable,
+            ..Counters::default()
+        };
+        OwnFigures {
             driver_used: v[6].map(Bytes),
             driver_at: Stamp(v[6].unwrap_or(2)),
+            ..OwnFigures::counted(&counters, expandable, Stamp(v[0].unwrap_or(1)))
         }
     }
 }
@@ -167,5 +170,27 @@ proptest! {
         let by_gap = ladder.by_gap();
         prop_assert!(by_gap.windows(2).all(|it| it[0].gap < it[1].gap));
         prop_assert_eq!(by_gap.iter().filter_map(|it| it.bytes).fold(Bytes(0), Bytes::plus), ladder.sum());
+    }
+}
+
+#[test]
+fn no_two_gaps_have_one_name() {
+    for name in [|it: &Row| it.name, |it: &Row| it.id, |it: &Row| it.role] {
+        let names: BTreeSet<&str> = Gap::ALL.iter().map(|it| name(it.row())).collect();
+        assert_eq!(names.len(), Gap::ALL.len(), "{names:?}");
+    }
+}
+
+#[test]
+fn signs_tell_gaps_apart_without_colours() {
+    for (place, one) in Gap::ALL.iter().enumerate() {
+        for other in &Gap::ALL[..place] {
+            // What stands for the other, never beside it, may look as it does.
+            let stands_for = one.whole() == *other || other.whole() == *one;
+            let is_either = stands_for || [*one, *other].contains(&Gap::Reserved);
+            let (one, other) = (one.row(), other.row());
+            assert!(is_either || one.colourless != other.colourless, "{} and {}", one.name, other.name);
+            assert!(is_either || one.ascii != other.ascii, "{} and {}", one.name, other.name);
+        }
     }
 }
