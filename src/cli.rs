@@ -70,7 +70,7 @@ fn help(asked: &clap::Error) -> Result<u8> {
     }
     match asked.print().and_then(|()| io::stdout().flush()) {
         Err(e) if is_answer => Err(e).context("cannot write to standard output"),
-        // With stderr gone there is nobody left to tell.
+        // Without stderr there is no place left for a message.
         _ => Ok(u8::try_from(asked.exit_code()).unwrap_or(2)),
     }
 }
@@ -198,7 +198,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 fn say(what: fmt::Arguments) {
-    // With stderr gone there is nobody left to tell.
+    // Without stderr there is no place left for a message.
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
 }
 

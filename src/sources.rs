@@ -50,7 +50,7 @@ pub struct Feed<'a> {
     pub events: &'a mut mpsc::Receiver<Event>,
     /// Pictures are drawn whole intervals after this moment, when those who tell have just told.
     pub begun: Instant,
-    /// Notified when something was told that should not wait for the next picture.
+    /// Notified of facts that should not wait for the next picture.
     pub hurry: Arc<Notify>,
 }
 

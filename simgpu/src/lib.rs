@@ -4,7 +4,7 @@
 //! environment in which a program finds them, and shows who has how much memory. Hardly a kernel computes anything;
 //! memory behaves as on a device, also that of CUDA graphs, whose launches take the time of their kernels.
 //!
-//! A program on the machine can be told by its environment:
+//! Environment variables of a program on the machine:
 //!
 //! - `SIMGPU_DIR`: where the machine's state is; `SIMGPU_DEVICES`: what it has, as long as nobody uses it.
 //! - `SIMGPU_CONTEXT_MB`: what a context costs, 512 unless said.

@@ -1,4 +1,4 @@
-//! What is done beside a job of `gpuwatch run`: it is recorded, and alerts are told. Whatever fails, the job goes on.
+//! Runs beside a job of `gpuwatch run`: records it and sends alerts. Whatever fails, the job continues.
 
 use super::record::{keep, start};
 use crate::{
@@ -45,7 +45,7 @@ pub(super) fn companion(
     driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
-    // What fails is said when the job is over: until then standard output and error are its own.
+    // Report failures after the job: until then standard output and error are the job's own.
     let (recorder, unrecorded) = match start_recording(&run, bounds, recording) {
         Ok(it) => (Some(it), None),
         Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
@@ -105,7 +105,7 @@ fn ended(how: Ended) -> Fact {
     }
 }
 
-/// Watches where nobody looks: what happens is recorded with the alerts it raises, and a program is told of them.
+/// Watches without a screen: records events with the alerts they raise, and starts the alert program.
 struct Watch {
     /// The recorder, and its file.
     recorder: Option<(Recorder, PathBuf)>,
@@ -144,7 +144,7 @@ impl Watch {
             };
             follow(&mut sources, stop, hear).await;
         });
-        // What ended the job is told too.
+        // The reason of the job's end is sent too.
         self.tell();
         let is_summed_up = match self.summary {
             Summary::Auto => !self.session.processes.is_empty(),

@@ -7,7 +7,7 @@ use crate::screen::{
 };
 use clap::{ValueEnum, builder::FalseyValueParser};
 
-/// What every screen can be told.
+/// Options of every screen.
 #[derive(Debug, clap::Args)]
 pub(super) struct ScreenOptions {
     /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, plain (the terminal's

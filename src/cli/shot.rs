@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use std::{path::PathBuf, str::FromStr};
 
-/// The largest picture: beyond it nobody can read one.
+/// The largest picture in columns and rows; larger ones are unreadable.
 const MOST: u16 = 500;
 
 /// These flags stand by themselves in the help.

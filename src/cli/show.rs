@@ -16,7 +16,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use std::{path::PathBuf, time::Duration};
 
-/// How long a program that is told of an alert may still take when the view is left.
+/// How long an alert program may still run after the view is left.
 const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why nothing is written from a view that only looks.
@@ -67,7 +67,7 @@ pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
             once::print(&mut demo.events, demo::RANKS.len(), false).await?;
             return Ok(0);
         }
-        // What is simulated alarms nobody.
+        // Simulated alerts are not sent.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
         let options = Options { no_signals, pace: demo.pace.take(), ..options(screen, theme) };
         Ok(code(live::watch(demo.feed(), options, Policy::default(), &AlertOutputs::default()).await?))

@@ -57,7 +57,7 @@ struct Counter {
 impl Counter {
     fn show(&mut self, done: u64) {
         if self.is_shown {
-            // With stderr gone there is nobody left to tell.
+            // Without stderr there is no place left for a message.
             let _ = write!(io::stderr(), "\r\x1b[Kreplayed {}", crate::facts::units::counted(done, "time"));
         }
     }

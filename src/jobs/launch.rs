@@ -50,7 +50,7 @@ static PANIC: OnceLock<Foreign> = OnceLock::new();
 /// Launchers that start the job on other machines, where our environment does not reach.
 const REMOTE: [&str; 6] = ["srun", "mpirun", "mpiexec", "mpiexec.hydra", "ssh", "pdsh"];
 
-/// What runs beside a job is told with this.
+/// A started job, as the tasks beside it see it.
 #[derive(Debug)]
 pub struct Started {
     /// The run's id, 32 hexadecimal digits, that every probe of this job will say.
@@ -240,7 +240,7 @@ fn explain(program: &OsStr, error: &io::Error) -> u8 {
 }
 
 fn complain(what: fmt::Arguments) {
-    // With stderr gone there is nobody left to tell.
+    // Without stderr there is no place left for a message.
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
 }
 

@@ -29,10 +29,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// A call that takes longer is said to have stalled.
+/// A call that takes longer counts as stalled.
 const DEADLINE_US: u64 = 750_000;
 
-/// The same of opening the library, which wakes devices that nobody uses, one after the other.
+/// The same for opening the library, which wakes unused devices one after the other.
 const OPENING_US: u64 = 8_000_000;
 
 /// Between two looks whether a call is under way, at most.

@@ -66,7 +66,7 @@ impl Options {
     }
 }
 
-/// Looks for probes each second, and when there is news of the directories, and reads those found, until nobody listens.
+/// Looks for probes each second and when directories change, and reads them until nothing receives the facts.
 pub(super) async fn run(
     options: Options,
     begun: Instant,
@@ -267,7 +267,7 @@ impl Scanner {
         };
         let known = spilled.hello.instance.as_deref().and_then(|it| self.probes.named(it));
         if is_ours && (known.is_some_and(|it| self.probes.is_read(it.probe)) || spilled.is_written()) {
-            // Its socket tells the same.
+            // Its socket reports the same.
             return;
         }
         // What was read before its process was seen to be gone may have lacked the last words.

@@ -36,7 +36,7 @@ struct Seen {
     stat: Option<File>,
     start_ticks: u64,
     suspended: bool,
-    /// What is probed says itself who it is: of that it is told only that it is suspended, and no longer is.
+    /// Probed processes report themselves; of these, only suspending and resuming is sent.
     told: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn run(
     }
 }
 
-/// Tells of a process what is new.
+/// Sends the news of a process.
 async fn look(
     pid: u32,
     (state, start_ticks): (char, u64),
@@ -153,7 +153,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     Some(state_and_start(pid)?.1)
 }
 
-/// When a process started, unless it has ended: nobody may have asked a zombie how.
+/// Returns when a process started; `None` for an ended one, also as a zombie.
 pub(super) fn runs_since(pid: u32) -> Option<u64> {
     state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
 }

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub enum Input {
     /// A file, which can be read from any place of it.
     File(File),
-    /// A FIFO with a writer, as of `<(zcat FILE)`, which is read once.
+    /// A FIFO with a writer, as of `<(zcat FILE)`; it can be read once.
     Stream(io::Chain<Cursor<Vec<u8>>, File>),
 }
 
@@ -34,7 +34,7 @@ impl Read for Input {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// When it cannot be opened, or is a FIFO to which nobody writes.
+/// When it cannot be opened, or is a FIFO without a writer.
 pub fn open(path: &Path) -> io::Result<Input> {
     // Without O_NONBLOCK, opening a FIFO waits for its writer for ever.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -344,7 +344,7 @@ fn read(
         // The thread ends with the sender, which ends with the reading.
         let put = put;
         Index::build(recordings, tell, move |folded, cursor| {
-            // Where nobody sets them down any more, seeks take longer.
+            // Without new checkpoints, seeks take longer.
             if written.as_ref().is_ok_and(|it| !it.is_finished()) {
                 let _ = put.send(Stop::new(folded, cursor));
             }

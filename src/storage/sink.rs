@@ -9,8 +9,8 @@ pub mod writing;
 /// Where recordings are kept, and for how long.
 pub mod store;
 
-/// A program that is told of alerts.
+/// A program that runs for each alert.
 pub mod hook;
 
-/// Sources until told to stop.
+/// Runs the sources until they are stopped.
 pub mod follow;

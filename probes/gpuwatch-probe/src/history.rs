@@ -1,4 +1,4 @@
-//! What a late viewer is told: the latest samples whole, the run before them at a growing stride, and every
+//! The history for a late viewer: the latest samples whole, the run before them at a growing stride, and every
 //! mark, failure and loss apart from both.
 //!
 //! A [`Cursor`] is one viewer's place in it. Lines come out by rising sequence number, each at most once.

@@ -25,7 +25,7 @@ impl Log {
         Self { path, lines: AtomicU32::new(0) }
     }
 
-    /// Appends one line. What cannot be written is not: there is nobody to tell.
+    /// Appends one line; ignores errors, as there is no place to report them.
     pub(crate) fn line(&self, line: &str) {
         let Some(path) = &self.path else { return };
         if self.lines.fetch_add(1, Ordering::Relaxed) >= LINES_MAX {

@@ -134,7 +134,7 @@ impl Probe {
     }
 
     /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when this
-    /// returns, for the process may be gone before a reader hears of it.
+    /// returns, for the process may be gone before a reader receives it.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);
@@ -160,7 +160,7 @@ impl Probe {
         self.shared.asked_sites.word()
     }
 
-    /// When rises are to be expected: see the header; 0 where nobody said.
+    /// When rises are expected: see the header; 0 if unknown.
     pub(crate) fn sites_rises(&self) -> u64 {
         self.shared.asked_sites.rises()
     }
@@ -178,7 +178,7 @@ impl Probe {
         self.describe(|hello| add_device(hello, device))
     }
 
-    /// Changes what the probe says of itself; viewers are told.
+    /// Changes the probe's description, and sends it to viewers.
     pub fn describe(&self, change: impl FnOnce(&mut Hello) -> Result<(), Refusal>) -> Result<(), Refusal> {
         if !self.shared.is_here() {
             return Err(Refusal::Off);

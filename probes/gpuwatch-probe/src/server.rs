@@ -33,7 +33,7 @@ use std::{
 };
 use viewer::Viewer;
 
-/// So many at once; the next is told so.
+/// The most viewers at once; the next one is refused with a reason.
 pub(crate) const VIEWERS_MAX: usize = 32;
 
 /// The refused wait for their reason in places of their own.
@@ -243,7 +243,7 @@ impl Server {
     }
 }
 
-/// Starts its thread; the receiver hears when it has ended.
+/// Starts its thread; the receiver is notified of its end.
 pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
     let (end, ended) = channel();
     let body = move || {

@@ -3,7 +3,7 @@
 use crate::{sys, wire::Hello};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Steps that are compared where nobody says how many.
+/// The default number of steps to compare.
 const STEPS: u64 = 8;
 
 /// More steps than this are not waited for.
@@ -28,7 +28,7 @@ const SLACK_MAX: u64 = (1 << 16) - 1;
 pub(crate) struct Asked {
     /// Steps, and the two flags above them; 0 where there is no request.
     word: AtomicU64,
-    /// When the next rises are to be expected; 0 where nobody said.
+    /// When the next rises are expected; 0 if unknown.
     rises: AtomicU64,
 }
 

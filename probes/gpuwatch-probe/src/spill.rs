@@ -24,7 +24,7 @@ use std::{
 /// The largest spill, in bytes: about 1,500 errors with their words. A job that retries for ever keeps its first errors there.
 pub const BYTES_MAX: usize = 2 << 20;
 
-/// How long a spill that nobody removes stays.
+/// How long an unread spill stays.
 pub const KEPT: Duration = Duration::from_secs(600);
 
 /// Spills in one directory; past it, the oldest goes.
@@ -104,7 +104,7 @@ pub fn is_name(name: &str) -> bool {
         && rest.is_none()
 }
 
-/// Opens a spill for reading: a regular file of this user's, nobody else's.
+/// Opens a spill for reading: a regular file that this user owns.
 ///
 /// # Errors
 /// When it is none, or is gone.
@@ -120,7 +120,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes spills that nobody came for, and the oldest where there are too many. The directory has been checked.
+/// Removes unread spills, and the oldest if there are too many. The directory has been checked.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let now = SystemTime::now();

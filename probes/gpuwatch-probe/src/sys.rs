@@ -210,7 +210,7 @@ pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// What forked children must not keep open: listeners that seem alive, connections that never end.
-/// Each descriptor with what tells it from a later one of the same number.
+/// Each descriptor with what distinguishes it from a later one of the same number.
 static PRIVATE: [(AtomicI32, AtomicU64); 64] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 64];
 
 static WATCHING_FORKS: AtomicBool = AtomicBool::new(false);

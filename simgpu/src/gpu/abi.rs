@@ -14,7 +14,7 @@ pub(super) fn code(answer: Answer) -> i32 {
     answer.err().map_or(0, |it| it as i32)
 }
 
-/// Says one line about what is being simulated, where `SIMGPU_TRACE` asks for it.
+/// Writes one trace line, if `SIMGPU_TRACE` asks for it.
 pub(super) fn trace(line: impl FnOnce() -> String) {
     static ON: LazyLock<bool> = LazyLock::new(|| std::env::var_os("SIMGPU_TRACE").is_some());
     if *ON {
@@ -37,7 +37,7 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// For arguments whose type another argument tells.
+    /// For arguments whose type another argument determines.
     pub(super) fn from_address(address: usize) -> Self {
         Self(address as *mut T)
     }
@@ -92,7 +92,7 @@ impl Out<c_char> {
 pub(super) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    /// For arguments whose type another argument tells.
+    /// For arguments whose type another argument determines.
     pub(super) fn from_address(address: usize) -> Self {
         Self(address as *const T)
     }

@@ -275,7 +275,7 @@ entry_points! {
         code(launch(function, 0, stream))
     }
 
-    // What a map says nobody reads.
+    // No caller reads the result of a map.
     fn cuTensorMapEncodeTiled(map: Out<[u64; 16]>) -> i32 {
         map.put([0; 16]);
         0

@@ -77,7 +77,7 @@ entry_points! {
         }))
     }
 
-    // The high-water marks can be set to zero, and then begin anew from what is.
+    // The high-water marks can be reset to the current values.
     fn cudaDeviceSetGraphMemAttribute(device: i32, attribute: i32, value: In<u64>) -> i32 {
         answer(figures(device, |it| match (attribute, value.get()) {
             (USED_HIGH, Some(0)) => { it.used_high = it.used; Ok(()) }

@@ -117,7 +117,7 @@ fn write(pool: usize, attribute: i32, wide: In<u64>, narrow: In<i32>) -> Answer 
     let pool = process.pools.pools.entry(device).or_default();
     match attribute {
         RELEASE_THRESHOLD => pool.threshold = wide.get().ok_or(Fault::InvalidValue)?,
-        // The high-water marks can be set to zero, and then begin anew from what is.
+        // The high-water marks can be reset to the current values.
         RESERVED_HIGH | USED_HIGH if wide.get() != Some(0) => return Err(Fault::InvalidValue),
         RESERVED_HIGH => pool.reserved_high = pool.reserved,
         USED_HIGH => pool.used_high = pool.used,

@@ -18,7 +18,7 @@ use std::{
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-/// Where the state is when nobody says where.
+/// The default directory of the state.
 pub(super) const DEFAULT_DIR: &str = "/dev/shm/simgpu";
 
 pub(super) struct Process {

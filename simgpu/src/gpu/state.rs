@@ -14,7 +14,7 @@ use std::{
 pub(crate) const MAX_CARDS: usize = 16;
 /// How many processes use a device at most.
 pub(crate) const MAX_TENANTS: usize = 64;
-/// What a machine has when nobody says what it has.
+/// The default machine.
 pub(crate) const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
 
 /// Says that the file holds this layout, and not another release's.
@@ -291,7 +291,7 @@ impl Book {
         self.checked = None;
     }
 
-    /// Works on the state while nobody else does, dead processes' entries removed first.
+    /// Works on the locked state, after removing the entries of dead processes.
     pub(crate) fn locked<R>(&mut self, work: impl FnOnce(&mut Shared) -> R) -> R {
         // A lock that cannot be had (only a dying descriptor refuses) leaves the figures as they are: still readable.
         let held = sys::lock(&self.file).is_ok();

@@ -73,7 +73,7 @@ pub(super) fn unlock(file: &File) {
 pub(super) fn exists(pid: u32) -> bool {
     const NO_SUCH_PROCESS: i32 = 3;
     let Ok(pid) = c_int::try_from(pid) else { return false };
-    // SAFETY: signal 0 is sent to nobody.
+    // SAFETY: signal 0 only checks that the process exists.
     unsafe { kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(NO_SUCH_PROCESS) }
 }
 

@@ -1,4 +1,4 @@
-//! The thread that asks: what is due when, and what is said of it.
+//! The thread that queries the driver: what is due when, and which facts it sends.
 
 use super::{
     Calls, Options,
@@ -47,22 +47,22 @@ const LEAD: u32 = 10;
 /// Warmth moves slowly: one reading in so many has it.
 const WARMTH_EVERY: u64 = 2;
 
-/// What a device is asked to tell by itself, and how much of it is heard at one look.
+/// The events that a device reports by itself, and how many are read at a time.
 const EVENTS: EventTypes = EventTypes::CRITICAL_XID_ERROR.union(EventTypes::MIG_CONFIG_CHANGE);
 const EVENTS_MAX: usize = 4;
 
-/// What stands in place of a divided device's processes: told of both, they would count twice.
+/// Replaces the processes of a divided device: listed under both, they would count twice.
 const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
 
 /// Why a watch ended.
 enum End {
-    /// It was told to, or nobody listens.
+    /// It was stopped, or nothing receives the facts.
     Wanted,
-    /// The driver gives no list of devices: it may have been exchanged, and has to be opened anew.
+    /// The driver gives no list of devices: it may have been exchanged, and has to be opened again.
     Down(NvmlError),
 }
 
-/// Asks until told to end or nobody listens; looks again where there was no driver.
+/// Queries until it is stopped or nothing receives the facts; retries without a driver.
 pub(super) fn run(
     options: &Options,
     begun: Instant,
@@ -99,7 +99,7 @@ pub(super) fn run(
                 };
                 match watch.run(&mut told) {
                     End::Wanted => {
-                        // Shutting the library down may block like any call, and nobody waits for it.
+                        // Shutting the library down may block like any call, so do not wait for it.
                         std::mem::forget(library);
                         return;
                     }
@@ -131,7 +131,7 @@ struct Watch<'a> {
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     sender: &'a EventSender,
-    /// Notified when something was told that should not wait for the next picture.
+    /// Notified of facts that should not wait for the next picture.
     hurry: &'a Notify,
     /// What was said to be there; outlives a driver that went and came back.
     listed: &'a mut BTreeSet<DeviceId>,
@@ -181,7 +181,7 @@ impl<'a> Watch<'a> {
                     }
                 }
             }
-            // Asked anew each time, so that another pace holds at once.
+            // Read each time, so that a changed refresh rate takes effect at once.
             let memory_due = read_at.is_none_or(|it| soon >= it + self.interval());
             if memory_due {
                 read_at = Some(now);
@@ -313,7 +313,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// False when nobody listens any more.
+    /// Returns false when nothing receives the facts any more.
     fn memory(&self, watched: &mut Watched<'a>) -> bool {
         let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
         self.troubled.set(self.troubled.get() || reading.is_err());
@@ -362,7 +362,7 @@ impl<'a> Watch<'a> {
         self.sender.send_blocking(Fact::Processes { device, reading });
     }
 
-    /// Compares a refusal, or that there is none, with what was told last.
+    /// Compares a refusal, or its absence, with the last one sent.
     fn note_refusal(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
         if now != told.as_ref() {
             *told = now.cloned();

@@ -10,18 +10,18 @@ pub(super) struct Watched<'a> {
     pub(super) info: DeviceInfo,
     pub(super) slow_at: Instant,
     pub(super) slow_readings: u64,
-    /// What is read more seldom: as it was.
+    /// Figures that are read less often: their last values.
     pub(super) graphics: Vec<ProcessUse>,
     pub(super) load: Option<Load>,
     pub(super) pids: Vec<u32>,
     /// Divided into MIG devices: its processes are theirs.
     pub(super) is_divided: bool,
-    /// Where its critical errors and changes of its MIG devices arrive, if it tells them.
+    /// Receives its critical errors and changes of its MIG devices, if it reports them.
     pub(super) events: Option<EventSet<'a>>,
     pub(super) refusals: Refusals,
 }
 
-/// What a device has refused, as it was told last.
+/// What a device refused, as last sent.
 #[derive(Default)]
 pub(super) struct Refusals {
     pub(super) memory: Option<Trouble>,

@@ -257,7 +257,7 @@ async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
     std::future::pending::<()>().await;
 }
 
-/// A task that ends with whoever started it.
+/// A task that ends with its owner.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

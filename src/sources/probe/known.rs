@@ -1,4 +1,4 @@
-//! Which probe speaks: it keeps its number, whatever socket or file it is heard through.
+//! Identifies probes: each keeps its number, whatever socket or file its lines come through.
 
 use super::directory::{Socket, SocketId};
 use crate::{
@@ -28,9 +28,9 @@ enum Identity {
 struct Known {
     probe: ProbeId,
     pid: Option<u32>,
-    /// The last line it sent: where a reconnect goes on.
+    /// The last line it sent: where a reconnect continues.
     seq: u64,
-    /// The socket that it is read from, and the way to ask it; `None` while nobody reads it.
+    /// The socket that it is read from, and the channel for requests; `None` while it is not read.
     read: Option<(Option<Socket>, mpsc::Sender<Ask>)>,
 }
 
@@ -79,7 +79,7 @@ impl Probes {
 
     /// The same for a probe that is read from what it has spilled.
     pub(super) fn introduce_spilled(&self, instance: &str, pid: Option<u32>) -> Result<Introduced, ProbeId> {
-        // Nobody hears what it is asked.
+        // No reader would receive the answer.
         let (ear, _) = mpsc::channel(1);
         self.register().read(Identity::Instance(instance.to_owned()), pid, None, ear)
     }
@@ -99,7 +99,7 @@ impl Probes {
         }
     }
 
-    /// Whether somebody reads it.
+    /// Whether it is read.
     pub(super) fn is_read(&self, probe: ProbeId) -> bool {
         self.register().known.values().any(|it| it.probe == probe && it.read.is_some())
     }

@@ -25,13 +25,13 @@ pub(super) enum Next {
 /// What a connection reports to whoever looks for sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Report {
-    /// Who is at its other end has been told, or refused.
+    /// The peer was reported, or refused.
     Greeted(SocketId),
     /// It ended.
     Ended(SocketId, Next),
 }
 
-/// The lines of one probe, each told once.
+/// The lines of one probe, each sent once.
 pub(super) struct Lines<'a> {
     pub(super) probe: ProbeId,
     pub(super) seq: u64,
@@ -40,13 +40,13 @@ pub(super) struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Tells who speaks; false when nobody listens.
+    /// Reports the peer; false when nothing receives the facts.
     pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
         let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
         self.sender.send(found).await && self.pass_on(Line::Hello(hello.clone())).await
     }
 
-    /// Hands a line over, unless it came before; false when nobody listens.
+    /// Sends a line, unless it came before; false when nothing receives the facts.
     pub(super) async fn pass_on(&mut self, line: Line) -> bool {
         if let Some(seq) = seq_of(&line) {
             if seq <= self.seq {

@@ -1,4 +1,4 @@
-//! What dictionaries come to: rows, by the keys that tell their kinds; keys that nobody knows are passed over.
+//! Turns dictionaries into rows. Their keys determine the kind; unknown keys are skipped.
 
 use super::{
     fault::Fault,
@@ -43,7 +43,7 @@ enum Shape {
     Settings,
 }
 
-/// The shape that a key tells.
+/// The shape that a key determines.
 fn shape(key: Word) -> Option<Shape> {
     match key {
         Word::Filename => Some(Shape::Row(Kind::Frame)),

@@ -1,7 +1,7 @@
 //! What was read of long recordings, kept in the user's cache: opened again, they are there at once.
 //!
 //! Only this very program takes up what it has set down, and only of the very files that it read: all else is as if
-//! there were nothing, and is read anew. Nothing is lost with the cache.
+//! there were nothing, and is read again. Nothing is lost with the cache.
 //!
 //! ```text
 //! stop | stop | … | contents | where the contents begin, u64 | MAGIC

@@ -33,7 +33,7 @@ const STDIN: &str = "-";
 /// Bytes of a stream that are kept in memory.
 const STREAM_MAX: u64 = 1 << 30;
 
-/// What is said where there is no recording.
+/// The advice if there is no recording.
 const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
 
 /// The chosen recordings, and notes about how they were chosen.
@@ -124,7 +124,7 @@ pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
 struct Opening {
     track: Track,
     run: Option<String>,
-    /// What tells the file apart, whatever path leads to it.
+    /// Identifies the file, whatever path leads to it.
     inode: (u64, u64),
 }
 
@@ -170,7 +170,7 @@ fn is_gzip(file: &File) -> bool {
     file.read_exact_at(&mut first, 0).is_ok() && first == [0x1f, 0x8b]
 }
 
-/// The header, and the id of the first run that is told of.
+/// The header, and the id of the first run.
 fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     if is_gzip(file) {
         bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`");

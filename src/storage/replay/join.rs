@@ -1,4 +1,4 @@
-//! Recordings of one run as one: one clock, one numbering of probes, and no process told twice.
+//! Joins the recordings of one run: one clock, one numbering of probes, and no process twice.
 
 use crate::facts::{
     event::{DriverState, Event, Fact, Line, ProbeId},
@@ -14,17 +14,17 @@ type Identity = (Foreign, Option<u32>, Foreign);
 /// A probe of one file.
 type Local = (usize, ProbeId);
 
-/// The probes of all files, and which file tells of each: the first that found it.
+/// The probes of all files, and the file that reports each: the first that found it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Join {
     told_by: BTreeMap<Identity, Local>,
-    /// The number among all; `None` for what another file tells.
+    /// Returns the number among all; `None` for a probe that another file reports.
     names: BTreeMap<Local, Option<ProbeId>>,
     next: u32,
 }
 
 impl Join {
-    /// The event as all files together have it; `None` for what another file tells as well.
+    /// Returns the event with the common numbers; `None` if another file reports it too.
     pub(super) fn take(&mut self, track: usize, host: &Foreign, mut event: Event) -> Option<Event> {
         let over = match &event.fact {
             Fact::Probe { line, .. } => matches!(**line, Line::Bye(_)),

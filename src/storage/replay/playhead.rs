@@ -1,4 +1,4 @@
-//! Where a replay stands, and how fast it goes. It asks no clock: it is told how much time went by.
+//! The position and speed of a replay. It uses no clock: callers pass the elapsed time.
 
 use crate::facts::units::Stamp;
 

@@ -1,4 +1,4 @@
-//! Sources until told to stop, and then for their last words.
+//! Runs the sources until they are stopped, and then receives their last events.
 
 use crate::{
     facts::event::{Event, Fact, ProbeId},
@@ -22,7 +22,7 @@ const LAST_LOOK: Duration = Duration::from_secs(5);
 /// Says every event to `hear` until `stop` is done and what was under way has been taken.
 pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>, mut hear: impl FnMut(&Event)) {
     pin!(stop);
-    // Probes that have not said goodbye: where there is none, nobody waits for last words.
+    // Without probes that are still connected, there are no last events to wait for.
     let mut speaking = BTreeSet::new();
     loop {
         select! {

@@ -1,4 +1,4 @@
-//! A program that is told of alerts: one at a time, on a thread of its own, each with a deadline.
+//! Runs the alert program: one at a time, on a thread of its own, each with a deadline.
 
 use crate::{
     facts::{text::Foreign, units::counted},
@@ -47,9 +47,9 @@ pub struct Hook {
 /// How it went so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Alerts that it was told of, and that it ended well with.
+    /// Alerts whose program exited with 0.
     pub done: u64,
-    /// Alerts that nobody was told of: the queue was full, or it was the end.
+    /// Alerts dropped because the queue was full or the job ended.
     pub lost: u64,
     /// Why it last failed, in words for the user.
     pub trouble: Option<String>,
@@ -154,7 +154,7 @@ impl State {
             .spawn()?;
         let started = Instant::now();
         if let Some(mut input) = child.stdin.take() {
-            // One that does not read it needs it not. It fits the pipe, so that nobody waits.
+            // A program need not read it. It fits the pipe, so the write does not wait.
             let _ = writeln!(input, "{}", message.object);
         }
         loop {

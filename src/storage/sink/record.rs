@@ -131,7 +131,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Writes until the queue ends. After a fault it goes on emptying the queue and writes nothing more.
+/// Writes until the queue ends. After a fault it continues to empty the queue without writing.
 fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
     if let Err(trouble) = write_all(writing, items, state) {
         *state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(&trouble));

@@ -1,4 +1,4 @@
-//! A recording's file: lines in zstd frames with checksums, flushed when told. Knows no clock.
+//! Writes a recording's file: lines in zstd frames with checksums, flushed on request. Uses no clock.
 
 use crate::{
     facts::{event::Event, text::escape_json, units::Stamp},

@@ -45,7 +45,7 @@ pub(crate) struct Viewer {
     sent_before: u64,
     refusals: u32,
     cursor: Option<Cursor>,
-    /// What it was told about the process.
+    /// The hello that it received.
     hello: u64,
     closing: bool,
     /// The history has more than was made into lines.
@@ -74,7 +74,7 @@ impl Viewer {
         self.stream.as_raw_fd()
     }
 
-    /// Whether this viewer is to be told who speaks, and has room for it.
+    /// Whether this viewer needs a hello, and has room for it.
     pub(crate) fn awaits_hello(&self, version: u64) -> bool {
         self.hello != version && !self.closing && self.out.is_empty()
     }

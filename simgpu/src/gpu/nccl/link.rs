@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// How long a rank waits for the others: as long as PyTorch lets a collective take, unless told otherwise.
+/// How long a rank waits for the others: PyTorch's default timeout of a collective.
 const LIMIT: Duration = Duration::from_secs(600);
 /// How long a rank that leaves waits for what it sent to arrive.
 const FAREWELL: Duration = Duration::from_secs(10);
