@@ -11,7 +11,7 @@ mod tables;
 use crate::{
     facts::{
         event::{
-            Event, Fact, Line, ProbeId,
+            ProbeId,
             wire::{Counters, Sample},
         },
         text::{Foreign, escape_json},
@@ -118,21 +118,11 @@ fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<
     let mut cursor = recordings.play();
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
         session.apply(&event);
-        if let Some((probe, sample)) = sample(&event) {
+        if let Some((probe, sample)) = event.sample() {
             write(row(recordings, &session, probe, sample, at))?;
         }
     }
     Ok(replay::troubles(recordings, &cursor.endings()))
-}
-
-fn sample(event: &Event) -> Option<(ProbeId, &Sample)> {
-    match &event.fact {
-        Fact::Probe { probe, line } => match &**line {
-            Line::Sample(it) => Some((*probe, it)),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {

@@ -2,13 +2,18 @@
 //!
 //! A recording is this vocabulary written down, and the probes' part of it is the wire itself.
 
+mod parts;
+mod words;
+
 use crate::facts::{
     text::Foreign,
     units::{Bytes, Stamp},
 };
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
+pub use parts::stamp_of;
 use serde::{Deserialize, Deserializer, Serialize};
+pub use words::{ending, failure};
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -314,19 +319,4 @@ pub struct WritingProcess {
     pub pid: u32,
     /// Its start, in clock ticks since boot.
     pub start_ticks: u64,
-}
-
-/// When a probe's line says it was made; `None` for lines that carry no stamp.
-pub fn stamp_of(line: &Line) -> Option<Stamp> {
-    match line {
-        Line::Hello(it) => Some(Stamp(it.monotonic_us)),
-        Line::Sample(it) => Some(Stamp(it.at_us)),
-        Line::Mark(it) => Some(Stamp(it.at_us)),
-        Line::Oom(it) => Some(Stamp(it.at_us)),
-        Line::OomMessage(it) => Some(Stamp(it.at_us)),
-        Line::Sites(it) => Some(Stamp(it.at_us)),
-        Line::Lost(it) => Some(Stamp(it.at_us)),
-        Line::Bye(it) => Some(Stamp(it.at_us)),
-        Line::History(_) | Line::Live(_) | Line::Refused(_) | Line::Unknown => None,
-    }
 }

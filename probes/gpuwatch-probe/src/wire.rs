@@ -8,6 +8,7 @@ mod counters;
 mod encode;
 mod json;
 pub mod limits;
+mod line;
 mod sites;
 
 pub use counters::{Counter, Counters, Group, Label, Torch, Unit};

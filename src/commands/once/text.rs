@@ -3,7 +3,7 @@
 use super::is_suspended;
 use crate::{
     facts::{
-        event::{DriverState, Trouble},
+        event::DriverState,
         text::{self, Foreign},
         units::Bytes,
     },
@@ -76,7 +76,7 @@ fn device(
     }
     match it.memory.as_ref().map(|it| &it.value) {
         Some(Ok(memory)) => writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?,
-        Some(Err(why)) => writeln!(out, "  memory: {}", trouble(why))?,
+        Some(Err(why)) => writeln!(out, "  memory: {why}")?,
         None => {}
     }
     for rung in found.ladder.by_gap() {
@@ -92,7 +92,7 @@ fn device(
         }
     }
     match it.processes.as_ref().map(|it| &it.value) {
-        Some(Err(why)) => writeln!(out, "  processes: {}", trouble(why))?,
+        Some(Err(why)) => writeln!(out, "  processes: {why}")?,
         _ if found.foreign_pids => writeln!(
             out,
             "  the driver's process numbers are the host's: what is used here cannot be attributed; gpuwatch on the host can"
@@ -194,14 +194,5 @@ fn life(process: &Process) -> String {
         Life::Incompatible { protocol } => format!("speaks protocol {protocol}, which this gpuwatch does not"),
         Life::Ended { reason, .. } => format!("ended ({reason})"),
         Life::Gone { why, .. } => why.to_string(),
-    }
-}
-
-fn trouble(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
-        Trouble::NotSupported => "this device or driver does not say".to_owned(),
-        Trouble::Lost => "the device fell off the bus: reset it, or reboot".to_owned(),
-        Trouble::Other(why) => why.to_string(),
     }
 }

@@ -137,18 +137,11 @@ impl DeviceSeries {
             let on = session.process(probe)?.devices.iter().find(|on| on.ordinal == ordinal);
             on.map(|on| &on.device)
         };
-        let mut ran_out = false;
+        // An error's own figures are of that very moment.
+        let ran_out = event.line().is_some_and(|(_, line)| matches!(line, Line::Oom(_)));
         let device = match &event.fact {
             Fact::Memory { device, .. } => Some(device),
-            Fact::Probe { probe, line } => match &**line {
-                Line::Sample(sample) => on(*probe, sample.device),
-                // The error's own figures: of that very moment.
-                Line::Oom(oom) => {
-                    ran_out = true;
-                    on(*probe, oom.device)
-                }
-                _ => None,
-            },
+            Fact::Probe { probe, line } => line.device().and_then(|it| on(*probe, it)),
             _ => None,
         };
         let Some(device) = device else { return };

@@ -3,7 +3,7 @@
 use super::{RenderContext, cells, device_name, put};
 use crate::{
     facts::{
-        event::{DriverState, Trouble, wire::Oom},
+        event::{DriverState, Trouble, ending, wire::Oom},
         units::{self, Bytes},
     },
     model::{
@@ -34,12 +34,12 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
     let mut out: Vec<Message> = context.session.processes.iter().filter_map(|it| oom(it, context)).collect();
     let session = context.session;
     if let Some(end) = &session.job {
-        let (role, how) = match (end.code, end.signal) {
-            (Some(0), _) => (Role::Good, "exit code 0".to_owned()),
-            (Some(code), _) => (Role::Bad, format!("exit code {code}")),
-            (None, Some(signal)) => (Role::Bad, format!("killed by signal {signal}")),
-            (None, None) => (Role::Warning, "how is not known".to_owned()),
+        let role = match (end.code, end.signal) {
+            (Some(0), _) => Role::Good,
+            (None, None) => Role::Warning,
+            _ => Role::Bad,
         };
+        let how = ending(end.code, end.signal).unwrap_or_else(|| "how is not known".to_owned());
         out.push((role, format!("the command has ended {} ago: {how}", units::duration(session.now.since(end.at)))));
     }
     match &session.driver {
@@ -152,10 +152,8 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     let found = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)));
     let Some((what, trouble)) = found else { return untold(device, &name) };
     let why = match trouble {
-        Trouble::NoPermission => "no permission; run as root, or let the administrator allow it".to_owned(),
-        Trouble::NotSupported => "this device or driver does not have it".to_owned(),
-        Trouble::Lost => "the device fell off the bus; see dmesg for its Xid".to_owned(),
         Trouble::Other(words) => cells::foreign(words),
+        known => known.to_string(),
     };
     Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
 }

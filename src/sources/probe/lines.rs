@@ -48,7 +48,7 @@ impl Lines<'_> {
 
     /// Sends a line, unless it came before; false when nothing receives the facts.
     pub(super) async fn pass_on(&mut self, line: Line) -> bool {
-        if let Some(seq) = seq_of(&line) {
+        if let Some(seq) = line.seq() {
             if seq <= self.seq {
                 return true;
             }
@@ -63,19 +63,6 @@ impl Lines<'_> {
 
     /// The same for a stream of which a part may have come already, so that only numbered lines are news.
     pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
-        seq_of(&line).is_none() || self.pass_on(line).await
-    }
-}
-
-fn seq_of(line: &Line) -> Option<u64> {
-    match line {
-        Line::Sample(it) => it.seq,
-        Line::Mark(it) => it.seq,
-        Line::Oom(it) => it.seq,
-        Line::OomMessage(it) => it.seq,
-        Line::Sites(it) => it.seq,
-        Line::Lost(it) => it.seq,
-        Line::Bye(it) => it.seq,
-        _ => None,
+        line.seq().is_none() || self.pass_on(line).await
     }
 }

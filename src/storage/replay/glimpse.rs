@@ -8,14 +8,7 @@
 //! What needs the whole run, its growth above all, is not known from that, and comes with the rest.
 
 use super::recording_set::{Cursor, RecordingSet, Track};
-use crate::{
-    facts::{
-        event::{Event, Fact, Line},
-        units::Stamp,
-    },
-    model::session::Session,
-    storage::recording::Place,
-};
+use crate::{facts::units::Stamp, model::session::Session, storage::recording::Place};
 
 /// Bytes from which on a recording takes longer to read than a glance.
 pub const LONG: u64 = 1 << 20;
@@ -35,7 +28,7 @@ pub fn glimpse(recordings: &RecordingSet, long: u64) -> Option<Session> {
     let mut beginning = recordings.play();
     for _ in 0..FIRST {
         let Some((_, event)) = beginning.next_by(Stamp(u64::MAX)) else { break };
-        if !is_sample(&event) {
+        if !event.sample().is_some() {
             session.apply(&event);
         }
     }
@@ -47,10 +40,6 @@ pub fn glimpse(recordings: &RecordingSet, long: u64) -> Option<Session> {
     // Who says nothing for so long has ended in the part that was not read.
     session.processes.retain(|it| it.devices.iter().any(|on| on.first.is_some()));
     (!session.devices.is_empty()).then_some(session)
-}
-
-fn is_sample(event: &Event) -> bool {
-    matches!(&event.fact, Fact::Probe { line, .. } if matches!(**line, Line::Sample(_)))
 }
 
 /// The first frame that begins near the end of a file.

@@ -3,10 +3,7 @@
 use super::recording_set::{Cursor, Ending, RecordingSet};
 use crate::{
     facts::{
-        event::{
-            Event, Fact, Line,
-            wire::{Edge, Sample},
-        },
+        event::{Event, Fact, Line, failure, wire::Edge},
         text::Foreign,
         units::Stamp,
     },
@@ -47,12 +44,12 @@ impl Folded {
     /// Takes the next event.
     pub fn apply(&mut self, event: &Event) {
         if self.begins_step(event) {
-            self.step = sample(event).and_then(|it| it.step);
+            self.step = event.sample().map(|it| it.1).and_then(|it| it.step);
             self.began = Some(self.place);
         }
         self.session.apply(event);
         self.place += 1;
-        if ends_probe(event) {
+        if event.ends_probe() {
             let living = self.session.processes.iter().filter(|it| it.is_alive());
             self.step = living.flat_map(|it| it.devices.iter().filter_map(|on| on.step)).max();
         }
@@ -60,25 +57,8 @@ impl Folded {
 
     /// Whether it is the first to tell of a step that no living process had done.
     pub fn begins_step(&self, event: &Event) -> bool {
-        let stepped = sample(event).filter(|it| it.edge != Edge::Tick).and_then(|it| it.step);
+        let stepped = event.sample().map(|it| it.1).filter(|it| it.edge != Edge::Tick).and_then(|it| it.step);
         stepped.is_some_and(|step| self.step.is_none_or(|it| step > it))
-    }
-}
-
-fn sample(event: &Event) -> Option<&Sample> {
-    match &event.fact {
-        Fact::Probe { line, .. } => match &**line {
-            Line::Sample(it) => Some(it),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-fn ends_probe(event: &Event) -> bool {
-    match &event.fact {
-        Fact::Probe { line, .. } => matches!(**line, Line::Bye(_)),
-        fact => matches!(fact, Fact::ProbeGone { .. }),
     }
 }
 
@@ -178,11 +158,10 @@ impl Index {
                 _ => {}
             },
             Fact::ProbeGone { why, .. } => self.troubles.push(moment(why.raw().to_owned())),
-            Fact::JobEnded { code: Some(code @ 1..), .. } => {
-                self.troubles.push(moment(format!("the command ended with exit code {code}")));
-            }
-            Fact::JobEnded { signal: Some(signal), .. } => {
-                self.troubles.push(moment(format!("the command was killed by signal {signal}")));
+            Fact::JobEnded { code, signal } => {
+                if let Some(words) = failure(*code, *signal) {
+                    self.troubles.push(moment(words));
+                }
             }
             _ => {}
         }

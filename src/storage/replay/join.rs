@@ -1,7 +1,7 @@
 //! Joins the recordings of one run: one clock, one numbering of probes, and no process twice.
 
 use crate::facts::{
-    event::{DriverState, Event, Fact, Line, ProbeId},
+    event::{DriverState, Event, Fact, ProbeId},
     text::Foreign,
     units::Stamp,
 };
@@ -26,10 +26,7 @@ pub(super) struct Join {
 impl Join {
     /// Returns the event with the common numbers; `None` if another file reports it too.
     pub(super) fn take(&mut self, track: usize, host: &Foreign, mut event: Event) -> Option<Event> {
-        let over = match &event.fact {
-            Fact::Probe { line, .. } => matches!(**line, Line::Bye(_)),
-            fact => matches!(fact, Fact::ProbeGone { .. }),
-        };
+        let over = event.ends_probe();
         let (probe, found) = match &mut event.fact {
             Fact::ProbeFound { probe, pid, socket } => (probe, Some((host.clone(), *pid, socket.clone()))),
             Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } => (probe, None),
@@ -69,21 +66,7 @@ pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
     shift(&mut event.at.0);
     match &mut event.fact {
         Fact::Driver(DriverState::Stalled { since: Stamp(since) }) => shift(since),
-        Fact::Probe { line, .. } => match &mut **line {
-            Line::Hello(it) => shift(&mut it.monotonic_us),
-            Line::Sample(it) => shift(&mut it.at_us),
-            Line::Mark(it) => shift(&mut it.at_us),
-            Line::Oom(it) => shift(&mut it.at_us),
-            Line::OomMessage(it) => shift(&mut it.at_us),
-            Line::Sites(it) => shift(&mut it.at_us),
-            Line::Lost(it) => shift(&mut it.at_us),
-            Line::Bye(it) => shift(&mut it.at_us),
-            Line::History(it) => {
-                shift(&mut it.from_us);
-                shift(&mut it.to_us);
-            }
-            Line::Live(_) | Line::Refused(_) | Line::Unknown => {}
-        },
+        Fact::Probe { line, .. } => line.stamps_mut().for_each(shift),
         _ => {}
     }
     event
