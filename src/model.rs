@@ -9,6 +9,9 @@ pub mod analysis;
 /// What is known: the fold over all events.
 pub mod session;
 
+/// The most that was held on each device.
+pub mod peaks;
+
 /// Every analysis of one session, at its own now.
 pub mod findings;
 

@@ -2,32 +2,28 @@
 
 mod json;
 mod limits;
-mod peaks;
 mod text;
 
 pub use limits::{FailOn, Limits, Peak, share};
-pub use peaks::{DevicePeaks, Peaks};
 
 use crate::{
     facts::{
-        event::Event,
-        text::Foreign,
-        units::{self, Bytes, Stamp},
+        event::failure,
+        units::{self, Bytes},
     },
     model::{
         alerts::Policy,
         analysis::fragmentation::is_expandable,
         findings::{Finding, Kind},
-        session::{
-            Session,
-            process::{Life, OnDevice, Process},
-        },
+        peaks::DevicePeaks,
+        session::process::Life,
     },
     storage::{
         recording::Fault,
         replay::{
             self,
-            recording_set::{Ending, RecordingSet, Track},
+            recording_set::{Ending, RecordingSet},
+            run::{File, Run},
         },
     },
 };
@@ -45,16 +41,8 @@ pub struct Verdict {
     pub notes: Vec<String>,
     /// What was found: the worst first, what is allowed at the end.
     pub findings: Vec<Finding>,
-    /// The highest figures.
-    pub peaks: Peaks,
-    /// Whether every file was ended in good order.
-    pub closed: bool,
-    /// Whether the end of the run is recorded; without it the verdict is of what came before.
-    pub is_whole: bool,
-    /// From the first event to the last, µs; `None` where there was none.
-    pub span_us: Option<u64>,
-    /// What was known at the end.
-    pub session: Session,
+    /// The run: what was known at its end, its peaks, and how its files end.
+    pub run: Run,
 }
 
 /// What a run comes to.
@@ -88,39 +76,18 @@ impl Outcome {
     }
 }
 
-/// Reads recordings to its end and judges it, all but what is allowed.
+/// Reads recordings to their end and judges the run, all but what is allowed.
 pub fn check(recordings: &RecordingSet, limits: &Limits, policy: &Policy) -> Verdict {
-    check_with(recordings, limits, policy, |_, _, _| ())
+    judged(Run::read(recordings, |_, _, _| ()), limits, policy)
 }
 
-/// The same; `hear` is told of each event and of the recordings' time once the session has taken it, so that nothing need be read
-/// twice.
-pub fn check_with(
-    recordings: &RecordingSet,
-    limits: &Limits,
-    policy: &Policy,
-    mut hear: impl FnMut(Stamp, &Event, &Session),
-) -> Verdict {
-    let mut verdict = Verdict::default();
-    let mut cursor = recordings.play();
-    let mut began = None;
-    while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
-        let began = *began.get_or_insert(at);
-        verdict.span_us = Some(at.since(began).max(verdict.span_us.unwrap_or(0)));
-        verdict.session.apply(&event);
-        verdict.peaks.apply(&event, &verdict.session);
-        hear(at, &event, &verdict.session);
+/// Judges a run, all but what is allowed.
+pub fn judged(run: Run, limits: &Limits, policy: &Policy) -> Verdict {
+    let findings = policy.findings(&run.session).all;
+    let mut verdict = Verdict { run, findings, ..Verdict::default() };
+    for file in std::mem::take(&mut verdict.run.files) {
+        verdict.ends(&file);
     }
-    let endings = cursor.endings();
-    verdict.closed = endings.iter().all(|it| matches!(it, Ending::Closed(_)));
-    // A captured stream has no last line, but each probe says goodbye.
-    let is_stream = |(track, it): (&Track, &Ending)| track.header.is_none() && matches!(it, Ending::Open);
-    let is_captured = recordings.tracks.iter().zip(&endings).all(is_stream);
-    verdict.is_whole = verdict.closed || (is_captured && verdict.living().next().is_none());
-    for (track, ending) in recordings.tracks.iter().zip(endings) {
-        verdict.ends(&track.name, &ending, track.header.is_some());
-    }
-    verdict.findings = policy.findings(&verdict.session).all;
     verdict.judge(limits);
     verdict
 }
@@ -142,11 +109,6 @@ impl Verdict {
         }
     }
 
-    /// The highest step that any process has done; `None` without steps.
-    pub fn steps(&self) -> Option<u64> {
-        self.on_devices().filter_map(|it| it.step).max()
-    }
-
     /// What it comes to in one line: `1 critical: out of memory at step 170`.
     pub fn title(&self) -> String {
         text::title(self)
@@ -162,27 +124,11 @@ impl Verdict {
         json::report(self)
     }
 
-    /// The last step of which everything was seen, where the end of the run is not recorded: of the process that had
-    /// done the fewest by then.
-    pub fn seen_to_step(&self) -> Option<u64> {
-        let steps = self.living().filter_map(|it| it.devices.iter().filter_map(|on| on.step).max());
-        steps.min().or_else(|| self.steps())
-    }
-
-    /// Those that had not ended when the recording did.
-    fn living(&self) -> impl Iterator<Item = &Process> {
-        self.session.processes.iter().filter(|it| it.is_alive())
-    }
-
-    fn on_devices(&self) -> impl Iterator<Item = &OnDevice> {
-        self.session.processes.iter().flat_map(|it| &it.devices)
-    }
-
     /// A file that its writer was killed over is judged as far as it goes; a damaged one vouches for nothing.
-    fn ends(&mut self, name: &Foreign, ending: &Ending, has_header: bool) {
-        let Some(words) = replay::words(ending, has_header) else { return };
-        let said = format!("{name}: {words}");
-        match ending {
+    fn ends(&mut self, file: &File) {
+        let Some(words) = replay::words(&file.ending, file.has_header) else { return };
+        let said = format!("{}: {words}", file.name);
+        match &file.ending {
             Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => {
                 self.damage.push(words);
                 self.doubts.push(said);
@@ -193,18 +139,13 @@ impl Verdict {
 
     /// How the command ended is its own affair: `run` passes its exit code on.
     fn note_end(&mut self) {
-        let words = match self.session.job.map(|it| (it.code, it.signal)) {
-            Some((_, Some(signal))) => format!("the command was killed by signal {signal}"),
-            Some((Some(code @ 1..), None)) => format!("the command ended with exit code {code}"),
-            _ => return,
-        };
-        self.notes.push(words);
+        self.notes.extend(self.run.session.job.and_then(|it| failure(it.code, it.signal)));
     }
 
     /// A process that was found and whose lines are not understood is not judged. Lost samples only make figures less
     /// exact.
     fn note_unheard(&mut self) {
-        for it in &self.session.processes {
+        for it in &self.run.session.processes {
             if let Life::Incompatible { protocol } = it.life {
                 self.doubts.push(format!(
                     "{} speaks version {protocol} of the wire, which this gpuwatch does not: nothing is known of it",
@@ -222,8 +163,8 @@ impl Verdict {
     }
 
     fn judge(&mut self, limits: &Limits) {
-        self.doubts.extend(self.session.losses.words());
-        if limits.require_end && !self.is_whole {
+        self.doubts.extend(self.run.session.losses.words());
+        if limits.require_end && !self.run.is_whole {
             self.doubts.push(format!("--require-end: {}", text::seen(self)));
         }
         self.note_end();
@@ -237,15 +178,15 @@ impl Verdict {
         if limits.max_peak.is_none() && limits.max_fragmentation.is_none() {
             return;
         }
-        let peaks = std::mem::take(&mut self.peaks);
+        let peaks = std::mem::take(&mut self.run.peaks);
         let mut any = false;
         for (id, peaks) in peaks.devices.iter().filter(|(_, it)| it.reserved.is_some()) {
             any = true;
-            let name = text::device(&self.session, id);
+            let name = text::device(&self.run.session, id);
             self.judge_peak(&name, peaks, limits.max_peak);
             self.judge_fragmentation(&name, peaks, limits.max_fragmentation);
         }
-        self.peaks = peaks;
+        self.run.peaks = peaks;
         if !any {
             self.doubts.push("no process said what it reserved, so that limits on it cannot be judged".to_owned());
         }
@@ -255,11 +196,11 @@ impl Verdict {
     /// of what the job does.
     fn judge_steps(&mut self, is_growth_limited: bool) {
         let has_grown = self.findings.iter().any(|it| it.kind == Kind::Growth);
-        if has_grown || self.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
+        if has_grown || self.run.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
             return;
         }
-        let longest = self.on_devices().max_by_key(|it| it.growth.watched()).map(|it| it.growth.progress());
-        match longest.filter(|_| self.steps().is_some_and(|it| it > 0)) {
+        let longest = self.run.on_devices().max_by_key(|it| it.growth.watched()).map(|it| it.growth.progress());
+        match longest.filter(|_| self.run.steps().is_some_and(|it| it > 0)) {
             Some(progress) if is_growth_limited => {
                 self.doubts.push(format!("--max-growth: not enough data to judge growth ({progress})"));
             }
@@ -270,9 +211,9 @@ impl Verdict {
 
     /// Why no step was recorded, as far as it is known, and what to do.
     fn why_no_step(&self) -> &'static str {
-        let processes = &self.session.processes;
+        let processes = &self.run.session.processes;
         let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|hello| hello.run.is_some()));
-        let is_run = self.session.job.is_some() || has_run;
+        let is_run = self.run.session.job.is_some() || has_run;
         if processes.iter().any(|it| it.ooms.iter().next().is_some()) {
             "memory ran out before the first one"
         } else if !is_run {
@@ -322,7 +263,7 @@ impl Verdict {
             )),
             Some(_) => {}
             None => {
-                let expandable = self.session.processes.iter().filter_map(|it| it.hello.as_ref());
+                let expandable = self.run.session.processes.iter().filter_map(|it| it.hello.as_ref());
                 let mut expandable = expandable.filter(|it| is_expandable(it.allocator_conf.as_deref()));
                 let why = if expandable.next().is_some() {
                     "under expandable segments, which hardly fragment, it cannot be measured"

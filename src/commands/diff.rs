@@ -4,17 +4,14 @@
 mod snapshots;
 
 use crate::{
-    commands::check::{Limits, Verdict, check_with},
+    commands::check::{Limits, Verdict, judged},
     facts::{
-        event::{
-            Fact, Line,
-            wire::{Edge, Sample},
-        },
+        event::wire::{Edge, Sample},
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
-    model::alerts::Policy,
-    storage::replay::recording_set::RecordingSet,
+    model::{alerts::Policy, peaks::DevicePeaks},
+    storage::replay::{recording_set::RecordingSet, run},
 };
 use serde_json::{Value, json};
 pub use snapshots::{Snapshots, snapshots};
@@ -73,13 +70,12 @@ struct Run {
 impl Run {
     fn read(recordings: &RecordingSet) -> Self {
         let mut run = Self::default();
-        run.verdict = check_with(recordings, &Limits::default(), &Policy::default(), |_, event, _| {
-            if let Fact::Probe { line, .. } = &event.fact
-                && let Line::Sample(sample) = &**line
-            {
+        let whole = run::Run::read(recordings, |_, event, _| {
+            if let Some((_, sample)) = event.sample() {
                 run.sample(sample);
             }
         });
+        run.verdict = judged(whole, &Limits::default(), &Policy::default());
         run
     }
 
@@ -102,7 +98,7 @@ impl Run {
 
     /// The fastest growth of a process's own memory that lasts; 0 where there is none.
     fn growth(&self) -> Option<f64> {
-        self.verdict.steps()?;
+        self.verdict.run.steps()?;
         let found = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
         Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
     }
@@ -111,17 +107,12 @@ impl Run {
         self.allocated.range(..=step).next_back().map(|(_, bytes)| *bytes as f64)
     }
 
-    fn peak(&self, of: impl Fn(&crate::commands::check::DevicePeaks) -> Option<Bytes>) -> Option<f64> {
-        self.verdict.peaks.devices.values().filter_map(of).max().map(|it| it.0 as f64)
+    fn peak(&self, of: impl Fn(&DevicePeaks) -> Option<Bytes>) -> Option<f64> {
+        self.verdict.run.peaks.devices.values().filter_map(of).max().map(|it| it.0 as f64)
     }
 
     fn stuck(&self) -> Option<f64> {
-        self.verdict
-            .peaks
-            .devices
-            .values()
-            .filter_map(crate::commands::check::DevicePeaks::fragmentation)
-            .reduce(f64::max)
+        self.verdict.run.peaks.devices.values().filter_map(DevicePeaks::fragmentation).reduce(f64::max)
     }
 }
 
@@ -129,7 +120,7 @@ impl Run {
 pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     let (a, b) = (Run::read(a), Run::read(b));
     let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
-    let common = a.verdict.steps().zip(b.verdict.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);
+    let common = a.verdict.run.steps().zip(b.verdict.run.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);
     if common.is_none() {
         diff.doubts.push("one of them has no steps: growth and the steady state cannot be compared".to_owned());
     }
@@ -142,7 +133,7 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         let worse = judged && is_worse(unit, a, b, tolerance);
         diff.figures.push(Figure { name: name.to_owned(), unit, a, b, judged, worse });
     };
-    add("steps", Unit::Count, count(a.verdict.steps()), count(b.verdict.steps()), false);
+    add("steps", Unit::Count, count(a.verdict.run.steps()), count(b.verdict.run.steps()), false);
     add("peak allocated", Unit::Bytes, a.peak(|it| it.allocated), b.peak(|it| it.allocated), true);
     add("peak reserved", Unit::Bytes, a.peak(|it| it.reserved), b.peak(|it| it.reserved), true);
     add("steady allocated", Unit::Bytes, a.steady(), b.steady(), true);

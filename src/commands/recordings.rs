@@ -3,6 +3,7 @@
 use crate::{
     commands::check::{Limits, Verdict, check},
     facts::{
+        event::ending,
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
@@ -126,7 +127,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
             entry.host = header.map(|it| it.host.clone());
             entry.verdict = check(&found.recordings, &Limits::default(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
-            entry.state = if entry.verdict.closed {
+            entry.state = if entry.verdict.run.closed {
                 State::Closed
             } else if entry.trouble.is_none() && about.is_some_and(|it| store::may_be_written(path, &it, host)) {
                 State::Running
@@ -146,25 +147,25 @@ impl Entry {
 
     /// From its first event to its last, µs.
     fn took_us(&self) -> Option<u64> {
-        self.verdict.span_us.filter(|_| self.state != State::Unreadable)
+        self.verdict.run.span_us.filter(|_| self.state != State::Unreadable)
     }
 
     fn argv(&self) -> Option<&Vec<String>> {
-        let first = self.verdict.session.processes.iter().find_map(|it| it.hello.as_ref());
+        let first = self.verdict.run.session.processes.iter().find_map(|it| it.hello.as_ref());
         first.map(|it| &it.argv)
     }
 
     /// The most that probed processes had allocated on one device.
     fn peak(&self) -> Option<Bytes> {
-        self.verdict.peaks.devices.values().filter_map(|it| it.allocated).max()
+        self.verdict.run.peaks.devices.values().filter_map(|it| it.allocated).max()
     }
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let when = self.started_unix_us.map_or_else(|| "–".to_owned(), date);
         let took = self.took_us().map_or_else(|| "–".to_owned(), units::duration);
-        let processes = self.verdict.session.processes.len();
+        let processes = self.verdict.run.session.processes.len();
         let ranks = units::counted(processes as u64, "process");
-        let steps = self.verdict.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
+        let steps = self.verdict.run.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
         let peak = self.peak().map_or_else(|| "–".to_owned(), |it| it.to_string());
         let called = self.called.as_ref().map_or_else(String::new, |it| format!("  {it}"));
         writeln!(out, "\n{}{called}", self.name())?;
@@ -185,9 +186,8 @@ impl Entry {
         if self.state == State::Unreadable {
             return out;
         }
-        match self.verdict.session.job.as_ref().map(|it| (it.code, it.signal)) {
-            Some((Some(code), _)) => out.push(format!("exit code {code}")),
-            Some((None, Some(signal))) => out.push(format!("killed by signal {signal}")),
+        match self.verdict.run.session.job.and_then(|it| ending(it.code, it.signal)) {
+            Some(how) => out.push(how),
             _ if self.state == State::Running => out.push("running".to_owned()),
             _ if self.state == State::Open && self.trouble.is_none() => {
                 out.push("not closed: its writer was killed".to_owned());
@@ -210,7 +210,7 @@ impl Entry {
     }
 
     fn json(&self) -> Value {
-        let job = self.verdict.session.job.as_ref();
+        let job = self.verdict.run.session.job.as_ref();
         let finding = |it: &Finding| {
             let state = if it.is_active() { "active" } else { "resolved" };
             json!({
@@ -230,8 +230,8 @@ impl Entry {
             "took_us": self.took_us(),
             "host": self.host,
             "argv": self.argv(),
-            "processes": self.verdict.session.processes.len(),
-            "steps": self.verdict.steps(),
+            "processes": self.verdict.run.session.processes.len(),
+            "steps": self.verdict.run.steps(),
             "peak_allocated": self.peak(),
             "bytes": self.bytes,
             "exit_code": job.and_then(|it| it.code),

@@ -6,10 +6,10 @@ mod json;
 mod series;
 
 use crate::{
-    commands::check::{FailOn, Limits, Verdict, check_with},
+    commands::check::{FailOn, Limits, Verdict, judged},
     facts::text::escape_json,
     model::{alerts::Policy, analysis::severity::Severity},
-    storage::replay::{index::Index, recording_set::RecordingSet},
+    storage::replay::{index::Index, recording_set::RecordingSet, run::Run},
 };
 use series::DeviceSeries;
 
@@ -46,10 +46,11 @@ impl Report {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
         let (mut series, mut index) = (DeviceSeries::default(), Index::default());
         let limits = Limits { fail_on, ..Limits::default() };
-        let verdict = check_with(recordings, &limits, policy, |at, event, session| {
+        let run = Run::read(recordings, |at, event, session| {
             series.apply(event, session);
             index.note(at, event);
         });
+        let verdict = judged(run, &limits, policy);
         let unix_us = recordings.unix_us(index.from);
         Self { verdict, series, index, unix_us }
     }

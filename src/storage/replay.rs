@@ -15,6 +15,9 @@ pub mod glimpse;
 /// Files as one stream of events.
 pub mod recording_set;
 
+/// Whole runs, folded.
+pub mod run;
+
 /// What was read of long recordings, for the next time.
 pub mod cache;
 

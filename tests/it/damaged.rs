@@ -111,7 +111,7 @@ fn every_command_reports_a_damaged_recording_and_continues() {
         for asked in [Asked::Start, Asked::NextStep, Asked::Hundredths(50), Asked::PreviousStep, Asked::End] {
             replay.update(asked);
         }
-        assert!(!replay.troubles_of_files().is_empty() || verdict.closed, "{turn}: the damage is not said");
+        assert!(!replay.troubles_of_files().is_empty() || verdict.run.closed, "{turn}: the damage is not said");
     }
     let listed = gpuwatch(&["recordings", "--json", "--last", "100"], dir.path());
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();

@@ -13,10 +13,10 @@
 //!   0 to 1, that a tenth of the steps reach)
 //! - `findings[]`: as [`Finding::json`] says
 
-use super::{DevicePeaks, Verdict};
+use super::Verdict;
 use crate::{
     facts::{event::DeviceId, text::escape_json},
-    model::{findings::Finding, session::process::Process},
+    model::{findings::Finding, peaks::DevicePeaks, session::process::Process},
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ const SCHEMA: u32 = 1;
 
 /// The whole report.
 pub(super) fn report(verdict: &Verdict) -> String {
-    let devices: Vec<_> = verdict.peaks.devices.iter().map(|(id, it)| device(verdict, id, it)).collect();
+    let devices: Vec<_> = verdict.run.peaks.devices.iter().map(|(id, it)| device(verdict, id, it)).collect();
     let whole = json!({
         "schema": SCHEMA,
         "gpuwatch": env!("CARGO_PKG_VERSION"),
@@ -33,11 +33,11 @@ pub(super) fn report(verdict: &Verdict) -> String {
         "hits": verdict.hits,
         "doubts": verdict.doubts,
         "notes": verdict.notes,
-        "steps": verdict.steps(),
-        "end_recorded": verdict.is_whole,
-        "seen_to_step": verdict.seen_to_step(),
-        "losses": verdict.session.losses.json(),
-        "processes": verdict.session.processes.iter().map(process).collect::<Vec<_>>(),
+        "steps": verdict.run.steps(),
+        "end_recorded": verdict.run.is_whole,
+        "seen_to_step": verdict.run.seen_to_step(),
+        "losses": verdict.run.session.losses.json(),
+        "processes": verdict.run.session.processes.iter().map(process).collect::<Vec<_>>(),
         "devices": devices,
         "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),
     });
@@ -61,7 +61,7 @@ fn process(it: &Process) -> Value {
 }
 
 fn device(verdict: &Verdict, id: &DeviceId, it: &DevicePeaks) -> Value {
-    let known = verdict.session.device(id);
+    let known = verdict.run.session.device(id);
     json!({
         "id": id,
         "index": known.and_then(|it| it.index),

@@ -1,6 +1,6 @@
 //! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
 
-use super::{DevicePeaks, Outcome, Verdict};
+use super::{Outcome, Verdict};
 use crate::{
     facts::{
         event::DeviceId,
@@ -10,6 +10,7 @@ use crate::{
     model::{
         analysis::severity::Severity,
         findings::Finding,
+        peaks::DevicePeaks,
         session::{Session, process::Process},
     },
 };
@@ -29,11 +30,14 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         Outcome::Fail => "FAIL",
         Outcome::Unjudged => "NOT JUDGED",
     };
-    let steps = verdict.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
+    let steps = verdict.run.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
     // A verdict on a part of a run says so in its first words.
-    let seen =
-        if verdict.is_whole || verdict.span_us.is_none() { String::new() } else { format!("; {}", seen(verdict)) };
-    writeln!(out, "{word}  {steps}, {}{seen}", counted(verdict.session.processes.len() as u64, "probed process"))?;
+    let seen = if verdict.run.is_whole || verdict.run.span_us.is_none() {
+        String::new()
+    } else {
+        format!("; {}", seen(verdict))
+    };
+    writeln!(out, "{word}  {steps}, {}{seen}", counted(verdict.run.session.processes.len() as u64, "probed process"))?;
     let lists = [("hit", &verdict.hits), ("not judged", &verdict.doubts)];
     for (name, lines) in lists {
         for line in lines {
@@ -43,11 +47,11 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
     for it in &verdict.findings {
         finding(out, it)?;
     }
-    if !verdict.peaks.devices.is_empty() {
+    if !verdict.run.peaks.devices.is_empty() {
         writeln!(out)?;
     }
-    for (id, peaks) in &verdict.peaks.devices {
-        writeln!(out, "{}: {}", device(&verdict.session, id), peaks_of(peaks))?;
+    for (id, peaks) in &verdict.run.peaks.devices {
+        writeln!(out, "{}: {}", device(&verdict.run.session, id), peaks_of(peaks))?;
     }
     for it in &verdict.notes {
         writeln!(out, "note: {}", Foreign::new(it.as_str()))?;
@@ -79,9 +83,9 @@ pub(super) fn title(verdict: &Verdict) -> String {
 
 /// How far a run was seen whose end is not recorded.
 pub(super) fn seen(verdict: &Verdict) -> String {
-    let far = match verdict.seen_to_step() {
+    let far = match verdict.run.seen_to_step() {
         Some(step) => format!("up to step {step}"),
-        None => format!("for {}", duration(verdict.span_us.unwrap_or(0))),
+        None => format!("for {}", duration(verdict.run.span_us.unwrap_or(0))),
     };
     format!("seen {far} of a run whose end is not recorded")
 }

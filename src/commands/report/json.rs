@@ -37,7 +37,7 @@ const COLUMNS: [&str; 8] = ["at_us", "step", "allocated", "reserved", "stuck", "
 
 /// The whole report.
 pub(super) fn value(report: &Report) -> Value {
-    let session = &report.verdict.session;
+    let session = &report.verdict.run.session;
     let run: Value = serde_json::from_str(&report.verdict.json()).unwrap_or_default();
     let causes = report.verdict.findings.iter().map(|it| (it.cause.id().to_owned(), it.cause.entry().title.into()));
     let gaps =

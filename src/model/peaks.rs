@@ -58,14 +58,10 @@ impl Peaks {
                 self.used(device, session);
             }
             Fact::Probe { probe, line } => {
-                let ordinal = match &**line {
-                    Line::Sample(sample) => {
-                        self.sample(*probe, sample, session);
-                        sample.device
-                    }
-                    Line::Oom(oom) => oom.device,
-                    _ => return,
-                };
+                if let Line::Sample(sample) = &**line {
+                    self.sample(*probe, sample, session);
+                }
+                let Some(ordinal) = line.device() else { return };
                 let of_probe =
                     session.process(*probe).and_then(|it| it.devices.iter().find(|device| device.ordinal == ordinal));
                 if let Some(on) = of_probe {
