@@ -4,12 +4,12 @@ use super::record::{keep, start};
 use crate::{
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
     facts::{
-        event::{Ask, Event, Fact},
+        event::{Event, Fact},
         text::{self, Foreign},
     },
     jobs::launch::{self, job::Ended},
     model::{
-        alerts::{self, Captures, Edges, News, Policy},
+        alerts::{self, Policy},
         analysis::severity::Severity,
         findings::Findings,
         session::Session,
@@ -18,7 +18,7 @@ use crate::{
     storage::{
         output,
         recording::encode_alert,
-        sink::{follow::follow, hook::Hook, record::Recorder},
+        sink::{delivery::Delivery, follow::follow, record::Recorder},
     },
 };
 use anyhow::{Context, Result};
@@ -57,12 +57,10 @@ pub(super) fn companion(
         Err(fault) => (Policy::default(), Some(fault)),
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
-        let (session, edges, news) = Default::default();
-        let captures = (asking.sites == When::Auto).then(Captures::default);
-        let asks = Vec::new();
-        let no_arguments = bounds.no_arguments;
-        let watch = Watch { recorder, unrecorded, summary, hook, policy, fault, session, edges, news, captures, asks };
-        let _ = watch.follow_job(config::job_sources(&run, driver, no_arguments), over);
+        let delivery = Delivery::new(hook, None);
+        let watch = Watch { recorder, unrecorded, summary, delivery, policy, fault, session: Session::default() };
+        let sources = config::job_sources(&run, driver, bounds.no_arguments);
+        let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
 }
 
@@ -113,36 +111,25 @@ struct Watch {
     unrecorded: Option<String>,
     /// When what was found is summed up at the end.
     summary: Summary,
-    hook: Option<Hook>,
+    delivery: Delivery,
     policy: Policy,
     /// Why there is no policy of the user's.
     fault: Option<config::Fault>,
     session: Session,
-    edges: Edges,
-    news: News,
-    /// Which jobs are asked for the lines that allocate what grows; `None`: no one is.
-    captures: Option<Captures>,
-    /// What is to be asked.
-    asks: Vec<Ask>,
 }
 
 impl Watch {
-    fn follow_job(mut self, sources: sources::Options, over: Receiver<Ended>) -> Result<()> {
+    fn follow_job(mut self, sources: sources::Options, is_asking: bool, over: Receiver<Ended>) -> Result<()> {
         let (tell, told) = tokio::sync::oneshot::channel();
         thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
         gpuwatch_probe::socket::prepare();
         super::runtime()?.block_on(async {
             let mut sources = Sources::start(sources);
             let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
-            let asks = sources.asks.clone();
-            let hear = |event: &Event| {
-                self.hear(event);
-                for ask in self.asks.drain(..) {
-                    // A queue that is full holds the same question.
-                    let _ = asks.try_send(ask);
-                }
-            };
-            follow(&mut sources, stop, hear).await;
+            if is_asking {
+                self.delivery.ask(sources.asks.clone());
+            }
+            follow(&mut sources, stop, |event: &Event| self.hear(event)).await;
         });
         // The reason of the job's end is sent too.
         self.tell();
@@ -160,7 +147,7 @@ impl Watch {
         let unrecorded = self.unrecorded.or_else(|| recorded?.0.fault());
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
         let complaints = unrecorded.into_iter().chain(fault);
-        let complaints = complaints.chain(self.hook.and_then(|it| it.finish(PATIENCE).complaint()));
+        let complaints = complaints.chain(self.delivery.finish(PATIENCE));
         for complaint in complaints.chain(summary) {
             // The job is over, and its terminal is free.
             super::say(format_args!("{}", Foreign::new(complaint)));
@@ -180,18 +167,10 @@ impl Watch {
 
     fn tell(&mut self) {
         let found = self.policy.findings(&self.session);
-        if let Some((recorder, _)) = &self.recorder {
-            for (edge, it) in self.edges.at(&found) {
+        self.delivery.deliver(&self.session, &found, |edge, it| {
+            if let Some((recorder, _)) = &self.recorder {
                 recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
             }
-        }
-        if let Some(captures) = &mut self.captures {
-            self.asks.extend(captures.at(&self.session, &found));
-        }
-        if let Some(hook) = &mut self.hook {
-            for message in self.news.at(&self.session, &found) {
-                hook.offer(message);
-            }
-        }
+        });
     }
 }

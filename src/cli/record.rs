@@ -7,16 +7,13 @@ use crate::{
         text::Foreign,
     },
     jobs::launch::sys,
-    model::{
-        alerts::{Captures, Policy},
-        session::Session,
-    },
+    model::{alerts::Policy, session::Session},
     screen::signal,
     sources::{self, Sources},
     storage::{
         output::{self, create},
         recording::{FORMAT, Header},
-        sink::{follow::follow, record::Recorder, store::Writer},
+        sink::{delivery::Delivery, follow::follow, record::Recorder, store::Writer},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -64,16 +61,14 @@ pub(super) fn record(
             Vec::new()
         };
         let mut noted = false;
-        let asks = sources.asks.clone();
-        let mut asker = (asking.sites == When::Auto).then(|| (Session::default(), Captures::default()));
+        let asks = (asking.sites == When::Auto).then(|| sources.asks.clone());
+        let mut asker = asks.map(|it| (Session::default(), Delivery::new(None, Some(it))));
         let hear = |event: &Event| {
             recorder.offer(event);
-            if let Some((session, captures)) = &mut asker {
+            if let Some((session, delivery)) = &mut asker {
                 session.apply(event);
-                let is_due = event.fact == Fact::Second;
-                for ask in is_due.then(|| captures.at(session, &policy.findings(session))).into_iter().flatten() {
-                    // A queue that is full holds the same question.
-                    let _ = asks.try_send(ask);
+                if event.fact == Fact::Second {
+                    delivery.deliver(session, &policy.findings(session), |_, _| ());
                 }
             }
             if event.fact == Fact::Second

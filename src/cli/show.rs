@@ -12,6 +12,7 @@ use crate::{
     model::alerts::Policy,
     screen::{effects::Options, term, theme::Theme},
     sources::Sources,
+    storage::sink::delivery::Delivery,
 };
 use anyhow::{Context, Result, bail};
 use std::{path::PathBuf, time::Duration};
@@ -42,13 +43,14 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
             return Ok(0);
         }
         let ask = live.asking.sites == When::Auto && !live.screen.readonly;
-        let outputs = AlertOutputs { bell: live.bell, notify: live.notify, hook: live.on_alert.hook()?, ask };
+        let delivery = Delivery::new(live.on_alert.hook()?, ask.then(|| sources.asks.clone()));
+        let mut outputs = AlertOutputs { bell: live.bell, notify: live.notify, delivery };
         let no_signals = live.screen.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
         let config = if live.screen.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
         let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.screen, theme) };
-        let end = live::watch(sources.feed(), options, policy, &outputs).await?;
-        if let Some(complaint) = outputs.hook.and_then(|it| it.finish(HOOK_PATIENCE).complaint()) {
+        let end = live::watch(sources.feed(), options, policy, &mut outputs).await?;
+        if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {
             super::say(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(code(end))
@@ -70,7 +72,7 @@ pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
         // Simulated alerts are not sent.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
         let options = Options { no_signals, pace: demo.pace.take(), ..options(screen, theme) };
-        Ok(code(live::watch(demo.feed(), options, Policy::default(), &AlertOutputs::default()).await?))
+        Ok(code(live::watch(demo.feed(), options, Policy::default(), &mut AlertOutputs::default()).await?))
     })
 }
 

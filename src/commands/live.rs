@@ -6,10 +6,7 @@ use crate::{
         text::Foreign,
         units::counted,
     },
-    model::{
-        alerts::{Captures, News, Policy},
-        session::Session,
-    },
+    model::{alerts::Policy, session::Session},
     screen::{
         effects::{Effects, Options},
         signal,
@@ -18,7 +15,7 @@ use crate::{
         view::{self, Drawn},
     },
     sources::{Feed, beat},
-    storage::sink::hook::Hook,
+    storage::sink::delivery::Delivery,
 };
 use crossterm::event::{Event as Input, EventStream};
 use futures_core::Stream;
@@ -68,10 +65,8 @@ pub struct AlertOutputs {
     pub bell: bool,
     /// Ask the terminal for a notification.
     pub notify: bool,
-    /// A program to be told.
-    pub hook: Option<Hook>,
-    /// Ask a job in which growth is found for the lines that allocate it.
-    pub ask: bool,
+    /// To a program, and as questions to jobs.
+    pub delivery: Delivery,
 }
 
 /// How the view ended.
@@ -87,7 +82,7 @@ pub enum End {
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &AlertOutputs) -> io::Result<End> {
+pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &mut AlertOutputs) -> io::Result<End> {
     let events = feed.events;
     let mut signals = signals()?;
     let mut screen = Screen::take(options.mouse)?;
@@ -115,7 +110,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &A
                 yield_now().await;
                 batch.extend(std::iter::from_fn(|| events.try_recv().ok()).take(BATCH));
                 let count = batch.len();
-                let folded = picture.fold(&mut batch, &mut screen, outputs, &effects);
+                let folded = picture.fold(&mut batch, &mut screen, outputs);
                 if folded.and_then(|()| picture.draw(&mut screen, &mut effects)).is_err() {
                     return Ok(End::Quit);
                 }
@@ -123,7 +118,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &A
             }
             count = events.recv_many(&mut batch, BATCH), if open && rhythm.rest.is_none() => {
                 open = count > 0;
-                if picture.fold(&mut batch, &mut screen, outputs, &effects).is_err() {
+                if picture.fold(&mut batch, &mut screen, outputs).is_err() {
                     return Ok(End::Quit);
                 }
                 rhythm.folded(count, picture.ui.interval);
@@ -213,8 +208,6 @@ struct Picture {
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<Session>>,
-    news: News,
-    captures: Captures,
 }
 
 impl Picture {
@@ -228,33 +221,23 @@ impl Picture {
         }
     }
 
-    fn fold(
-        &mut self,
-        events: &mut Vec<Event>,
-        screen: &mut Screen,
-        outputs: &AlertOutputs,
-        effects: &Effects,
-    ) -> io::Result<()> {
+    fn fold(&mut self, events: &mut Vec<Event>, screen: &mut Screen, outputs: &mut AlertOutputs) -> io::Result<()> {
         for event in events.drain(..) {
             self.session.apply(&event);
             if event.fact == Fact::Second {
-                self.tell(screen, outputs, effects)?;
+                self.tell(screen, outputs)?;
             }
         }
         Ok(())
     }
 
     /// Tells what is new, each alert once; a second is the grid, whatever is drawn.
-    fn tell(&mut self, screen: &mut Screen, outputs: &AlertOutputs, effects: &Effects) -> io::Result<()> {
-        let asks = effects.asks.as_ref().filter(|_| outputs.ask);
-        if !outputs.bell && !outputs.notify && outputs.hook.is_none() && asks.is_none() {
+    fn tell(&mut self, screen: &mut Screen, outputs: &mut AlertOutputs) -> io::Result<()> {
+        if !outputs.bell && !outputs.notify && outputs.delivery.is_idle() {
             return Ok(());
         }
         let findings = self.ui.policy.findings(&self.session);
-        for ask in asks.into_iter().flat_map(|_| self.captures.at(&self.session, &findings)) {
-            let _ = asks.map(|it| it.try_send(ask));
-        }
-        let news = self.news.at(&self.session, &findings);
+        let news = outputs.delivery.deliver(&self.session, &findings, |_, _| ());
         if outputs.bell && !news.is_empty() {
             screen.ring()?;
         }
@@ -266,13 +249,8 @@ impl Picture {
                 screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
             }
         }
-        if let Some(hook) = &outputs.hook {
-            for message in news {
-                hook.offer(message);
-            }
-            // It is the viewer's own affair: the session takes what a recording has as well, and nothing else.
-            self.ui.complaint = hook.outcome().complaint().map(Foreign::new);
-        }
+        // It is the viewer's own affair: the session takes what a recording has as well, and nothing else.
+        self.ui.complaint = outputs.delivery.complaint().map(Foreign::new);
         Ok(())
     }
 

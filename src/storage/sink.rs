@@ -12,5 +12,8 @@ pub mod store;
 /// A program that runs for each alert.
 pub mod hook;
 
+/// Alerts on their way out.
+pub mod delivery;
+
 /// Runs the sources until they are stopped.
 pub mod follow;
