@@ -5,9 +5,8 @@ use crate::{
     model::{alerts::Policy, session::Session},
     screen::{
         effects::{Effects, Options},
-        keys,
         term::Screen,
-        ui::Ui,
+        ui::{Request, Ui},
         view::{self, Drawn},
     },
     storage::replay::{
@@ -51,7 +50,8 @@ pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) ->
     let mut signals = live::signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { total: recordings.bytes(), ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
+    let mut picture =
+        Picture { total: recordings.bytes(), ui: Ui { policy, replays: true, ..Ui::default() }, ..Picture::default() };
     let mut effects = Effects::new(options, &mut picture.ui);
     let mut loading = load(recordings)?;
     let mut frame = interval(FRAME);
@@ -148,17 +148,11 @@ impl Picture {
     }
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
-        if let Input::Key(key) = input
-            && !keys::Place::of(&self.ui).is_asking()
-            && let Some(command) = keys::replay::command(*key, self.ui.screen)
-        {
-            self.ui.status = None;
-            if let Some(replay) = &mut self.replay {
-                replay.update(command);
-            }
-        } else {
-            let session = self.replay.as_ref().map_or(&self.session, |it| it.shown());
-            effects.obey(input, &mut self.ui, session);
+        let session = self.replay.as_ref().map_or(&self.session, |it| it.shown());
+        effects.obey(input, &mut self.ui, session);
+        let asked = self.ui.request.take_if(|it| matches!(it, Request::Replay(_)));
+        if let (Some(Request::Replay(command)), Some(replay)) = (asked, &mut self.replay) {
+            replay.update(command);
         }
     }
 

@@ -107,7 +107,8 @@ impl Effects {
     /// When the terminal is gone.
     pub fn serve(&mut self, ui: &mut Ui, screen: &mut Screen) -> io::Result<()> {
         match ui.request.take() {
-            None => {}
+            // What plays takes its own before.
+            None | Some(Request::Replay(_)) => {}
             Some(Request::Redraw) => screen.redraw()?,
             Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {

@@ -2,12 +2,13 @@
 
 /// The mouse.
 pub mod mouse;
-/// The keys that only a replay has.
-pub mod replay;
 /// Every key as text: for the reference and the manual.
 pub mod sheet;
 
-use crate::screen::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui};
+use crate::{
+    screen::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui},
+    storage::replay::Command as Replay,
+};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Where a key means what it means.
@@ -17,6 +18,8 @@ pub enum Place {
     Anywhere,
     /// On the timeline, before those of anywhere.
     Timeline,
+    /// In a replay, before those of anywhere and of the timeline; there, the keys that seek move its cursor.
+    Replay,
     /// While a filter is typed; every other key is a letter of it.
     Filter,
     /// While the menu of signals is open.
@@ -40,6 +43,8 @@ pub enum Group {
     Timeline,
     /// How it is drawn and read.
     Display,
+    /// For a replay alone.
+    Replay,
     /// Where something is asked.
     Asking,
 }
@@ -58,6 +63,7 @@ impl Group {
             Self::Alerts => "the selected alert",
             Self::Timeline => "on the timeline",
             Self::Display => "display",
+            Self::Replay => "in a replay",
             Self::Asking => "questions",
         }
     }
@@ -72,6 +78,8 @@ pub struct Binding {
     pub group: Group,
     /// What it does.
     pub command: Command,
+    /// What its last key does, where that is the opposite.
+    opposite: Option<Command>,
     /// Its keys as the help writes them.
     pub keys: &'static str,
     /// What the help says.
@@ -81,9 +89,10 @@ pub struct Binding {
 
 const NONE: KeyModifiers = KeyModifiers::NONE;
 const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
+const SHIFT: KeyModifiers = KeyModifiers::SHIFT;
 
 /// Every key, by what it is for. `1`–`9` stand at the end because their command carries the number.
-pub const BINDINGS: [Binding; 51] = [
+pub const BINDINGS: &[Binding] = &[
     screens(
         Command::Quit,
         "q Ctrl-C F10",
@@ -145,6 +154,49 @@ pub const BINDINGS: [Binding; 51] = [
     signal(Command::Back, "Esc n", "send none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
     allow(Command::Yes, "y", "write it", &[(NONE, KeyCode::Char('y'))]),
     allow(Command::Back, "Esc n", "write nothing", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
+    replay(
+        [Replay::Play, Replay::Play],
+        "Space f",
+        "play or pause",
+        &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))],
+    ),
+    replay(
+        [Replay::Hundredths(-1), Replay::Hundredths(1)],
+        "← →",
+        "seek ±1 %",
+        &[(NONE, KeyCode::Left), (NONE, KeyCode::Right)],
+    ),
+    replay(
+        [Replay::Hundredths(-10), Replay::Hundredths(10)],
+        "Shift-← →",
+        "seek ±10 %",
+        &[(SHIFT, KeyCode::Left), (SHIFT, KeyCode::Right)],
+    ),
+    replay([Replay::Start, Replay::End], "Home End", "beginning, end", &[(NONE, KeyCode::Home), (NONE, KeyCode::End)]),
+    replay(
+        [Replay::PreviousStep, Replay::NextStep],
+        "[ ]",
+        "previous, next step",
+        &[(NONE, KeyCode::Char('[')), (NONE, KeyCode::Char(']'))],
+    ),
+    replay(
+        [Replay::PreviousTrouble, Replay::NextTrouble],
+        "{ }",
+        "previous, next alert or fault",
+        &[(NONE, KeyCode::Char('{')), (NONE, KeyCode::Char('}'))],
+    ),
+    replay(
+        [Replay::NextMark, Replay::PreviousMark],
+        "m M",
+        "next, previous mark",
+        &[(NONE, KeyCode::Char('m')), (NONE, KeyCode::Char('M'))],
+    ),
+    replay(
+        [Replay::Slower, Replay::Faster],
+        "< >",
+        "slower, faster",
+        &[(NONE, KeyCode::Char('<')), (NONE, KeyCode::Char('>'))],
+    ),
 ];
 
 /// The help's line for the number keys.
@@ -153,39 +205,58 @@ pub const DEVICES: (&str, &str) = ("1 … 9", "that device");
 type Codes = &'static [(KeyModifiers, KeyCode)];
 
 const fn screens(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Screens, command, keys, help, codes }
+    Binding { place: Place::Anywhere, group: Group::Screens, command, opposite: None, keys, help, codes }
 }
 
 const fn moving(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Moving, command, keys, help, codes }
+    Binding { place: Place::Anywhere, group: Group::Moving, command, opposite: None, keys, help, codes }
 }
 
 const fn processes(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Processes, command, keys, help, codes }
+    Binding { place: Place::Anywhere, group: Group::Processes, command, opposite: None, keys, help, codes }
 }
 
 const fn alerts(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Alerts, command, keys, help, codes }
+    Binding { place: Place::Anywhere, group: Group::Alerts, command, opposite: None, keys, help, codes }
 }
 
 const fn display(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Display, command, keys, help, codes }
+    Binding { place: Place::Anywhere, group: Group::Display, command, opposite: None, keys, help, codes }
 }
 
 const fn timeline(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Timeline, group: Group::Timeline, command, keys, help, codes }
+    Binding { place: Place::Timeline, group: Group::Timeline, command, opposite: None, keys, help, codes }
 }
 
 const fn filter(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Filter, group: Group::Asking, command, keys, help, codes }
+    Binding { place: Place::Filter, group: Group::Asking, command, opposite: None, keys, help, codes }
 }
 
 const fn signal(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Signal, group: Group::Asking, command, keys, help, codes }
+    Binding { place: Place::Signal, group: Group::Asking, command, opposite: None, keys, help, codes }
 }
 
 const fn allow(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Allow, group: Group::Asking, command, keys, help, codes }
+    Binding { place: Place::Allow, group: Group::Asking, command, opposite: None, keys, help, codes }
+}
+
+const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = [Command::Replay(pair[0]), Command::Replay(pair[1])];
+    Binding { place: Place::Replay, group: Group::Replay, command, opposite: Some(opposite), keys, help, codes }
+}
+
+impl Binding {
+    /// What one of its keys does.
+    fn command_of(&self, pressed: (KeyModifiers, KeyCode)) -> Option<Command> {
+        let at = self.codes.iter().position(|it| *it == pressed)?;
+        Some(self.opposite.filter(|_| at + 1 == self.codes.len()).unwrap_or(self.command))
+    }
+
+    /// The first of its keys that does this, as the help writes it.
+    fn first(&self, command: Command) -> Option<&'static str> {
+        let at = self.codes.iter().position(|it| self.command_of(*it) == Some(command))?;
+        self.keys.split(' ').nth(at)
+    }
 }
 
 impl Place {
@@ -226,14 +297,29 @@ pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
     }
 }
 
+/// Whether a key moves the timeline's cursor there, also in a replay.
+fn seeks(code: KeyCode) -> bool {
+    matches!(code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End)
+}
+
+/// Whether a replay has one of the keys of a line for itself.
+fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
+    let mut taken = BINDINGS.iter().filter(|it| it.place == Place::Replay && ui.replays).flat_map(|it| it.codes);
+    taken.any(|it| binding.codes.contains(it) && !(seeks(it.1) && ui.screen == Screen::Timeline))
+}
+
 /// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it can do something.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
     if unavailable(binding.command, ui).is_some() {
         return false;
     }
+    if binding.place == Place::Replay {
+        return ui.replays;
+    }
     let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };
     let taken = |it: &Binding| it.place == here && it.codes.iter().any(|code| binding.codes.contains(code));
-    binding.place == here || (binding.place == Place::Anywhere && !BINDINGS.iter().any(taken))
+    let is_taken = || BINDINGS.iter().any(taken) || is_taken_by_replay(binding, ui);
+    binding.place == here || (binding.place == Place::Anywhere && !is_taken())
 }
 
 /// The first key of a command as the line of keys writes it, where it has one on this screen.
@@ -241,8 +327,7 @@ pub fn first(command: Command, ui: &Ui) -> Option<&'static str> {
     if let Command::Device(_) = command {
         return Some("1-9");
     }
-    let binding = BINDINGS.iter().find(|it| it.command == command && reaches(it, ui))?;
-    binding.keys.split(' ').next()
+    BINDINGS.iter().filter(|it| reaches(it, ui)).find_map(|it| it.first(command))
 }
 
 /// The command of a key, if it has one. Only presses and repeats count.
@@ -253,9 +338,12 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     // Shift is already in the character.
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
     let place = Place::of(ui);
-    let bound = |of: Place| BINDINGS.iter().find(move |it| it.place == of && it.codes.contains(&pressed));
-    let bound = bound(place).or_else(|| bound(Place::Anywhere).filter(|_| place.has(Place::Anywhere)));
-    bound.map(|it| it.command).or(match (place, pressed) {
+    let bound = |of: Place| {
+        let mut own = BINDINGS.iter().filter(move |it| it.place == of);
+        own.find_map(|it| it.command_of(pressed))
+    };
+    let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(|_| place.has(Place::Anywhere)));
+    of_replay(key, ui).or_else(bound).or(match (place, pressed) {
         // Whatever has the keys, these leave.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
@@ -268,6 +356,17 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,
     })
+}
+
+/// What a key does in a replay.
+fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
+    if !ui.replays || Place::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
+        return None;
+    }
+    // With Shift, an arrow is another key.
+    let is_arrow = matches!(key.code, KeyCode::Left | KeyCode::Right);
+    let pressed = (if is_arrow { key.modifiers } else { key.modifiers - SHIFT }, key.code);
+    BINDINGS.iter().filter(|it| it.place == Place::Replay).find_map(|it| it.command_of(pressed))
 }
 
 /// The answer to a key that does nothing here; nothing where keys are letters or answers.
@@ -289,67 +388,4 @@ fn name((modifiers, code): (KeyModifiers, KeyCode)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        facts::text::Foreign,
-        screen::ui::{alerts::Allowing, signal::Dialog},
-    };
-    use std::collections::HashSet;
-
-    fn ui(place: Place) -> Ui {
-        let mut ui = Ui::default();
-        match place {
-            Place::Anywhere => {}
-            Place::Timeline => ui.screen = Screen::Timeline,
-            Place::Filter => ui.filter.typing = true,
-            Place::Allow => ui.allowing = Some(Allowing::default()),
-            Place::Signal => {
-                let (command, user) = (String::new(), Foreign::default());
-                ui.dialog = Some(Dialog { pid: 1, command, user, place: 0, asked: false });
-            }
-        }
-        ui
-    }
-
-    #[test]
-    fn no_key_has_two_meanings_in_one_place_and_every_one_is_documented() {
-        let mut seen = HashSet::new();
-        for binding in BINDINGS {
-            assert!(!binding.codes.is_empty() && !binding.keys.is_empty() && !binding.help.is_empty());
-            assert_eq!(binding.keys.split(' ').count(), binding.codes.len(), "{}", binding.keys);
-            for (modifiers, code) in binding.codes {
-                assert!(seen.insert((binding.place, *modifiers, *code)), "{code:?}");
-                let key = KeyEvent::new(*code, *modifiers);
-                assert_eq!(command(key, &ui(binding.place)), Some(binding.command));
-            }
-        }
-        let commands: HashSet<_> = BINDINGS.iter().map(|it| (it.place, it.command)).collect();
-        assert_eq!(commands.len(), BINDINGS.len());
-    }
-
-    #[test]
-    fn digits_releases_and_shift() {
-        let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &Ui::default());
-        assert_eq!(key(KeyCode::Char('1'), NONE), Some(Command::Device(0)));
-        assert_eq!(key(KeyCode::Char('0'), NONE), None);
-        assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Command::Last));
-        assert_eq!(key(KeyCode::BackTab, KeyModifiers::SHIFT), Some(Command::PreviousBox));
-        assert_eq!(key(KeyCode::Char('x'), NONE), None);
-        let release = KeyEvent::new_with_kind(KeyCode::Char('q'), NONE, KeyEventKind::Release);
-        assert_eq!(command(release, &Ui::default()), None);
-    }
-
-    #[test]
-    fn letters_of_a_filter_are_letters_and_a_question_takes_only_a_yes() {
-        let typed = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Filter));
-        assert_eq!(typed(KeyCode::Char('q'), NONE), Some(Command::Type('q')));
-        assert_eq!(typed(KeyCode::Char('K'), KeyModifiers::SHIFT), Some(Command::Type('K')));
-        assert_eq!(typed(KeyCode::Char('c'), CONTROL), Some(Command::Quit));
-        let mut asked = ui(Place::Signal);
-        assert_eq!(command(KeyCode::Char('q').into(), &asked), None);
-        asked.dialog.as_mut().unwrap().asked = true;
-        assert_eq!(command(KeyCode::Char('q').into(), &asked), Some(Command::Back));
-        assert_eq!(command(KeyCode::Char('y').into(), &asked), Some(Command::Yes));
-    }
-}
+mod tests;

@@ -140,6 +140,8 @@ pub struct Ui {
     pub help_scroll: usize,
     /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
     pub scroll: usize,
+    /// Whether recordings are played: then their keys come first.
+    pub replays: bool,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
     pub frozen: bool,
@@ -166,51 +168,6 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Takes a command.
-    pub fn update(&mut self, command: Command, session: &Session) {
-        self.status = None;
-        self.settle(command);
-        match command {
-            Command::Quit => self.quit = true,
-            Command::Suspend => self.request = Some(Request::Suspend),
-            command if self.dialog.is_some() => self.choose(command),
-            command if self.allowing.is_some() => self.answer(command),
-            command if self.filter.typing => self.type_filter(command, session),
-            command if self.with_alert(command, session) => {}
-            Command::Help => (self.help, self.explained, self.help_scroll) = (!self.help, None, 0),
-            Command::Back => self.back(session),
-            Command::Freeze => self.frozen = !self.frozen,
-            Command::All => {
-                self.focus = Focus::Processes;
-                self.scope = match self.scope {
-                    Scope::Selected => Scope::All,
-                    Scope::All => Scope::Selected,
-                };
-                self.row_of_device(session);
-            }
-            Command::Open => self.open_next(session),
-            Command::Alerts if self.screen == Screen::Alerts => self.close(),
-            Command::Alerts => self.open(Screen::Alerts),
-            Command::Timeline if self.screen == Screen::Timeline => self.close(),
-            Command::Timeline => self.open(Screen::Timeline),
-            Command::Axis | Command::Scale | Command::Plus | Command::Minus | Command::Reset => {
-                self.look_at_run(command, session);
-            }
-            Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
-            Command::Device(place) => self.select_device(usize::from(place), session),
-            Command::Left | Command::Right if self.screen == Screen::Timeline => self.look_at_run(command, session),
-            Command::Left | Command::Right if self.screen == Screen::Process => {
-                self.neighbour(command == Command::Right, session);
-            }
-            Command::Left => self.select_device(self.selected(session).saturating_sub(1), session),
-            Command::Right => self.select_device(self.selected(session) + 1, session),
-            Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
-                self.travel(command, session);
-            }
-            other => self.act(other, session),
-        }
-    }
-
     /// Says something until the next key.
     pub fn say(&mut self, word: impl Into<String>) {
         self.status = Some(word.into());

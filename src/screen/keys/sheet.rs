@@ -1,6 +1,6 @@
 //! Every key as text, made from the table: the help, the manual and the reference hold it.
 
-use super::{BINDINGS, Binding, DEVICES, Group, Place, replay};
+use super::{BINDINGS, Binding, DEVICES, Group, Place};
 
 /// A heading, and its keys with what they do.
 pub struct Section {
@@ -20,8 +20,7 @@ pub fn sections() -> Vec<Section> {
     if let Some(it) = all.iter_mut().find(|it| it.title == Group::Moving.name()) {
         it.keys.push(DEVICES);
     }
-    let replay = replay::BINDINGS.iter().map(|it| (it.keys, it.help)).collect();
-    all.push(Section { title: "in a replay", keys: replay });
+    all.push(section(Group::Replay.name(), &|it| it.group == Group::Replay));
     let asking = [
         ("while a filter is typed", Place::Filter),
         ("in the menu of signals", Place::Signal),

@@ -11,32 +11,21 @@ use std::time::Duration;
 const PACES_MS: [u64; 10] = [100, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 impl Ui {
-    /// What changes neither screen nor selection by itself.
-    pub(super) fn act(&mut self, command: Command, session: &Session) {
-        match command {
-            Command::Filter => {
-                self.back_stack.clear();
-                (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
-                self.explained = None;
-                self.filter.typing = true;
-            }
-            Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
-            Command::Order | Command::Invert => {
-                if command == Command::Order {
-                    self.order.next();
-                } else {
-                    self.order.inverted = !self.order.inverted;
-                }
-                self.say_order();
-            }
-            Command::Slower | Command::Faster => self.pace(command == Command::Slower),
-            Command::Redraw => self.request = Some(Request::Redraw),
-            Command::Theme => self.request = Some(Request::Theme),
-            Command::Copy => self.copy(session),
-            Command::Signal => self.ask_signal(session),
-            Command::Sites => self.ask_sites(session),
-            _ => {}
-        }
+    pub(super) fn begin_filter(&mut self) {
+        self.back_stack.clear();
+        (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
+        self.explained = None;
+        self.filter.typing = true;
+    }
+
+    pub(super) fn order_by_next(&mut self) {
+        self.order.next();
+        self.say_order();
+    }
+
+    pub(super) fn invert_order(&mut self) {
+        self.order.inverted = !self.order.inverted;
+        self.say_order();
     }
 
     /// Says by what the processes are ordered.
@@ -59,7 +48,7 @@ impl Ui {
         self.row = self.place(&self.rows(session));
     }
 
-    fn pace(&mut self, slower: bool) {
+    pub(super) fn pace(&mut self, slower: bool) {
         let Some(now) = self.interval else {
             self.say(NO_PACE);
             return;
@@ -76,7 +65,7 @@ impl Ui {
         self.say(format!("devices are read every {}", units::pause(next)));
     }
 
-    fn copy(&mut self, session: &Session) {
+    pub(super) fn copy(&mut self, session: &Session) {
         let command = || self.meant(session).map(|it| it.command(session)).filter(|it| !it.is_empty());
         let device = || Some(Foreign::new(&session.devices.get(self.selected(session))?.id.0).to_string());
         let of_process = match self.screen {

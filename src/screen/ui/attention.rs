@@ -49,6 +49,7 @@ impl Ui {
                 | Command::Faster
                 | Command::Theme
                 | Command::Redraw
+                | Command::Replay(_)
         );
         if !is_aside && let Some(it) = self.attended().cloned() {
             (self.device, self.held) = (Some(it.device), it.row);

@@ -1,6 +1,7 @@
-//! What keys ask for, and what of that is asked of the world outside the picture.
+//! What keys ask for, who does it, and what of that is asked of the world outside the picture.
 
-use crate::facts::event::Ask;
+use super::{Focus, Scope, Screen, Ui};
+use crate::{facts::event::Ask, model::session::Session, storage::replay};
 use std::time::Duration;
 
 /// What a key asks for.
@@ -92,6 +93,72 @@ pub enum Command {
     Theme,
     /// Stop, and give the terminal back until the job goes on.
     Suspend,
+    /// Play, seek, step: where recordings are played.
+    Replay(replay::Command),
+}
+
+impl Ui {
+    /// Takes a command.
+    pub fn update(&mut self, command: Command, session: &Session) {
+        self.status = None;
+        self.settle(command);
+        match command {
+            Command::Quit => self.quit = true,
+            Command::Suspend => self.request = Some(Request::Suspend),
+            command if self.dialog.is_some() => self.choose(command),
+            command if self.allowing.is_some() => self.answer(command),
+            command if self.filter.typing => self.type_filter(command, session),
+            command if self.with_alert(command, session) => {}
+            Command::Help => (self.help, self.explained, self.help_scroll) = (!self.help, None, 0),
+            Command::Back => self.back(session),
+            Command::Freeze => self.frozen = !self.frozen,
+            Command::All => {
+                self.focus = Focus::Processes;
+                self.scope = match self.scope {
+                    Scope::Selected => Scope::All,
+                    Scope::All => Scope::Selected,
+                };
+                self.row_of_device(session);
+            }
+            Command::Open => self.open_next(session),
+            Command::Alerts if self.screen == Screen::Alerts => self.close(),
+            Command::Alerts => self.open(Screen::Alerts),
+            Command::Timeline if self.screen == Screen::Timeline => self.close(),
+            Command::Timeline => self.open(Screen::Timeline),
+            Command::Axis | Command::Scale | Command::Plus | Command::Minus | Command::Reset => {
+                self.look_at_run(command, session);
+            }
+            Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
+            Command::Device(place) => self.select_device(usize::from(place), session),
+            Command::Left | Command::Right if self.screen == Screen::Timeline => self.look_at_run(command, session),
+            Command::Left | Command::Right if self.screen == Screen::Process => {
+                self.neighbour(command == Command::Right, session);
+            }
+            Command::Left => self.select_device(self.selected(session).saturating_sub(1), session),
+            Command::Right => self.select_device(self.selected(session) + 1, session),
+            Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
+                self.travel(command, session);
+            }
+            Command::Filter => self.begin_filter(),
+            Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
+            Command::Order => self.order_by_next(),
+            Command::Invert => self.invert_order(),
+            Command::Slower | Command::Faster => self.pace(command == Command::Slower),
+            Command::Redraw => self.request = Some(Request::Redraw),
+            Command::Theme => self.request = Some(Request::Theme),
+            Command::Copy => self.copy(session),
+            Command::Signal => self.ask_signal(session),
+            Command::Sites => self.ask_sites(session),
+            Command::Replay(it) => self.request = Some(Request::Replay(it)),
+            // Letters and answers, where nothing is asked; and those for the selected alert, which took them before.
+            Command::Type(_)
+            | Command::Erase
+            | Command::EraseAll
+            | Command::Yes
+            | Command::Explain
+            | Command::Allow => {}
+        }
+    }
 }
 
 /// A signal that the menu offers.
@@ -157,4 +224,6 @@ pub enum Request {
     Hold(Subject),
     /// Send the process that is held a signal; its name.
     Send(Signal, &'static str),
+    /// Play, seek, step.
+    Replay(replay::Command),
 }

@@ -1,10 +1,13 @@
 //! The line of keys: what can be done here, and always how to leave.
 
 use super::{RenderContext, cells, put};
-use crate::screen::{
-    keys,
-    theme::Role,
-    ui::{Command, Screen, mouse::Target},
+use crate::{
+    screen::{
+        keys,
+        theme::Role,
+        ui::{Command, Screen, mouse::Target},
+    },
+    storage::replay::Command as Replay,
 };
 use ratatui::{
     buffer::Buffer,
@@ -73,6 +76,16 @@ const TIMELINE: &[Hint] = &[
 ];
 const HELPED: &[Hint] = &[BACK, QUIT, SCROLL];
 
+/// Those of a replay.
+const REPLAY: &[Hint] = &[
+    (&[Command::Replay(Replay::Play)], "play"),
+    (&[Command::Replay(Replay::Hundredths(-1)), Command::Replay(Replay::Hundredths(1))], "seek"),
+    (&[Command::Replay(Replay::PreviousStep), Command::Replay(Replay::NextStep)], "step"),
+    (&[Command::Replay(Replay::PreviousTrouble), Command::Replay(Replay::NextTrouble)], "trouble"),
+    (&[Command::Replay(Replay::NextMark)], "mark"),
+    (&[Command::Replay(Replay::Slower), Command::Replay(Replay::Faster)], "speed"),
+];
+
 const QUIT: Hint = (&[Command::Quit], "quit");
 const HELP: Hint = (&[Command::Help], "help");
 const BACK: Hint = (&[Command::Back], "back");
@@ -117,17 +130,13 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Screen::Timeline => TIMELINE,
         Screen::Device | Screen::Alerts => OPENED,
     };
-    let replay = context.progress.is_some();
     let written = |(commands, word): &Hint| {
-        let is_there = |it: &&Command| !(replay && keys::replay::replaces(**it, ui.screen));
-        let keys: Option<Vec<_>> = commands.iter().filter(is_there).map(|it| keys::first(*it, ui)).collect();
-        let keys = keys.filter(|it| !it.is_empty())?.concat();
-        Some((keys, *word, commands.first().copied().filter(|_| commands.len() == 1)))
+        let keys: Option<Vec<_>> = commands.iter().map(|it| keys::first(*it, ui)).collect();
+        Some((keys?.concat(), *word, commands.first().copied().filter(|_| commands.len() == 1)))
     };
     let mut shown: Vec<_> = hints.iter().filter_map(written).collect();
-    if replay && !ui.help && ui.explained.is_none() {
-        let own = keys::replay::BINDINGS.iter().filter_map(|it| it.brief);
-        let own = own.filter(|_| ui.screen != Screen::Timeline).map(|(keys, word)| (keys.to_owned(), word, None));
+    if ui.replays && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
+        let own = REPLAY.iter().filter_map(written);
         shown.splice(2.min(shown.len())..2.min(shown.len()), own);
     }
     let mut rest = area;

@@ -59,20 +59,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 
 /// What the help lists here: filter, menu and question show their own keys.
 fn sections(context: &RenderContext) -> Vec<Section> {
-    let replay = context.progress.is_some();
     // The timeline's keys are in the help of every screen, and take no other's place while it is not open.
-    let is_there = |it: &&Binding| {
-        let reaches = keys::reaches(it, context.ui) || it.group == Group::Timeline;
-        reaches && !(replay && keys::replay::replaces(it.command, context.ui.screen))
-    };
+    let is_there = |it: &&Binding| keys::reaches(it, context.ui) || it.group == Group::Timeline;
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
+    let groups = Group::HELP.into_iter().chain([Group::Replay]);
     let mut sections: Vec<Section> =
-        Group::HELP.iter().map(|it| (it.name(), of(*it).map(|it| (it.keys, it.help)).collect())).collect();
+        groups.map(|it| (it.name(), of(it).map(|it| (it.keys, it.help)).collect())).collect();
     if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
         own.push(keys::DEVICES);
-    }
-    if replay {
-        sections.push(("in a replay", keys::replay::BINDINGS.iter().map(|it| (it.keys, it.help)).collect()));
     }
     sections.retain(|it| !it.1.is_empty());
     sections

@@ -1,0 +1,102 @@
+//! The table of keys: every key has one meaning where it is pressed.
+
+use super::*;
+use crate::{
+    facts::text::Foreign,
+    screen::ui::{alerts::Allowing, signal::Dialog},
+};
+use std::collections::HashSet;
+
+fn ui(place: Place) -> Ui {
+    let mut ui = Ui::default();
+    match place {
+        Place::Anywhere => {}
+        Place::Timeline => ui.screen = Screen::Timeline,
+        Place::Replay => ui.replays = true,
+        Place::Filter => ui.filter.typing = true,
+        Place::Allow => ui.allowing = Some(Allowing::default()),
+        Place::Signal => {
+            let (command, user) = (String::new(), Foreign::default());
+            ui.dialog = Some(Dialog { pid: 1, command, user, place: 0, asked: false });
+        }
+    }
+    ui
+}
+
+#[test]
+fn no_key_has_two_meanings_in_one_place_and_every_one_is_documented() {
+    let mut seen = HashSet::new();
+    for binding in BINDINGS {
+        assert!(!binding.codes.is_empty() && !binding.keys.is_empty() && !binding.help.is_empty());
+        assert_eq!(binding.keys.split(' ').count(), binding.codes.len(), "{}", binding.keys);
+        for (modifiers, code) in binding.codes {
+            assert!(seen.insert((binding.place, *modifiers, *code)), "{code:?}");
+            let key = KeyEvent::new(*code, *modifiers);
+            assert_eq!(command(key, &ui(binding.place)), binding.command_of((*modifiers, *code)));
+        }
+    }
+    let commands: HashSet<_> = BINDINGS.iter().map(|it| (it.place, it.command)).collect();
+    assert_eq!(commands.len(), BINDINGS.len());
+}
+
+#[test]
+fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
+    let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Replay));
+    assert_eq!(key(KeyCode::Left, NONE), Some(Command::Replay(Replay::Hundredths(-1))));
+    assert_eq!(key(KeyCode::Right, KeyModifiers::SHIFT), Some(Command::Replay(Replay::Hundredths(10))));
+    assert_eq!(key(KeyCode::Char('M'), KeyModifiers::SHIFT), Some(Command::Replay(Replay::PreviousMark)));
+    let others = [
+        (KeyCode::Char('q'), Some(Command::Quit)),
+        (KeyCode::Char('h'), Some(Command::Left)),
+        (KeyCode::Char('1'), Some(Command::Device(0))),
+        (KeyCode::Enter, Some(Command::Open)),
+        (KeyCode::Up, Some(Command::Up)),
+    ];
+    for (code, own) in others {
+        assert_eq!(key(code, NONE), own, "{code:?}");
+    }
+    assert_eq!(key(KeyCode::Left, CONTROL), None);
+    let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
+    assert_eq!(command(KeyCode::Left.into(), &timeline), Some(Command::Left), "the cursor's");
+    assert_eq!(command(KeyCode::Char(' ').into(), &timeline), Some(Command::Replay(Replay::Play)));
+    let typed = Ui { replays: true, ..ui(Place::Filter) };
+    assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Type('m')));
+}
+
+#[test]
+fn a_key_that_a_replay_has_for_itself_is_no_key_of_the_live_view() {
+    let names = |ui: &Ui| {
+        let gone = BINDINGS.iter().filter(|it| it.place == Place::Anywhere && is_taken_by_replay(it, ui));
+        gone.map(|it| it.command).collect::<Vec<_>>()
+    };
+    use Command::{First, Freeze, Last, Left, Right};
+    assert_eq!(names(&ui(Place::Replay)), [Left, Right, First, Last, Freeze]);
+    let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
+    assert_eq!(names(&timeline), [Freeze]);
+    assert_eq!(names(&Ui::default()), []);
+}
+
+#[test]
+fn digits_releases_and_shift() {
+    let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &Ui::default());
+    assert_eq!(key(KeyCode::Char('1'), NONE), Some(Command::Device(0)));
+    assert_eq!(key(KeyCode::Char('0'), NONE), None);
+    assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Command::Last));
+    assert_eq!(key(KeyCode::BackTab, KeyModifiers::SHIFT), Some(Command::PreviousBox));
+    assert_eq!(key(KeyCode::Char('x'), NONE), None);
+    let release = KeyEvent::new_with_kind(KeyCode::Char('q'), NONE, KeyEventKind::Release);
+    assert_eq!(command(release, &Ui::default()), None);
+}
+
+#[test]
+fn letters_of_a_filter_are_letters_and_a_question_takes_only_a_yes() {
+    let typed = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Filter));
+    assert_eq!(typed(KeyCode::Char('q'), NONE), Some(Command::Type('q')));
+    assert_eq!(typed(KeyCode::Char('K'), KeyModifiers::SHIFT), Some(Command::Type('K')));
+    assert_eq!(typed(KeyCode::Char('c'), CONTROL), Some(Command::Quit));
+    let mut asked = ui(Place::Signal);
+    assert_eq!(command(KeyCode::Char('q').into(), &asked), None);
+    asked.dialog.as_mut().unwrap().asked = true;
+    assert_eq!(command(KeyCode::Char('q').into(), &asked), Some(Command::Back));
+    assert_eq!(command(KeyCode::Char('y').into(), &asked), Some(Command::Yes));
+}
