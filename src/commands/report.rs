@@ -7,7 +7,7 @@ mod series;
 
 use crate::{
     commands::check::{FailOn, Limits, Verdict, judged},
-    facts::text::escape_json,
+    facts::text::{escape_json, hidden_class},
     model::{alerts::Policy, analysis::severity::Severity},
     storage::replay::{index::Index, recording_set::RecordingSet, run::Run},
 };
@@ -27,6 +27,8 @@ const SCRIPT: (&str, &str) = (
         include_str!("report/page.js")
     ),
 );
+/// The class of characters that the script writes as their numbers.
+const HIDDEN: &str = "/* hidden */";
 const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
@@ -70,7 +72,7 @@ impl Report {
             (style.0, gaps::style() + style.1),
             (VERDICT, escape_html(&self.verdict.text())),
             (DATA, data),
-            (script.0, gaps::script() + script.1),
+            (script.0, gaps::script() + &script.1.replacen(HIDDEN, &hidden_class(), 1)),
         ];
         let (mut out, mut rest) = (String::new(), PAGE);
         for (place, part) in parts {

@@ -56,10 +56,32 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// C0, DEL, C1, line and paragraph separators, bidirectional controls and invisible marks.
+/// Characters that show nothing or turn what is around them, from the first to the last: soft hyphen, bidirectional marks
+/// and controls, fillers, line and paragraph separators, invisible marks and operators, tags.
+const HIDDEN: [(char, char); 11] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202f}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff9}', '\u{fffb}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+/// C0, DEL, C1, and what is hidden.
 fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    c.is_control() || (!c.is_ascii() && HIDDEN.iter().any(|(first, last)| (*first..=*last).contains(&c)))
+}
+
+/// The same characters for a class of a regular expression in JavaScript, with its flag `u`.
+pub fn hidden_class() -> String {
+    let controls = [('\0', '\u{1f}'), ('\u{7f}', '\u{9f}')];
+    let range = |(first, last): (char, char)| format!("\\u{{{:x}}}-\\u{{{:x}}}", u32::from(first), u32::from(last));
+    controls.into_iter().chain(HIDDEN).map(range).collect()
 }
 
 /// JSON for any output: what [`Foreign`] would not print stands as `\uXXXX`, which any JSON reader undoes: outside ASCII such
@@ -124,6 +146,23 @@ mod tests {
         assert!(shown.chars().all(|c| !is_unsafe(c)), "{shown:?}");
         assert!(shown.starts_with("a\\u{1b}]0;x"));
         assert_eq!(Foreign::from("träin µ 训练").to_string(), "träin µ 训练");
+    }
+
+    #[test]
+    fn a_page_hides_no_character_that_a_terminal_does_not() {
+        let class = hidden_class();
+        let ranges: Vec<Vec<u32>> = class
+            .split("}-\\u{")
+            .flat_map(|it| it.split("}\\u{"))
+            .map(|it| u32::from_str_radix(it.trim_start_matches("\\u{").trim_end_matches('}'), 16).unwrap())
+            .collect::<Vec<_>>()
+            .chunks(2)
+            .map(<[u32]>::to_vec)
+            .collect();
+        for c in (0..=0x0010_ffff).filter_map(char::from_u32) {
+            let is_there = ranges.iter().any(|it| (it[0]..=it[1]).contains(&u32::from(c)));
+            assert_eq!(is_unsafe(c), is_there, "{c:?}");
+        }
     }
 
     #[test]
