@@ -84,7 +84,7 @@ pub fn check(recordings: &RecordingSet, limits: &Limits, policy: &Policy) -> Ver
 /// Judges a run, all but what is allowed.
 pub fn judged(run: Run, limits: &Limits, policy: &Policy) -> Verdict {
     let findings = policy.findings(&run.session).all;
-    let mut verdict = Verdict { run, findings, ..Verdict::default() };
+    let mut verdict = Verdict { findings, run, ..Verdict::default() };
     for file in std::mem::take(&mut verdict.run.files) {
         verdict.ends(&file);
     }

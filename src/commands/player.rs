@@ -6,7 +6,7 @@ use crate::{
     screen::{
         effects::{Effects, Options},
         term::Screen,
-        ui::{Request, Ui},
+        ui::{Request, Source, Ui},
         view::{self, Drawn},
     },
     storage::replay::{
@@ -50,8 +50,11 @@ pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) ->
     let mut signals = live::signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture =
-        Picture { total: recordings.bytes(), ui: Ui { policy, replays: true, ..Ui::default() }, ..Picture::default() };
+    let mut picture = Picture {
+        total: recordings.bytes(),
+        ui: Ui { policy, source: Source::Replay, ..Ui::default() },
+        ..Picture::default()
+    };
     let mut effects = Effects::new(options, &mut picture.ui);
     let mut loading = load(recordings)?;
     let mut frame = interval(FRAME);

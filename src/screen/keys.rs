@@ -304,7 +304,7 @@ fn seeks(code: KeyCode) -> bool {
 
 /// Whether a replay has one of the keys of a line for itself.
 fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
-    let mut taken = BINDINGS.iter().filter(|it| it.place == Place::Replay && ui.replays).flat_map(|it| it.codes);
+    let mut taken = BINDINGS.iter().filter(|it| it.place == Place::Replay && ui.is_replay()).flat_map(|it| it.codes);
     taken.any(|it| binding.codes.contains(it) && !(seeks(it.1) && ui.screen == Screen::Timeline))
 }
 
@@ -314,7 +314,7 @@ pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
         return false;
     }
     if binding.place == Place::Replay {
-        return ui.replays;
+        return ui.is_replay();
     }
     let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };
     let taken = |it: &Binding| it.place == here && it.codes.iter().any(|code| binding.codes.contains(code));
@@ -360,7 +360,7 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
 
 /// What a key does in a replay.
 fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
-    if !ui.replays || Place::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
+    if !ui.is_replay() || Place::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
         return None;
     }
     // With Shift, an arrow is another key.

@@ -77,6 +77,16 @@ pub enum Focus {
     Ladder,
 }
 
+/// What is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// What happens now.
+    #[default]
+    Live,
+    /// Recordings, whose keys come first.
+    Replay,
+}
+
 /// Whose processes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
@@ -140,8 +150,8 @@ pub struct Ui {
     pub help_scroll: usize,
     /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
     pub scroll: usize,
-    /// Whether recordings are played: then their keys come first.
-    pub replays: bool,
+    /// What is shown.
+    pub source: Source,
     /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
     /// them, while events go on being folded into the live one.
     pub frozen: bool,
@@ -168,6 +178,11 @@ pub struct Ui {
 }
 
 impl Ui {
+    /// Whether recordings are played.
+    pub fn is_replay(&self) -> bool {
+        self.source == Source::Replay
+    }
+
     /// Says something until the next key.
     pub fn say(&mut self, word: impl Into<String>) {
         self.status = Some(word.into());

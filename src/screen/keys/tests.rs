@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     facts::text::Foreign,
-    screen::ui::{alerts::Allowing, signal::Dialog},
+    screen::ui::{Source, alerts::Allowing, signal::Dialog},
 };
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ fn ui(place: Place) -> Ui {
     match place {
         Place::Anywhere => {}
         Place::Timeline => ui.screen = Screen::Timeline,
-        Place::Replay => ui.replays = true,
+        Place::Replay => ui.source = Source::Replay,
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
         Place::Signal => {
@@ -59,17 +59,18 @@ fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
     let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
     assert_eq!(command(KeyCode::Left.into(), &timeline), Some(Command::Left), "the cursor's");
     assert_eq!(command(KeyCode::Char(' ').into(), &timeline), Some(Command::Replay(Replay::Play)));
-    let typed = Ui { replays: true, ..ui(Place::Filter) };
+    let typed = Ui { source: Source::Replay, ..ui(Place::Filter) };
     assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Type('m')));
 }
 
 #[test]
 fn a_key_that_a_replay_has_for_itself_is_no_key_of_the_live_view() {
+    use Command::{First, Freeze, Last, Left, Right};
+
     let names = |ui: &Ui| {
         let gone = BINDINGS.iter().filter(|it| it.place == Place::Anywhere && is_taken_by_replay(it, ui));
         gone.map(|it| it.command).collect::<Vec<_>>()
     };
-    use Command::{First, Freeze, Last, Left, Right};
     assert_eq!(names(&ui(Place::Replay)), [Left, Right, First, Last, Freeze]);
     let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
     assert_eq!(names(&timeline), [Freeze]);

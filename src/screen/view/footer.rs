@@ -135,7 +135,7 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Some((keys?.concat(), *word, commands.first().copied().filter(|_| commands.len() == 1)))
     };
     let mut shown: Vec<_> = hints.iter().filter_map(written).collect();
-    if ui.replays && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
+    if ui.is_replay() && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
         let own = REPLAY.iter().filter_map(written);
         shown.splice(2.min(shown.len())..2.min(shown.len()), own);
     }

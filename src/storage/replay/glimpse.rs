@@ -28,7 +28,7 @@ pub fn glimpse(recordings: &RecordingSet, long: u64) -> Option<Session> {
     let mut beginning = recordings.play();
     for _ in 0..FIRST {
         let Some((_, event)) = beginning.next_by(Stamp(u64::MAX)) else { break };
-        if !event.sample().is_some() {
+        if event.sample().is_none() {
             session.apply(&event);
         }
     }

@@ -25,7 +25,9 @@ impl Delivery {
     /// Tells a program, and asks jobs in which growth is found for the lines that allocate it.
     pub fn new(hook: Option<Hook>, asks: Option<Sender<Ask>>) -> Self {
         let mut delivery = Self { hook, ..Self::default() };
-        asks.into_iter().for_each(|it| delivery.ask(it));
+        if let Some(asks) = asks {
+            delivery.ask(asks);
+        }
         delivery
     }
 
@@ -58,7 +60,9 @@ impl Delivery {
         }
         let news = self.news.at(session, findings);
         if let Some(hook) = &self.hook {
-            news.iter().for_each(|it| hook.offer(it.clone()));
+            for message in &news {
+                hook.offer(message.clone());
+            }
         }
         news
     }
