@@ -3,6 +3,7 @@
 //! `cargo test --test it corpus:: -- --nocapture` prints the score beside what others reach on the same traces.
 
 mod allocator;
+mod beside;
 mod causes;
 mod generated;
 mod heldout;

@@ -1,16 +1,19 @@
 //! Whether memory grows from step to step: every resource of one process on one device, an observation at a time.
 //!
 //! Each resource has a [`watch`](self::watch): the lowest values of stretches of 1, 2, 4, … samples
-//! (`horizons`), runs of new highs among them that are more than chance (`climb`), and, once such a run is
-//! found, a line through the samples (`line`) and through the count of blocks (`per_block`).
+//! (`horizons`), runs of new highs among them that are more than chance (`climb`), the same of what is kept beside
+//! whole multiples of the lengths' unit (`grid`), and, once such a run is found, a line through the samples (`line`)
+//! and through the count of blocks (`per_block`), tooth against tooth under a sawtooth (`season`).
 
 mod alert;
 mod climb;
 mod episodes;
+mod grid;
 mod horizons;
 mod line;
 mod moves;
 mod per_block;
+mod season;
 mod teeth;
 mod trend;
 mod watch;
@@ -39,6 +42,8 @@ pub struct Observation {
     pub at: Stamp,
     /// Live allocations.
     pub allocated: Option<u64>,
+    /// What the job asked for of them, before rounding.
+    pub requested: Option<u64>,
     /// Live allocations, a count.
     pub blocks: Option<u64>,
     /// The highest that live allocations ever were, within steps too.
@@ -90,7 +95,7 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
         };
         if let Some(value) = value {
             state.curves.entry(resource).or_default().push(place, value);
-            let of_live = Seen { bytes: value, blocks: seen.blocks, peak: seen.peak };
+            let of_live = Seen { bytes: value, requested: seen.requested, blocks: seen.blocks, peak: seen.peak };
             let is_live = resource == Resource::Allocated;
             state.watch(resource, seen.at, if is_live { of_live } else { Seen { bytes: value, ..Seen::default() } });
         }

@@ -31,6 +31,7 @@ impl Peers {
             step,
             at: Stamp(sample.at_us),
             allocated: it.allocated,
+            requested: it.requested,
             blocks: it.blocks,
             peak: it.allocated_peak,
             reserved: it.reserved,

@@ -22,17 +22,17 @@ fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
     assert!(score.recall() >= 0.95, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 6.0, "{:?}", score.false_alarms);
     assert!(score.gone_wrong.len() <= 2, "{:?}", score.gone_wrong);
-    assert!(score.delay(0.5) <= 24.0 && score.delay(0.9) <= 400.0 && score.slope_error() <= 0.02, "{score}");
+    assert!(score.delay(0.5) <= 4.0 && score.delay(0.9) <= 300.0 && score.slope_error() <= 0.01, "{score}");
 }
 
 #[test]
 fn a_thousand_made_up_loops_are_judged_as_well() {
     test_tiers::full!("a thousand made-up loops");
     let score = judged(40);
-    assert!(score.recall() >= 0.97, "missed: {:?}", score.missed);
+    assert!(score.recall() >= 0.98, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 4.0, "{:?}", score.false_alarms);
     assert!(score.gone_wrong.len() <= 12, "{:?}", score.gone_wrong);
-    assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.02, "{score}");
+    assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.005, "{score}");
 }
 
 /// So many variations of every family.
@@ -48,6 +48,7 @@ fn judged(variations: u64) -> Score {
                 step: Some(step),
                 at: Stamp(step * 10_000),
                 allocated: row.allocated,
+                requested: row.requested,
                 blocks: row.blocks,
                 peak: row.allocated_peak,
                 reserved: row.reserved,

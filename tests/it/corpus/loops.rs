@@ -254,6 +254,7 @@ struct Beside {
     queue: VecDeque<Handle>,
     by_length: BTreeMap<u64, Handle>,
     first: Option<u64>,
+    last: u64,
     grew: u64,
     benign_until: Option<u64>,
 }
@@ -403,6 +404,7 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
         }
         if grew {
             beside.first.get_or_insert(step);
+            beside.last = step;
             beside.grew += 1;
         }
         rows.push(job.memory.counters());
@@ -415,15 +417,17 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
 fn label(family: &str, class: Class, seed: u64, steps: u64, job: &mut Job, beside: Beside, rows: &[Counters]) -> Label {
     let leaks = matches!(class, Class::Leak | Class::Other);
     let first = beside.first.filter(|_| leaks);
-    let over = first.map_or(1, |it| steps + 1 - it) as f64;
+    // Up to the next growth after the latest, if it comes as the others do.
+    let over = first.map_or(1.0, |it| (beside.last - it) as f64 * (1.0 + 1.0 / (beside.grew.max(2) - 1) as f64));
     let before = job.memory.counters();
     job.give(beside.kept);
     job.give(beside.whole.map(|it| it.0));
     let after = job.memory.counters();
     let fall = |of: fn(&Counters) -> Option<u64>| (of(&before).unwrap_or(0) - of(&after).unwrap_or(0)) as f64 / over;
     let bytes = if class == Class::Other {
-        let begin = first.and_then(|it| rows.get(it as usize - 2)).and_then(|it| it.reserved);
-        (rows.last().and_then(|it| it.reserved).unwrap_or(0) - begin.unwrap_or(0)) as f64 / over
+        let begin = first.and_then(|it| rows.get(it as usize - 1)).and_then(|it| it.reserved);
+        let gained = rows.last().and_then(|it| it.reserved).unwrap_or(0) - begin.unwrap_or(0);
+        gained as f64 / (beside.last - first.unwrap_or(0)).max(1) as f64
     } else {
         fall(|it| it.allocated)
     };

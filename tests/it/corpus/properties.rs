@@ -52,6 +52,7 @@ prop_compose! {
                     step: Some(step),
                     at: Stamp(step * 1000),
                     allocated: Some(bytes),
+                    requested: counts.then_some(bytes - 7),
                     blocks: counts.then_some(blocks),
                     peak: counts.then_some(bytes + (step << 9)),
                     reserved: Some(bytes.next_multiple_of(2 << 20)),
@@ -68,6 +69,7 @@ prop_compose! {
 fn changed(seen: &[Observation], change: impl Fn(u64) -> u64) -> Vec<Observation> {
     let all = |it: &Observation| Observation {
         allocated: it.allocated.map(&change),
+        requested: it.requested.map(&change),
         peak: it.peak.map(&change),
         reserved: it.reserved.map(&change),
         driver: it.driver.map(&change),
@@ -86,10 +88,10 @@ prop_compose! {
     fn hostile()(
         step in prop_oneof![Just(None), any_bytes(), (0..99_u64).prop_map(Some)],
         at in prop_oneof![any::<u64>(), 0..99_u64, Just(u64::MAX)],
-        values in prop::array::uniform8(any_bytes()),
+        values in prop::array::uniform9(any_bytes()),
     ) -> Observation {
-        let [allocated, blocks, peak, reserved, driver, device, pinned, host] = values;
-        Observation { step, at: Stamp(at), allocated, blocks, peak, reserved, driver, device, pinned, host }
+        let [allocated, requested, blocks, peak, reserved, driver, device, pinned, host] = values;
+        Observation { step, at: Stamp(at), allocated, requested, blocks, peak, reserved, driver, device, pinned, host }
     }
 }
 

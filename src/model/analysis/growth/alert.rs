@@ -5,6 +5,7 @@ use super::{
     horizons::Horizons,
     line::Line,
     per_block::{NEAR, PerBlock},
+    season::Season,
 };
 use crate::model::analysis::episode::End;
 use serde::{Deserialize, Serialize};
@@ -42,9 +43,13 @@ const LEAST_BLOCK: f64 = 512.0;
 pub(super) struct Point {
     pub(super) at: u64,
     pub(super) bytes: f64,
+    /// Bytes beside those that follow the lengths of batches.
+    pub(super) beside: Option<f64>,
     pub(super) blocks: Option<f64>,
     /// Whether the lowest count of a tooth lies just behind.
     pub(super) ends_tooth: bool,
+    /// Whether a tooth begins with it.
+    pub(super) begins_tooth: bool,
 }
 
 /// The figures of growth that lasts.
@@ -66,6 +71,8 @@ pub(super) enum Found {
     Teeth,
     /// Lowest bytes.
     Bytes,
+    /// Lowest bytes beside those that follow the lengths of batches.
+    Beside,
     /// Mean bytes.
     Means,
 }
@@ -93,7 +100,7 @@ struct Lines {
 
 impl Lines {
     fn push(&mut self, since: u64, point: Point) {
-        let x = point.at.saturating_sub(since) as f64;
+        let x = (point.at + 1).saturating_sub(since) as f64;
         self.bytes.push(x, point.bytes);
         if let Some(blocks) = point.blocks {
             self.blocks.push(x, blocks);
@@ -136,12 +143,15 @@ pub(super) struct Alert {
     jump: Option<Jump>,
     /// Through every sample.
     all: Lines,
+    /// Through what lies beside the lengths of batches.
+    beside: Line,
     /// Through the lowest of each stretch of the horizon, and of each tooth.
     by_stretch: Lowest,
     by_tooth: Lowest,
     taken: u64,
     per_block: PerBlock,
     near: VecDeque<Point>,
+    season: Season,
 }
 
 impl Alert {
@@ -160,12 +170,17 @@ impl Alert {
             lifted: 0.0,
             jump: None,
             all: Lines::default(),
+            beside: Line::default(),
             by_stretch: Lowest::default(),
             by_tooth: Lowest::default(),
             taken: 0,
             per_block: PerBlock::default(),
             near: VecDeque::new(),
+            season: Season::default(),
         };
+        if let Some(it) = before {
+            alert.all.push(run.since, Point { at: run.since, ..*it });
+        }
         recent.range(from..).for_each(|it| alert.take(*it));
         alert
     }
@@ -173,12 +188,34 @@ impl Alert {
     pub(super) fn take(&mut self, point: Point) {
         self.taken += 1;
         let counted = self.found.is_count();
-        let point = if counted { point } else { Point { bytes: point.bytes - self.lifted, ..point } };
+        self.compare(point);
+        if let Some(beside) = point.beside {
+            self.beside.push(point.at.saturating_sub(self.since) as f64, beside);
+        }
+        let lifted = if matches!(self.found, Found::Bytes | Found::Means) { self.lifted } else { 0.0 };
+        let point = Point { bytes: point.bytes - lifted, ..point };
         let ends = self.taken.is_multiple_of(1 << self.level.min(63));
         self.all.push(self.since, point);
         self.by_stretch.push(self.since, point, counted, ends && self.found != Found::Teeth);
         self.by_tooth.push(self.since, point, counted, point.ends_tooth);
+    }
+
+    /// Compares a sample with those that differ from it by what was kept.
+    fn compare(&mut self, point: Point) {
         let Some(blocks) = point.blocks else { return };
+        let was_known = self.season.is_known();
+        let other = self.season.push(point);
+        if self.season.is_known() {
+            if !was_known {
+                // Steps of one tooth differ by what is given back at its end, too.
+                self.per_block = PerBlock::default();
+                self.near.clear();
+            }
+            if let Some(it) = other {
+                self.per_block.push(point.bytes - it.bytes, blocks - it.blocks.unwrap_or(blocks));
+            }
+            return;
+        }
         for it in &self.near {
             self.per_block.push(point.bytes - it.bytes, blocks - it.blocks.unwrap_or(blocks));
         }
@@ -231,9 +268,16 @@ impl Alert {
         true
     }
 
+    /// The slope from rise to rise where nothing ever fell, or else the surest, and the half width of an interval with both.
+    fn surest(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
+        let (sure, half) = self.fitted(&of)?;
+        let climbed = [&self.all, &self.by_stretch.lines].into_iter().find_map(|it| of(it).climbed());
+        Some(climbed.map_or((sure, half), |it| (it, half.max((it - sure).abs()))))
+    }
+
     /// The surest of the slopes, and the half width of its interval. Lines through few points have to be so much surer
     /// (about as Student's distribution is wider than the normal one).
-    fn surest(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
+    fn fitted(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
         let few = |line: &Line| {
             let free = line.count() - 2.0;
             line.slope().map(|(slope, half)| (slope, half * (1.0 + 1.2 / free + 4.1 / (free * free))))
@@ -242,20 +286,40 @@ impl Alert {
         found.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
+    /// Blocks a step, and the half width of the interval around it.
+    fn blocks(&self) -> Option<(f64, f64)> {
+        let (blocks, half) = self.surest(|it| &it.blocks)?;
+        let paired = self.season.blocks().filter(|_| !matches!(self.found, Found::Bytes | Found::Means));
+        Some(paired.map_or((blocks, half), |it| (it, half.max((it - blocks).abs()))))
+    }
+
     /// Bytes a step, above 0, and the half width of the interval around it.
     fn slope(&self) -> (f64, f64) {
         let (slope, half) = self.surest(|it| &it.bytes).unwrap_or((0.0, 0.0));
         // Of the series in which growth was found; a line through all of it may fall where its lowest rise.
         let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
+        if self.found == Found::Beside {
+            // Of blocks that are kept, what was asked for may be less than what they take.
+            let counted = self.blocks().filter(|it| it.0 > 0.0 && it.1 < UNSURE * it.0);
+            let rounded = counted.and_then(|it| Some(it.0 * self.per_block.typical(self.season.per_block()?)?));
+            // Of a rise by more than a unit, only what is beyond it is seen there.
+            let about = |it: &f64| *it > 0.0 && (it - slope).abs() <= DISAGREE * half;
+            let beside = self.beside.climbed().or_else(|| self.beside.slope().map(|it| it.0));
+            let found = rounded.filter(about).or(beside.filter(about)).unwrap_or(slope);
+            return (if found > 0.0 { found } else { mean }, half);
+        }
         if !self.found.is_count() {
             return if slope > 0.0 { (slope, half) } else { (mean, half) };
         }
         if slope > 0.0 && half <= UNSURE * slope {
             return (slope, half);
         }
-        let (blocks, of_blocks) = self.surest(|it| &it.blocks).unwrap_or((0.0, 0.0));
+        let (blocks, of_blocks) = self.blocks().unwrap_or((0.0, 0.0));
         let least = LEAST_BLOCK * if blocks > 0.0 { blocks } else { mean };
-        let counted = self.per_block.typical(slope / blocks).map(|per| (per * blocks, per * of_blocks));
+        let counted = self
+            .per_block
+            .typical(self.season.per_block().unwrap_or(slope / blocks))
+            .map(|per| (per * blocks, per * of_blocks));
         let (slope, half) = counted.filter(|it| (it.0 - slope).abs() <= DISAGREE * half).unwrap_or((slope, half));
         (slope.max(least), half)
     }
@@ -267,7 +331,7 @@ impl Alert {
             since: self.since,
             per_step,
             interval: (per_step - half, per_step + half),
-            blocks_per_step: self.surest(|it| &it.blocks).map(|it| it.0),
+            blocks_per_step: self.blocks().map(|it| it.0),
             gained: (point.bytes - self.base_bytes).max(0.0) as u64,
         }
     }

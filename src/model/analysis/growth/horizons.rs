@@ -83,6 +83,11 @@ impl Horizons {
         }
     }
 
+    /// Whether it was given a sample of a place.
+    pub(super) fn is_fresh(&self, at: u64) -> bool {
+        self.completed(0).is_some_and(|it| it.to == at)
+    }
+
     /// Every block that the latest sample completed, the shortest horizon first.
     pub(super) fn fresh(&self) -> impl Iterator<Item = (usize, Block)> {
         (0..self.fresh).filter_map(|level| Some((level, self.completed(level)?)))
@@ -126,9 +131,12 @@ impl Horizons {
     pub(super) fn breath(&self, level: usize, stretches: usize) -> Option<f64> {
         let short = level.saturating_sub(1);
         let at = |level: usize| self.levels.get(level).map(|it| &it.climb);
-        let (shorter, longer) = (at(short)?.moves().spread()?, at(short + 1)?.moves().spread()?);
+        let rough = |level: usize| at(level)?.moves().roughness();
+        let (shorter, longer) = (rough(short)?, rough(short + 1)?);
+        // Over two doublings, where enough was seen: chance has a smaller part in that.
+        let (longer, still) = rough(short + 2).map_or((longer, STILL), |it| (it, STILL * STILL));
         let walked = ROUGH * self.stray(level, stretches as f64 * 2.0_f64.powi(i32::try_from(level).unwrap_or(0)));
-        (longer < STILL * shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
+        (longer < still * shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
     }
 
     /// Forgets how the series moved: what came before was growth.

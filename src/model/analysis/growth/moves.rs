@@ -22,17 +22,26 @@ pub(super) struct Moves {
     falls: f64,
     sum: f64,
     square: f64,
+    last: f64,
+    /// Sum of the squared differences of neighbouring moves.
+    bends: f64,
 }
 
 impl Moves {
     /// Takes the difference of two neighbouring blocks.
     pub(super) fn push(&mut self, change: f64) {
         if self.blocks >= MEMORY {
-            for it in [&mut self.blocks, &mut self.rises, &mut self.falls, &mut self.sum, &mut self.square] {
+            for it in
+                [&mut self.blocks, &mut self.rises, &mut self.falls, &mut self.sum, &mut self.square, &mut self.bends]
+            {
                 *it *= 0.5;
             }
         }
         self.blocks += 1.0;
+        if self.blocks > 1.0 {
+            self.bends += (change - self.last) * (change - self.last);
+        }
+        self.last = change;
         self.sum += change;
         self.square += change * change;
         if change > 0.0 {
@@ -42,10 +51,10 @@ impl Moves {
         }
     }
 
-    /// The standard deviation of the moves; `None` as long as too little was seen.
-    pub(super) fn spread(&self) -> Option<f64> {
-        let mean = self.sum / self.blocks;
-        (self.blocks >= FEW).then(|| (self.square / self.blocks - mean * mean).max(0.0).sqrt())
+    /// How rough the series is: the root of the mean squared second difference, in which a trend does not show, wherever
+    /// it began; `None` as long as too little was seen.
+    pub(super) fn roughness(&self) -> Option<f64> {
+        (self.blocks >= FEW).then(|| (self.bends / (self.blocks - 1.0)).sqrt())
     }
 
     /// The standard deviation of where a random walk with these moves is after so many blocks; `None` as
@@ -60,5 +69,22 @@ impl Moves {
         }
         let mean = self.sum / self.blocks;
         Some(((self.square / self.blocks - mean * mean).max(0.0) * blocks).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trend_does_not_make_a_series_rougher() {
+        let roughness = |slope: f64| {
+            let mut moves = Moves::default();
+            // Noise, and a trend from half time on.
+            let value = |at: i32| f64::from(at * at * at % 101) + slope * f64::from((at - 60).max(0));
+            (1..120).for_each(|at| moves.push(value(at) - value(at - 1)));
+            moves.roughness().unwrap()
+        };
+        assert!((roughness(30.0) / roughness(0.0) - 1.0).abs() < 0.01);
     }
 }

@@ -12,6 +12,9 @@ const KEPT: usize = 64;
 /// Steps back that a step is compared with.
 pub(super) const NEAR: usize = 4;
 
+/// Allocators round every block up to a multiple of this, so that blocks of one size have a whole one.
+const ROUNDED: f64 = 512.0;
+
 /// Sightings that make a quotient more than a coincidence.
 const ENOUGH: u64 = 4;
 
@@ -54,8 +57,13 @@ impl PerBlock {
     /// Bytes per block: of the quotients that are about as frequent as any, the one nearest to `about`. Where
     /// lengths are multiples of something, batches one apart are nearly as frequent as those that are alike.
     pub(super) fn typical(&self, about: f64) -> Option<f64> {
-        let most = self.kept.iter().map(Quotient::sure).max().filter(|it| *it >= ENOUGH)?;
-        let frequent = self.kept.iter().filter(|it| 2 * it.sure() >= most).map(|it| it.value);
+        self.frequent(about, |it| it % ROUNDED == 0.0).or_else(|| self.frequent(about, |_| true))
+    }
+
+    fn frequent(&self, about: f64, may_be: impl Fn(f64) -> bool) -> Option<f64> {
+        let kept = || self.kept.iter().filter(|it| may_be(it.value));
+        let most = kept().map(Quotient::sure).max().filter(|it| *it >= ENOUGH)?;
+        let frequent = kept().filter(|it| 2 * it.sure() >= most).map(|it| it.value);
         frequent.min_by(|a, b| (a - about).abs().total_cmp(&(b - about).abs()))
     }
 }

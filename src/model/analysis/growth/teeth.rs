@@ -21,12 +21,13 @@ pub(super) struct Teeth {
     climb: Climb,
     is_told: bool,
     is_fresh: bool,
+    begins: bool,
 }
 
 impl Teeth {
     /// Takes a sample.
     pub(super) fn push(&mut self, at: u64, value: f64) {
-        self.is_fresh = false;
+        (self.is_fresh, self.begins) = (false, false);
         let Some(mut tooth) = self.tooth else {
             (self.tooth, self.top) = (Some(Block { from: at, to: at, number: 0, low: value }), value);
             return;
@@ -40,7 +41,7 @@ impl Teeth {
             if tooth.number > 0 || value >= tooth.low {
                 self.tell(tooth);
             }
-            self.is_told = false;
+            (self.is_told, self.begins) = (false, true);
             tooth = Block { from: at, to: at, number: tooth.number + 1, low: value };
             self.top = value;
         } else if value < tooth.low {
@@ -64,6 +65,11 @@ impl Teeth {
     /// The tooth whose lowest value the latest sample confirmed.
     pub(super) fn completed(&self) -> Option<Block> {
         self.climb.last().filter(|_| self.is_fresh)
+    }
+
+    /// Whether a tooth begins with the latest sample.
+    pub(super) fn begins(&self) -> bool {
+        self.begins
     }
 
     /// The lowest values, tooth by tooth.

@@ -3,6 +3,7 @@
 use super::{
     alert::{Alert, Figures, Found, Point},
     climb::{Bar, Run},
+    grid::Grid,
     horizons::{Horizons, Reduce},
     teeth::Teeth,
     trend::Trends,
@@ -18,10 +19,15 @@ const FIRST: u64 = 2;
 /// Samples kept for the first fit.
 const RECENT: usize = 256;
 
+/// Rises by whole units of what lengths move that are more than lengths.
+const MANY: usize = 24;
+
 /// What is seen of a resource at one place of the axis: bytes, and, of live allocations, what else is counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: u64,
+    /// What was asked for of them.
+    pub(super) requested: Option<u64>,
     /// Live blocks.
     pub(super) blocks: Option<u64>,
     /// The highest that `bytes` ever was, within steps too.
@@ -54,6 +60,8 @@ pub(super) struct Watch {
     mean_blocks: Horizons,
     trends: Trends,
     teeth: Teeth,
+    grid: Grid,
+    beside: Horizons,
     working_set: WorkingSet,
     recent: VecDeque<Point>,
     alert: Option<Alert>,
@@ -75,6 +83,8 @@ impl Watch {
             mean_blocks: Horizons::new(Reduce::Mean),
             trends: Trends::default(),
             teeth: Teeth::default(),
+            grid: Grid::default(),
+            beside: Horizons::default(),
             working_set: WorkingSet::default(),
             recent: VecDeque::new(),
             alert: None,
@@ -120,7 +130,7 @@ impl Watch {
         if !may_raise || at <= origin {
             return None;
         }
-        let (found, level, run) = self.found(origin, point.blocks.is_some())?;
+        let (found, level, run) = self.found(at, origin, point.blocks.is_some())?;
         let alert = self.alert.insert(Alert::new(found, level, run, &self.recent));
         Some(Verdict::Raised(alert.figures(point)))
     }
@@ -139,7 +149,18 @@ impl Watch {
             self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
             self.working_set.push(at, seen.peak);
         }
-        let point = Point { at, bytes, blocks, ends_tooth: self.teeth.completed().is_some() };
+        let beside = seen.requested.and_then(|it| self.grid.push(at, it));
+        if let Some(beside) = beside {
+            self.beside.push(at, beside);
+        }
+        let point = Point {
+            at,
+            bytes,
+            beside,
+            blocks,
+            ends_tooth: self.teeth.completed().is_some(),
+            begins_tooth: self.teeth.begins(),
+        };
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
@@ -148,7 +169,7 @@ impl Watch {
     }
 
     /// The run that the latest sample made growth, and where it is.
-    fn found(&self, origin: u64, counted: bool) -> Option<(Found, usize, Run)> {
+    fn found(&self, at: u64, origin: u64, counted: bool) -> Option<(Found, usize, Run)> {
         let bar = self.bar();
         // The count of blocks does not breathe with the lengths of batches: it needs no test against chance.
         let of_blocks = || self.blocks.run(origin, &Bar { chance: 1.0, ..bar }).map(|it| (Found::Blocks, it.0, it.1));
@@ -170,10 +191,24 @@ impl Watch {
         };
         let by_count = || counted.then(|| of_blocks().or_else(of_teeth)).flatten();
         let by_bytes = || {
-            let bytes = of_bytes().filter(|it| !self.working_set.explains(it.1, &it.2, &self.bytes));
-            bytes.or_else(|| of_means().filter(|it| !self.working_set.explains(it.1, &it.2, &self.means)))
+            let bytes = of_bytes()
+                .filter(|it| !self.is_of_lengths(&it.2))
+                .filter(|it| !self.working_set.explains(it.1, &it.2, &self.bytes));
+            bytes.or_else(|| {
+                of_means()
+                    .filter(|it| !self.is_of_lengths(&it.2))
+                    .filter(|it| !self.working_set.explains(it.1, &it.2, &self.means))
+            })
         };
-        by_count().or_else(by_bytes)
+        let beside =
+            || self.beside.run(origin, &bar).filter(|_| self.beside.is_fresh(at)).map(|it| (Found::Beside, it.0, it.1));
+        by_count().or_else(beside).or_else(by_bytes)
+    }
+
+    /// Whether a short run went up by whole units of what the lengths of batches move, and nothing was kept beside them.
+    fn is_of_lengths(&self, run: &Run) -> bool {
+        let rises = self.bytes.gained_after(0, 0).0;
+        self.grid.is_known(run.since) && rises < MANY && self.beside.gained_after(0, run.since).0 == 0
     }
 
     fn go_on(&mut self, point: Point) -> Option<Verdict> {
@@ -181,6 +216,7 @@ impl Watch {
         let series = match alert.found {
             Found::Blocks | Found::Teeth => &self.blocks,
             Found::Bytes => &self.bytes,
+            Found::Beside => &self.beside,
             Found::Means => &self.means,
         };
         let is_tooth = alert.found == Found::Teeth;

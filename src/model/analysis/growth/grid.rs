@@ -1,0 +1,121 @@
+//! What is kept beside batches of any length: the bytes asked for, without whole multiples of a unit.
+//!
+//! All that follows a batch's length has so many bytes a word. The bytes asked for are then a sum of what stays and of
+//! whole multiples of that unit, which the greatest common divisor of some moves finds (Euclid). Their remainder is free of
+//! the lengths' noise, of what an evaluation left, and of a curriculum: a tensor that grows beside them shows in it at once.
+
+use serde::{Deserialize, Serialize};
+
+/// Moves that a unit is learnt from.
+const LEARNT: u64 = 12;
+
+/// Units in the largest move: of more, the unit is chance or a rounding, and its remainders say nothing.
+const MOST: u64 = 2048;
+
+/// One in so many moves may fall; where more do, there is no unit.
+const SELDOM: u64 = 8;
+
+/// The unit, and where the remainder went since it is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Grid {
+    last: Option<u64>,
+    unit: u64,
+    largest: u64,
+    moves: u64,
+    falls: u64,
+    /// The latest remainder of a move: what comes again is no fall, however large.
+    usual: u64,
+    /// Where the unit was known.
+    since: u64,
+    beside: f64,
+}
+
+impl Grid {
+    /// Takes the bytes asked for; what was kept beside whole units since the unit is known.
+    pub(super) fn push(&mut self, at: u64, requested: u64) -> Option<f64> {
+        let last = self.last.replace(requested)?;
+        let change = requested.abs_diff(last);
+        if self.moves < LEARNT {
+            self.unit = gcd(self.unit, change);
+            self.largest = self.largest.max(change);
+            self.moves += u64::from(change > 0);
+            self.since = at;
+            if self.moves == LEARNT && self.is_too_small() {
+                (self.unit, self.moves, self.largest) = (0, 0, 0);
+            }
+            return None;
+        }
+        self.moves += u64::from(change > 0);
+        let rest = change % self.unit;
+        let up = if requested >= last || rest == 0 { rest } else { self.unit - rest };
+        if up > 0 && up.saturating_mul(2) == self.unit {
+            // Up or down by half of it: the unit was half as large.
+            self.unit = up;
+        } else if up <= self.unit / 2 || up == self.usual {
+            self.beside += up as f64;
+        } else {
+            self.beside -= (self.unit - up) as f64;
+            self.falls += 1;
+        }
+        if up > 0 {
+            self.usual = up;
+        }
+        if self.is_too_small() || self.falls * SELDOM > self.moves {
+            *self = Self { beside: self.beside, last: self.last, ..Self::default() };
+        }
+        Some(self.beside)
+    }
+
+    fn is_too_small(&self) -> bool {
+        self.unit.saturating_mul(MOST) < self.largest
+    }
+
+    /// Whether there was a unit at a place already: what came before is not what it was learnt from.
+    pub(super) fn is_known(&self, at: u64) -> bool {
+        self.moves >= LEARNT && self.since < at
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The unit's last remainder after moves of so many words and bytes.
+    fn beside(moves: &[(i64, i64)], word: i64) -> Option<f64> {
+        let mut grid = Grid::default();
+        let (mut at, mut bytes) = (0, 1 << 30);
+        let learnt = (1..30).map(|it| (if it % 2 == 0 { 7 - it } else { it }, 0));
+        let all = learnt.chain(moves.iter().copied());
+        all.map(|(words, more)| {
+            (at, bytes) = (at + 1, bytes + words * word + more);
+            grid.push(at, bytes.unsigned_abs())
+        })
+        .last()
+        .flatten()
+    }
+
+    #[test]
+    fn the_remainder_is_what_was_kept() {
+        assert_eq!(beside(&[(5, 0), (-5, 0)], 6000), Some(0.0));
+        assert_eq!(beside(&[(5, 2000), (-9, 2000), (3, 0)], 6000), Some(4000.0));
+        assert_eq!(beside(&[(1, 700), (0, -700)], 6000), Some(0.0));
+    }
+
+    #[test]
+    fn what_comes_again_is_no_fall_and_half_a_unit_is_a_unit() {
+        assert_eq!(beside(&[(1, 5000), (2, 5000), (-3, 5000)], 6000), Some(9000.0), "the first looks like a fall");
+        assert_eq!(beside(&[(1, 3000), (2, -3000), (-3, 9000), (0, 100)], 6000), Some(100.0));
+    }
+
+    #[test]
+    fn a_rounding_is_no_unit() {
+        assert_eq!(beside(&[(1, 0), (1, 0)], 6000).map(|_| ()), Some(()));
+        let mut grid = Grid::default();
+        let bytes = |at: u64| (1 << 30) + at * 912_347 % 1_000_003 * 64;
+        assert!((1..200).all(|at| grid.push(at, bytes(at)).is_none()));
+    }
+}
