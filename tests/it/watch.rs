@@ -375,3 +375,36 @@ fn a_probe_that_names_a_device_later_stays_live() {
     assert_eq!(session.processes[0].life, Life::Live);
     assert!(session.device(&DeviceId("GPU-later".into())).is_some());
 }
+
+/// An inode is free for the next file as soon as its file is gone: what was read before goes by its name.
+#[test]
+fn a_spill_on_a_used_inode_is_read_too() {
+    let dir = directory();
+    let spill = |instance: char| {
+        let instance = instance.to_string().repeat(32);
+        let hello = format!(
+            r#"{{"type":"hello","protocol":1,"probe":"fake/1","pid":4194301,"seq":0,"monotonic_us":1,"instance":"{instance}"}}"#
+        );
+        let text = lines(&[&hello, r#"{"type":"oom","seq":1,"at_us":5,"device":0,"requested":64}"#]);
+        (dir.path().join(gpuwatch_probe::spill::name(4_194_301, &instance)), text)
+    };
+    let [(first, one), (second, other)] = ['a', 'b'].map(spill);
+    assert_eq!(one.len(), other.len());
+    let (is_written, is_moved) = (Cell::new(false), Cell::new(false));
+    let is_error = |event: &&Event| matches!(&event.fact, Fact::Probe { line, .. } if matches!(**line, Line::Oom(_)));
+    let errors = |events: &[Event]| events.iter().filter(is_error).count();
+    let events = watch(&[dir.path()], |events| {
+        // A spill that is older than its reader is nobody's news.
+        if events.iter().any(|it| it.fact == Fact::Second) && !is_written.replace(true) {
+            fs::write(dir.path().join("new"), &one).unwrap();
+            fs::set_permissions(dir.path().join("new"), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::rename(dir.path().join("new"), &first).unwrap();
+        }
+        if errors(events) == 1 && !is_moved.replace(true) {
+            fs::write(&first, &other).unwrap();
+            fs::rename(&first, &second).unwrap();
+        }
+        errors(events) == 2
+    });
+    assert_eq!(errors(&events), 2);
+}
