@@ -66,6 +66,9 @@ impl Options {
     }
 }
 
+/// The kernel dates files by a clock that is this far behind at most.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Looks for probes each second and when directories change, and reads them until nothing receives the facts.
 pub(super) async fn run(
     options: Options,
@@ -152,7 +155,7 @@ impl Scanner {
     fn new(options: Options, reports: mpsc::Sender<Report>, sender: EventSender) -> Self {
         Self {
             options,
-            began: SystemTime::now(),
+            began: SystemTime::now().checked_sub(TICK).unwrap_or(SystemTime::UNIX_EPOCH),
             probes: Probes::default(),
             news: News::new(),
             read: HashSet::new(),

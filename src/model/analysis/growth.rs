@@ -13,6 +13,7 @@ mod horizons;
 mod line;
 mod moves;
 mod per_block;
+mod point;
 mod season;
 mod teeth;
 mod trend;

@@ -5,6 +5,7 @@ use super::{
     horizons::Horizons,
     line::Line,
     per_block::{NEAR, PerBlock},
+    point::Point,
     season::Season,
 };
 use crate::model::analysis::episode::End;
@@ -37,20 +38,6 @@ const DISAGREE: f64 = 4.0;
 
 /// Allocators round every block up to this at least.
 const LEAST_BLOCK: f64 = 512.0;
-
-/// One sample.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Point {
-    pub(super) at: u64,
-    pub(super) bytes: f64,
-    /// Bytes beside those that follow the lengths of batches.
-    pub(super) beside: Option<f64>,
-    pub(super) blocks: Option<f64>,
-    /// Whether the lowest count of a tooth lies just behind.
-    pub(super) ends_tooth: bool,
-    /// Whether a tooth begins with it.
-    pub(super) begins_tooth: bool,
-}
 
 /// The figures of growth that lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

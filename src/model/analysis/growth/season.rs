@@ -3,7 +3,7 @@
 //! Seasonal differences (Box and Jenkins 1970), with the season counted from one fall to the next, since cycles may be of any
 //! length.
 
-use super::alert::Point;
+use super::point::Point;
 use serde::{Deserialize, Serialize};
 
 /// Samples kept of a tooth.

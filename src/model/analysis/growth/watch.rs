@@ -1,10 +1,11 @@
 //! One resource of one process: raised once, kept up to date, resolved.
 
 use super::{
-    alert::{Alert, Figures, Found, Point},
+    alert::{Alert, Figures, Found},
     climb::{Bar, Run},
     grid::Grid,
     horizons::{Horizons, Reduce},
+    point::Point,
     teeth::Teeth,
     trend::Trends,
     working_set::WorkingSet,

@@ -1,0 +1,17 @@
+//! One observation of a series, as growth is judged by.
+
+use serde::{Deserialize, Serialize};
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Point {
+    pub(super) at: u64,
+    pub(super) bytes: f64,
+    /// Bytes beside those that follow the lengths of batches.
+    pub(super) beside: Option<f64>,
+    pub(super) blocks: Option<f64>,
+    /// Whether the lowest count of a tooth lies just behind.
+    pub(super) ends_tooth: bool,
+    /// Whether a tooth begins with it.
+    pub(super) begins_tooth: bool,
+}
