@@ -18,6 +18,36 @@
 //!
 //! What NVML suffers from is in the file `faults` in the machine's directory, read at every call: `Machine::set_faults`
 //! writes it, and so can anybody.
+//!
+//! # What it knows
+//!
+//! `simgpu` writes a library for each that PyTorch's wheel imports (`simgpu/src/shared.rs`; no compiler is needed): its
+//! functions jump into the device, with the address of what the table has for them (`gpu/forms.rs`). What matters for
+//! memory is code (`simgpu/src/gpu`); the rest are stubs, and `simgpu/tables/libraries.txt` says by name which of them
+//! writes what. A stub that is not listed there answers its library's documented error; under `SIMGPU_STRICT`, as every
+//! job of the suite runs, it ends the program and names itself, because a program whose results were never written
+//! continues with whatever lay there. The table refuses a rule that lets a name with Get, Create or Query in it do
+//! nothing but succeed, and no pattern stands for more than one character.
+//!
+//! Device memory is addresses and an account. What programs copy there is kept in an anonymous file, each byte at its
+//! own address (`gpu/contents.rs`), up to 1 MiB a copy; nothing of it is mapped, so that a job's resident memory is
+//! what it would be with a device. A few bytes that a program reads back are zero, unless they were copied in and no
+//! kernel was launched since. The only kernels that are computed are those of a few 64-bit integers that were copied in
+//! (`gpu/integers.rs`: sum, maximum, minimum, addition, comparison), by which ranks decide how much room each other's
+//! objects take.
+//!
+//! A handle of CUDA IPC names the owner's process and its file (`gpu/ipc.rs`): the other process opens that file, and
+//! is charged for nothing.
+//!
+//! The ranks of an NCCL communicator (`gpu/nccl.rs`) meet over a Unix socket in a thread of the process that made its
+//! identity. Each rank's requests arrive there in order (`nccl/matching.rs`); a collective is answered when all ranks
+//! have asked for it, with its real result where the bytes were stored. A collective is over when its call returns. The
+//! ranks fail when one of them is gone, when the communicator is aborted, and after ten minutes of waiting.
+//!
+//! A capture (`gpu/capture.rs`) makes nodes of the work that streams receive; events carry places in it, so that a
+//! stream which waits for one joins. Calls that wait, ask or allocate are refused as the thread's and the capture's
+//! modes say, and break the captures that they would harm; the tests hold this to PyTorch's own allocator, private
+//! pools and error messages.
 
 mod elf;
 #[expect(dead_code, reason = "entry points that only the shared object exports")]

@@ -2,6 +2,19 @@
 //!
 //! All of them depend on the simulated device, which exports what it simulates; each holds the version that programs
 //! were linked with, and stubs for the rest.
+//!
+//! # How one device serves two CUDAs
+//!
+//! A wheel says by itself what it wants: the sonames and versions of its imports, the CUDA, cuDNN and NCCL that it was
+//! built with, the architectures that were compiled in. `simgpu/src/prepare.rs` reads them, writes a library under each
+//! soname, and notes the versions in a file beside them (`gpu/wheel.rs`). The device behind the libraries is one. Where
+//! CUDA 12 and 13 have other layouts or arguments the function's name mostly shows it (`cudaGetDeviceProperties_v2`,
+//! `cudaStreamGetCaptureInfo_v2` are 12's); where it does not, the code asks `Wheel::is_cuda_12`. The offsets of
+//! `cudaDeviceProp` are held to both headers'.
+//!
+//! `tests/it/older_torch.rs` runs tests of the suite again, by name, in a process of its own with an older PyTorch.
+//! What one release counts and another does not, the scripts find out from PyTorch, and the tests expect it to be
+//! unknown.
 
 use crate::{
     elf::{self, Object},

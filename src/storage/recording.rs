@@ -3,6 +3,18 @@
 //! A probe's line is kept as the wire said it, with `"from":N` added (`probe` is taken: a hello names its
 //! program there) and `"seen_us"` where it arrived at another instant than it says; every other fact has
 //! a `type` of its own and `at_us`. Unknown types and fields are ignored. Knows no paths and no clock.
+//!
+//! # What a recording takes
+//!
+//! A step of the corpus's loops takes 15 bytes at ten steps a second (9 to 31; 83 % of the loops within 24) and 30 at
+//! one (23 to 47; 99 % within 45), written in 0.5 % of one core at 8 × 100 steps a second
+//! (`tests/it/recording_cost.rs`). Where lengths vary, every counter moves in every step, and no setting of zstd brings
+//! those loops down to 24: of the eight largest (27 bytes on average) the digits that stand in no line before are 12 to
+//! 16 bytes, each of five to seven changed fields needs a match before it, and the block that ends every second costs 4
+//! bytes a step. Without that block they take 23 on average, as plain `xz -9` of the whole file takes 24 and `bzip2`
+//! 30; other orders of the fields, lengths of matches and depths of search change 2 % at most (zstd's level 9 takes
+//! 31). Less would take columns, or values that are left out, and `jq`, pandas and DuckDB would no longer read the file
+//! as it is.
 
 mod frames;
 mod own;

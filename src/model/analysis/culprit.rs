@@ -2,6 +2,21 @@
 //!
 //! A site is where blocks are allocated; what keeps them alive is often another line, and that one leads where it is
 //! known. Blocks that no Python object owns and that come at the pace of a held tensor with a graph are that graph's.
+//!
+//! # How an answer is made
+//!
+//! `analysis::culprit` makes an answer of what a probe saw at one look (`wire::Sites`): sites that one line keeps are
+//! one culprit; blocks without an owner whose number is a multiple of a held tensor's with a graph are that graph's;
+//! the largest leads. The path of holders becomes words in `held` (a container goes by the name that the next one has
+//! it under), what to do in `advice` (the first rule that holds, from what is held and how). `findings::derive` gives
+//! it to growth of live memory whose span has the capture in it: the latest capture that found a line, so that one that
+//! found nothing takes nothing back. Everything else (check, report, alerts, screens, a replay) reads it from there.
+//!
+//! Who holds a tensor is found in the job (`probes/python/gpuwatch_probe/_holders.py`), in slices between steps.
+//!
+//! Where memory rises once in many steps, `analysis::signature::cadence` predicts the next rises from the last ones.
+//! The probe then records stacks only for some steps around two of them (`_plan`). `tests/it/leaks.rs` holds all of it
+//! to twenty leaks of different kinds and three healthy loops of real PyTorch.
 
 mod advice;
 mod cause;

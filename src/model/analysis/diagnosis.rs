@@ -3,6 +3,30 @@
 //! The rules follow what was measured on PyTorch's own allocator: what is kept shows in the count of live blocks, one
 //! tensor that grows shows in bytes alone. Counters do not tell a graph from tensors that are kept together: a look at the blocks does
 //! ([`Culprit::cause`](super::culprit::Culprit)). What the figures do not tell is [`Cause::Unknown`], not the likeliest.
+//!
+//! # How a cause is named
+//!
+//! `analysis::signature` keeps the counters of the latest 256 steps and of the whole run at a growing stride, and says
+//! of any span how each of them moved (the median of the slopes between stretches) and how the count of live blocks
+//! rose, one lasting rise at a time. `analysis::diagnosis` goes from there to a cause:
+//!
+//! - Blocks that stay while bytes rise are one tensor that grows. Blocks of the smallest size are scalars when a few
+//!   bytes were asked for each, short vectors otherwise.
+//! - Several blocks of one step may be a graph, a pair of tensors or the outputs of every layer. Their counters are the
+//!   same, so that `graph-retained` needs a capture of the blocks: a graph that grows with a held tensor, or blocks
+//!   that autograd alone holds. Once a capture has found most of what grows, it names the cause, and the finding's
+//!   advice is the culprit's (`Culprit::cause`, `Finding::remedy`).
+//! - Where the number of blocks stays and the peak rises four times as fast as what stays, the inputs get larger. A
+//!   tensor that grows by `torch.cat` lifts the peak by as much as itself.
+//! - Where the count breathes (less than two thirds of what rose was kept), a rise of its floor is not a single event,
+//!   and nothing is read from its size.
+//! - Reserved memory is named after what grows in it: private pools, blocks that wait for a stream, live memory; what
+//!   neither explains is fragmentation, unless steps need as much more at a time (`larger-inputs`). Without the
+//!   counters for that, the cause is `unknown`. Where pools are not counted, fragmentation is what grows in split
+//!   segments, or with requests that are larger than any before: the highest live bytes rise too, while another graph
+//!   needs what the one before it needed.
+//!
+//! `tests/it/corpus/causes.rs` holds this to the labelled leaks.
 
 use super::{
     cause::Cause,

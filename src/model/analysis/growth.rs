@@ -4,6 +4,61 @@
 //! (`horizons`), runs of new highs among them that are more than chance (`climb`), the same of what is kept beside
 //! whole multiples of the lengths' unit (`grid`), and, once such a run is found, a line through the samples (`line`)
 //! and through the count of blocks (`per_block`), tooth against tooth under a sawtooth (`season`).
+//!
+//! # How growth is judged
+//!
+//! `analysis::growth` takes one observation at a time (`step(state, observation) -> state`) and watches six resources
+//! of each process on each device. The allocator's counters are looked at only at the boundary of a step, always in the
+//! same phase; what lies outside of it (pinned and host memory, the driver's figure, the device) is looked at whenever
+//! it comes, as of the latest step. A job that counts no steps is watched by the second, after five minutes, and its
+//! episodes say so.
+//!
+//! 1. **Floors.** Of each series the lowest values of stretches of 1, 2, 4, … samples are formed. What the job gives
+//!    back within a stretch (lengths, evaluation, two optimizers in turn, a metric that is reset) is not in its lowest
+//!    value: every period vanishes at some horizon. The count of live blocks is a series of its own: lengths do not
+//!    show in it, so that 512 bytes a step are a straight line there under any noise.
+//! 2. **Runs of new highs.** At each horizon a run is growth when it has 8 rises or more over 20 steps or more, spread
+//!    over its time, none of them more than half of the gain (a jump of the level does not count), the later half
+//!    having its part (saturation does not count), when it lies above what was lately reached and gained three times
+//!    what was lately given back (a known sawtooth does not count).
+//! 3. **Teeth.** Under a sawtooth of any period the lowest count after each fall is a series of its own (`teeth`).
+//!    Three rises of it in a row, the last two at about the same pace, are growth.
+//! 4. **Units.** What follows a batch's length has so many bytes a word. Once a few moves of the bytes asked for have a
+//!    common divisor (Euclid) larger than rounding, their remainder is a series of its own: lengths, curricula, what an
+//!    evaluation left and most teeth are whole multiples, and a tensor that grows beside them shows at its first step
+//!    (`grid`). A remainder that comes again is a rise however large; others above half of the unit are falls; where
+//!    one in eight falls, the unit is looked for again. A short run in whole units, with nothing beside it, is the
+//!    lengths' own. Two lengths with different sizes a word have no unit.
+//! 5. **Lines.** One tensor that grows under batches without a unit shows in neither lows nor counts. At each horizon a
+//!    line goes through the latest 16 to 32 means (batch means); it is growth when its slope is 7.5 to 10 standard
+//!    errors above 0, widened for residuals that follow each other, when it rises in every quarter to a new highest
+//!    mean, and when the series is noise and not a walk: its second differences, in which a trend does not show, get
+//!    smaller the longer the stretches (`trend`, `moves`).
+//! 6. **Chance.** A breathing series makes new highs as well, `ln(t/s)` of them between `s` and `t`: as many as were
+//!    seen have to be improbable. A walk without aim gets as far as the root of its steps: the run has to get four
+//!    times further than the moves of the series explain, at the horizon that is surest of it.
+//! 7. **Steps that grow.** Longer sentences or larger batches leave more behind where outputs are still alive. A step
+//!    then holds three times as much in between (the old outputs, the new ones, their gradient), so that the highest
+//!    live bytes rise further than what is left; a tensor that is kept is there twice at most. Such growth is not
+//!    raised (`working_set`). Where an evaluation or the first steps needed more than the steps that grow, the highest
+//!    does not show it.
+//! 8. **Figures.** Where nothing ever fell, bytes a step are what was gained from the first rise to the latest over the
+//!    steps between: events at random have no better rate. Elsewhere they are the surest of three lines since the
+//!    start: through the samples, through the lowest of each stretch, through the lowest of each tooth; a jump of the
+//!    level is taken out of them. Where lengths or teeth blur them, blocks a step times the bytes per block that recur
+//!    between nearby steps, or, under a sawtooth, between a sample and the one at its place of the tooth before
+//!    (seasonal differences, `season`).
+//! 9. **The end.** No rise for three times the longest gap so far, or one far behind the pace so far, is a plateau;
+//!    more than half of the gain given back is a release; a count of steps that falls back is a restart. Where a longer
+//!    horizon continues to rise and gave nothing back, only a phase ended, and the growth is followed there. After a
+//!    plateau the next run needs more evidence, so that a slow fill-up raises one alert.
+//!
+//! Reserved memory is not raised while allocated memory grows, which explains it. Host memory has the only floors in
+//! bytes (4 MiB, a page a step): an interpreter's heap creeps by less. Work per step is constant on average and
+//! logarithmic at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/corpus.rs`
+//! judges all of this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to
+//! (`tests/traces`), on 41 variations of what is hardest (`tests/traces/varied`), and on loops made up from seeds
+//! (`corpus/loops.rs`, over a model of PyTorch's allocator), of which odd seeds are for judging alone.
 
 mod alert;
 mod climb;

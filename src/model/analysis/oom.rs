@@ -1,4 +1,16 @@
 //! What an out-of-memory message says, in every wording that PyTorch has had, and what follows from it.
+//!
+//! # How an error is explained
+//!
+//! The reason for an out-of-memory error is derived from the figures of that moment (`analysis::oom`): what was free, a
+//! limit of the job's own, what the allocator held in pieces, and, from the driver's latest list, who else was on the
+//! device. Growth of the job's own comes first (`findings::blame`), if the request would have fitted without it, or if
+//! nothing else explains the error; then others, on the same condition. `findings::follow` finds what follows from
+//! another finding and puts it behind: growth that led to an error, errors that come again before another step, and
+//! growth of host memory that began with growth of live memory, takes less than 256 KiB for each block that is kept,
+//! and rings by itself only after the device is full. An error is called fragmentation only if free memory in split
+//! segments could have served the request and is 4 % of what the allocator held: before it fails, the allocator has
+//! given whole free segments back, and private pools serve nothing else.
 
 mod account;
 

@@ -1,4 +1,10 @@
 //! What wears on a job besides growth: fragmentation, pressure, retries, churn, imbalance. One observation at a time.
+//!
+//! `analysis::strain` watches, beside growth and on the same axis, what is stuck, how full the device is, retries,
+//! segments given back in every step, and how a rank compares with the others of its run; `session::contexts` the
+//! devices on which the driver lists a process that does not train there. Each is an `analysis::latch`: two thresholds
+//! and two patiences, counted in observations and not in pictures, so that a replay reports the same as the live view
+//! did. A spell is raised once, resolved once, and each further one has to last twice as long.
 
 use super::{
     cause::Cause,

@@ -2,6 +2,11 @@
 //!
 //! The driver is asked once a second at most, and a job may take many GiB in that time. Whoever spoke last says what was
 //! free: the driver, CUDA inside of a process, or an out-of-memory error. What allocators took since is subtracted.
+//!
+//! `session::room` keeps what is free on a device: the latest word of the driver, of CUDA inside of a process or of an
+//! error, less what allocators took since, sample by sample. A process's total in the driver's list is carried forward
+//! in the same way, so that the ladder is of one instant. When a device's last process ends, what was known of it then
+//! is kept (`Device::before`); at the end of a recording a replay shows that (`Session::as_it_ended`).
 
 use super::{
     Session,

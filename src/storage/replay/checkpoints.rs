@@ -2,6 +2,16 @@
 //!
 //! They stand in a file and not in memory because a session is a megabyte or two and there are hundreds; compressed,
 //! each is about the twentieth part.
+//!
+//! # How a recording is opened
+//!
+//! `replay::recording_set` is the events of one or several files in the order of time. `replay::glimpse` shows the end
+//! of a long one from its last frames while the whole is read once; on the way `replay::index` notes what happened
+//! when, and `replay::checkpoints` sets some 400 sessions down in a file (MessagePack with names, zstd; a thread of its
+//! own writes them). A seek takes up the last one before its place and folds the rest. The file stays in the user's
+//! cache (`replay::cache`) for the next time: only the same program takes up what it has set down, and only of the
+//! same, unchanged files, so that neither the session nor the analysis needs a format that lasts. Recordings hold raw
+//! facts alone, and whatever is wrong with the cache, they are read again.
 
 use super::{
     index::Folded,

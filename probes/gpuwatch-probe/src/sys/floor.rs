@@ -5,6 +5,18 @@
 //! A linker takes the newest unless the reference names another one, which `.symver` makes it do. That holds within one
 //! object file: `build.rs` asks for this where it makes one of all code, std's too, and has the library ask for libpthread
 //! and libdl by name, which is where older systems have these calls.
+//!
+//! # How the library loads where glibc is old
+//!
+//! Jobs run in images that are older than the machine gpuwatch was built on. Linked as usual the probe would need glibc
+//! 2.34 (calls for threads and libraries have a new version since they moved into libc; `stat` has been a symbol since
+//! 2.33, `gettid` since 2.30). `probes/gpuwatch-probe/src/sys/floor.rs` binds these references to their old versions,
+//! which every later glibc keeps, and defines what old ones lack. `.symver` reaches what is in the same object file,
+//! and with fat LTO all code is in one, std's too; so `build.rs` alone turns it on (`--cfg gpuwatch_floor`), and links
+//! libpthread and libdl by name, where older systems have the calls. It takes no other compiler, linker or sysroot.
+//! When that link fails, `build.rs` links as usual and warns. `tests/it/floor.rs` reads what the library asks for and
+//! names what a newer std has added. A library that cargo builds of the probe's own package, without that, is linked as
+//! usual; the one that `gpuwatch env` names is the one that is bound.
 
 use std::arch::global_asm;
 
