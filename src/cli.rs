@@ -38,7 +38,7 @@ use crate::{
     sources::{self, Sources},
     storage::{
         output,
-        replay::find::{Found, find},
+        replay::find::{self, Found},
         sink::store::Store,
     },
 };
@@ -176,8 +176,13 @@ fn store() -> Result<PathBuf> {
     Ok(Store::user().context("there is no home directory for recordings: name a file or a directory")?.directory)
 }
 
-/// The named files; without any, the newest run's.
+/// The named files, or recordings of the store by their names; without any, the newest run's.
 fn named(mut files: Vec<PathBuf>) -> Result<Found> {
+    if let Ok(store) = store() {
+        for file in files.iter_mut().filter(|it| !it.exists()) {
+            *file = find::stored(&store, file).unwrap_or_else(|| file.clone());
+        }
+    }
     if files.is_empty() {
         let store = store()?;
         if !store.is_dir() {
@@ -186,7 +191,7 @@ fn named(mut files: Vec<PathBuf>) -> Result<Found> {
         }
         files.push(store);
     }
-    find(&files)
+    find::find(&files)
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

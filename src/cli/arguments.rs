@@ -118,7 +118,7 @@ pub(super) enum Command {
     #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
                             `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken.")]
     Replay {
-        /// Recordings of one run, or one directory of recordings.
+        /// Recordings of one run, by path or by name, or one directory of recordings.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -208,7 +208,8 @@ pub(super) enum Command {
                             night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
     )]
     Export {
-        /// Recordings of one run, or one directory of recordings; without any, the newest run's. Or a memory snapshot of PyTorch.
+        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or a memory
+        /// snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// What to write.
@@ -224,7 +225,7 @@ pub(super) enum Command {
     /// Write a run as one file: a self-contained page, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
     Report {
-        /// Recordings of one run, or one directory of recordings; without any, the newest run's.
+        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).

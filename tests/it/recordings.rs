@@ -2,14 +2,16 @@
 
 use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},
+    launch::Home,
     pty::PROGRAM,
 };
 use gpuwatch::{
     facts::{
         event::{Event, Fact},
+        text::Foreign,
         units::Stamp,
     },
-    storage::recording::encode,
+    storage::recording::{FORMAT, Header, encode, encode_header},
 };
 use serde_json::{Value, json};
 use std::{
@@ -100,4 +102,38 @@ fn where_nothing_was_recorded_it_says_how_to() {
     let refused = Command::new(PROGRAM).arg("recordings").arg(&file).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot read"), "{refused:?}");
+}
+
+/// Names as `recordings` prints them, and as `run --name` gives them, stand for recordings of the store.
+#[test]
+fn a_recording_is_opened_by_its_name() {
+    let home = Home::new();
+    let store = home.0.path().join("state/gpuwatch/recordings");
+    fs::create_dir_all(&store).unwrap();
+    let called = |name: Option<&str>, started_unix_us: u64| {
+        let mut lines = lines_of(HEALTHY, |_| ());
+        let name = name.map(Foreign::from);
+        lines[0] = encode_header(&Header {
+            format: FORMAT,
+            gpuwatch: "0".into(),
+            host: "h".into(),
+            started_unix_us,
+            monotonic_us: 0,
+            name,
+            writer: None,
+        });
+        lines
+    };
+    write(&store.join("20261120T010000Z_h_1_x.jsonl.zst"), &called(Some("night"), 3));
+    write(&store.join("20261120T020000Z_h_2_x.jsonl.zst"), &called(Some("night"), 7));
+    write(&store.join("20261120T030000Z_h_3_x.jsonl.zst"), &called(None, 9));
+    let started = |name: &str| {
+        let mut command = Command::new(PROGRAM);
+        let done = command.args(["export", name, "--format", "jsonl"]).envs(home.variables()).output().unwrap();
+        let row =
+            String::from_utf8(done.stdout).unwrap().lines().next().map(|it| serde_json::from_str::<Value>(it).unwrap());
+        row.map(|it| it["unix_us"].as_u64().unwrap() - it["at_us"].as_u64().unwrap())
+    };
+    let by_name = ["night", "20261120T010000Z_h_1_x", "20261120T030000Z_h_3_x.jsonl.zst", "day"].map(started);
+    assert_eq!(by_name, [Some(7), Some(3), Some(9), None]);
 }

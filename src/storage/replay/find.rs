@@ -67,6 +67,28 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     Ok(Found { recordings, notes })
 }
 
+/// Returns the recording in a store that goes by a name: its file's, with or without the ending, or the one that its user gave
+/// it; of several, the newest. `None` where there is none, or where the name is a path.
+pub fn stored(store: &Path, name: &Path) -> Option<PathBuf> {
+    let name = name.to_str().filter(|it| !it.is_empty() && !it.contains('/'))?;
+    let mut all = files(store).ok()?;
+    let called = |path: &PathBuf| {
+        let first = Reader::new(File::open(path).ok()?).ok()?.next()?;
+        let Ok(Entry::Header(Header { name, started_unix_us, .. })) = first else { return None };
+        Some((name?.raw().to_owned(), started_unix_us))
+    };
+    let is_file = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|it| it.to_str())
+            .is_some_and(|it| it == name || it.strip_suffix(ENDING) == Some(name))
+    };
+    if let Some(place) = all.iter().position(is_file) {
+        return Some(all.swap_remove(place));
+    }
+    let named = all.into_iter().filter_map(|path| called(&path).map(|(called, at)| (called == name, at, path)));
+    named.filter(|it| it.0).max_by_key(|it| it.1).map(|it| it.2)
+}
+
 /// Leaves out files that were named before, and says so.
 fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
     let (mut seen, mut notes) = (HashSet::new(), Vec::new());
