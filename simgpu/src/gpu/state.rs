@@ -203,10 +203,11 @@ impl Shared {
         }
     }
 
-    /// Equips the machine from a list such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps).
+    /// Equips the machine from a list such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps), with `;` or `,`
+    /// between devices.
     fn equip(&mut self, devices: &str) {
         let mut len = 0;
-        for (card, text) in self.cards.iter_mut().zip(devices.split(';').filter(|it| !it.trim().is_empty())) {
+        for (card, text) in self.cards.iter_mut().zip(devices.split([';', ',']).filter(|it| !it.trim().is_empty())) {
             let mut parts = text.trim().split(':');
             write(&mut card.name, parts.next().unwrap_or_default());
             write(&mut card.uuid, &format!("GPU-51a60000-0000-4000-8000-{len:012x}"));
