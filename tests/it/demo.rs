@@ -18,7 +18,11 @@ fn without_a_terminal_the_demo_is_text_with_ladders_that_sum_to_the_total() {
         assert!(text.contains(&format!("rank {rank}, pid ")), "{text}");
     }
     assert_eq!(text.matches("\n    total         140.4 GiB").count(), 4, "{text}");
-    assert!(text.contains("warning: +4.00 MiB/step"), "it is full in three quarters of an hour: {text}");
+    // 4 MiB a step, to half a percent.
+    let is_leak = |it: &str| {
+        ["4.00", "4.01", "4.02", "3.99", "3.98"].iter().any(|pace| it.contains(&format!("warning: +{pace} MiB/step")))
+    };
+    assert!(text.lines().any(is_leak), "it is full in three quarters of an hour: {text}");
     assert!(text.contains("no probe"), "the other tenant is seen by the driver alone: {text}");
 }
 

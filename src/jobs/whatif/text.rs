@@ -12,11 +12,15 @@ const WORTH: f64 = 0.01;
 
 pub(super) fn answer(it: &Answer) -> String {
     let mut out = String::new();
-    let version = it.version.as_deref().unwrap_or("–");
-    // Writing into a String cannot fail.
-    let _ = writeln!(out, "replayed through the allocator of PyTorch {}", Foreign::new(version));
+    // Without a version, nothing was replayed.
+    if let Some(version) = &it.version {
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "replayed through the allocator of PyTorch {}", Foreign::new(version.as_str()));
+    }
     for device in &it.devices {
-        out.push('\n');
+        if !out.is_empty() {
+            out.push('\n');
+        }
         write(&mut out, it, device);
     }
     if it.devices.is_empty() {
