@@ -190,7 +190,7 @@ fn a_removed_directory_is_reported_and_offers_still_return_at_once() {
     });
     assert!(said);
     let trouble = recorder.finish().trouble.unwrap();
-    assert!(trouble.contains("is gone") && trouble.contains("the job goes on"), "{trouble}");
+    assert!(trouble.contains("is gone") && trouble.contains("the job continues"), "{trouble}");
 }
 
 #[test]
