@@ -99,8 +99,8 @@ fn a_file_that_is_not_a_snapshot_is_reported_with_its_kind() {
         (b"", "empty"),
         (b"{\"segments\": []}", "text"),
         (b"PK\x03\x04", "zip archive"),
-        (b"\x80\x07}.", "no pickle of protocol 2 to 5"),
-        (b"(dp0\n.", "no pickle of protocol 2 to 5"),
+        (b"\x80\x07}.", "not a pickle of protocol 2 to 5"),
+        (b"(dp0\n.", "not a pickle of protocol 2 to 5"),
         (&empty, "holds no memory snapshot"),
     ];
     for (bytes, word) in cases {
