@@ -1,18 +1,18 @@
-//! Reads what a shared object needs and offers from its dynamic section's tables: little-endian 64-bit ELF only.
+//! Reads what a shared object needs and offers from its dynamic section's tables.
 
+use object::{
+    Endianness,
+    elf::{self, FileHeader64, Sym64},
+    read::{
+        ReadCache, Result, StringTable, SymbolIndex,
+        elf::{Dyn as _, FileHeader as _, SectionHeader as _, Sym as _},
+    },
+};
 use std::{
     fs::File,
     io::{self, Error},
-    os::unix::fs::FileExt,
     path::Path,
 };
-
-const SHT_DYNAMIC: u32 = 6;
-const SHT_DYNSYM: u32 = 11;
-const SHT_GNU_VERNEED: u32 = 0x6fff_fffe;
-const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
-const DT_NEEDED: u64 = 1;
-const VERSION_MASK: u16 = 0x7fff;
 
 /// A symbol that an object takes from another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,49 +29,46 @@ pub(crate) struct Object {
     pub(crate) exports: Vec<String>,
 }
 
-#[derive(Clone, Copy)]
-struct Section {
-    kind: u32,
-    flags: u64,
-    offset: u64,
-    size: u64,
-    link: u32,
-}
+/// A file of which only the tables are read: PyTorch's libraries have gigabytes.
+type Tables = ReadCache<File>;
 
 impl Object {
     /// Reads one shared object; an object without dynamic symbols needs and offers nothing.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let sections = sections(&file)?;
-        let table = |kind| sections.iter().find(|it| it.kind == kind).copied();
-        let load = |section: Option<Section>| section.map_or(Ok(Vec::new()), |it| bytes(&file, it.offset, it.size));
-        let strings_of = |section: Option<Section>| {
-            load(section.and_then(|it| sections.get(usize::try_from(it.link).ok()?).copied()))
-        };
+        Self::parse(&Tables::new(File::open(path)?)).map_err(unread)
+    }
 
+    fn parse(data: &Tables) -> Result<Self> {
+        let header = FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, data)?;
         let mut object = Self::default();
-        let dynamic = table(SHT_DYNAMIC);
-        let strings = strings_of(dynamic)?;
-        for entry in load(dynamic)?.chunks_exact(16) {
-            if word(entry, 0) == DT_NEEDED {
-                object.needed.push(string(&strings, word(entry, 8)));
+        if let Some((entries, link)) = sections.dynamic(endian, data)? {
+            let strings = sections.strings(endian, data, link)?;
+            for entry in entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED) {
+                object.needed.push(text(entry.string(endian, strings)?));
             }
         }
-        let needs = table(SHT_GNU_VERNEED);
-        let versions = needed_versions(&load(needs)?, &strings_of(needs)?);
-        let symbols = table(SHT_DYNSYM);
-        let strings = strings_of(symbols)?;
-        let numbers = load(table(SHT_GNU_VERSYM))?;
-        for (index, entry) in load(symbols)?.chunks_exact(24).enumerate().skip(1) {
-            let name = string(&strings, u64::from(half(entry, 0)));
-            let defined = short(entry, 6) != 0;
-            if defined {
+        let Some(table) = sections.iter().find(|section| section.sh_type(endian) == elf::SHT_DYNSYM) else {
+            return Ok(object);
+        };
+        let versions = sections.versions(endian, data)?;
+        // At once: there are many thousands of names.
+        let names = sections.section(table.link(endian))?.data(endian, data)?;
+        let strings = StringTable::new(names, 0, names.len() as u64);
+        let symbols: &[Sym64<Endianness>] = table.data_as_array(endian, data)?;
+        for (index, symbol) in symbols.iter().enumerate().skip(1) {
+            let name = text(symbol.name(endian, strings)?);
+            if symbol.st_shndx(endian) != elf::SHN_UNDEF {
                 object.exports.push(name);
-            } else {
-                let number = if numbers.is_empty() { 0 } else { short(&numbers, index * 2) & VERSION_MASK };
-                let version = versions.iter().find(|it| it.0 == number).map(|it| (it.1.clone(), it.2.clone()));
-                object.imports.push(Import { name, version });
+                continue;
             }
+            let version = match &versions {
+                Some(all) => all.version(all.version_index(endian, SymbolIndex(index)).index())?,
+                None => None,
+            };
+            let version = version.and_then(|it| Some((text(it.file()?), text(it.name()))));
+            object.imports.push(Import { name, version });
         }
         Ok(object)
     }
@@ -79,86 +76,29 @@ impl Object {
 
 /// The contents of the read-only data of an object, where the texts of the program are.
 pub(crate) fn read_only_data(path: &Path) -> io::Result<Vec<u8>> {
-    const SHT_PROGBITS: u32 = 1;
-    const SHF_WRITE: u64 = 1;
-    const SHF_ALLOC: u64 = 2;
-    const SHF_EXECINSTR: u64 = 4;
-    let file = File::open(path)?;
-    let mut data = Vec::new();
-    for section in sections(&file)? {
-        let kept = section.flags & (SHF_WRITE | SHF_ALLOC | SHF_EXECINSTR);
-        if section.kind == SHT_PROGBITS && kept == SHF_ALLOC {
-            data.extend(bytes(&file, section.offset, section.size)?);
-        }
-    }
-    Ok(data)
-}
-
-fn sections(file: &File) -> io::Result<Vec<Section>> {
-    let header = bytes(file, 0, 64)?;
-    if !header.starts_with(b"\x7fELF\x02\x01") {
-        return Err(Error::other("not a 64-bit little-endian ELF file"));
-    }
-    let table = bytes(file, word(&header, 40), 64 * u64::from(short(&header, 60)))?;
-    Ok(table
-        .chunks_exact(64)
-        .map(|it| Section {
-            kind: half(it, 4),
-            flags: word(it, 8),
-            offset: word(it, 24),
-            size: word(it, 32),
-            link: half(it, 40),
-        })
-        .collect())
-}
-
-/// Version number of the symbols' table, library, version's name.
-fn needed_versions(table: &[u8], strings: &[u8]) -> Vec<(u16, String, String)> {
-    let mut versions = Vec::new();
-    let mut at = 0;
-    while table.len() >= at + 16 {
-        let library = string(strings, u64::from(half(table, at + 4)));
-        let mut aux = at + half(table, at + 8) as usize;
-        for _ in 0..short(table, at + 2) {
-            if table.len() < aux + 16 {
-                break;
+    let parse = |data: &Tables| -> Result<Vec<u8>> {
+        let header = FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
+        let mut all = Vec::new();
+        for section in header.sections(endian, data)?.iter() {
+            let flags = section.sh_flags(endian);
+            if section.sh_type(endian) == elf::SHT_PROGBITS
+                && flags & (elf::SHF_WRITE | elf::SHF_ALLOC | elf::SHF_EXECINSTR) == elf::SHF_ALLOC
+            {
+                all.extend(section.data(endian, data)?);
             }
-            versions.push((short(table, aux + 6), library.clone(), string(strings, u64::from(half(table, aux + 8)))));
-            aux += half(table, aux + 12) as usize;
         }
-        match half(table, at + 12) as usize {
-            0 => break,
-            next => at += next,
-        }
-    }
-    versions
+        Ok(all)
+    };
+    parse(&Tables::new(File::open(path)?)).map_err(unread)
 }
 
-fn bytes(file: &File, offset: u64, size: u64) -> io::Result<Vec<u8>> {
-    let end = offset.checked_add(size).ok_or_else(|| Error::other("a table beyond the end of the file"))?;
-    if end > file.metadata()?.len() {
-        return Err(Error::other("a table beyond the end of the file"));
-    }
-    let mut buffer = vec![0; usize::try_from(size).map_err(Error::other)?];
-    file.read_exact_at(&mut buffer, offset)?;
-    Ok(buffer)
+fn unread(error: object::read::Error) -> Error {
+    Error::other(error.to_string())
 }
 
-fn short(from: &[u8], at: usize) -> u16 {
-    from.get(at..at + 2).and_then(|it| it.try_into().ok()).map_or(0, u16::from_le_bytes)
-}
-
-fn half(from: &[u8], at: usize) -> u32 {
-    from.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
-
-fn word(from: &[u8], at: usize) -> u64 {
-    from.get(at..at + 8).and_then(|it| it.try_into().ok()).map_or(0, u64::from_le_bytes)
-}
-
-fn string(strings: &[u8], at: u64) -> String {
-    let rest = usize::try_from(at).ok().and_then(|it| strings.get(it..)).unwrap_or_default();
-    String::from_utf8_lossy(rest.split(|it| *it == 0).next().unwrap_or_default()).into_owned()
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
