@@ -87,7 +87,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &m
     let mut signals = signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture { ui: Ui { policy, ..Ui::default() }, ..Picture::default() };
+    let mut picture = LiveView { ui: Ui { policy, ..Ui::default() }, ..LiveView::default() };
     let mut effects = Effects::new(options, &mut picture.ui);
     let mut batch = Vec::with_capacity(BATCH);
     let mut rhythm = Rhythm::new(feed.begun);
@@ -203,14 +203,14 @@ impl Rhythm {
 
 /// What is shown, and what the user looks at.
 #[derive(Default)]
-struct Picture {
+struct LiveView {
     session: Session,
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<Session>>,
 }
 
-impl Picture {
+impl LiveView {
     fn input(&mut self, input: &Input, effects: &mut Effects) {
         let shown = self.frozen.as_deref().unwrap_or(&self.session);
         effects.obey(input, &mut self.ui, shown);

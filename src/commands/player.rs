@@ -50,10 +50,10 @@ pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) ->
     let mut signals = live::signals()?;
     let mut screen = Screen::take(options.mouse)?;
     let mut inputs = EventStream::new();
-    let mut picture = Picture {
+    let mut picture = ReplayView {
         total: recordings.bytes(),
         ui: Ui { policy, source: Source::Replay, ..Ui::default() },
-        ..Picture::default()
+        ..ReplayView::default()
     };
     let mut effects = Effects::new(options, &mut picture.ui);
     let mut loading = load(recordings)?;
@@ -127,7 +127,7 @@ fn read(recordings: RecordingSet, tell: &Sender<Said>) {
 
 /// What is shown, and what the user looks at.
 #[derive(Default)]
-struct Picture {
+struct ReplayView {
     /// Until the replay is there: what is known so far.
     session: Session,
     glimpse: bool,
@@ -137,7 +137,7 @@ struct Picture {
     ui: Ui,
 }
 
-impl Picture {
+impl ReplayView {
     fn hear(&mut self, said: Said) {
         match said {
             Said::Glimpse(session) => (self.glimpse, self.session) = (true, *session),

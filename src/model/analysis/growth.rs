@@ -87,7 +87,7 @@ use crate::{
 use episodes::Episodes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use watch::{Seen, Verdict, Watch};
+use watch::{Change, Seen, Watch};
 
 /// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,9 +244,9 @@ impl Growth {
         let Some(it) = self.watches.get_mut(index) else { return };
         match it.push(place, seen, !explained) {
             None => {}
-            Some(Verdict::Raised(it)) => self.episodes.raise(it.episode(resource, axis, place, at)),
-            Some(Verdict::Lasts(it)) => self.episodes.go_on(resource, place, &it),
-            Some(Verdict::Ended(end)) => {
+            Some(Change::Raised(it)) => self.episodes.raise(it.episode(resource, axis, place, at)),
+            Some(Change::Lasts(it)) => self.episodes.go_on(resource, place, &it),
+            Some(Change::Ended(end)) => {
                 self.episodes.resolve(resource, place, at, end);
                 if resource == Resource::Allocated
                     && let Some(it) = self.watches.iter_mut().find(|it| it.resource() == Resource::Reserved)

@@ -37,7 +37,7 @@ pub(super) struct Seen {
 
 /// What a watch has to say after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Verdict {
+pub(super) enum Change {
     Raised(Figures),
     Lasts(Figures),
     Ended(End),
@@ -113,7 +113,7 @@ impl Watch {
 
     /// Takes the next sample; one for a place that was there before is not looked at. The blocks of a job
     /// that has once told them are expected with every sample.
-    pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Verdict> {
+    pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Change> {
         if self.last.is_some_and(|it| at <= it) {
             return None;
         }
@@ -133,7 +133,7 @@ impl Watch {
         }
         let (found, level, run) = self.found(at, origin, point.blocks.is_some())?;
         let alert = self.alert.insert(Alert::new(found, level, run, &self.recent));
-        Some(Verdict::Raised(alert.figures(point)))
+        Some(Change::Raised(alert.figures(point)))
     }
 
     /// Adds a sample to every series.
@@ -212,7 +212,7 @@ impl Watch {
         self.grid.is_known(run.since) && rises < MANY && self.beside.gained_after(0, run.since).0 == 0
     }
 
-    fn go_on(&mut self, point: Point) -> Option<Verdict> {
+    fn go_on(&mut self, point: Point) -> Option<Change> {
         let alert = self.alert.as_mut()?;
         let series = match alert.found {
             Found::Blocks | Found::Teeth => &self.blocks,
@@ -225,7 +225,7 @@ impl Watch {
         let end = block.filter(|it| it.to == point.at).and_then(|it| alert.end(it));
         alert.take(point);
         let Some(end) = end.filter(|it| is_tooth || !alert.goes_on(*it, series)) else {
-            return Some(Verdict::Lasts(alert.figures(point)));
+            return Some(Change::Lasts(alert.figures(point)));
         };
         if end == End::Plateau {
             let top_at = alert.top_at;
@@ -235,7 +235,7 @@ impl Watch {
         self.alert = None;
         self.bytes.forget_moves();
         self.blocks.forget_moves();
-        Some(Verdict::Ended(end))
+        Some(Change::Ended(end))
     }
 
     /// How much of the axis is the job's settling in: caches of the allocator fill as it meets its first
