@@ -75,7 +75,7 @@ pub(super) struct Capture {
     pub(super) thread: ThreadId,
     /// Something was done that cannot be captured: it can only be ended.
     pub(super) broken: bool,
-    /// The nodes that somebody was told of last, who may look at them until the next call.
+    /// The nodes that the last query returned. The caller may read them until its next call.
     pub(super) told: Vec<usize>,
 }
 

@@ -115,7 +115,7 @@ fn int(argument: usize) -> i32 {
     i32::from_le_bytes([a, b, c, d])
 }
 
-/// A library call stands for a kernel on the stream that its handle was told.
+/// A library call counts as a kernel on the stream that its handle was set to.
 pub(super) fn worked(handle: usize) {
     let stream = streams().get(&handle).copied().unwrap_or(0);
     worked_on(stream);

@@ -12,7 +12,7 @@ use crate::{
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Who is told beside a screen.
+/// Receivers of alerts besides the screen.
 #[derive(Default)]
 pub struct Delivery {
     hook: Option<Hook>,
@@ -36,7 +36,7 @@ impl Delivery {
         self.asks = Some((Captures::default(), asks));
     }
 
-    /// Whether nothing is told to a program, and nobody is asked.
+    /// Returns whether no program receives alerts and no probe is asked for a capture.
     pub fn is_idle(&self) -> bool {
         self.hook.is_none() && self.asks.is_none()
     }

@@ -33,7 +33,7 @@ class Hostile(dict):
 native = Native()
 ALL = native.torch_counters(b"native")
 assert ALL & 0xFFFF == 0xFFFF
-assert native.torch_counters(b"cudaMallocAsync") & 0xFFFF == 0b1110110, "what that backend counts of the oldest"
+assert native.torch_counters(b"cudaMallocAsync") == 0b1110110, "what that backend counts"
 assert native.device(0, None, None, 0) == 0
 assert native.start() == 0
 push, arm, disarm, end_step = map(native.builtin, ("push_row", "arm", "disarm", "end_step"))
