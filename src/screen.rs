@@ -23,3 +23,6 @@ pub mod signal;
 
 /// What keys ask of the world outside the picture, done.
 pub mod effects;
+
+/// The loop that every screen runs in.
+pub mod event_loop;

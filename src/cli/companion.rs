@@ -6,12 +6,13 @@ use crate::{
     facts::{
         event::{Event, Fact},
         text::{self, Foreign},
+        units::Stamp,
     },
     jobs::launch::{self, job::Ended},
     model::{
         alerts::{self, Policy},
         analysis::severity::Severity,
-        findings::Findings,
+        findings::{Finding, Findings},
         session::Session,
     },
     sources::{self, Sources},
@@ -131,8 +132,7 @@ impl Watch {
             }
             follow(&mut sources, stop, |event: &Event| self.hear(event)).await;
         });
-        // The reason of the job's end is sent too.
-        self.tell();
+        self.deliver_last();
         let is_summed_up = match self.summary {
             Summary::Auto => !self.session.processes.is_empty(),
             Summary::Always => true,
@@ -156,21 +156,24 @@ impl Watch {
     }
 
     fn hear(&mut self, event: &Event) {
-        if let Some((recorder, _)) = &self.recorder {
+        let Self { recorder, session, policy, delivery, .. } = self;
+        if let Some((recorder, _)) = recorder {
             recorder.offer(event);
         }
-        self.session.apply(event);
-        if event.fact == Fact::Second {
-            self.tell();
-        }
+        delivery.fold(session, policy, event, |edge, it| keep_alert(recorder.as_ref(), event.at, edge, it));
     }
 
-    fn tell(&mut self) {
+    /// Delivers what the job's end raised.
+    fn deliver_last(&mut self) {
         let found = self.policy.findings(&self.session);
-        self.delivery.deliver(&self.session, &found, |edge, it| {
-            if let Some((recorder, _)) = &self.recorder {
-                recorder.offer_line(encode_alert(self.session.now, edge, it.json()));
-            }
-        });
+        let (recorder, now) = (self.recorder.as_ref(), self.session.now);
+        self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, now, edge, it));
+    }
+}
+
+/// Records that an alert was raised or resolved.
+fn keep_alert(recorder: Option<&(Recorder, PathBuf)>, now: Stamp, edge: &'static str, finding: &Finding) {
+    if let Some((recorder, _)) = recorder {
+        recorder.offer_line(encode_alert(now, edge, finding.json()));
     }
 }

@@ -66,10 +66,7 @@ pub(super) fn record(
         let hear = |event: &Event| {
             recorder.offer(event);
             if let Some((session, delivery)) = &mut asker {
-                session.apply(event);
-                if event.fact == Fact::Second {
-                    delivery.deliver(session, &policy.findings(session), |_, _| ());
-                }
+                delivery.fold(session, policy, event, |_, _| ());
             }
             if event.fact == Fact::Second
                 && !noted

@@ -10,7 +10,7 @@ use crate::{
     config::{File, When},
     facts::text::Foreign,
     model::alerts::Policy,
-    screen::{effects::Options, term, theme::Theme},
+    screen::{effects::Options, event_loop::End, term, theme::Theme},
     sources::Sources,
     storage::sink::delivery::Delivery,
 };
@@ -103,9 +103,9 @@ fn theme(screen: &ScreenOptions) -> Result<Theme> {
     Ok(screen.theme()?)
 }
 
-fn code(end: live::End) -> u8 {
+fn code(end: End) -> u8 {
     match end {
-        live::End::Quit => 0,
-        live::End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+        End::Quit => 0,
+        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
     }
 }

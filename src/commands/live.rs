@@ -1,135 +1,110 @@
-//! `gpuwatch`: the live view's loop. Select, fold whole batches, draw at the pace at which the driver is read.
+//! `gpuwatch`: the live view. Folds whole batches of events and draws at the pace at which the driver is read.
 
 use crate::{
-    facts::{
-        event::{Event, Fact},
-        text::Foreign,
-        units::counted,
+    facts::{event::Event, text::Foreign, units::counted},
+    model::{
+        alerts::{Message, Policy},
+        session::Session,
     },
-    model::{alerts::Policy, session::Session},
     screen::{
         effects::{Effects, Options},
-        signal,
-        term::{self, Screen},
+        event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
+        term::Screen,
         ui::Ui,
         view::{self, Drawn},
     },
     sources::{Feed, beat},
     storage::sink::delivery::Delivery,
 };
-use crossterm::event::{Event as Input, EventStream};
-use futures_core::Stream;
-use signal_hook::iterator::Signals;
-use std::{io, pin::Pin, process, thread, time::Duration};
+use crossterm::event::Event as Input;
+use std::{io, iter, time::Duration};
 use tokio::{
-    sync::mpsc::{self, channel},
-    task::yield_now,
+    select,
     time::{Instant, sleep_until},
 };
 
 /// Events folded before anything else gets its turn.
 const BATCH: usize = 1024;
 
-/// At most ten pictures a second, which nobody reads faster; at least one, so that a terminal that is gone is noticed.
-const FASTEST: Duration = Duration::from_millis(100);
-const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
-
 /// Between pictures where no driver sets the pace.
 const FRAME: Duration = FASTEST;
 
-/// While a view begins, everything that is found is shown soon.
+/// While a view begins, it shows every finding soon.
 const BEGINNING: Duration = Duration::from_secs(2);
 
-/// What a key asks for is shown as if at once.
+/// The effect of a key is visible within this time.
 const ANSWER: Duration = Duration::from_millis(30);
 
-/// What happens comes in bursts, and to wake up costs more than to fold. A queue that brought few events is left alone
-/// until the next picture, which cannot show them sooner; one that brought many, for a moment, so that it never fills up.
+/// Events come in bursts, and waking up costs more than folding. After few events the view leaves the queue alone until the
+/// next picture, which cannot show them sooner; after many, only for a moment, so that the queue never fills up.
 const FEW: usize = 256;
 const REST: Duration = Duration::from_millis(50);
 
-/// What comes with an event is in the same picture.
+/// Events that come together are in the same picture.
 const BURST: Duration = Duration::from_millis(5);
 
-/// A terminal that is stuck in a write must not keep the program alive after a signal.
-const GRACE: Duration = Duration::from_millis(700);
-const LAST_GRACE: Duration = Duration::from_millis(150);
-
-/// Notifications of one moment; of more, their number is told.
+/// Notifications of one moment; of more, the view sends their number.
 const NOTIFIED: usize = 4;
 
-/// How a person is told of alerts beside the picture: not at all, unless asked for.
+/// How alerts reach a person besides the picture: not at all, unless asked for.
 #[derive(Default)]
 pub struct AlertOutputs {
     /// Ring the terminal's bell.
     pub bell: bool,
     /// Ask the terminal for a notification.
     pub notify: bool,
-    /// To a program, and as questions to jobs.
+    /// To a program, and as requests to jobs.
     pub delivery: Delivery,
 }
 
-/// How the view ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The user asked, or the terminal is gone.
-    Quit,
-    /// By this signal.
-    Signal(i32),
+impl AlertOutputs {
+    /// Folds an event, and returns the alerts that are new with it.
+    fn fold(&mut self, session: &mut Session, policy: &Policy, event: &Event) -> Vec<Message> {
+        if !self.bell && !self.notify && self.delivery.is_idle() {
+            session.apply(event);
+            return Vec::new();
+        }
+        self.delivery.fold(session, policy, event, |_, _| ())
+    }
+
+    /// Sends new alerts to the terminal.
+    fn show(&self, news: &[Message], screen: &mut Screen) -> io::Result<()> {
+        if self.bell && !news.is_empty() {
+            screen.ring()?;
+        }
+        if !self.notify {
+            return Ok(());
+        }
+        for message in news.iter().take(NOTIFIED) {
+            screen.notify(&message.line)?;
+        }
+        if news.len() > NOTIFIED {
+            screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
+        }
+        Ok(())
+    }
 }
 
-/// Shows what is told until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime around it.
+/// Shows events until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
 pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &mut AlertOutputs) -> io::Result<End> {
-    let events = feed.events;
-    let mut signals = signals()?;
-    let mut screen = Screen::take(options.mouse)?;
-    let mut inputs = EventStream::new();
-    let mut picture = LiveView { ui: Ui { policy, ..Ui::default() }, ..LiveView::default() };
-    let mut effects = Effects::new(options, &mut picture.ui);
-    let mut batch = Vec::with_capacity(BATCH);
-    let mut rhythm = Rhythm::new(feed.begun);
-    let mut open = true;
-    while !picture.ui.quit {
-        tokio::select! {
-            biased;
-            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
-            input = next(&mut inputs) => {
-                // No more input: the terminal is gone.
-                let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input, &mut effects);
-                if effects.serve(&mut picture.ui, &mut screen).is_err() {
-                    return Ok(End::Quit);
-                }
-                rhythm.draw_within(ANSWER);
-            }
-            () = sleep_until(rhythm.due) => {
-                // What recurs at the same moment tells first.
-                yield_now().await;
-                batch.extend(std::iter::from_fn(|| events.try_recv().ok()).take(BATCH));
-                let count = batch.len();
-                let folded = picture.fold(&mut batch, &mut screen, outputs);
-                if folded.and_then(|()| picture.draw(&mut screen, &mut effects)).is_err() {
-                    return Ok(End::Quit);
-                }
-                rhythm.drawn(count, picture.ui.interval);
-            }
-            count = events.recv_many(&mut batch, BATCH), if open && rhythm.rest.is_none() => {
-                open = count > 0;
-                if picture.fold(&mut batch, &mut screen, outputs).is_err() {
-                    return Ok(End::Quit);
-                }
-                rhythm.folded(count, picture.ui.interval);
-            }
-            () = feed.hurry.notified() => rhythm.hurry(),
-            () = sleep_until(rhythm.rest.unwrap_or(rhythm.due)), if rhythm.rest.is_some() => {
-                rhythm.rested(!events.is_empty(), picture.ui.interval);
-            }
-        }
-    }
-    Ok(End::Quit)
+    let mouse = options.mouse;
+    let mut ui = Ui { policy, ..Ui::default() };
+    let effects = Effects::new(options, &mut ui);
+    let rhythm = Rhythm::new(feed.begun);
+    let mut view = LiveView {
+        session: Session::default(),
+        ui,
+        frozen: None,
+        feed,
+        is_open: true,
+        batch: Vec::new(),
+        rhythm,
+        outputs,
+    };
+    event_loop::run(&mut view, effects, mouse).await
 }
 
 /// When the next picture is due, and until when events may wait.
@@ -201,16 +176,36 @@ impl Rhythm {
     }
 }
 
-/// What is shown, and what the user looks at.
-#[derive(Default)]
-struct LiveView {
+/// What ends a wait for events.
+enum News {
+    /// So many events are in the batch; none when the sources have ended.
+    Events(usize),
+    /// A fact should not wait for the next picture.
+    Hurry,
+    /// The queue was left alone for long enough.
+    Rested,
+}
+
+/// The session that is shown, what the user looks at, and where events come from.
+struct LiveView<'a> {
     session: Session,
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<Session>>,
+    feed: Feed<'a>,
+    is_open: bool,
+    batch: Vec<Event>,
+    rhythm: Rhythm,
+    outputs: &'a mut AlertOutputs,
 }
 
-impl LiveView {
+impl View for LiveView<'_> {
+    type News = News;
+
+    fn ui(&mut self) -> &mut Ui {
+        &mut self.ui
+    }
+
     fn input(&mut self, input: &Input, effects: &mut Effects) {
         let shown = self.frozen.as_deref().unwrap_or(&self.session);
         effects.obey(input, &mut self.ui, shown);
@@ -219,42 +214,40 @@ impl LiveView {
         } else if self.frozen.is_none() {
             self.frozen = Some(Box::new(self.session.clone()));
         }
+        self.rhythm.draw_within(ANSWER);
     }
 
-    fn fold(&mut self, events: &mut Vec<Event>, screen: &mut Screen, outputs: &mut AlertOutputs) -> io::Result<()> {
-        for event in events.drain(..) {
-            self.session.apply(&event);
-            if event.fact == Fact::Second {
-                self.tell(screen, outputs)?;
-            }
-        }
-        Ok(())
+    fn due(&self) -> Instant {
+        self.rhythm.due
     }
 
-    /// Tells what is new, each alert once; a second is the grid, whatever is drawn.
-    fn tell(&mut self, screen: &mut Screen, outputs: &mut AlertOutputs) -> io::Result<()> {
-        if !outputs.bell && !outputs.notify && outputs.delivery.is_idle() {
-            return Ok(());
+    async fn wait(&mut self) -> News {
+        let rest = self.rhythm.rest;
+        select! {
+            biased;
+            count = self.feed.events.recv_many(&mut self.batch, BATCH), if self.is_open && rest.is_none() => News::Events(count),
+            () = self.feed.hurry.notified() => News::Hurry,
+            () = sleep_until(rest.unwrap_or(self.rhythm.due)), if rest.is_some() => News::Rested,
         }
-        let findings = self.ui.policy.findings(&self.session);
-        let news = outputs.delivery.deliver(&self.session, &findings, |_, _| ());
-        if outputs.bell && !news.is_empty() {
-            screen.ring()?;
-        }
-        if outputs.notify {
-            for message in news.iter().take(NOTIFIED) {
-                screen.notify(&message.line)?;
+    }
+
+    fn fold(&mut self, news: News, screen: &mut Screen) -> io::Result<()> {
+        match news {
+            News::Events(count) => {
+                self.is_open = count > 0;
+                self.fold_batch(screen)?;
+                self.rhythm.folded(count, self.ui.interval);
             }
-            if news.len() > NOTIFIED {
-                screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
-            }
+            News::Hurry => self.rhythm.hurry(),
+            News::Rested => self.rhythm.rested(!self.feed.events.is_empty(), self.ui.interval),
         }
-        // It is the viewer's own affair: the session takes what a recording has as well, and nothing else.
-        self.ui.complaint = outputs.delivery.complaint().map(Foreign::new);
         Ok(())
     }
 
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
+        self.batch.extend(iter::from_fn(|| self.feed.events.try_recv().ok()).take(BATCH));
+        let count = self.batch.len();
+        self.fold_batch(screen)?;
         let theme = &effects.theme;
         let mut drawn = Drawn::default();
         let session = self.frozen.as_deref().unwrap_or(&self.session);
@@ -264,29 +257,19 @@ impl LiveView {
         }
         screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
         effects.drawn(drawn, &mut self.ui);
+        self.rhythm.drawn(count, self.ui.interval);
         Ok(())
     }
 }
 
-pub(crate) async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
-    std::future::poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
-}
-
-/// The signals that end the view, from a thread of their own. Whoever ignores SIGHUP (nohup) still wants
-/// the end when the terminal is gone.
-pub(crate) fn signals() -> io::Result<mpsc::Receiver<i32>> {
-    let (tell, told) = channel(4);
-    let mut signals = Signals::new(signal::ending())?;
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        let Some(signal) = signals.forever().next() else { return };
-        if tell.try_send(signal).is_ok() {
-            thread::sleep(GRACE);
-            // Still here, so the loop is stuck, most likely in a write to the terminal; giving the terminal
-            // back may get stuck as well.
-            thread::spawn(term::leave);
-            thread::sleep(LAST_GRACE);
-            process::exit(128 + signal);
+impl LiveView<'_> {
+    fn fold_batch(&mut self, screen: &mut Screen) -> io::Result<()> {
+        for event in self.batch.drain(..) {
+            let news = self.outputs.fold(&mut self.session, &self.ui.policy, &event);
+            self.outputs.show(&news, screen)?;
         }
-    })?;
-    Ok(told)
+        // The complaint belongs to this viewer: the session holds what a recording has, and nothing else.
+        self.ui.complaint = self.outputs.delivery.complaint().map(Foreign::new);
+        Ok(())
+    }
 }

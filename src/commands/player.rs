@@ -1,10 +1,10 @@
 //! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
 
 use crate::{
-    commands::live::{self, End},
     model::{alerts::Policy, session::Session},
     screen::{
         effects::{Effects, Options},
+        event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
         term::Screen,
         ui::{Request, Source, Ui},
         view::{self, Drawn},
@@ -15,29 +15,23 @@ use crate::{
         recording_set::RecordingSet,
     },
 };
-use crossterm::event::{Event as Input, EventStream};
-use std::{io, thread, time::Duration};
+use crossterm::event::Event as Input;
+use std::{future::pending, io, thread, time::Duration};
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
-    time::{Instant, MissedTickBehavior, interval},
+    time::Instant,
 };
 
-/// At most ten pictures a second.
-const FRAME: Duration = Duration::from_millis(100);
-
-/// What one tick may advance by: where folding is slower than playing, the playing slows down.
+/// The longest time that one picture may advance by: where folding is slower than playing, the playing slows down.
 const TICK_MAX: Duration = Duration::from_millis(200);
 
-/// At least one picture a second, so that a terminal that is gone is noticed.
-const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
-
-/// What the reading thread says.
-enum Said {
-    /// What was known at the end, in short.
+/// A message of the reading thread.
+enum Loading {
+    /// The last state of the recordings, in short.
     Glimpse(Box<Session>),
-    /// So many bytes were read, and this is known by then.
+    /// So many bytes are read, and the state by then.
     Read(u64, Box<Session>),
-    /// Everything was.
+    /// The recordings are read.
     Loaded(Box<Replay>),
 }
 
@@ -47,107 +41,72 @@ enum Said {
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
 pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) -> io::Result<End> {
-    let mut signals = live::signals()?;
-    let mut screen = Screen::take(options.mouse)?;
-    let mut inputs = EventStream::new();
-    let mut picture = ReplayView {
+    let mouse = options.mouse;
+    let mut ui = Ui { policy, source: Source::Replay, ..Ui::default() };
+    let effects = Effects::new(options, &mut ui);
+    let now = Instant::now();
+    let mut view = ReplayView {
+        session: Session::default(),
+        glimpse: false,
+        read: 0,
         total: recordings.bytes(),
-        ui: Ui { policy, source: Source::Replay, ..Ui::default() },
-        ..ReplayView::default()
+        replay: None,
+        ui,
+        loading: Some(load(recordings)?),
+        drawn: now,
+        due: now,
     };
-    let mut effects = Effects::new(options, &mut picture.ui);
-    let mut loading = load(recordings)?;
-    let mut frame = interval(FRAME);
-    frame.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut ticked, mut drawn) = (Instant::now(), None::<Instant>);
-    let (mut dirty, mut open) = (true, true);
-    while !picture.ui.quit {
-        tokio::select! {
-            biased;
-            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
-            input = live::next(&mut inputs) => {
-                // No more input: the terminal is gone.
-                let Some(Ok(input)) = input else { return Ok(End::Quit) };
-                picture.input(&input, &mut effects);
-                if effects.serve(&mut picture.ui, &mut screen).is_err() {
-                    return Ok(End::Quit);
-                }
-                dirty = true;
-            }
-            _ = frame.tick() => {
-                let passed = ticked.elapsed().min(TICK_MAX);
-                ticked = Instant::now();
-                dirty |= picture.tick(passed);
-                if dirty || drawn.is_none_or(|it| it.elapsed() >= FRAME_AT_LEAST) {
-                    if picture.draw(&mut screen, &mut effects).is_err() {
-                        return Ok(End::Quit);
-                    }
-                    drawn = Some(Instant::now());
-                    dirty = false;
-                }
-            }
-            said = loading.recv(), if open => {
-                open = said.is_some();
-                if let Some(said) = said {
-                    picture.hear(said);
-                    dirty = true;
-                }
-            }
-        }
-    }
-    Ok(End::Quit)
+    event_loop::run(&mut view, effects, mouse).await
 }
 
-/// Reads on a thread of its own; what it says on the way is left out when nobody has heard the last.
-fn load(recordings: RecordingSet) -> io::Result<Receiver<Said>> {
-    let (tell, told) = channel(1);
-    thread::Builder::new().name("replay".into()).spawn(move || read(recordings, &tell))?;
-    Ok(told)
+/// Reads on a thread of its own; it skips a state in between while the view has not taken the one before.
+fn load(recordings: RecordingSet) -> io::Result<Receiver<Loading>> {
+    let (sender, receiver) = channel(1);
+    thread::Builder::new().name("replay".into()).spawn(move || read(recordings, &sender))?;
+    Ok(receiver)
 }
 
-fn read(recordings: RecordingSet, tell: &Sender<Said>) {
+fn read(recordings: RecordingSet, sender: &Sender<Loading>) {
     let cache = cache::directory();
     if let Some(replay) = cache.as_deref().and_then(|it| Replay::kept(&recordings, it)) {
-        let _ = tell.blocking_send(Said::Loaded(Box::new(replay)));
+        let _ = sender.blocking_send(Loading::Loaded(Box::new(replay)));
         return;
     }
     if let Some(session) = glimpse(&recordings, LONG) {
         let session = session.as_it_ended().unwrap_or(session);
-        let _ = tell.blocking_send(Said::Glimpse(Box::new(session)));
+        let _ = sender.blocking_send(Loading::Glimpse(Box::new(session)));
     }
-    let mut told = Instant::now();
+    let mut sent = Instant::now();
     let replay = Replay::load(recordings, cache.as_deref(), |read, session| {
-        if told.elapsed() >= FRAME && tell.try_send(Said::Read(read, Box::new(session.clone()))).is_ok() {
-            told = Instant::now();
+        if sent.elapsed() >= FASTEST && sender.try_send(Loading::Read(read, Box::new(session.clone()))).is_ok() {
+            sent = Instant::now();
         }
     });
-    // With the viewer gone there is nobody left to tell.
-    let _ = tell.blocking_send(Said::Loaded(Box::new(replay)));
+    // It fails when the view is closed, and then nobody needs the replay.
+    let _ = sender.blocking_send(Loading::Loaded(Box::new(replay)));
 }
 
-/// What is shown, and what the user looks at.
-#[derive(Default)]
+/// The replay that is shown, and what the user looks at.
 struct ReplayView {
-    /// Until the replay is there: what is known so far.
+    /// The state so far, until the replay is loaded.
     session: Session,
     glimpse: bool,
     read: u64,
     total: u64,
     replay: Option<Box<Replay>>,
     ui: Ui,
+    /// The reading thread, until it is done.
+    loading: Option<Receiver<Loading>>,
+    /// The time of the latest picture, and of the next one.
+    drawn: Instant,
+    due: Instant,
 }
 
-impl ReplayView {
-    fn hear(&mut self, said: Said) {
-        match said {
-            Said::Glimpse(session) => (self.glimpse, self.session) = (true, *session),
-            Said::Read(read, _) if self.glimpse => self.read = read,
-            Said::Read(read, session) => (self.read, self.session) = (read, *session),
-            Said::Loaded(replay) => {
-                self.session = Session::default();
-                self.replay = Some(replay);
-            }
-        }
+impl View for ReplayView {
+    type News = Option<Loading>;
+
+    fn ui(&mut self) -> &mut Ui {
+        &mut self.ui
     }
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
@@ -157,16 +116,44 @@ impl ReplayView {
         if let (Some(Request::Replay(command)), Some(replay)) = (asked, &mut self.replay) {
             replay.update(command);
         }
+        self.draw_soon();
     }
 
-    /// Whether anything moved.
-    fn tick(&mut self, passed: Duration) -> bool {
-        let Some(replay) = self.replay.as_mut().filter(|it| it.head.playing) else { return false };
-        replay.tick(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
-        true
+    fn due(&self) -> Instant {
+        self.due
+    }
+
+    async fn wait(&mut self) -> Option<Loading> {
+        match &mut self.loading {
+            Some(loading) => loading.recv().await,
+            None => pending().await,
+        }
+    }
+
+    fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
+        match news {
+            None => self.loading = None,
+            Some(Loading::Glimpse(session)) => (self.glimpse, self.session) = (true, *session),
+            Some(Loading::Read(read, _)) if self.glimpse => self.read = read,
+            Some(Loading::Read(read, session)) => (self.read, self.session) = (read, *session),
+            Some(Loading::Loaded(replay)) => {
+                self.session = Session::default();
+                self.replay = Some(replay);
+            }
+        }
+        self.draw_soon();
+        Ok(())
     }
 
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
+        let now = Instant::now();
+        let playing = self.replay.as_mut().filter(|it| it.head.playing);
+        self.due = now + playing.as_ref().map_or(FRAME_AT_LEAST, |_| FASTEST);
+        if let Some(replay) = playing {
+            let passed = (now - self.drawn).min(TICK_MAX);
+            replay.tick(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
+        }
+        self.drawn = now;
         let (session, progress) = if let Some(replay) = &self.replay {
             (replay.shown(), Progress::At(replay.position()))
         } else {
@@ -180,5 +167,12 @@ impl ReplayView {
         screen.draw(|it| drawn = view::draw_replay(it, session, &findings, ui, &effects.theme, &progress))?;
         effects.drawn(drawn, &mut self.ui);
         Ok(())
+    }
+}
+
+impl ReplayView {
+    /// Draws as soon as the shortest time between two pictures is over.
+    fn draw_soon(&mut self) {
+        self.due = self.due.min(self.drawn + FASTEST);
     }
 }

@@ -16,10 +16,11 @@ const MAX_LINES: usize = 400;
 const GROUPS: [&str; 6] = ["facts", "model", "storage", "screen", "jobs", "commands"];
 
 /// Rooms that may ask a clock: sources stamp events, the shell waits.
-const CLOCK_ROOMS: [&str; 7] = [
+const CLOCK_ROOMS: [&str; 8] = [
     "sources",
     "storage::sink",
     "jobs::launch",
+    "screen::event_loop",
     "commands::live",
     "commands::player",
     "commands::demo",

@@ -2,9 +2,9 @@
 
 use super::hook::Hook;
 use crate::{
-    facts::event::Ask,
+    facts::event::{Ask, Event, Fact},
     model::{
-        alerts::{Captures, Edges, Message, News},
+        alerts::{Captures, Edges, Message, News, Policy},
         findings::{Finding, Findings},
         session::Session,
     },
@@ -41,8 +41,23 @@ impl Delivery {
         self.hook.is_none() && self.asks.is_none()
     }
 
-    /// Delivers what is new, and returns it for people; `keep` takes what was raised and what was resolved. To be called on
-    /// the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), whatever is drawn.
+    /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`], whatever is drawn. The one
+    /// path of the screen, `record` and `run`. Returns and keeps the same as [`Self::deliver`].
+    pub fn fold(
+        &mut self,
+        session: &mut Session,
+        policy: &Policy,
+        event: &Event,
+        keep: impl FnMut(&'static str, &Finding),
+    ) -> Vec<Message> {
+        session.apply(event);
+        if event.fact != Fact::Second {
+            return Vec::new();
+        }
+        self.deliver(session, &policy.findings(session), keep)
+    }
+
+    /// Delivers what is new, and returns it for people; `keep` takes each alert that was raised or resolved, with which of both.
     pub fn deliver(
         &mut self,
         session: &Session,

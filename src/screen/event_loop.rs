@@ -1,0 +1,125 @@
+//! The loop that every screen runs in: input, signals, what a view waits for, and a picture when it is due.
+
+use super::{
+    effects::Effects,
+    signal,
+    term::{self, Screen},
+    ui::Ui,
+};
+use crossterm::event::{Event as Input, EventStream};
+use futures_core::Stream;
+use signal_hook::iterator::Signals;
+use std::{future::poll_fn, io, pin::Pin, process, thread, time::Duration};
+use tokio::{
+    select,
+    sync::mpsc::{self, channel},
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
+
+/// The shortest time between two pictures: nobody reads faster.
+pub const FASTEST: Duration = Duration::from_millis(100);
+
+/// The longest time between two pictures, so that the loop notices a terminal that is gone.
+pub const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// A terminal that is stuck in a write must not keep the program alive after a signal.
+const GRACE: Duration = Duration::from_millis(700);
+const LAST_GRACE: Duration = Duration::from_millis(150);
+
+/// How a screen ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The user asked, or the terminal is gone.
+    Quit,
+    /// By this signal.
+    Signal(i32),
+}
+
+/// What the loop shows and feeds.
+pub trait View {
+    /// What arrives from outside: events, a recording that was read.
+    type News;
+
+    /// What the user looks at.
+    fn ui(&mut self) -> &mut Ui;
+
+    /// Takes a key or a move of the mouse; the next picture shows its effect.
+    fn input(&mut self, input: &Input, effects: &mut Effects);
+
+    /// Returns when the next picture is due.
+    fn due(&self) -> Instant;
+
+    /// Waits for news; the loop may drop the future at any time and call again. Never returns when there is no more news.
+    fn wait(&mut self) -> impl Future<Output = Self::News>;
+
+    /// Folds news.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn fold(&mut self, news: Self::News, screen: &mut Screen) -> io::Result<()>;
+
+    /// Draws a picture.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()>;
+}
+
+/// Takes the terminal and shows a view until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
+///
+/// # Errors
+/// When there is no terminal. One that goes away later is an end, not an error.
+pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io::Result<End> {
+    let mut signals = signals()?;
+    let mut screen = Screen::take(mouse)?;
+    let mut inputs = EventStream::new();
+    while !view.ui().quit {
+        let due = view.due();
+        let served = select! {
+            biased;
+            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
+            input = next(&mut inputs) => match input {
+                Some(Ok(input)) => {
+                    view.input(&input, &mut effects);
+                    effects.serve(view.ui(), &mut screen)
+                }
+                // No more input: the terminal is gone.
+                Some(Err(_)) | None => return Ok(End::Quit),
+            },
+            () = sleep_until(due) => {
+                // Sources that recur at the same moment send first.
+                yield_now().await;
+                view.draw(&mut screen, &mut effects)
+            }
+            news = view.wait() => view.fold(news, &mut screen),
+        };
+        if served.is_err() {
+            break;
+        }
+    }
+    Ok(End::Quit)
+}
+
+async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
+    poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
+}
+
+/// Receives the signals that end a screen, from a thread of their own. Under nohup, SIGHUP is ignored, and still the screen
+/// ends when its terminal is gone.
+fn signals() -> io::Result<mpsc::Receiver<i32>> {
+    let (sender, receiver) = channel(4);
+    let mut signals = Signals::new(signal::ending())?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        if sender.try_send(signal).is_ok() {
+            thread::sleep(GRACE);
+            // The program is still here, so the loop is stuck, most likely in a write to the terminal. Giving the terminal
+            // back may get stuck as well.
+            thread::spawn(term::leave);
+            thread::sleep(LAST_GRACE);
+            process::exit(128 + signal);
+        }
+    })?;
+    Ok(receiver)
+}
