@@ -9,6 +9,9 @@ pub mod fragmentation;
 /// Whether memory grows from step to step.
 pub mod growth;
 
+/// A whole run in a bounded number of buckets.
+pub mod buckets;
+
 /// A value over a rising axis, in bounded memory.
 pub mod curve;
 

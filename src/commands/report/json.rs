@@ -88,19 +88,19 @@ fn driver(state: &DriverState) -> Option<Value> {
 
 /// A gap that the device never had takes no column.
 fn device(id: &DeviceId, series: &Series) -> Value {
-    let has = |gap: &Gap| series.points.iter().any(|it| it.gaps.get(*gap).is_some_and(|bytes| bytes > 0));
+    let has = |gap: &Gap| series.points.all().iter().any(|it| it.gaps.get(*gap).is_some_and(|bytes| bytes > 0));
     let gaps: Vec<Gap> = Gap::ALL.into_iter().filter(has).collect();
     let names = gaps.iter().map(|it| it.row().name);
     // Some gaps are called as figures are.
     let columns: Vec<String> =
         COLUMNS.iter().map(|it| (*it).to_owned()).chain(names.map(|it| format!("gap {it}"))).collect();
-    let points = series.points.iter().map(|it| {
+    let points = series.points.all().iter().map(|it| {
         let ran_out = it.ran_out.then_some(1);
         let driver_at = it.driver_at.map(|driver| driver.0);
         let figures = [Some(it.at.0), it.step, it.allocated, it.reserved, it.stuck, it.used, driver_at, ran_out];
         figures.into_iter().chain(gaps.iter().map(|gap| it.gaps.get(*gap))).collect::<Vec<_>>()
     });
-    json!({"device_id": id, "stride": series.stride, "columns": columns, "points": points.collect::<Vec<_>>()})
+    json!({"device_id": id, "stride": series.points.stride(), "columns": columns, "points": points.collect::<Vec<_>>()})
 }
 
 fn oom(process: &Process, it: &OutOfMemory) -> Value {

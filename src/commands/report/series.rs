@@ -6,7 +6,10 @@ use crate::{
         units::{Bytes, Stamp},
     },
     model::{
-        analysis::ladder::ByGap,
+        analysis::{
+            buckets::{Buckets, Merge},
+            ladder::ByGap,
+        },
         findings::of_device,
         session::{Session, device::Device},
     },
@@ -24,6 +27,8 @@ const DEVICES: usize = 64;
 pub(super) struct Point {
     /// The end of the time that it stands for.
     pub(super) at: Stamp,
+    /// The number of the last reading that it stands for, from 0.
+    reading: u64,
     /// The highest step by then.
     pub(super) step: Option<u64>,
     /// Live allocations of all probed processes together: the highest of that time, as are the others.
@@ -50,12 +55,19 @@ impl Point {
     fn weight(&self) -> (bool, Option<u64>, Option<u64>) {
         (self.ran_out, self.allocated, self.used)
     }
+}
+
+impl Merge for Point {
+    fn place(&self) -> u64 {
+        self.reading
+    }
 
     fn merge(&mut self, later: &Self) {
         if later.weight() > self.weight() {
             (self.gaps, self.driver_at, self.ran_out) = (later.gaps, later.driver_at, later.ran_out);
         }
         self.at = later.at;
+        self.reading = later.reading;
         self.step = self.step.max(later.step);
         self.allocated = self.allocated.max(later.allocated);
         self.reserved = self.reserved.max(later.reserved);
@@ -65,61 +77,23 @@ impl Point {
 }
 
 /// The points of one device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Series {
-    /// In the order of time.
-    pub(super) points: Vec<Point>,
-    /// So many readings make a point.
-    pub(super) stride: u64,
-    /// Readings in the last point.
-    filled: u64,
-}
-
-impl Default for Series {
-    fn default() -> Self {
-        Self { points: Vec::new(), stride: 1, filled: 1 }
-    }
+    /// In the order of time; one stands for as many readings as the stride.
+    pub(super) points: Buckets<Point, POINTS>,
+    readings: u64,
 }
 
 impl Series {
-    /// Takes a reading; its ladder is asked for only where it is kept.
+    /// Takes a reading; computes its ladder only where it is kept.
     fn push(&mut self, mut point: Point, gaps: impl FnOnce() -> Gaps) {
-        match self.points.last_mut() {
-            Some(last) if self.filled < self.stride => {
-                if point.weight() > last.weight() {
-                    point.gaps = gaps();
-                }
-                last.merge(&point);
-                self.filled += 1;
-            }
-            _ => {
-                point.gaps = gaps();
-                self.points.push(point);
-                self.filled = 1;
-            }
+        point.reading = self.readings;
+        self.readings += 1;
+        let newest = self.points.newest_at(point.reading);
+        if newest.is_none_or(|newest| point.weight() > newest.weight()) {
+            point.gaps = gaps();
         }
-        if self.points.len() > POINTS {
-            self.halve();
-        }
-    }
-
-    fn halve(&mut self) {
-        let odd = self.points.len() % 2 == 1;
-        self.points = self
-            .points
-            .chunks(2)
-            .filter_map(|pair| {
-                let (first, rest) = pair.split_first()?;
-                let mut merged = *first;
-                for later in rest {
-                    merged.merge(later);
-                }
-                Some(merged)
-            })
-            .collect();
-        // The last point has no other half yet, or has what its two halves had.
-        self.filled += if odd { 0 } else { self.stride };
-        self.stride *= 2;
+        self.points.push(point);
     }
 }
 
@@ -195,17 +169,17 @@ mod tests {
                 gaps.set(Gap::Wanted, Some(*value));
                 series.push(point, || gaps);
             }
-            prop_assert!(series.points.len() <= POINTS);
-            prop_assert!(series.points.windows(2).all(|it| it[0].at < it[1].at));
-            let highest = series.points.iter().filter_map(|it| it.allocated).max();
+            prop_assert!(series.points.all().len() <= POINTS);
+            prop_assert!(series.points.all().windows(2).all(|it| it[0].at < it[1].at));
+            let highest = series.points.all().iter().filter_map(|it| it.allocated).max();
             prop_assert_eq!(highest, values.iter().copied().max());
-            prop_assert!(series.points.iter().all(|it| it.gaps.get(Gap::Wanted) == it.allocated), "the ladder of the highest");
-            let last = series.points.last().unwrap();
+            prop_assert!(series.points.all().iter().all(|it| it.gaps.get(Gap::Wanted) == it.allocated), "the ladder of the highest");
+            let last = series.points.all().last().unwrap();
             prop_assert_eq!(last.at.0, values.len() as u64 - 1);
             // Each point stands for as many readings as every other one, but for the last.
             let mut at = 0;
-            for point in &series.points[..series.points.len() - 1] {
-                prop_assert_eq!(point.at.0 + 1 - at, series.stride);
+            for point in &series.points.all()[..series.points.all().len() - 1] {
+                prop_assert_eq!(point.at.0 + 1 - at, series.points.stride());
                 at = point.at.0 + 1;
             }
         }

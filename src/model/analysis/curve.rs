@@ -1,5 +1,6 @@
 //! A value over a rising axis (steps, µs), kept whole in bounded memory at a growing stride.
 
+use super::buckets::{Buckets, Merge};
 use serde::{Deserialize, Serialize};
 
 /// Buckets kept at most; when they run out, neighbours are merged and the stride doubles.
@@ -18,69 +19,61 @@ pub struct Bucket {
     pub last: u64,
 }
 
-/// A bounded curve. Bucket `i` covers the places with equal `x / stride`; a stretch without values has none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Curve {
-    buckets: Vec<Bucket>,
-    stride: u64,
-}
+impl Merge for Bucket {
+    fn place(&self) -> u64 {
+        self.x
+    }
 
-impl Default for Curve {
-    fn default() -> Self {
-        Self { buckets: Vec::new(), stride: 1 }
+    fn merge(&mut self, newer: &Self) {
+        *self = Self { low: self.low.min(newer.low), high: self.high.max(newer.high), ..*newer };
     }
 }
 
+/// A bounded curve. A part of the axis without values has no bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Curve {
+    buckets: Buckets<Bucket, BUCKETS>,
+}
+
 impl Curve {
-    /// An empty curve that never keeps more than one bucket per `stride` of the axis.
+    /// Returns an empty curve that never keeps more than one bucket per `stride` of the axis.
     pub fn with_stride(stride: u64) -> Self {
-        Self { buckets: Vec::new(), stride: stride.max(1) }
+        Self { buckets: Buckets::with_stride(stride) }
     }
 
     /// Adds a value. One for the newest place replaces it, as long as each bucket has one place; one for a place further
     /// back is ignored, since a curve that was merged cannot be rewritten.
     pub fn push(&mut self, x: u64, value: u64) {
         let fresh = Bucket { x, low: value, high: value, last: value };
-        if let Some(newest) = self.buckets.last_mut() {
-            if x < newest.x {
-                return;
-            }
-            // A bucket of more than one place keeps what its others said.
-            if x == newest.x && self.stride == 1 {
-                *newest = fresh;
-                return;
-            }
-            if x / self.stride == newest.x / self.stride {
-                *newest = merged(*newest, fresh);
-                return;
-            }
-        }
-        self.buckets.push(fresh);
-        while self.buckets.len() > BUCKETS {
-            self.coarsen();
+        let stride = self.buckets.stride();
+        match self.buckets.newest_mut() {
+            Some(newest) if x < newest.x => {}
+            // A bucket of more than one place keeps the values of its other places.
+            Some(newest) if x == newest.x && stride == 1 => *newest = fresh,
+            _ => self.buckets.push(fresh),
         }
     }
 
     /// What is kept, oldest first.
     pub fn buckets(&self) -> &[Bucket] {
-        &self.buckets
+        self.buckets.all()
     }
 
     /// How much of the axis one bucket covers.
     pub fn stride(&self) -> u64 {
-        self.stride
+        self.buckets.stride()
     }
 
     /// The places of the first and the last value that is kept.
     pub fn ends(&self) -> Option<(u64, u64)> {
-        Some((self.buckets.first()?.x, self.buckets.last()?.x))
+        Some((self.buckets().first()?.x, self.buckets().last()?.x))
     }
 
     /// The height at `since` of the line of a slope that lies nearest to the values from there on (least squares:
     /// the line through their mean); `None` where there are none.
     pub fn height(&self, since: u64, slope: f64) -> Option<f64> {
-        let from = self.buckets.partition_point(|it| it.x < since);
-        let values = self.buckets.get(from..).filter(|it| !it.is_empty())?;
+        let from = self.buckets().partition_point(|it| it.x < since);
+        let values = self.buckets().get(from..).filter(|it| !it.is_empty())?;
         let sum: f64 = values.iter().map(|it| it.last as f64 - slope * (it.x - since) as f64).sum();
         Some(sum / values.len() as f64)
     }
@@ -98,7 +91,7 @@ impl Curve {
         let span = u128::from(last.max(end) - first) + 1;
         let column = |x: u64| usize::try_from(u128::from(x - first) * columns as u128 / span).unwrap_or(0);
         let mut out = vec![None; (column(end) + 1).min(columns)];
-        for bucket in &self.buckets {
+        for bucket in self.buckets() {
             if let Some(cell) = out.get_mut(column(bucket.x)) {
                 *cell = (*cell).max(Some(bucket.high));
             }
@@ -108,26 +101,10 @@ impl Curve {
 
     /// The one of `columns` equal stretches of the kept axis that a place lies in; the nearest for one outside.
     pub fn column(&self, x: u64, columns: usize) -> usize {
-        let (Some(first), Some(last)) = (self.buckets.first(), self.buckets.last()) else { return 0 };
+        let (Some(first), Some(last)) = (self.buckets().first(), self.buckets().last()) else { return 0 };
         let place = u128::from(x.clamp(first.x, last.x) - first.x) * columns as u128;
         usize::try_from(place / (u128::from(last.x - first.x) + 1)).unwrap_or(0)
     }
-
-    fn coarsen(&mut self) {
-        self.stride = self.stride.saturating_mul(2);
-        let mut kept: Vec<Bucket> = Vec::with_capacity(BUCKETS + 1);
-        for bucket in self.buckets.drain(..) {
-            match kept.last_mut() {
-                Some(newest) if newest.x / self.stride == bucket.x / self.stride => *newest = merged(*newest, bucket),
-                _ => kept.push(bucket),
-            }
-        }
-        self.buckets = kept;
-    }
-}
-
-fn merged(old: Bucket, new: Bucket) -> Bucket {
-    Bucket { x: new.x, low: old.low.min(new.low), high: old.high.max(new.high), last: new.last }
 }
 
 #[cfg(test)]

@@ -11,7 +11,10 @@ use crate::{
         event::wire::Counters,
         units::{Bytes, Stamp},
     },
-    model::analysis::ladder::{self, Gap, GapSet, OwnFigures},
+    model::analysis::{
+        buckets::{Buckets, Merge},
+        ladder::{self, Gap, GapSet, OwnFigures},
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -102,21 +105,14 @@ struct Point {
 }
 
 /// A run, since the latest restart of its count of steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    columns: Vec<Column>,
-    stride_us: u64,
+    columns: Buckets<Column, COLUMNS>,
     latest: Latest<Point, LATEST>,
     /// What the driver attributes to the process beyond its allocator, and what everybody else uses.
     beyond: Option<u64>,
     rest: Option<u64>,
     driven: bool,
-}
-
-impl Default for Timeline {
-    fn default() -> Self {
-        Self { columns: Vec::new(), stride_us: 1, latest: Latest::default(), beyond: None, rest: None, driven: false }
-    }
 }
 
 impl Timeline {
@@ -136,35 +132,27 @@ impl Timeline {
 
     /// Takes a sample. One from before the newest is not looked at; one whose step falls back begins the run anew.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, counters: &Counters, expandable: bool) {
-        let newest = self.columns.last().map(|it| (it.at, it.step));
+        let newest = self.columns.all().last().map(|it| (it.at, it.step));
         if newest.is_some_and(|(then, _)| at < then) {
             return;
         }
         if newest.and_then(|it| it.1).zip(step).is_some_and(|(before, now)| now < before) {
-            self.columns.clear();
-            self.stride_us = 1;
+            self.columns = Buckets::default();
             self.latest = Latest::default();
         }
         let step = step.or(newest.and_then(|it| it.1));
         let levels = self.levels(counters, expandable);
         self.latest.push(Point { at, step, levels });
-        let fresh = Column { at, step, low: levels, high: levels, last: levels };
-        while !self.takes(at) {
-            self.coarsen();
-        }
-        match self.columns.last_mut() {
-            Some(newest) if newest.at.0 / self.stride_us == at.0 / self.stride_us => *newest = newest.and(&fresh),
-            _ => self.columns.push(fresh),
-        }
+        self.columns.push(Column { at, step, low: levels, high: levels, last: levels });
     }
 
     /// The run from its beginning to its end, the latest samples as they were. The oldest of these stands for the
     /// stretch that it is in, so that nothing is left out between the two.
     pub fn columns(&self) -> impl Iterator<Item = Column> {
         let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
-        let before = self.columns.partition_point(|it| it.at < raw);
-        let between = self.columns.get(before).filter(|_| self.latest.gone() > 0);
-        let old = self.columns.iter().take(before).copied();
+        let before = self.columns.all().partition_point(|it| it.at < raw);
+        let between = self.columns.all().get(before).filter(|_| self.latest.gone() > 0);
+        let old = self.columns.all().iter().take(before).copied();
         old.chain(self.latest.iter().enumerate().map(move |(place, it)| Column {
             at: it.at,
             step: it.step,
@@ -177,14 +165,14 @@ impl Timeline {
     /// When each of them ends, and after which step: all that is needed to find one.
     pub fn places(&self) -> impl Iterator<Item = (Stamp, Option<u64>)> {
         let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
-        let before = self.columns.partition_point(|it| it.at < raw);
-        let old = self.columns.iter().take(before).map(|it| (it.at, it.step));
+        let before = self.columns.all().partition_point(|it| it.at < raw);
+        let old = self.columns.all().iter().take(before).map(|it| (it.at, it.step));
         old.chain(self.latest.iter().map(|it| (it.at, it.step)))
     }
 
     /// How much time a stretch of the whole run covers, µs.
     pub fn stride_us(&self) -> u64 {
-        self.stride_us
+        self.columns.stride()
     }
 
     fn levels(&self, it: &Counters, expandable: bool) -> Levels {
@@ -212,35 +200,15 @@ impl Timeline {
         levels.set(around, self.rest.and_then(|it| top.checked_add(it)));
         levels
     }
-
-    /// Whether there is room for a sample of this time.
-    fn takes(&self, at: Stamp) -> bool {
-        let same = |it: &Column| it.at.0 / self.stride_us == at.0 / self.stride_us;
-        self.columns.len() < COLUMNS || self.columns.last().is_some_and(same)
-    }
-
-    fn coarsen(&mut self) {
-        self.stride_us = self.stride_us.saturating_mul(2);
-        let stride = self.stride_us;
-        self.columns.dedup_by(|new, old| {
-            let same = new.at.0 / stride == old.at.0 / stride;
-            if same {
-                *old = old.and(new);
-            }
-            same
-        });
-    }
 }
 
-impl Column {
-    fn and(&self, new: &Self) -> Self {
-        Self {
-            at: new.at,
-            step: new.step,
-            low: self.low.with(&new.low, u64::min),
-            high: self.high.highest(&new.high),
-            last: new.last,
-        }
+impl Merge for Column {
+    fn place(&self) -> u64 {
+        self.at.0
+    }
+
+    fn merge(&mut self, newer: &Self) {
+        *self = Self { low: self.low.with(&newer.low, u64::min), high: self.high.highest(&newer.high), ..*newer };
     }
 }
 
@@ -272,7 +240,7 @@ mod tests {
     #[test]
     fn a_long_run_is_whole_and_small() {
         let run = run(300_000, |step| if step == 1234 { 9_000_000 } else { step });
-        assert!(run.columns.len() <= COLUMNS && run.columns.capacity() <= COLUMNS && run.columns.len() > COLUMNS / 3);
+        assert!(run.columns.all().len() <= COLUMNS && run.columns.all().len() > COLUMNS / 3);
         let highest = run.columns().filter_map(|it| it.high.get(Level::Allocated)).max();
         assert_eq!(highest, Some(9_000_000), "one step of many is seen");
         let latest: Vec<_> = run.columns().map(|it| it.step.unwrap()).collect();
