@@ -11,13 +11,13 @@ mod words;
 use crate::{
     facts::{
         event::{DeviceId, ProbeId},
-        units::Bytes,
+        units::{Bytes, Stamp},
     },
     model::{
         analysis::{
             episode::Resource,
             fragmentation::{self, Fragmentation},
-            ladder::{self, Ladder},
+            ladder::{self, Gap, Ladder, OwnFigures},
         },
         session::{
             Session,
@@ -65,6 +65,8 @@ pub struct ProcessFindings {
     pub driver_used: Option<Bytes>,
     /// How much of what it holds is not in use.
     pub fragmentation: Fragmentation,
+    /// Whole free segments that are certain to be in no private pool: `empty_cache()` gives them back.
+    pub releasable: Option<Bytes>,
     /// Whether samples are missing in what this rests on.
     pub approximate: bool,
     /// Whether it has ended, and its memory is still there.
@@ -130,18 +132,14 @@ pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
 }
 
 fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>) -> ProcessFindings {
-    let counters = &it.counters;
+    let (counters, is_expandable) = (&it.counters, process.is_expandable());
+    let figures = OwnFigures::counted(counters, is_expandable, Stamp(0));
     ProcessFindings {
         probe: process.probe,
         ordinal: it.ordinal,
         driver_used,
-        fragmentation: fragmentation::fragmentation(
-            counters.reserved,
-            counters.active,
-            counters.inactive_split,
-            process.is_expandable(),
-        )
-        .beside_pools(counters.private_pools),
+        fragmentation: fragmentation::fragmentation(counters, is_expandable),
+        releasable: ladder::part(&figures, Gap::Releasable).map(Bytes),
         approximate: process.stride > 1 || process.lost > 0,
         ended: !process.is_alive(),
     }

@@ -104,12 +104,7 @@ impl Peaks {
         it.allocated = highest(it.allocated, counters.allocated, allocated, counters.allocated_peak);
         it.reserved = highest(it.reserved, counters.reserved, reserved, counters.reserved_peak);
         let conf = hello.and_then(|it| it.allocator_conf.as_deref());
-        let gauge = fragmentation::fragmentation(
-            counters.reserved,
-            counters.active,
-            counters.inactive_split,
-            fragmentation::is_expandable(conf),
-        );
+        let gauge = fragmentation::fragmentation(counters, fragmentation::is_expandable(conf));
         let has_room = it.stuck.len() < PROBES || it.stuck.contains_key(&probe);
         if let Some(share) = gauge.stuck_share().filter(|_| sample.edge != Edge::Tick && has_room) {
             it.stuck.entry(probe).or_default().add(share);

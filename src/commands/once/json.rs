@@ -181,7 +181,7 @@ fn fragmentation(found: &ProcessFindings) -> Value {
         "cached": it.cached,
         "stuck": stuck,
         "stuck_measurable": it.stuck != Stuck::NotMeasurable,
-        "releasable": it.releasable,
+        "releasable": found.releasable,
     })
 }
 

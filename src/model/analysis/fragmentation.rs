@@ -1,6 +1,6 @@
-//! How much of what an allocator holds is not in use: stuck in split segments, or releasable.
+//! How much of what an allocator holds is not in use, and how much of that is stuck in split segments.
 
-use crate::facts::units::Bytes;
+use crate::facts::{event::wire::Counters, units::Bytes};
 
 /// The fragmentation gauge of one allocator on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -11,9 +11,6 @@ pub struct Fragmentation {
     pub cached: Option<Bytes>,
     /// The part of it in split segments, which cannot be given back.
     pub stuck: Stuck,
-    /// The part of it in whole free segments, which `empty_cache()` gives back, as far as they are certain to be in no
-    /// private pool.
-    pub releasable: Option<Bytes>,
 }
 
 /// What is known of the part that cannot be given back.
@@ -35,14 +32,6 @@ impl Fragmentation {
         (reserved > 0).then(|| self.cached.map(|it| it.0 as f64 / reserved as f64))?
     }
 
-    /// The same beside private pools that hold so many bytes. They keep their free segments for the graphs that use
-    /// them, and how much of their memory is free is not counted: what is certain to be releasable is the rest.
-    #[must_use]
-    pub fn beside_pools(self, pools: Option<u64>) -> Self {
-        let releasable = self.releasable.map(|it| Bytes(it.0.saturating_sub(pools.unwrap_or(0))));
-        Self { releasable, ..self }
-    }
-
     /// The stuck share of what is reserved, from 0 to 1.
     pub fn stuck_share(&self) -> Option<f64> {
         let reserved = self.reserved?.0;
@@ -51,24 +40,15 @@ impl Fragmentation {
     }
 }
 
-/// The gauge from an allocator's counters. `expandable` says that expandable segments are on.
-pub fn fragmentation(
-    reserved: Option<u64>,
-    active: Option<u64>,
-    inactive_split: Option<u64>,
-    expandable: bool,
-) -> Fragmentation {
-    let cached = reserved.zip(active).and_then(|(reserved, active)| reserved.checked_sub(active));
-    let stuck = match inactive_split {
+/// Returns the gauge from an allocator's counters. `expandable` means that expandable segments are on.
+pub fn fragmentation(it: &Counters, expandable: bool) -> Fragmentation {
+    let cached = it.reserved.zip(it.active).and_then(|(reserved, active)| reserved.checked_sub(active));
+    let stuck = match it.inactive_split {
         _ if expandable => Stuck::NotMeasurable,
         Some(split) if cached.is_none_or(|it| split <= it) => Stuck::Known(Bytes(split)),
         _ => Stuck::Unknown,
     };
-    let releasable = match (cached, stuck) {
-        (Some(cached), Stuck::Known(split)) => cached.checked_sub(split.0),
-        _ => None,
-    };
-    Fragmentation { reserved: reserved.map(Bytes), cached: cached.map(Bytes), stuck, releasable: releasable.map(Bytes) }
+    Fragmentation { reserved: it.reserved.map(Bytes), cached: cached.map(Bytes), stuck }
 }
 
 /// Whether an allocator configuration (`PYTORCH_CUDA_ALLOC_CONF`) asks for expandable segments.
@@ -88,29 +68,34 @@ pub fn is_expandable(conf: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
+    fn gauge(
+        reserved: Option<u64>,
+        active: Option<u64>,
+        inactive_split: Option<u64>,
+        expandable: bool,
+    ) -> Fragmentation {
+        fragmentation(&Counters { reserved, active, inactive_split, ..Counters::default() }, expandable)
+    }
+
     #[test]
-    fn what_is_cached_is_split_in_stuck_and_releasable() {
-        let it = fragmentation(Some(1000), Some(600), Some(100), false);
+    fn the_gauge_knows_how_much_of_the_cache_is_stuck() {
+        let it = gauge(Some(1000), Some(600), Some(100), false);
         assert_eq!((it.cached, it.stuck), (Some(Bytes(400)), Stuck::Known(Bytes(100))));
-        assert_eq!(it.releasable, Some(Bytes(300)));
         assert_eq!((it.share(), it.stuck_share()), (Some(0.4), Some(0.1)));
-        let releasable = |pools| it.beside_pools(pools).releasable;
-        assert_eq!((releasable(None), releasable(Some(120))), (Some(Bytes(300)), Some(Bytes(180))));
-        assert_eq!(releasable(Some(900)), Some(Bytes(0)));
     }
 
     #[test]
     fn expandable_segments_are_not_measurable_rather_than_zero() {
-        let it = fragmentation(Some(1000), Some(600), Some(0), true);
-        assert_eq!((it.stuck, it.releasable, it.share()), (Stuck::NotMeasurable, None, Some(0.4)));
+        let it = gauge(Some(1000), Some(600), Some(0), true);
+        assert_eq!((it.stuck, it.share()), (Stuck::NotMeasurable, Some(0.4)));
     }
 
     #[test]
     fn what_cannot_be_is_unknown() {
-        assert_eq!(fragmentation(Some(5), Some(9), Some(1), false).cached, None);
-        assert_eq!(fragmentation(Some(9), Some(5), Some(6), false).stuck, Stuck::Unknown);
-        assert_eq!(fragmentation(Some(0), Some(0), Some(0), false).share(), None);
-        assert_eq!(fragmentation(None, None, None, false), Fragmentation::default());
+        assert_eq!(gauge(Some(5), Some(9), Some(1), false).cached, None);
+        assert_eq!(gauge(Some(9), Some(5), Some(6), false).stuck, Stuck::Unknown);
+        assert_eq!(gauge(Some(0), Some(0), Some(0), false).share(), None);
+        assert_eq!(gauge(None, None, None, false), Fragmentation::default());
     }
 
     #[test]

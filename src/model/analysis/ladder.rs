@@ -152,6 +152,11 @@ pub fn parts(it: &OwnFigures) -> Vec<Part> {
     parts
 }
 
+/// Returns the bytes of one gap of a process; `None` where they are unknown or where it has no such part.
+pub fn part(it: &OwnFigures, gap: Gap) -> Option<u64> {
+    parts(it).into_iter().find(|part| part.gap == gap)?.bytes
+}
+
 /// The parts of what the allocator holds, and their sum.
 fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Option<u64> {
     let Some(allocated) = it.allocated else {

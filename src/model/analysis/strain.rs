@@ -140,7 +140,7 @@ impl Strain {
 
     fn stuck(&mut self, seen: &Seen) {
         let it = &seen.counters;
-        let gauge = fragmentation::fragmentation(it.reserved, it.active, it.inactive_split, seen.expandable);
+        let gauge = fragmentation::fragmentation(it, seen.expandable);
         let Some((share, stuck)) = gauge.stuck_share().zip(it.inactive_split) else { return };
         let matters = stuck as f64 >= least(seen);
         let band = match Band::of(share, STUCK.0, STUCK.1) {

@@ -26,7 +26,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let text = context.style(Role::Text);
     let reserved = sum(&found.processes, |it| it.fragmentation.reserved);
     let cached = sum(&found.processes, |it| it.fragmentation.cached);
-    let releasable = sum(&found.processes, |it| it.fragmentation.releasable);
+    let releasable = sum(&found.processes, |it| it.releasable);
     let share = cached.zip(reserved).filter(|(_, all)| all.0 > 0).map(|(part, all)| part.0 as f64 / all.0 as f64);
     let mut pieces = vec![vec![
         Span::styled(cells::right(&cells::share(share), 5), text),

@@ -71,7 +71,7 @@ fn derived(group: Group, process: &Process, on: &OnDevice, context: &RenderConte
                 Stuck::Known(bytes) => Some(bytes),
                 Stuck::Unknown | Stuck::NotMeasurable => None,
             });
-            let releasable = fragmentation.and_then(|it| it.releasable);
+            let releasable = found.and_then(|it| it.releasable);
             vec![("stuck", cells::bytes(stuck)), ("releasable", cells::bytes(releasable))]
         }
         Group::Held => vec![("total", cells::bytes(found.and_then(|it| it.driver_used)))],
