@@ -4,6 +4,8 @@
 mod arguments;
 /// What is done beside a job.
 mod companion;
+/// Flags that belong together.
+mod flags;
 /// Config, completions, manual.
 mod generate;
 /// What a verdict comes to.
@@ -27,7 +29,10 @@ mod snapshot;
 /// A run under other settings.
 mod whatif;
 
-use self::arguments::{Cli, Command, Format, Live};
+use self::{
+    arguments::{Cli, Command},
+    flags::{Format, Live},
+};
 use crate::{
     commands::{demo, diff, doctor, explain, export, once, recordings, sites},
     config,

@@ -1,7 +1,7 @@
 //! What others read of the command line: the commented config, completions, the manual.
 
 use super::{
-    arguments::Generated,
+    flags::Generated,
     settings::{self, find},
 };
 use crate::{

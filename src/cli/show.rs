@@ -1,6 +1,6 @@
 //! The screens: live, of the demo, of a recording.
 
-use super::{arguments::Live, picture, screen_options::ScreenOptions};
+use super::{flags::Live, picture, screen_options::ScreenOptions};
 use crate::{
     commands::{
         demo,

@@ -1,6 +1,7 @@
 //! The table of keys: every key has one meaning where it is pressed.
 
 use super::*;
+use crate::storage::replay::Command as Replay;
 use crate::{
     facts::text::Foreign,
     screen::ui::{Source, alerts::Allowing, signal::Dialog},

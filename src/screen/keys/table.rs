@@ -1,0 +1,159 @@
+//! The table of keys: key, command, and the line for it in the help, the reference and the manual, in one place.
+
+use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
+use crate::{screen::ui::Command, storage::replay::Command as Replay};
+use crossterm::event::{KeyCode, KeyModifiers};
+
+/// Every key, by what it is for. `1`–`9` stand at the end because their command carries the number.
+pub const BINDINGS: &[Binding] = &[
+    screens(
+        Command::Quit,
+        "q Ctrl-C F10",
+        "quit",
+        &[(NONE, KeyCode::Char('q')), (CONTROL, KeyCode::Char('c')), (NONE, KeyCode::F(10))],
+    ),
+    screens(Command::Open, "Enter", "open what is selected", &[(NONE, KeyCode::Enter)]),
+    screens(Command::Back, "Esc", "back; clear the filter", &[(NONE, KeyCode::Esc)]),
+    screens(Command::Timeline, "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
+    screens(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
+    screens(Command::All, "p", "all processes", &[(NONE, KeyCode::Char('p'))]),
+    screens(Command::Help, "? F1", "this help", &[(NONE, KeyCode::Char('?')), (NONE, KeyCode::F(1))]),
+    moving(Command::Up, "↑ k", "up", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
+    moving(Command::Down, "↓ j", "down", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
+    moving(Command::Left, "← h", "previous device, place", &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))]),
+    moving(Command::Right, "→ l", "next device, place", &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))]),
+    moving(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
+    moving(Command::PreviousBox, "Shift-Tab", "previous box", &[(NONE, KeyCode::BackTab)]),
+    moving(Command::First, "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)]),
+    moving(Command::Last, "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
+    moving(Command::PageUp, "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
+    moving(Command::PageDown, "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
+    processes(Command::Filter, "/", "filter processes", &[(NONE, KeyCode::Char('/'))]),
+    processes(Command::NextMatch, "n", "next match", &[(NONE, KeyCode::Char('n'))]),
+    processes(Command::PreviousMatch, "N", "previous match", &[(NONE, KeyCode::Char('N'))]),
+    processes(Command::Order, "s F6", "sort by the next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
+    processes(Command::Invert, "i", "reverse order", &[(NONE, KeyCode::Char('i'))]),
+    processes(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
+    processes(Command::Sites, "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))]),
+    processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
+    alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
+    alerts(Command::Allow, "A", "expect it (allow)", &[(NONE, KeyCode::Char('A'))]),
+    display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
+    display(Command::Slower, "+", "read devices less often", &[(NONE, KeyCode::Char('+'))]),
+    display(Command::Faster, "-", "read devices more often", &[(NONE, KeyCode::Char('-'))]),
+    display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]),
+    display(
+        Command::Redraw,
+        "r F5 Ctrl-L",
+        "redraw",
+        &[(NONE, KeyCode::Char('r')), (NONE, KeyCode::F(5)), (CONTROL, KeyCode::Char('l'))],
+    ),
+    display(Command::Suspend, "Ctrl-Z", "suspend (fg resumes)", &[(CONTROL, KeyCode::Char('z'))]),
+    timeline(Command::Plus, "+", "nearer", &[(NONE, KeyCode::Char('+'))]),
+    timeline(Command::Minus, "-", "wider", &[(NONE, KeyCode::Char('-'))]),
+    timeline(Command::Reset, "=", "whole run", &[(NONE, KeyCode::Char('='))]),
+    timeline(Command::Axis, "x", "steps or time", &[(NONE, KeyCode::Char('x'))]),
+    timeline(Command::Scale, "y", "full or fitted scale", &[(NONE, KeyCode::Char('y'))]),
+    filter(Command::Open, "Enter", "keep the filter", &[(NONE, KeyCode::Enter)]),
+    filter(Command::Back, "Esc", "clear the filter", &[(NONE, KeyCode::Esc)]),
+    filter(Command::Up, "↑", "up", &[(NONE, KeyCode::Up)]),
+    filter(Command::Down, "↓", "down", &[(NONE, KeyCode::Down)]),
+    filter(Command::Erase, "Backspace", "delete a character", &[(NONE, KeyCode::Backspace)]),
+    filter(Command::EraseAll, "Ctrl-U", "clear the line", &[(CONTROL, KeyCode::Char('u'))]),
+    signal(Command::Up, "↑ k", "signal above", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
+    signal(Command::Down, "↓ j", "signal below", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
+    signal(Command::Open, "Enter", "choose it", &[(NONE, KeyCode::Enter)]),
+    signal(Command::Yes, "y", "send it", &[(NONE, KeyCode::Char('y'))]),
+    signal(Command::Back, "Esc n", "send none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
+    allow(Command::Yes, "y", "write it", &[(NONE, KeyCode::Char('y'))]),
+    allow(Command::Back, "Esc n", "write nothing", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
+    replay(
+        [Replay::Play, Replay::Play],
+        "Space f",
+        "play or pause",
+        &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))],
+    ),
+    replay(
+        [Replay::Hundredths(-1), Replay::Hundredths(1)],
+        "← →",
+        "seek ±1 %",
+        &[(NONE, KeyCode::Left), (NONE, KeyCode::Right)],
+    ),
+    replay(
+        [Replay::Hundredths(-10), Replay::Hundredths(10)],
+        "Shift-← →",
+        "seek ±10 %",
+        &[(SHIFT, KeyCode::Left), (SHIFT, KeyCode::Right)],
+    ),
+    replay([Replay::Start, Replay::End], "Home End", "beginning, end", &[(NONE, KeyCode::Home), (NONE, KeyCode::End)]),
+    replay(
+        [Replay::PreviousStep, Replay::NextStep],
+        "[ ]",
+        "previous, next step",
+        &[(NONE, KeyCode::Char('[')), (NONE, KeyCode::Char(']'))],
+    ),
+    replay(
+        [Replay::PreviousTrouble, Replay::NextTrouble],
+        "{ }",
+        "previous, next alert or fault",
+        &[(NONE, KeyCode::Char('{')), (NONE, KeyCode::Char('}'))],
+    ),
+    replay(
+        [Replay::NextMark, Replay::PreviousMark],
+        "m M",
+        "next, previous mark",
+        &[(NONE, KeyCode::Char('m')), (NONE, KeyCode::Char('M'))],
+    ),
+    replay(
+        [Replay::Slower, Replay::Faster],
+        "< >",
+        "slower, faster",
+        &[(NONE, KeyCode::Char('<')), (NONE, KeyCode::Char('>'))],
+    ),
+];
+
+/// The help's line for the number keys.
+pub const DEVICES: (&str, &str) = ("1 … 9", "that device");
+
+type Codes = &'static [(KeyModifiers, KeyCode)];
+
+const fn screens(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Screens, command, opposite: None, keys, help, codes }
+}
+
+const fn moving(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Moving, command, opposite: None, keys, help, codes }
+}
+
+const fn processes(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Processes, command, opposite: None, keys, help, codes }
+}
+
+const fn alerts(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Alerts, command, opposite: None, keys, help, codes }
+}
+
+const fn display(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Anywhere, group: Group::Display, command, opposite: None, keys, help, codes }
+}
+
+const fn timeline(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Timeline, group: Group::Timeline, command, opposite: None, keys, help, codes }
+}
+
+const fn filter(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Filter, group: Group::Asking, command, opposite: None, keys, help, codes }
+}
+
+const fn signal(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Signal, group: Group::Asking, command, opposite: None, keys, help, codes }
+}
+
+const fn allow(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Allow, group: Group::Asking, command, opposite: None, keys, help, codes }
+}
+
+const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = [Command::Replay(pair[0]), Command::Replay(pair[1])];
+    Binding { place: Place::Replay, group: Group::Replay, command, opposite: Some(opposite), keys, help, codes }
+}
