@@ -80,17 +80,10 @@ fn figures(session: &Session) -> Check {
     }
 }
 
+/// The driver's trouble, and the next step.
 fn words(trouble: &Trouble) -> (String, &'static str) {
-    match trouble {
-        Trouble::NoPermission => ("no permission".to_owned(), "see the modes of /dev/nvidia*"),
-        Trouble::NotSupported => {
-            ("not supported".to_owned(), "a newer driver may; MIG devices want their own permissions")
-        }
-        Trouble::Lost => {
-            ("it fell off the bus".to_owned(), "see `dmesg` for its Xid error; it needs a reset or a reboot")
-        }
-        Trouble::Other(why) => (why.raw().to_owned(), "see `nvidia-smi`"),
-    }
+    let (what, next) = trouble.parts();
+    (what, next.unwrap_or("see `nvidia-smi`; a newer driver may have it"))
 }
 
 fn probes(session: &Session) -> Check {

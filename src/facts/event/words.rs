@@ -3,15 +3,27 @@
 use super::Trouble;
 use std::fmt;
 
+impl Trouble {
+    /// Returns what is wrong and, where gpuwatch knows one, the next step. The driver's own words come escaped.
+    pub fn parts(&self) -> (String, Option<&'static str>) {
+        let (what, next) = match self {
+            Self::NoPermission => {
+                ("no permission", Some("run as root, or let the administrator change the modes of /dev/nvidia*"))
+            }
+            Self::NotSupported => ("this device or driver does not have it", None),
+            Self::Lost => ("the device fell off the bus", Some("see dmesg for its Xid; it needs a reset or a reboot")),
+            Self::Other(words) => return (words.to_string(), None),
+        };
+        (what.to_owned(), next)
+    }
+}
+
 /// With the next step.
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPermission => f.write_str("no permission; run as root, or let the administrator allow it"),
-            Self::NotSupported => f.write_str("this device or driver does not have it"),
-            Self::Lost => f.write_str("the device fell off the bus; see dmesg for its Xid"),
-            Self::Other(words) => words.fmt(f),
-        }
+        let (what, next) = self.parts();
+        f.write_str(&what)?;
+        next.map_or(Ok(()), |next| write!(f, "; {next}"))
     }
 }
 
