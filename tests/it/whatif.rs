@@ -88,6 +88,31 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
     assert!(String::from_utf8_lossy(&said.stderr).contains("OutOfMemoryError"), "{said:?}");
 }
 
+#[test]
+fn each_device_is_replayed_by_itself() {
+    let gpu = Gpu::new("NVIDIA A10:4GiB,NVIDIA A10:4GiB");
+    let file = gpu.dir().join("devices.pickle");
+    let run = |settings: &str, environment: &[(&str, &str)]| -> Value {
+        let mut script = gpu.script(include_str!("whatif/devices.py"));
+        script.env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied());
+        serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap()
+    };
+    run("", &[("SNAPSHOT", file.to_str().unwrap())]);
+    let settings = ["", "expandable_segments:True"];
+    let answer = answered(&file, &["--set", settings[0], "--set", settings[1]]);
+    assert_eq!(answer["devices"].as_array().unwrap().len(), 2, "{answer:#}");
+    for (place, settings) in settings.into_iter().enumerate() {
+        let real = run(settings, &[]);
+        assert_ne!(real[0]["peak_reserved"], real[1]["peak_reserved"], "{real}");
+        for device in 0..2 {
+            let replayed = &answer["devices"][device]["candidates"][place];
+            for figure in ["peak_reserved", "cuda_mallocs"] {
+                assert_eq!(replayed[figure], real[device][figure], "{device} {settings}: {figure}");
+            }
+        }
+    }
+}
+
 /// A run that ran out of memory: where, and which setting would have saved it.
 #[test]
 fn what_ran_out_of_memory_shows_where_and_which_setting_fits() {
