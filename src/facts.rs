@@ -1,9 +1,9 @@
-//! What can happen, and how it is named and written.
+//! Events: what can happen, its types, and how they are written.
 
 /// Units: bytes and stamps, and how they are written.
 pub mod units;
 
-/// Words as shells read them.
+/// Quoting for shells.
 pub mod shell;
 
 /// Text from outside, escaped wherever it is written.
@@ -12,5 +12,5 @@ pub mod text;
 /// Everything that can happen.
 pub mod event;
 
-/// Secrets in facts: hidden before anything sees them.
+/// Hides secrets in events before anything reads them.
 pub mod redact;

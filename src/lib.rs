@@ -1,37 +1,37 @@
 //! gpuwatch shows, live and per training step, where a GPU's memory goes.
 //!
-//! The rooms stand in layer order: a room may use only rooms above it in this list (`tests/it/tidy.rs`
-//! reads the list from here). The way of the data: a source says [`facts::event::Event`]s, [`model::session::Session`]
-//! folds them, [`model::findings`] derives what they mean, a view draws it and a sink keeps it.
+//! The modules are listed in layer order: a module may use only those above it (`tests/it/tidy.rs` reads this list).
+//! Data flows from sources, which produce [`facts::event::Event`]s, to [`model::session::Session`], which folds them.
+//! [`model::findings`] interprets the session, views draw the findings, and a sink stores the events.
 //!
-//! - **Everything that happens is an `Event`**, and time is a field of it: nothing but sources asks a clock.
-//! - **`Session` is a fold**: same events, same session, bit for bit; bounded memory whatever the run's length.
-//! - **Analysis is pure**: values in, values out; unknown is `None`, drawn `–`, never 0.
-//! - **Views draw, they do not decide**: pure functions into a buffer, total for every size down to 0×0.
-//! - **The watched process is never blocked, slowed beyond its budget, or changed.**
+//! - **Everything that happens is an `Event`**, and time is a field of it. Only sources read a clock.
+//! - **`Session` is a fold**: the same events give the same session, bit for bit, in bounded memory.
+//! - **Analysis is pure**: values in, values out. Unknown is `None`, drawn `–`, never 0.
+//! - **Views only draw**: pure functions into a buffer, for every size down to 0×0.
+//! - **gpuwatch never blocks or changes the watched process**, and slows it only within its budget.
 
-/// What can happen, and how it is named and written.
+/// Events: what can happen, its types, and how they are written.
 pub mod facts;
 
-/// What is known of a job, and what it means. Pure: no clock, no file, no process.
+/// The state of a job and its interpretation. Pure: no clock, no file, no process.
 pub mod model;
 
 /// Where events come from.
 pub mod sources;
 
-/// Where facts are kept and read back.
+/// Where events are stored and read back.
 pub mod storage;
 
-/// Options from flags, environment, the user's file and defaults.
+/// Options from flags, environment, config file and defaults.
 pub mod config;
 
-/// What the user sees and does.
+/// The screen: what the user sees and does.
 pub mod screen;
 
 /// What gpuwatch does with a job.
 pub mod jobs;
 
-/// The subcommands. Each is thin: what it shows and judges lies below.
+/// The subcommands. Each is thin: the modules above analyse and draw.
 pub mod commands;
 
 /// The command line.

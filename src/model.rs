@@ -1,18 +1,18 @@
-//! What is known of a job, and what it means. Pure: no clock, no file, no process.
+//! The state of a job and its interpretation. Pure: no clock, no file, no process.
 
-/// What an allocator did and held: events, segments, call stacks.
+/// An allocation trace: events, segments, call stacks.
 pub mod trace;
 
-/// What figures mean: the ladder, fragmentation, growth.
+/// Analysis of figures: the ladder, fragmentation, growth.
 pub mod analysis;
 
-/// What is known: the fold over all events.
+/// The session: the fold over all events.
 pub mod session;
 
-/// The most that was held on each device.
+/// The peaks of each device.
 pub mod peaks;
 
-/// Every analysis of one session, at its own now.
+/// Every analysis of one session, at the session's own time.
 pub mod findings;
 
 /// Which findings are open, which are expected or silenced, and which are news.

@@ -227,7 +227,7 @@ impl Verdict {
 
     fn judge_growth(&mut self, most: u64) {
         let over = self.findings.iter().filter(|it| it.is_own_growth() && it.is_active() && !it.is_allowed());
-        let over = over.filter(|it| !it.is_beside());
+        let over = over.filter(|it| !it.is_companion());
         let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
         let words = |it: &Finding| {
             format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))

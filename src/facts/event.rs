@@ -1,6 +1,6 @@
-//! Everything that can happen, with the time as a field: the only words a source may say.
+//! Everything that can happen, with the time as a field. Sources produce nothing else.
 //!
-//! A recording is this vocabulary written down, and the probes' part of it is the wire itself.
+//! A recording is these events written as lines; a probe's events are lines of the wire.
 
 mod parts;
 mod words;
@@ -15,37 +15,37 @@ pub use parts::stamp_of;
 use serde::{Deserialize, Deserializer, Serialize};
 pub use words::{ending, failure};
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When, on the clock that all processes of a boot share.
+    /// The time, on the clock that all processes of a boot share.
     pub at: Stamp,
-    /// What.
+    /// What happened.
     pub fact: Fact,
 }
 
-/// A device by the driver's UUID (`GPU-…`, `MIG-…`): what NVML and probes are joined by.
+/// A device by the driver's UUID (`GPU-…`, `MIG-…`). It joins what NVML reports with what probes report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DeviceId(#[serde(deserialize_with = "limits::text::<_, { limits::DEVICE_TEXT_MAX }>")] pub String);
 
-/// A probe, numbered by the source at first sight; the same process keeps its number when it reconnects.
+/// A probe, numbered by the source when it first appears; a process keeps its number when it reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProbeId(pub u32);
 
-/// What a probe is asked: for the lines that allocate what grows.
+/// A request for a capture: which lines allocate the memory that grows?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Which.
+    /// The probe that receives it.
     pub probe: ProbeId,
-    /// Over how many steps it is to compare; at least 1.
+    /// Steps to compare; at least 1.
     pub steps: u64,
-    /// When it is to be expected that memory rises; `None` where that is all the time, or not known.
+    /// When memory is expected to rise; `None` if it rises all the time or the pattern is unknown.
     pub rises: Option<Rises>,
-    /// No person asks, but growth was seen.
+    /// Whether gpuwatch asks because it saw growth, not because a user asked.
     pub growth: bool,
-    /// The collector is to run once, so that what it frees can be told.
+    /// Whether the garbage collector runs once, so that the answer can report what it frees.
     pub collect: bool,
 }
 
@@ -54,14 +54,14 @@ pub struct Ask {
 pub struct Rises {
     /// Steps from one to the next.
     pub every: u64,
-    /// The step of one of them.
+    /// The step of one rise.
     pub last: u64,
-    /// By how many steps one may come early or late.
+    /// How many steps early or late a rise may come.
     pub slack: u64,
 }
 
 impl Ask {
-    /// Its line on the wire, the newline included.
+    /// Returns the request's line on the wire, with its newline.
     pub fn line(&self) -> String {
         let rises = self
             .rises
@@ -75,73 +75,73 @@ impl Ask {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// A second of time went by: what goes stale, goes stale on this and on nothing else.
+    /// One second passed. Values become stale on this event and on no other.
     Second,
-    /// How NVML itself is.
+    /// The state of NVML.
     Driver(DriverState),
-    /// A device was seen, or what is known of it changed.
+    /// A device was found, or its description changed.
     Device(DeviceInfo),
     /// A device is gone from the driver's list.
     DeviceGone {
-        /// Which.
+        /// The device.
         device: DeviceId,
     },
     /// A device's memory, or why it could not be read.
     Memory {
-        /// Which.
+        /// The device.
         device: DeviceId,
         /// The figures.
         reading: Result<DeviceMemory, Trouble>,
     },
-    /// How busy and how warm a device is.
+    /// A device's utilisation and temperature.
     Load {
-        /// Which.
+        /// The device.
         device: DeviceId,
-        /// The figures, each absent where the driver does not say.
+        /// The figures; `None` where the driver does not report one.
         load: Load,
     },
-    /// The processes on a device, or why they could not be read. The list is whole.
+    /// All processes on a device, or why the driver did not list them.
     Processes {
-        /// Which.
+        /// The device.
         device: DeviceId,
-        /// Who, and how much.
+        /// The processes and their memory.
         reading: Result<Vec<ProcessUse>, Trouble>,
     },
-    /// Who a process on a device is, as this host's /proc says.
+    /// A process on a device, as this host's /proc describes it.
     Process(ProcessInfo),
-    /// A process is no more.
+    /// A process ended.
     ProcessGone {
-        /// Its number here.
+        /// Its pid on this host.
         pid: u32,
     },
     /// A probe was found and answered.
     ProbeFound {
-        /// Its number.
+        /// The probe.
         probe: ProbeId,
-        /// Its process as the kernel translates it for us (`SO_PEERCRED`); `None` from another pid namespace.
+        /// Its process as the kernel translates it (`SO_PEERCRED`); `None` from another pid namespace.
         pid: Option<u32>,
         /// The socket's path.
         socket: Foreign,
     },
-    /// A line of a probe.
+    /// A probe sent a line.
     Probe {
-        /// Its number.
+        /// The probe.
         probe: ProbeId,
-        /// What it said.
+        /// The line.
         line: Box<Line>,
     },
-    /// A probe's connection ended without a bye, or never became one.
+    /// A probe's connection ended without a bye, or could not be opened.
     ProbeGone {
-        /// Its number.
+        /// The probe.
         probe: ProbeId,
-        /// In words for the user: the reason and the next step.
+        /// The reason and the next step, for the user.
         why: Foreign,
     },
-    /// Something a user should know, in our own words: a squatted directory, a refused socket.
+    /// A notice for the user in gpuwatch's own words, such as a squatted directory or a refused socket.
     Notice(Foreign),
-    /// How many of something a source leaves unread now, as there are more than it reads.
+    /// How many items a source skips now because there are more than it reads.
     Unread {
-        /// What.
+        /// What kind of item.
         what: Unread,
         /// How many.
         count: u64,
@@ -155,7 +155,7 @@ pub enum Fact {
     },
 }
 
-/// What a source leaves unread.
+/// Items that a source may skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unread {
@@ -163,28 +163,28 @@ pub enum Unread {
     Sockets,
     /// Names in a socket directory.
     Names,
-    /// Something that a later release counts.
+    /// An item that a later release counts.
     #[serde(other)]
     Other,
 }
 
-/// How NVML itself is.
+/// The state of NVML.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum DriverState {
-    /// It answers.
+    /// NVML answers.
     Up {
-        /// Driver version, as NVML says it.
+        /// Driver version, as NVML reports it.
         version: Option<Foreign>,
     },
-    /// A call has not come back since.
+    /// A call has not returned.
     Stalled {
         /// When the call began.
         since: Stamp,
     },
-    /// There is none, or it refused; the words name the reason and the next step.
+    /// NVML is missing or refused; the text gives the reason and the next step.
     Absent {
-        /// Why.
+        /// The reason and the next step.
         why: Foreign,
     },
     /// Switched off by the user.
@@ -195,45 +195,45 @@ pub enum DriverState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// This user may not ask.
+    /// This user lacks the permission.
     NoPermission,
-    /// This device or driver does not have it.
+    /// This device or driver does not support it.
     NotSupported,
     /// The device fell off the bus.
     Lost,
-    /// Any other answer of the driver, in its own words.
+    /// Any other error, in the driver's words.
     Other(Foreign),
 }
 
-/// What a device is.
+/// A device's description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceInfo {
     /// Its UUID.
     pub id: DeviceId,
-    /// NVML's index: the number users know it by.
+    /// NVML's index, the number that users know.
     pub index: u32,
     /// Product name.
     pub name: Foreign,
-    /// For a MIG device, the one it is a part of.
+    /// The parent device of a MIG device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<DeviceId>,
 }
 
-/// A device's memory. With the driver's own reserve apart, `used + free + reserved = total`.
+/// A device's memory. Without the driver's reserve in `used`, `used + free + reserved = total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceMemory {
-    /// All of it.
+    /// The device's total memory.
     pub total: Bytes,
-    /// In use by processes; with an old driver (`reserved` unknown) the driver's reserve is in it.
+    /// Used by processes; with an old driver (`reserved` is `None`) it includes the driver's reserve.
     pub used: Bytes,
     /// Free.
     pub free: Bytes,
-    /// The driver's own; `None` where only the old call exists.
+    /// The driver's reserve; `None` where only NVML's first memory call exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Bytes>,
 }
 
-/// How busy and how warm a device is.
+/// A device's utilisation and temperature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
@@ -263,59 +263,59 @@ pub struct Load {
 /// One process on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUse {
-    /// NVML's number for it (the host's, also when asked inside a container).
+    /// The pid that NVML reports: the host's pid, also inside a container.
     pub pid: u32,
-    /// Its memory; `None` where the driver does not say (WSL, MIG without permission).
+    /// Its memory; `None` where the driver does not report it (WSL, MIG without permission).
     pub used: Option<Bytes>,
 }
 
-/// Bytes of a command line that the kernel tells; a probe may tell more of its own.
+/// Most bytes of a command line from /proc; a probe may send a longer one.
 pub const PROCESS_ARGV_MAX: usize = 8 << 10;
 
-/// Arguments of it.
+/// Most arguments of a command line from /proc.
 pub const PROCESS_ARGUMENTS_MAX: usize = 256;
 
-/// Processes that are taken of one device's list.
+/// Most processes read from one device's list.
 pub const PROCESSES_MAX: usize = 4096;
 
 fn argv<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Foreign>, D::Error> {
     Ok(command_line(limits::argv(from)?))
 }
 
-/// A command line within its limits.
+/// Cuts a command line to its limits.
 pub fn command_line(all: impl IntoIterator<Item = String>) -> Vec<Foreign> {
     let kept = limits::arguments(all, PROCESS_ARGV_MAX, PROCESS_ARGUMENTS_MAX);
     kept.into_iter().map(Foreign::new).collect()
 }
 
-/// Who a process is.
+/// A process's description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
-    /// Its number here.
+    /// Its pid on this host.
     pub pid: u32,
-    /// Start, in the kernel's clock ticks since boot: with the pid, its identity.
+    /// Its start in the kernel's clock ticks since boot. Pid and start together identify a process.
     pub start_ticks: u64,
     /// The command line, cut to [`PROCESS_ARGV_MAX`] and [`PROCESS_ARGUMENTS_MAX`].
     #[serde(deserialize_with = "argv")]
     pub argv: Vec<Foreign>,
-    /// The user's name, or number.
+    /// The user's name, or the uid if it has no name.
     pub user: Foreign,
-    /// Whether it lives in another pid namespace than we do (a container, seen from the host).
+    /// Whether it runs in another pid namespace than gpuwatch (a container, seen from the host).
     pub contained: bool,
     /// Whether a signal (`SIGSTOP`, Ctrl-Z) has suspended it, or a debugger holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
 }
 
-/// The process that writes a recording: what tells it from every other one of its host, also after a reboot.
+/// The process that writes a recording, identified so that no other process of its host matches, also after a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WritingProcess {
-    /// The kernel's name for its boot.
+    /// The kernel's id of the boot.
     #[serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>")]
     pub boot_id: String,
-    /// Inode number of the pid namespace that its number is of.
+    /// Inode number of the process's pid namespace.
     pub pid_namespace: u64,
-    /// Its number.
+    /// Its pid.
     pub pid: u32,
     /// Its start, in clock ticks since boot.
     pub start_ticks: u64,

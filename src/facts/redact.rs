@@ -1,6 +1,6 @@
-//! Secrets in what arrives, from a probe, from /proc or from a file: they reach no screen, recording or report.
+//! Hides secrets in events from a probe, /proc or a file, so that they reach no screen, recording or report.
 //!
-//! What is a secret is `gpuwatch_probe::secrets`' to say, for probes and viewers alike.
+//! `gpuwatch_probe::secrets` defines what a secret is, for probes and viewers alike.
 
 use crate::facts::{
     event::{
@@ -12,10 +12,10 @@ use crate::facts::{
 use gpuwatch_probe::secrets;
 use std::borrow::Cow;
 
-/// Hides the secrets in a fact.
+/// Hides the secrets in an event.
 pub fn redact(fact: &mut Fact) {
     match fact {
-        Fact::Probe { line, .. } => said(line),
+        Fact::Probe { line, .. } => hide_in_line(line),
         Fact::Process(it) => {
             let argv: Vec<&str> = it.argv.iter().map(Foreign::raw).collect();
             it.argv = secrets::arguments(&argv).into_iter().map(Foreign::new).collect();
@@ -33,7 +33,7 @@ pub fn redact(fact: &mut Fact) {
     }
 }
 
-/// Leaves no arguments in a fact, but the programs' names.
+/// Removes all arguments from an event and keeps the programs' names.
 pub fn leave_arguments_out(fact: &mut Fact) {
     match fact {
         Fact::Process(it) => it.argv.truncate(1),
@@ -46,7 +46,7 @@ pub fn leave_arguments_out(fact: &mut Fact) {
     }
 }
 
-fn said(line: &mut Line) {
+fn hide_in_line(line: &mut Line) {
     match line {
         Line::Hello(it) => hello(it),
         Line::Mark(it) => hide(&mut it.name),

@@ -1,8 +1,8 @@
-//! Words and exports as shells read them: all quoting is here.
+//! Quotes words and exports for shells. All quoting is here.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// The shells whose words differ.
+/// The shells that quote differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shell {
     /// sh, bash, zsh, dash, ksh.
@@ -15,7 +15,7 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// The line that sets `name` to `value` for everything started afterwards, its newline included.
+    /// Returns the line that sets `name` to `value` for all later commands, with its newline.
     pub fn export(self, name: &OsStr, value: &OsStr) -> Vec<u8> {
         let name = name.as_bytes();
         let quoted = self.quote(value.as_bytes());
@@ -27,7 +27,7 @@ impl Shell {
         [before, name, between, &quoted, b"\n"].concat()
     }
 
-    /// In single quotes nothing has a meaning, but for what ends them.
+    /// Puts a value in single quotes, where only the closing quote needs an escape.
     pub fn quote(self, value: &[u8]) -> Vec<u8> {
         let mut quoted = vec![b'\''];
         for byte in value {
@@ -52,8 +52,8 @@ mod tests {
         for value in ["plain", "it's", "a b$HOME`id`\"\\", "two\nlines", "-n", "", "ünï"] {
             let mut script = Shell::Sh.export(OsStr::new("TOLD"), OsStr::new(value));
             script.extend(b"printf %s \"$TOLD\"");
-            let said = Command::new("/bin/sh").arg("-c").arg(OsStr::from_bytes(&script)).output().unwrap().stdout;
-            assert_eq!(String::from_utf8(said).unwrap(), value);
+            let printed = Command::new("/bin/sh").arg("-c").arg(OsStr::from_bytes(&script)).output().unwrap().stdout;
+            assert_eq!(String::from_utf8(printed).unwrap(), value);
         }
     }
 

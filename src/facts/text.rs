@@ -1,36 +1,36 @@
-//! Text from outside (names, arguments, marks, messages, paths): it reaches an output only as [`Foreign`].
+//! Text from outside (names, arguments, marks, messages, paths) reaches an output only as [`Foreign`].
 
 use super::shell::Shell;
 use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
-/// Text that somebody else wrote. Printing it escapes control and bidirectional characters, so that it
-/// can move no cursor, forge no line and hide no word. Read from a file, it is cut to what the wire allows.
+/// Text from outside. Printing it escapes control and bidirectional characters, so that it cannot move the cursor,
+/// forge a line or hide text. Deserialising cuts it to the wire's limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Foreign(#[serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>")] String);
 
-/// Bytes of what a parser says, which may quote all that it was given.
+/// Most bytes of a parser's error, which may quote its whole input.
 const FAULT_MAX: usize = 240;
 
-/// What a parser says of text from outside, cut.
+/// Returns a parser's error about text from outside, cut to its limit.
 pub fn fault(words: &impl fmt::Display) -> String {
     limits::shortened(&words.to_string(), FAULT_MAX).into_owned()
 }
 
 impl Foreign {
-    /// Takes the text as it is; escaping happens when it is written.
+    /// Takes the text unchanged; printing escapes it.
     pub fn new(raw: impl Into<String>) -> Self {
         Self(raw.into())
     }
 
-    /// The text as it came: for comparing and storing, never for printing.
+    /// Returns the unescaped text, for comparing and storing; never print it.
     pub fn raw(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Characters that show nothing or turn what is around them, from the first to the last: soft hyphen, bidirectional marks
+/// Ranges of characters that are invisible or change how their neighbours are drawn: soft hyphen, bidirectional marks
 /// and controls, fillers, line and paragraph separators, invisible marks and operators, tags.
 const HIDDEN: [(char, char); 11] = [
     ('\u{ad}', '\u{ad}'),
@@ -72,20 +72,20 @@ const HIDDEN: [(char, char); 11] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// C0, DEL, C1, and what is hidden.
+/// Whether a character must be escaped: C0, DEL, C1 and the hidden ones.
 fn is_unsafe(c: char) -> bool {
     c.is_control() || (!c.is_ascii() && HIDDEN.iter().any(|(first, last)| (*first..=*last).contains(&c)))
 }
 
-/// The same characters for a class of a regular expression in JavaScript, with its flag `u`.
+/// Returns the same characters as a JavaScript regular-expression class, for the flag `u`.
 pub fn hidden_class() -> String {
     let controls = [('\0', '\u{1f}'), ('\u{7f}', '\u{9f}')];
     let range = |(first, last): (char, char)| format!("\\u{{{:x}}}-\\u{{{:x}}}", u32::from(first), u32::from(last));
     controls.into_iter().chain(HIDDEN).map(range).collect()
 }
 
-/// JSON for any output: what [`Foreign`] would not print stands as `\uXXXX`, which any JSON reader undoes: outside ASCII such
-/// characters, and DEL, can only be inside strings.
+/// Escapes the characters that [`Foreign`] escapes as `\uXXXX` in JSON. Such characters and DEL occur only inside JSON
+/// strings, so any reader restores them.
 pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -102,10 +102,10 @@ pub fn escape_json(json: &str) -> String {
     out
 }
 
-/// What a command line may take, in bytes, where it is wanted whole.
+/// Most bytes of a command line that is shown in full.
 pub const COMMAND_MAX: usize = 8 << 10;
 
-/// A command line, escaped, its words in quotes where a shell would need them; looked at up to about so many bytes.
+/// Returns a command line, escaped and quoted where a shell needs quotes. Reads up to about `bytes_max` bytes of it.
 pub fn command<'a>(words: impl Iterator<Item = &'a str>, bytes_max: usize) -> String {
     let mut line = String::new();
     for word in words {
@@ -126,10 +126,10 @@ pub fn command<'a>(words: impl Iterator<Item = &'a str>, bytes_max: usize) -> St
     line
 }
 
-/// Characters of a text that are compared with names.
+/// Most characters of a text that are compared with names.
 const COMPARED: usize = 64;
 
-/// The name that takes the fewest changed characters to come to from a text; the first of several.
+/// Returns the name with the smallest edit distance to a text; the first of several.
 pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
     let text: String = text.chars().take(COMPARED).collect();
     names.into_iter().min_by_key(|it| strsim::levenshtein(&text, it.as_ref()))

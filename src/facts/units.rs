@@ -1,4 +1,4 @@
-//! Units: bytes and stamps as types, and the one place that knows how they are written.
+//! Units: bytes and stamps as types, and how gpuwatch writes them.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use std::{fmt, time::Duration};
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
-/// An instant: µs of `CLOCK_MONOTONIC`, one clock for all processes of a boot.
+/// An instant in µs of `CLOCK_MONOTONIC`, which all processes of a boot share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Stamp(pub u64);
 
 impl Stamp {
-    /// µs from `earlier` to here, 0 when it lies ahead.
+    /// Returns the µs since `earlier`, or 0 if it lies in the future.
     pub fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -37,18 +37,18 @@ impl Bytes {
 const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl fmt::Display for Bytes {
-    /// Three significant digits at least and the binary unit that keeps the number under 1,024: `1.50 GiB`.
+    /// Writes at least three significant digits, in the binary unit that keeps the number under 1,024: `1.50 GiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&scaled(self.0, 4, ""))
     }
 }
 
-/// A signed rate such as `+4.00 MiB/step`.
+/// Formats a signed rate such as `+4.00 MiB/step`.
 pub fn per_step(bytes: f64) -> String {
     signed(bytes, 4, "/step")
 }
 
-/// A signed size in so many digits, two of them decimals at most, and what stands behind its unit.
+/// Formats a signed size with the given number of digits, at most two of them decimals, and a suffix after the unit.
 pub fn signed(bytes: f64, digits: usize, suffix: &str) -> String {
     if !bytes.is_finite() {
         return "–".to_owned();
@@ -57,13 +57,13 @@ pub fn signed(bytes: f64, digits: usize, suffix: &str) -> String {
     format!("{sign}{}", scaled(whole(bytes.abs()), digits, suffix))
 }
 
-/// The nearest whole number, 0 for what is negative or no number, capped at the largest.
+/// Rounds to the nearest whole number: 0 for negative numbers and NaN, capped at the largest.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates, and NaN gives 0")]
 pub fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// A count and what it is of: `1 step`, `12 steps`, `2 processes`.
+/// Formats a count with its noun: `1 step`, `12 steps`, `2 processes`.
 pub fn counted(count: u64, noun: &str) -> String {
     let ending = match count {
         1 => "",
@@ -73,7 +73,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{ending}")
 }
 
-/// A duration in µs, in words: `7 s`, `3 min`, `5 h`, `9 d`.
+/// Formats a duration in µs: `7 s`, `3 min`, `5 h`, `9 d`.
 pub fn duration(us: u64) -> String {
     match us / 1_000_000 {
         s @ 0..120 => format!("{s} s"),
@@ -83,7 +83,7 @@ pub fn duration(us: u64) -> String {
     }
 }
 
-/// A pause in words: `250 ms`, `2 s`.
+/// Formats a pause: `250 ms`, `2 s`.
 pub fn pause(it: Duration) -> String {
     match it.as_millis() {
         ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
@@ -91,10 +91,10 @@ pub fn pause(it: Duration) -> String {
     }
 }
 
-/// Bytes from a text such as `512`, `1.5MiB` or `70 GB`.
+/// Parses a size such as `512`, `1.5MiB` or `70 GB`.
 ///
 /// # Errors
-/// When it has no number, or a unit that is none.
+/// Fails if there is no number or the unit is unknown.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
@@ -119,7 +119,7 @@ fn scaled(bytes: u64, digits: usize, suffix: &str) -> String {
     let unit = UNITS.iter().find(|(_, size)| bytes as f64 / *size as f64 >= if *size == 1 { 0.0 } else { 0.999_5 });
     let (name, size) = unit.copied().unwrap_or(("B", 1));
     let value = bytes as f64 / size as f64;
-    // Nor does one have more digits because rounding gives it one.
+    // Rounding must not add a digit either.
     let whole = [9.995, 99.95, 999.5].iter().filter(|it| value >= **it).count() + 1;
     let decimals = if size == 1 { 0 } else { digits.saturating_sub(whole).min(2) };
     format!("{value:.decimals$} {name}{suffix}")
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_in_the_unit_that_says_enough() {
+    fn durations_use_the_largest_whole_unit() {
         let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (172_800, "2 d")];
         for (s, text) in cases {
             assert_eq!(duration(s * 1_000_000), text);
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn one_is_counted_in_the_singular() {
-        let told =
+        let texts =
             [counted(0, "step"), counted(1, "step"), counted(2, "step"), counted(1, "process"), counted(3, "process")];
-        assert_eq!(told, ["0 steps", "1 step", "2 steps", "1 process", "3 processes"]);
+        assert_eq!(texts, ["0 steps", "1 step", "2 steps", "1 process", "3 processes"]);
     }
 
     #[test]

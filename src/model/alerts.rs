@@ -1,10 +1,10 @@
-//! Alerts: which findings are open, what the user asked of them, and which a person is to be told of, each once.
+//! Alerts: which findings are open, what the user's rules are, and which findings to report, each once.
 
-/// Which jobs are asked for the lines that allocate what grows.
+/// Decides which jobs to ask for a capture.
 mod captures;
-/// What a person or a program is told.
+/// An alert as text, variables and JSON.
 mod message;
-/// What the user asks of alerts by their names.
+/// The user's rules for alerts.
 mod policy;
 
 use crate::{
@@ -23,8 +23,8 @@ pub use message::{Message, line};
 pub use policy::{Name, Policy, name};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a finding still asks for something to be done: it lasts, and so does its process. What a process ran
-/// out of memory with stays, and when none lives any more, what they ended with is what there is to see.
+/// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
+/// and when no process is left, the final findings stay open.
 pub fn is_open(it: &Finding, session: &Session) -> bool {
     let is_over = || {
         let has_ended = session.process(it.probe).is_none_or(|it| !it.is_alive());
@@ -33,48 +33,48 @@ pub fn is_open(it: &Finding, session: &Session) -> bool {
     it.is_active() && !is_over()
 }
 
-/// How many are open of a severity, without those that are expected.
+/// Counts the open findings of a severity, without the allowed ones.
 pub fn open(session: &Session, findings: &Findings, severity: Severity) -> usize {
     let counts = |it: &&Finding| it.severity == severity && !it.is_allowed() && is_open(it, session);
     findings.all.iter().filter(counts).count()
 }
 
-/// What a person was told of. What is no longer remembered of a session is forgotten here too.
+/// Which findings gpuwatch has reported. It forgets those that the session has forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct News {
-    told: BTreeSet<Identity>,
+    reported: BTreeSet<Identity>,
 }
 
-/// What never changes in a finding.
+/// The parts of a finding that never change.
 pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
 
 impl News {
-    /// What is open, matters at least as a warning, is neither silenced nor allowed, and was not told before. To be
-    /// asked on the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), so that it does not depend
-    /// on when pictures are drawn.
+    /// Returns findings that are open, at least a warning, neither silenced nor allowed, and not yet reported. Call it
+    /// on the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), so that alerts do not depend
+    /// on when frames are drawn.
     ///
-    /// What a process's backlog shows waits until it is over: it may have ended there as well.
+    /// While a process's backlog arrives its findings wait, because they may end within the backlog.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
         let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
-        self.told.retain(|it| known.contains(it));
+        self.reported.retain(|it| known.contains(it));
         let is_caught_up = |it: &Finding| {
             session.process(it.probe).is_some_and(|process| !matches!(process.life, Life::Found | Life::CatchingUp))
         };
         let is_wanted = |it: &Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
         let matters = |it: &&Finding| is_wanted(it) && is_open(it, session) && is_caught_up(it);
-        let news = findings.all.iter().filter(matters).filter(|it| self.told.insert(identity(it)));
+        let news = findings.all.iter().filter(matters).filter(|it| self.reported.insert(identity(it)));
         news.map(|it| Message::new(it, session)).collect()
     }
 }
 
-/// Which findings of any severity were raised and which were resolved, each told once.
+/// Which findings of any severity were raised and resolved; each is reported once.
 #[derive(Clone, Debug, Default)]
 pub struct Edges {
     active: BTreeMap<Identity, bool>,
 }
 
 impl Edges {
-    /// What changed since it was asked last: `raised` or `resolved`, and the finding.
+    /// Returns what changed since the last call: `raised` or `resolved`, and the finding.
     pub fn at<'a>(&mut self, findings: &'a Findings) -> Vec<(&'static str, &'a Finding)> {
         let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
         self.active.retain(|it, _| known.contains(it));
@@ -83,7 +83,7 @@ impl Edges {
             let before = self.active.insert(identity(it), it.is_active());
             match (before, it.is_active()) {
                 (None | Some(false), true) => out.push(("raised", it)),
-                // One that came and went between two looks is told whole.
+                // A finding that was raised and resolved between two calls gets both edges.
                 (None, false) => out.extend([("raised", it), ("resolved", it)]),
                 (Some(true), false) => out.push(("resolved", it)),
                 _ => {}
@@ -93,7 +93,7 @@ impl Edges {
     }
 }
 
-/// What tells a finding from every other one, however its figures move.
+/// Returns what identifies a finding while its figures change.
 pub fn identity(it: &Finding) -> Identity {
     (it.kind, it.probe, it.ordinal, it.resource, it.first_alert_step)
 }

@@ -1,12 +1,12 @@
-//! What figures mean: the ladder, fragmentation, growth. Values in, values out; unknown is `None`.
+//! Analysis of figures: the ladder, fragmentation, growth. Values in, values out; unknown is `None`.
 
 /// Where a device's memory is, rung by rung.
 pub mod ladder;
 
-/// How much of what an allocator holds is not in use.
+/// Reserved memory that is not in use.
 pub mod fragmentation;
 
-/// Whether memory grows from step to step.
+/// Detects growth from step to step.
 pub mod growth;
 
 /// A whole run in a bounded number of buckets.
@@ -15,32 +15,32 @@ pub mod buckets;
 /// A value over a rising axis, in bounded memory.
 pub mod curve;
 
-/// Spans of growth: what the detector raises, and what a cause is found for.
+/// Spans of growth, from the detector to the diagnosis.
 pub mod episode;
 
-/// Why it grows: named causes and their remedies.
+/// Named causes and their remedies.
 pub mod cause;
 
-/// Figures that a finding rests on.
+/// The figures that support a finding.
 pub mod evidence;
 
-/// How all counters moved together over a span.
+/// The course of all counters over a span.
 pub mod signature;
 
-/// From a span of growth to its cause.
+/// Determines the cause of a span of growth.
 pub mod diagnosis;
 
-/// How much it matters.
+/// The severity of growth.
 pub mod severity;
 
-/// Which line allocates what grows, and who keeps it.
+/// Which line allocates what grows, and what keeps it.
 pub mod culprit;
 
-/// What PyTorch says when it is out of memory.
+/// Parses and explains out-of-memory messages.
 pub mod oom;
 
-/// A condition that is raised and resolved without flapping.
+/// A condition with hysteresis.
 pub mod latch;
 
-/// What wears on a job besides growth.
+/// Problems other than growth.
 pub mod strain;

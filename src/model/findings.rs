@@ -1,5 +1,5 @@
-//! Every analysis of one session, at its own now: one ladder per device, fragmentation and growth per process,
-//! and what is wrong.
+//! Every analysis of one session, at the session's own time: one ladder per device, fragmentation and growth per
+//! process, and the findings.
 
 mod blame;
 mod derive;
@@ -29,62 +29,61 @@ use crate::{
 };
 pub use finding::{Finding, Identity, Kind, Standing};
 
-/// What a session means.
+/// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Per device, in the session's order.
     pub devices: Vec<DeviceFindings>,
-    /// What is wrong: the worst first, those that last before those that ended, then as they were raised.
+    /// All findings: worst first, active before resolved, then as raised.
     pub all: Vec<Finding>,
 }
 
-/// What is found for one device.
+/// The analyses of one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFindings {
     /// The device.
     pub device: DeviceId,
-    /// Where its memory is.
+    /// Its ladder.
     pub ladder: Ladder,
     /// Its probed processes, in the order of the ladder's owners.
     pub processes: Vec<ProcessFindings>,
-    /// Processes that the driver lists and that no probe speaks for; `None` where there is no list.
+    /// Number of processes that the driver lists without a probe; `None` if there is no list.
     pub unprobed: Option<usize>,
-    /// Whether the driver's process list speaks of another pid namespace than ours, so that its figures
-    /// cannot be given to anyone.
+    /// Whether the driver's list has pids of another namespace, so that its figures cannot be attributed.
     pub foreign_pids: bool,
 }
 
-/// What is found for one process on one device.
+/// The analyses of one process on one device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessFindings {
     /// The probe.
     pub probe: ProbeId,
-    /// The process's own number for the device.
+    /// The process's own ordinal of the device.
     pub ordinal: u32,
-    /// The driver's figure for it.
+    /// The bytes that the driver reports for it.
     pub driver_used: Option<Bytes>,
-    /// How much of what it holds is not in use.
+    /// How much of its reserved memory is unused.
     pub fragmentation: Fragmentation,
     /// Whole free segments that are certain to be in no private pool: `empty_cache()` gives them back.
     pub releasable: Option<Bytes>,
     /// Whether samples are missing in what this rests on.
     pub approximate: bool,
-    /// Whether it has ended, and its memory is still there.
+    /// Whether it has ended while its memory is still in use.
     pub ended: bool,
 }
 
-/// Every analysis of one session.
+/// Returns all analyses of a session.
 pub fn findings(session: &Session) -> Findings {
     Findings { devices: session.devices.iter().map(|it| of_device(session, it)).collect(), all: derive::all(session) }
 }
 
 impl Findings {
-    /// The findings of one device.
+    /// Returns the analyses of one device.
     pub fn device(&self, id: &DeviceId) -> Option<&DeviceFindings> {
         self.devices.iter().find(|it| it.device == *id)
     }
 
-    /// Growth that lasts of what a process holds on a device: of its live allocations, else the fastest.
+    /// Returns a process's lasting growth on a device: of its live allocations, otherwise the fastest.
     pub fn growing(&self, probe: ProbeId, ordinal: u32) -> Option<&Finding> {
         let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal == Some(ordinal));
         let own = own.filter(|it| it.resource != Some(Resource::Device));
@@ -94,13 +93,13 @@ impl Findings {
         })
     }
 
-    /// The fastest growth that lasts of what a process holds of the host's memory.
+    /// Returns the fastest lasting growth of a process's host memory.
     pub fn growing_on_host(&self, probe: ProbeId) -> Option<&Finding> {
         let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal.is_none());
         own.max_by(|one, other| rate(one).total_cmp(&rate(other)))
     }
 
-    /// The fastest growth that lasts on a device: of a process that has not ended, or of nobody.
+    /// Returns the fastest lasting growth on a device, of a running process or of no process in particular.
     pub fn growing_on(&self, device: &DeviceFindings) -> Option<&Finding> {
         let living = device.processes.iter().filter(|it| !it.ended);
         let own = living.filter_map(|it| self.growing(it.probe, it.ordinal));
@@ -118,7 +117,7 @@ fn rate(growth: &Finding) -> f64 {
     growth.bytes_per_step.unwrap_or(0.0)
 }
 
-/// Where the memory of one device is.
+/// Analyses the memory of one device.
 pub fn of_device(session: &Session, device: &Device) -> DeviceFindings {
     let Attribution { device: figures, own, unprobed, foreign_pids } = session.attribution(device);
     let own_figures: Vec<_> = own.iter().map(|it| it.figures).collect();

@@ -1,4 +1,4 @@
-//! The most that was held on each device, followed event by event.
+//! The peaks of each device, followed event by event.
 
 use crate::{
     facts::{
@@ -15,31 +15,31 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Hundredths of a share.
+/// Buckets of one percent each.
 const HUNDREDTHS: usize = 101;
 
-/// Share of the steps that may lie above what is said of fragmentation.
+/// A share of stuck memory counts if at least one step in this many exceeds it.
 const RARE: u64 = 10;
 
-/// The highest figures of every device.
+/// The peaks of every device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Peaks {
-    /// By device; as many at most as a session has.
+    /// By device; at most as many as a session has.
     pub devices: BTreeMap<DeviceId, DevicePeaks>,
 }
 
-/// The highest figures of one device; `None` is unknown.
+/// The peaks of one device; `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DevicePeaks {
-    /// Its total.
+    /// The device's total.
     pub total: Option<Bytes>,
     /// Live allocations of all probed processes together.
     pub allocated: Option<Bytes>,
-    /// What their allocators held.
+    /// Bytes that their allocators reserved.
     pub reserved: Option<Bytes>,
-    /// What was in use, by whomever: by the driver's readings, and between them by what the probes say.
+    /// Bytes in use by any process: from the driver's readings, and between them from the probes.
     pub used: Option<Bytes>,
-    /// What share of the reserved bytes was stuck in split segments, in hundredths: at how many steps.
+    /// For each percentage of reserved bytes stuck in split segments, the number of steps.
     stuck: BTreeMap<ProbeId, Stucks>,
 }
 
@@ -50,7 +50,7 @@ struct Stucks {
 }
 
 impl Peaks {
-    /// Takes an event that the session has taken.
+    /// Applies an event that the session has already applied.
     pub fn apply(&mut self, event: &Event, session: &Session) {
         match &event.fact {
             Fact::Memory { device, reading: Ok(memory) } if session.device(device).is_some() => {
@@ -72,7 +72,7 @@ impl Peaks {
         }
     }
 
-    /// What is in use now, as far as the driver, probes and errors say.
+    /// Updates the bytes in use now, from the driver, probes and errors.
     fn used(&mut self, device: &DeviceId, session: &Session) {
         let used = session.device(device).and_then(Device::figures).map(|it| it.used);
         if let Some(it) = self.devices.get_mut(device) {
@@ -94,9 +94,10 @@ impl Peaks {
         }
         let it = self.devices.entry(on.device.clone()).or_default();
         let hello = process.hello.as_ref();
-        let said = || hello?.devices.iter().find(|it| it.ordinal == sample.device)?.total;
-        it.total = it.total.or_else(|| counters.device_total.or_else(said).map(Bytes));
-        // The allocator knows its own peaks between two samples; those of several allocators need not be of one instant.
+        let in_hello = || hello?.devices.iter().find(|it| it.ordinal == sample.device)?.total;
+        it.total = it.total.or_else(|| counters.device_total.or_else(in_hello).map(Bytes));
+        // The allocator reports its own peaks between two samples; those of several allocators may be from different
+        // instants.
         let highest = |old: Option<Bytes>, now: Option<u64>, together: u64, peak: Option<u64>| {
             let now = now.map(|_| Bytes(together));
             old.max(now).max(peak.map(Bytes))
@@ -113,8 +114,8 @@ impl Peaks {
 }
 
 impl DevicePeaks {
-    /// The share of its reserved bytes that was stuck in a tenth of the steps or more, from 0 to 1, of the process with
-    /// the most; `None` where it cannot be measured.
+    /// Returns the share of reserved bytes, from 0 to 1, that was stuck in at least a tenth of the steps, for the
+    /// process with the most; `None` if it cannot be measured.
     pub fn fragmentation(&self) -> Option<f64> {
         self.stuck.values().filter_map(Stucks::often).reduce(f64::max)
     }
@@ -135,7 +136,7 @@ impl Stucks {
         }
     }
 
-    /// The highest share that a tenth of the steps reach.
+    /// The highest share that at least a tenth of the steps reach.
     fn often(&self) -> Option<f64> {
         let mut above = 0;
         let (hundredths, _) = self.at.iter().enumerate().rev().find(|(_, count)| {

@@ -1,4 +1,4 @@
-//! What is known: the fold over all events. Same events, same session; bounded whatever the run's length.
+//! The session: the fold over all events. The same events give the same session, in bounded memory.
 
 /// One device.
 pub mod device;
@@ -6,34 +6,34 @@ pub mod device;
 /// One probed process.
 pub mod process;
 
-/// Where a process is in its life.
+/// A probe's lifecycle.
 mod life;
 
-/// Allocations that failed for good.
+/// Out-of-memory errors.
 pub mod oom;
 
 mod carried;
 mod peers;
 
-/// Who has a device's memory, by the driver's figures and the probes'.
+/// Attributes a device's memory to processes.
 pub mod attribution;
 
-/// What is free between two readings of the driver, and how a device was when its jobs ended.
+/// Free memory between two readings of the driver, and a device's state when its jobs ended.
 pub mod room;
 
-/// Which lines allocated what grew.
+/// Answers to captures.
 pub mod sites;
 
-/// The latest of something, bounded.
+/// A bounded list of the latest items.
 pub mod history;
 
-/// The run of one process on one device, level by level.
+/// The levels of one process on one device over its run.
 pub mod timeline;
 
-/// Devices that a process touches and does not train on.
+/// Devices that a process uses but does not train on.
 pub mod contexts;
 
-/// What was not seen.
+/// What gpuwatch did not see.
 pub mod losses;
 
 use crate::facts::{
@@ -53,43 +53,43 @@ use process::{Life, OnDevice, Placed, Process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Devices kept at most.
+/// Most devices kept.
 pub const DEVICES: usize = 1024;
 
-/// Probed processes kept at most.
+/// Most probed processes kept.
 pub const PROBES: usize = 1024;
 
-/// Processes whose names are kept at most.
+/// Most process descriptions kept.
 pub const PROCESS_INFO: usize = 4096;
 
 /// Notices kept.
 pub const NOTICES: usize = 32;
 
-/// Everything that is known.
+/// Everything gpuwatch knows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The time of the latest event.
     pub now: Stamp,
-    /// How NVML is; `None` before it was asked.
+    /// The state of NVML; `None` before the first reading.
     pub driver: Option<DriverState>,
-    /// The devices, those of NVML first, by its index.
+    /// The devices: those of NVML first, by its index.
     pub devices: Vec<Device>,
-    /// The probed processes: the living first, by rank, then as they were found.
+    /// The probed processes: living ones first, by rank, then in the order they were found.
     pub processes: Vec<Process>,
-    /// Who the processes on the devices are, by pid.
+    /// Descriptions of the processes on the devices, by pid.
     pub process_info: BTreeMap<u32, ProcessInfo>,
-    /// What a user should know.
+    /// Notices for the user.
     pub notices: Latest<Reading<Foreign>, NOTICES>,
-    /// How the command that `gpuwatch run` started has ended.
+    /// How the command started by `gpuwatch run` ended.
     pub job: Option<JobEnd>,
-    /// What was not seen, or is not kept any more.
+    /// What gpuwatch did not see or no longer keeps.
     pub losses: Losses,
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEnd {
-    /// When.
+    /// When it ended.
     pub at: Stamp,
     /// Exit code, if it exited.
     pub code: Option<i32>,
@@ -98,7 +98,7 @@ pub struct JobEnd {
 }
 
 impl Session {
-    /// Takes one event.
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         self.now = self.now.max(event.at);
         let at = event.at;
@@ -146,33 +146,33 @@ impl Session {
         }
     }
 
-    /// The device with this UUID.
+    /// Returns the device with this UUID.
     pub fn device(&self, id: &DeviceId) -> Option<&Device> {
         self.devices.iter().find(|it| it.id == *id)
     }
 
-    /// The probed process with this number.
+    /// Returns the probed process with this number.
     pub fn process(&self, probe: ProbeId) -> Option<&Process> {
         self.processes.iter().find(|it| it.probe == probe)
     }
 
-    /// The probed processes of one device.
+    /// Returns the probed processes of one device.
     pub fn on_device(&self, id: &DeviceId) -> impl Iterator<Item = (&Process, &OnDevice)> + use<'_> {
         self.probed(Some(id)).into_iter()
     }
 
-    /// The probed processes of one device, or of all of them, in the order of the tables: where they were
-    /// heard of, and where they can be nowhere else.
+    /// Returns the probed processes of one device, or of all, in table order: those that reported a device, and those
+    /// that can be on no other.
     pub fn probed(&self, device: Option<&DeviceId>) -> Vec<(&Process, &OnDevice)> {
-        let heard = |process: &Process, it: &OnDevice| it.first.is_some() || process.devices.len() == 1;
+        let is_on = |process: &Process, it: &OnDevice| it.first.is_some() || process.devices.len() == 1;
         self.processes
             .iter()
             .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
-            .filter(|(process, it)| device.is_none_or(|id| it.device == *id) && heard(process, it))
+            .filter(|(process, it)| device.is_none_or(|id| it.device == *id) && is_on(process, it))
             .collect()
     }
 
-    /// The processes of one device, or of all of them, that only the driver knows; the largest first.
+    /// Returns the processes of one device, or of all, that only the driver reports; largest first.
     pub fn unprobed(&self, device: Option<&DeviceId>) -> Vec<(&Device, ProcessUse)> {
         let mut out = Vec::new();
         for it in self.devices.iter().filter(|it| device.is_none_or(|id| it.id == *id)) {
@@ -227,33 +227,33 @@ impl Session {
         self.sort();
     }
 
-    /// Makes room for one more probe, if need be: the ended one that has been silent longest goes. While all of them
-    /// live a new one is refused, as probes that took turns would never be watched long enough to be judged.
+    /// Makes room for one more probe, if necessary, by dropping the ended one that has been silent longest. While all
+    /// are alive it refuses the new one: probes that replace each other would never be watched long enough.
     fn has_room(&mut self) -> bool {
         if self.processes.len() < PROBES {
             return true;
         }
         let ended = self.processes.iter().enumerate().filter(|(_, it)| !it.is_alive());
-        let Some((oldest, _)) = ended.min_by_key(|(_, it)| it.heard) else { return false };
+        let Some((oldest, _)) = ended.min_by_key(|(_, it)| it.last_line_at) else { return false };
         self.processes.remove(oldest);
         self.losses.ended += 1;
         true
     }
 
-    /// The living first, by rank, then as they were found: the order of every table.
+    /// Sorts processes as tables show them: living ones first, by rank, then in the order they were found.
     fn sort(&mut self) {
         self.processes.sort_by_key(|it| (!it.is_alive(), it.rank().unwrap_or(u64::MAX), it.probe));
     }
 
     fn line(&mut self, probe: ProbeId, line: &Line, at: Stamp) {
         if self.process_mut(probe).is_none() {
-            // A captured stream begins with the hello: nobody found its probe.
+            // A captured stream begins with the hello and has no discovery.
             self.probe_found(probe, None, &Foreign::default(), at);
         }
         let peers = if let Line::Sample(it) = line { self.peers(probe, it) } else { Peers::default() };
         let tenancy = if let Line::Oom(it) = line { self.tenancy(probe, it.device) } else { None };
         let Some(process) = self.process_mut(probe) else { return };
-        process.heard = process.heard.max(at);
+        process.last_line_at = process.last_line_at.max(at);
         if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
             return;
         }
@@ -295,7 +295,7 @@ impl Session {
         let known = hello.protocol == wire::PROTOCOL;
         process.life = match process.life {
             _ if !known => Life::Incompatible { protocol: hello.protocol },
-            // Said again, as a device was added: the stream goes on.
+            // A repeated hello, because a device was added; the stream continues.
             Life::Live => Life::Live,
             _ => Life::CatchingUp,
         };
@@ -313,7 +313,7 @@ impl Session {
                 }
             });
         }
-        // A made-up name that this hello replaced stands for nothing any more.
+        // Drop the generated names that this hello replaced.
         let processes = &self.processes;
         let in_use = |id: &DeviceId| processes.iter().any(|it| it.devices.iter().any(|its| its.device == *id));
         self.devices.retain(|it| !it.id.0.starts_with(MADE_UP) || in_use(&it.id));
@@ -321,10 +321,10 @@ impl Session {
     }
 }
 
-/// How made-up names of devices begin; the driver's begin with `GPU-` or `MIG-`.
+/// Prefix of generated device names; the driver's begin with `GPU-` or `MIG-`.
 const MADE_UP: &str = "probe-";
 
-/// The name of a device that its probe could not name: no other source can mean the same one.
+/// The generated name of a device whose UUID its probe does not know; no other source can mean the same device.
 fn unnamed(probe: ProbeId, ordinal: u32) -> DeviceId {
     DeviceId(format!("{MADE_UP}{}-device-{ordinal}", probe.0))
 }

@@ -1,21 +1,21 @@
-//! What a program's allocator did, and how its memory stood at the end: events as columns, segments with their blocks, call
-//! stacks. Knows nothing of who wrote it down.
+//! A program's allocation trace and the allocator's state at its end: events as columns, segments with their blocks,
+//! call stacks. Independent of the file format.
 
-/// What was live while a trace went by.
+/// Live and reserved bytes in the course of a trace.
 mod curve;
 /// Events as columns.
 mod events;
 /// Segments and their blocks.
 mod layout;
-/// Whose live blocks are.
+/// Live blocks by call stack.
 mod peak;
-/// Frames in words.
+/// Formats frames.
 mod places;
-/// Texts, frames and stacks, each kept once.
+/// Interned texts, frames and stacks.
 mod stacks;
 /// What is live, stuck and free.
 mod totals;
-/// Whose, as a tree of calls.
+/// Live blocks as a tree of calls.
 mod tree;
 
 pub use curve::{Levels, Stretch};
@@ -28,35 +28,35 @@ pub use tree::{Call, Tree};
 
 use std::ops::Range;
 
-/// The allocator's events of some devices, and what it held afterwards.
+/// The allocator's events on all devices, and its state afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Texts, frames and call stacks of everything below.
+    /// Texts, frames and call stacks of the fields below.
     pub stacks: Stacks,
     /// Memory pools: (0, 0) is the default pool, all others are private.
     pub pools: Distinct<(u64, u64)>,
-    /// The events of all devices, those of one device side by side.
+    /// The events of all devices; those of one device are contiguous.
     pub events: Events,
-    /// Which events are whose, by the device's ordinal; in order of time.
+    /// Each device's events, by ordinal; in order of time.
     pub devices: Vec<Range<usize>>,
-    /// Which events are of pinned host memory.
+    /// The events of pinned host memory.
     pub host: Range<usize>,
-    /// What the allocator held at the end, on all devices.
+    /// The segments at the end, on all devices.
     pub segments: Vec<Segment>,
-    /// The same for pinned host memory.
+    /// The segments of pinned host memory.
     pub host_segments: Vec<Segment>,
     /// The blocks of all segments.
     pub blocks: Vec<Block>,
-    /// Ranges of the program's own with their times.
+    /// Ranges that the program named, with their times.
     pub notes: Vec<Note>,
-    /// The allocator's settings, as far as they were written down.
+    /// The allocator's settings, as far as the trace has them.
     pub settings: Option<Settings>,
 }
 
-/// One end of a range that the program or a library named.
+/// One end of a named range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// Whether it begins or ends there; `None` where neither is given.
+    /// Whether the range begins or ends here; `None` if the trace has neither.
     pub begins: Option<bool>,
     /// The range's name.
     pub name: TextId,
@@ -69,9 +69,9 @@ pub struct Note {
 /// The allocator's settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// The text that they were set with; empty where all are the defaults.
+    /// The text they were parsed from; empty for the defaults.
     pub text: TextId,
-    /// Each by its name.
+    /// The settings by name.
     pub values: Vec<(TextId, Setting)>,
 }
 
@@ -86,7 +86,7 @@ pub enum Setting {
     Fraction(f64),
     /// A text.
     Text(TextId),
-    /// A number for each of several sizes, by the size's text.
+    /// A number for each of several sizes; the key is the size's text.
     BySize(Vec<(TextId, i64)>),
 }
 

@@ -148,7 +148,7 @@ fn a_recording_with_an_error_message_has_the_figures_of_the_message() {
     let process = &replay.session().processes[0];
     let ooms: Vec<_> = process.ooms.iter().collect();
     let [oom] = ooms[..] else { panic!("one error: {ooms:?}") };
-    let words = oom.said.message.as_deref().unwrap();
+    let words = oom.reported.message.as_deref().unwrap();
     assert!(words.contains("Process 18360 has 1.50 GiB memory in use"), "{words}");
     let told: Vec<_> = oom.tenants.iter().map(|it| (it.pid, it.name.raw())).collect();
     assert_eq!((told, oom.figures.others), (vec![(18360, "python")], Some(3 << 29)));

@@ -73,7 +73,11 @@ fn every_leak_has_its_line_and_holder_and_healthy_loops_have_none() {
         );
         // The user's own line leads: what a library keeps was allocated by a call of it.
         let first = if right["kept"].is_null() || library.is_some() { "made" } else { "kept" };
-        assert!(is_at(answer.leading().file.raw(), answer.leading().line, &right[first]), "{name}: {}", answer.told());
+        assert!(
+            is_at(answer.leading().file.raw(), answer.leading().line, &right[first]),
+            "{name}: {}",
+            answer.summary()
+        );
         // Whatever else grows there grows because of the same line.
         for it in &told.sites {
             assert!(is_kept(it, right), "{name}: {right}\n{it:#?}");

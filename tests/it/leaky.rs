@@ -283,7 +283,7 @@ fn host_memory_that_grows_with_kept_tensors_is_not_a_separate_leak() {
     assert_eq!(json["findings"][0]["resource"], "allocated", "{json:#}");
     let replay = run.replay();
     let found = findings(replay.session()).all;
-    assert!(host(&found).is_beside(), "{found:#?}");
+    assert!(host(&found).is_companion(), "{found:#?}");
     let told = shown(&replay, Screen::Alerts);
     assert!(told.contains("follows from growth of allocated"), "{told}");
     assert!(shown(&replay, Screen::Process).contains("GiB follows"), "{}", shown(&replay, Screen::Process));

@@ -127,7 +127,7 @@ fn words_belong_to_the_latest_error_of_their_device() {
     };
     let said = |story: &Story| {
         let session = story.session();
-        let ooms = session.processes[0].ooms.iter().map(|it| (it.figures.tried, it.said.message.clone()));
+        let ooms = session.processes[0].ooms.iter().map(|it| (it.figures.tried, it.reported.message.clone()));
         ooms.collect::<Vec<_>>()
     };
     // Of an error that nobody told of, before and after there is one.

@@ -287,7 +287,7 @@ fn growth_of_host_memory_follows_a_leak_only_where_it_is_small_began_with_it_and
         let found = beside(leak, since, rate);
         let host = found.iter().find(|it| it.resource == Some(Resource::Host)).unwrap();
         let what = format!("{leak} {since} {rate}: {host:#?}");
-        assert_eq!(host.is_beside(), follows, "{what}");
+        assert_eq!(host.is_companion(), follows, "{what}");
         assert_eq!(host.severity.name(), if follows || rate < 64 * KIB { "info" } else { "warning" }, "{what}");
         if follows {
             assert_eq!(found[0].resource, Some(Resource::Allocated), "{found:#?}");

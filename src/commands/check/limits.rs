@@ -56,7 +56,7 @@ impl Limits {
         self.fail_on.iter().any(|it| match it {
             FailOn::Never => false,
             FailOn::Severity(severity) => finding.severity >= *severity,
-            FailOn::Kind(kind) => finding.kind == *kind && !finding.is_beside(),
+            FailOn::Kind(kind) => finding.kind == *kind && !finding.is_companion(),
         })
     }
 }

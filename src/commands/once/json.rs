@@ -145,10 +145,10 @@ fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
 
 fn oom(process: &Process, it: &OutOfMemory, findings: &Findings) -> Value {
     let is_it = |found: &&Finding| {
-        found.kind == Kind::Oom && found.probe == process.probe && found.first_alert_at.0 == it.said.at_us
+        found.kind == Kind::Oom && found.probe == process.probe && found.first_alert_at.0 == it.reported.at_us
     };
     let found = findings.all.iter().find(is_it);
-    let mut object = object(json!(it.said));
+    let mut object = object(json!(it.reported));
     object.insert("cause".to_owned(), json!(found.map(|it| it.cause.id())));
     object.insert("sentence".to_owned(), json!(found.and_then(|it| it.sentence.as_deref())));
     Value::Object(object)

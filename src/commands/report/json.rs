@@ -104,11 +104,11 @@ fn device(id: &DeviceId, series: &Series) -> Value {
 }
 
 fn oom(process: &Process, it: &OutOfMemory) -> Value {
-    let on = process.devices.iter().find(|on| on.ordinal == it.said.device);
+    let on = process.devices.iter().find(|on| on.ordinal == it.reported.device);
     let tenants = it.tenants.iter().map(|it| json!({"pid": it.pid, "name": it.name, "used": it.used}));
     json!({
-        "at_us": it.said.at_us,
-        "step": it.said.step,
+        "at_us": it.reported.at_us,
+        "step": it.reported.step,
         "rank": process.rank(),
         "pid": process.any_pid(),
         "device_id": on.map(|it| &it.device),
@@ -116,10 +116,10 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
         "free": it.figures.free,
         "largest_free": it.figures.largest_free,
         "account": it.account(process.lines_at(it)),
-        "blocks": it.said.blocks,
-        "other_blocks": it.said.other_blocks,
-        "other_bytes": it.said.other_bytes,
+        "blocks": it.reported.blocks,
+        "other_blocks": it.reported.other_blocks,
+        "other_bytes": it.reported.other_bytes,
         "tenants": tenants.collect::<Vec<_>>(),
-        "message": it.said.message,
+        "message": it.reported.message,
     })
 }

@@ -1,4 +1,4 @@
-//! What most who read events ask of them: which probe's line it is, and which sample.
+//! Accessors for the parts of events that most readers need.
 
 use super::{
     Event, Fact, Line, ProbeId,
@@ -7,30 +7,30 @@ use super::{
 use crate::facts::units::Stamp;
 
 impl Event {
-    /// The line of a probe that it is.
+    /// Returns the probe's line, if the event carries one.
     pub fn line(&self) -> Option<(ProbeId, &Line)> {
         if let Fact::Probe { probe, line } = &self.fact { Some((*probe, line)) } else { None }
     }
 
-    /// The sample that it is.
+    /// Returns the sample, if the event carries one.
     pub fn sample(&self) -> Option<(ProbeId, &Sample)> {
         let (probe, line) = self.line()?;
         if let Line::Sample(sample) = line { Some((probe, sample)) } else { None }
     }
 
-    /// The account of sites that it is.
+    /// Returns the capture's answer, if the event carries one.
     pub fn sites(&self) -> Option<(ProbeId, &Sites)> {
         let (probe, line) = self.line()?;
         if let Line::Sites(sites) = line { Some((probe, sites)) } else { None }
     }
 
-    /// Whether its probe ends with it: by a bye, or because the connection broke.
+    /// Returns whether the probe ends with this event: by a bye, or because the connection broke.
     pub fn ends_probe(&self) -> bool {
         matches!(self.fact, Fact::ProbeGone { .. }) || self.line().is_some_and(|(_, it)| matches!(it, Line::Bye(_)))
     }
 }
 
-/// When a probe's line says it was made; `None` for lines that carry no stamp.
+/// Returns the time at which a probe made a line; `None` for lines without a stamp.
 pub fn stamp_of(line: &Line) -> Option<Stamp> {
     line.at_us().map(Stamp)
 }

@@ -1,4 +1,4 @@
-//! Facts in words, the same wherever they are written.
+//! Events in words, the same in every output.
 
 use super::Trouble;
 use std::fmt;
@@ -27,13 +27,13 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// How a command ended: `exit code 3`, `killed by signal 9`; `None` where it is not known.
+/// Describes how a command ended: `exit code 3`, `killed by signal 9`; `None` if that is unknown.
 pub fn ending(code: Option<i32>, signal: Option<i32>) -> Option<String> {
     let exited = code.map(|it| format!("exit code {it}"));
     exited.or_else(|| signal.map(|it| format!("killed by signal {it}")))
 }
 
-/// How a command failed, as a sentence; `None` where it did not, or it is not known.
+/// Describes how a command failed, as a sentence; `None` if it succeeded or its end is unknown.
 pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
     let how = ending(code.filter(|it| *it > 0), signal)?;
     Some(if signal.is_some() { format!("the command was {how}") } else { format!("the command ended with {how}") })

@@ -1,4 +1,4 @@
-//! Which jobs are to be asked for the lines that allocate what grows, without a person's asking.
+//! Decides which jobs to ask for a capture of the lines that allocate what grows, without a user's request.
 
 use super::is_open;
 use crate::{
@@ -20,48 +20,49 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Steps over which a probe compares, unless the growth is slower than that.
+/// Steps that a capture compares, unless growth is slower than that.
 const STEPS: u64 = 8;
 
-/// Blocks that should come within a look, and rises.
+/// Blocks, and rises, that a capture should see.
 const BLOCKS: f64 = 4.0;
 const RISES: u64 = 3;
 
-/// Growth slower than this is not waited for, in steps.
+/// The longest capture, in steps; it misses slower growth.
 const STEPS_MAX: u64 = 400;
 
-/// Rises further apart than this are waited for one by one, and nothing is recorded in between.
+/// If rises are further apart than this, the probe waits for each and records nothing in between.
 const RARE: u64 = 16;
 
-/// How often one growth is asked about where no look finds its line, and how many times longer each is.
+/// How often gpuwatch asks about one growth while no capture finds its line, and by which factor each capture is
+/// longer.
 const TIMES: u32 = 3;
 const LONGER: u64 = 4;
 
-/// Between two of these looks, µs: a probe allows one in ten minutes.
+/// µs between two of these captures: a probe accepts one in ten minutes.
 const BETWEEN_US: u64 = 610 * 1_000_000;
 
 type Identity = (ProbeId, Option<u32>, u64);
 
-/// What was asked for, how often, and when last. How often a job is asked at most, its own probe sees to.
+/// Which captures gpuwatch requested, how often, and when last. Each probe limits how often it captures.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     asked: BTreeMap<Identity, (u32, Stamp)>,
 }
 
 impl Captures {
-    /// Growth of live memory in a job that can be asked, of which no look has found the line since it began. To be
-    /// called on the grid of events, as [`News`](super::News) is. The best-known leak, a list of losses, is so small
-    /// that it never rings: how bad the growth is does not matter.
+    /// Returns the captures to request: for growth of live memory whose line no capture has found yet. Call it on the
+    /// grid of events, as [`News`](super::News). Severity does not matter, because the most common leak, a list of
+    /// losses, is too small to raise an alert.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Ask> {
         let known: Vec<_> = findings.all.iter().map(identity).collect();
         self.asked.retain(|it, _| known.contains(it));
         let is_wanted = |it: &&Finding| {
             let of_live = it.kind == Kind::Growth && it.resource == Some(Resource::Allocated);
-            // A look finds what is kept longer than a step: larger inputs are not.
+            // A capture finds what is kept longer than a step; larger inputs are not.
             let is_kept = it.cause != Cause::LargerInputs && it.culprit.is_none();
             of_live && is_kept && it.standing == Standing::Usual && is_open(it, session)
         };
-        // The probe answers one growth at a time: the worst first, which is the order of findings.
+        // The probe answers one request at a time, so the worst finding comes first.
         findings.all.iter().filter(is_wanted).filter_map(|it| self.ask(session, it)).collect()
     }
 
@@ -91,7 +92,7 @@ fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, 
     (is_ready && process.life == crate::model::session::process::Life::Live).then_some((process, on))
 }
 
-/// What to ask a job so that its answer spans what grows on a device.
+/// Returns the request whose capture spans the growth on a device.
 pub fn question(probe: ProbeId, on: &OnDevice) -> Ask {
     let ask = Ask { probe, steps: STEPS, rises: None, growth: false, collect: false };
     let Some(episode) = growing(on) else { return ask };
@@ -99,42 +100,42 @@ pub fn question(probe: ProbeId, on: &OnDevice) -> Ask {
     let apart = rises.map_or_else(|| spacing(on, episode), |it| it.every);
     Ask {
         steps: steps(episode.blocks_per_step, apart),
-        // Seconds have no numbers that the job knows.
+        // A job that counts no steps cannot match seconds to its own numbers.
         rises: rises.filter(|it| it.every > RARE && episode.axis == Axis::Steps),
         ..ask
     }
 }
 
-/// What grows of a device's live memory.
+/// Returns the lasting growth of a device's live memory.
 fn growing(on: &OnDevice) -> Option<&Episode> {
     let live = on.growth.episodes().filter(|it| it.resolved.is_none() && it.resource == Resource::Allocated);
     live.max_by_key(|it| it.last_step)
 }
 
-/// The same for a process, and whether it grows as far as was seen: of its devices the one on which it does.
+/// Returns the request for a process, for the device on which it grows, and whether it grows at all.
 pub fn question_of(process: &Process) -> (Ask, bool) {
     let on = process.devices.iter().find(|it| growing(it).is_some());
     let nothing = Ask { probe: process.probe, steps: STEPS, rises: None, growth: false, collect: false };
     (on.map_or(nothing, |it| question(process.probe, it)), on.is_some())
 }
 
-/// The next question, where an answer to this one found nothing; `None` where it has spanned enough.
+/// Returns the next, longer request after a capture that found nothing; `None` once the longest has been tried.
 pub fn longer(ask: &Ask) -> Option<Ask> {
     (ask.steps < STEPS_MAX).then(|| Ask { steps: (ask.steps * LONGER).min(STEPS_MAX), rises: None, ..*ask })
 }
 
-/// Steps between two rises on average; 0 where nobody knows.
+/// Average steps between two rises; 0 if unknown.
 fn spacing(on: &OnDevice, episode: &Episode) -> u64 {
     on.trail.signature(episode).rises.map_or(0, |it| it.steps / it.count.max(1))
 }
 
-/// Steps within which some blocks come, and some rises so many steps apart.
+/// Steps within which enough blocks and rises come.
 fn steps(blocks_per_step: Option<f64>, apart: u64) -> u64 {
     let wanted = blocks_per_step.filter(|it| *it > 0.0).map_or(0.0, |it| (BLOCKS / it).ceil());
     crate::facts::units::whole(wanted).max(apart.saturating_mul(RISES)).clamp(STEPS, STEPS_MAX)
 }
 
-/// What is asked, in words: `its next 8 steps are compared`.
+/// Describes a request: `its next 8 steps are compared`.
 pub fn words(ask: &Ask) -> String {
     match ask.rises {
         Some(Rises { every, .. }) => format!("its next rises are compared, one every {every} steps"),
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(steps(Some(0.25), 0), 16);
         assert_eq!(steps(Some(1e-9), 0), 400);
         assert_eq!(steps(Some(-1.0), 0), 8);
-        // Ten outputs every 15 steps come in one of them.
+        // Ten outputs every 15 steps all come in one step.
         assert_eq!(steps(Some(10.0 / 15.0), 15), 45);
     }
 }

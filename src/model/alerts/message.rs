@@ -1,4 +1,4 @@
-//! What a person or a program is told of an alert: a line, an environment, an object.
+//! An alert as a line of text, environment variables and a JSON object.
 
 use crate::model::{
     analysis::{culprit::Culprit, episode::Resource},
@@ -8,29 +8,30 @@ use crate::model::{
 use serde_json::{Value, json};
 use std::fmt::Display;
 
-/// The version of the object.
+/// The object's schema version.
 const SCHEMA: u32 = 1;
 
-/// Characters of a name from outside.
+/// Most characters of a name from outside.
 const NAME: usize = 100;
 
-/// Characters of a sentence about a job, and lines of an account.
+/// Most characters of a sentence about a job, and most lines of an account.
 const SENTENCE: usize = 240;
 const LINES: usize = 5;
 
-/// An alert as it is told outside of this program. Only the object, where JSON escapes it, carries text that comes
-/// from a job: the name that the driver gives to the device, and the host's.
+/// An alert for readers outside gpuwatch. Only the object, where JSON escapes it, carries text from outside: the
+/// driver's name of the device, and the host's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// One line in our own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43 min`.
+    /// One line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43
+    /// min`.
     pub line: String,
-    /// Names and values, ids and numbers alone: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are
-    /// known `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_STEP`, `_BYTES_PER_STEP`,
-    /// `_FULL_IN_STEPS`, `_FULL_IN_S`.
+    /// Variables with ids and numbers only: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are known
+    /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_STEP`, `_BYTES_PER_STEP`, `_FULL_IN_STEPS`,
+    /// `_FULL_IN_S`.
     pub environment: Vec<(&'static str, String)>,
-    /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and all
-    /// that [`Finding::json`] says, of a culprit `file`, `line`, `kept` (its line),
-    /// `bytes_per_step`, `blocks_per_step`, `sentence` and `advice`, and the first lines of the account.
+    /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and the
+    /// fields of [`Finding::json`]. Of a culprit it has `file`, `line`, `kept` (its line), `bytes_per_step`,
+    /// `blocks_per_step`, `sentence`, `advice` and the first lines of the account.
     pub object: String,
 }
 
@@ -56,7 +57,7 @@ impl Message {
     }
 }
 
-/// A name from outside, as long as names are: the object has to fit a pipe that nobody reads.
+/// Cuts a name from outside to the usual length: the object has to fit a pipe that no process reads.
 fn short(name: &str) -> String {
     cut(name, NAME)
 }
@@ -65,7 +66,7 @@ fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
-/// What fits of a culprit.
+/// The parts of a culprit that fit.
 fn culprit(it: &Culprit) -> Value {
     json!({
         "file": short(it.allocated.file.raw()),
@@ -78,12 +79,13 @@ fn culprit(it: &Culprit) -> Value {
     })
 }
 
-/// An alert in one line of our own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, …`.
+/// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step,
+/// …`.
 pub fn line(it: &Finding, session: &Session) -> String {
     in_a_line(it, gpu(it, session))
 }
 
-/// The driver's number of its device.
+/// Returns the driver's number of the finding's device.
 fn gpu(it: &Finding, session: &Session) -> Option<u32> {
     it.device.as_ref().and_then(|id| session.device(id)?.index)
 }
@@ -97,8 +99,8 @@ fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
         (kind, _, _) => kind.name().to_owned(),
     };
     let cause = it.because().map(str::to_owned);
-    let said: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
-    let pieces = [it.severity.name().to_owned(), place.join(", "), said.join(", ")];
+    let parts: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
+    let pieces = [it.severity.name().to_owned(), place.join(", "), parts.join(", ")];
     pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
 }
 

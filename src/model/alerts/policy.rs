@@ -1,4 +1,4 @@
-//! What the user asks of alerts by their names: which are expected, and of which nobody is to be told.
+//! The user's rules for alerts: expected ones by name, and silenced ones.
 
 use crate::model::{
     analysis::{
@@ -9,20 +9,20 @@ use crate::model::{
     session::Session,
 };
 
-/// Kinds that are about one resource, which may stand behind them.
+/// Kinds that name one resource and may be followed by it.
 const OF_RESOURCES: [Kind; 2] = [Kind::Growth, Kind::Sawtooth];
 
-/// What the user asks; by default nothing.
+/// The user's rules; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// What is expected: shown as allowed; it counts nowhere, nobody is told, and no check fails.
+    /// Expected findings: shown as allowed, never counted, never alerted, and they fail no check.
     pub allow: Vec<Name>,
-    /// What nobody is to be told of; it counts and is judged all the same. What is allowed too is allowed.
+    /// Silenced findings: counted and judged, never alerted. A finding that is allowed too is allowed.
     pub silence: Vec<Name>,
 }
 
 impl Policy {
-    /// Every analysis of one session, each finding with its standing, and what is allowed at the end.
+    /// Returns the findings of a session with their standing, the allowed ones last.
     pub fn findings(&self, session: &Session) -> Findings {
         let mut found = findings(session);
         for it in &mut found.all {
@@ -43,7 +43,7 @@ impl Policy {
     }
 }
 
-/// The name by which a finding is allowed: its cause, which is as narrow as names are; without one its kind and resource.
+/// Returns the name to allow a finding by: its cause, the narrowest name, or its kind and resource if it has no cause.
 pub fn name(it: &Finding) -> String {
     match it.resource {
         _ if it.kind != Kind::Oom && it.cause != Cause::Unknown => it.cause.id().to_owned(),
@@ -52,17 +52,17 @@ pub fn name(it: &Finding) -> String {
     }
 }
 
-/// A name that findings go by: a kind, a cause, or a kind and its resource.
+/// A name of findings: a kind, a cause, or a kind with its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     kind: Option<Kind>,
-    /// Some words are both, as `fragmentation` is: they name the kind and the cause.
+    /// Some names, such as `fragmentation`, are both a kind and a cause.
     cause: Option<Cause>,
     resource: Option<Resource>,
 }
 
 impl Name {
-    /// `growth`, `tensors-retained`, `growth:host`; `None` when nothing is called so.
+    /// Parses `growth`, `tensors-retained` or `growth:host`; `None` for an unknown name.
     pub fn read(text: &str) -> Option<Self> {
         let (word, behind) = text.split_once(':').map_or((text, None), |(word, behind)| (word, Some(behind)));
         let kind = Kind::ALL.into_iter().find(|it| it.name() == word);
@@ -75,7 +75,7 @@ impl Name {
         Some(Self { kind: Some(kind), cause: None, resource: Some(resource) })
     }
 
-    /// Every text that names something.
+    /// Returns every valid name.
     pub fn all() -> impl Iterator<Item = String> {
         let causes = cause::entries().iter().map(|it| it.id.to_owned());
         let of = |kind: Kind| Resource::ALL.map(|it| format!("{}:{}", kind.name(), it.name()));
@@ -85,7 +85,7 @@ impl Name {
 
     fn is_of(self, it: &Finding) -> bool {
         match self.resource {
-            // Whoever expects a leak does not expect the job to die of it.
+            // Expecting a leak does not imply expecting the out-of-memory error it may cause.
             None => self.kind == Some(it.kind) || (it.kind != Kind::Oom && self.cause == Some(it.cause)),
             resource => self.kind == Some(it.kind) && resource == it.resource,
         }
@@ -101,7 +101,7 @@ mod tests {
         for text in Name::all() {
             assert!(Name::read(&text).is_some(), "{text}");
         }
-        // What programs read and what people read are both names.
+        // Both the JSON name and the displayed name of a resource are valid.
         for (id, name) in [("growth:driver", "growth:non-torch"), ("growth:device", "growth:others")] {
             assert_eq!(Name::read(id), Name::read(name), "{id}");
         }

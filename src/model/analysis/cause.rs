@@ -1,20 +1,20 @@
-//! Why memory grows, fills or is wasted: a closed list, each cause with its remedy.
+//! Why memory grows, fills up or is wasted: a closed list, each cause with its remedy.
 
-/// The longer words of each cause.
+/// The texts of each cause.
 mod texts;
 
-/// A named cause. Its id never changes once released: it stands in configurations, in CI and in recordings.
+/// A named cause. Its id never changes once released, because configurations, CI and recordings use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Zero-dimensional tensors kept: losses, counters, norms.
+    /// Zero-dimensional tensors that the program keeps: losses, counters, norms.
     ScalarsRetained,
-    /// Tensors kept alive: outputs, activations, batches, metric states.
+    /// Tensors that the program keeps: outputs, activations, batches, metric states.
     TensorsRetained,
-    /// Autograd graphs kept, several blocks at a time.
+    /// Autograd graphs that the program keeps, several blocks at a time.
     GraphRetained,
-    /// One tensor that is made anew, larger each time.
+    /// One tensor that is reallocated, larger each time.
     GrowingTensor,
-    /// The allocator's cache grows while what is live does not.
+    /// The allocator's cache grows while live memory does not.
     Fragmentation,
     /// Freed blocks that wait for another stream.
     CrossStreamPending,
@@ -31,66 +31,66 @@ pub enum Cause {
     /// Rises that end in a sudden release: reference cycles that wait for the collector, or a container that
     /// the loop empties.
     ReferenceCycle,
-    /// A rise that ended by itself: a cache, a buffer or a warm-up that is full.
+    /// A rise that ended by itself: a full cache or buffer, or a finished warm-up.
     CacheFilling,
-    /// Steps that need more and more, as under a curriculum, with an output that is alive between them.
+    /// Steps that need more and more memory, as under a curriculum, with an output that is alive between them.
     LargerInputs,
     /// High and flat: the batch or the model fills the device.
     Pressure,
     /// The allocator flushes its cache to satisfy requests.
     Thrashing,
-    /// Segments taken from and given back to the driver in every step.
+    /// The allocator takes segments from the driver and gives them back in every step.
     Churn,
-    /// One rank holds much more than the others.
+    /// One rank uses much more than the others.
     RankImbalance,
     /// A process with a context on a device that it does not train on.
     ExtraContext,
-    /// A request larger than what the device can give.
+    /// A request larger than the device can serve.
     Oom,
-    /// The figures do not tell.
+    /// The figures do not show the cause.
     Unknown,
 }
 
-/// What is known of a cause, in words.
+/// The texts of a cause.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Which.
+    /// The cause.
     pub cause: Cause,
     /// Its id: lower case, words joined by hyphens.
     pub id: &'static str,
-    /// What it is, in a few words.
+    /// Its title, a few words.
     pub title: &'static str,
-    /// What to do, in one line.
+    /// The remedy, in one line.
     pub advice: &'static str,
-    /// How it is recognised, what it is not, and what to do, in paragraphs.
+    /// How to recognise it, what it is not, and what to do, in paragraphs.
     pub text: &'static str,
 }
 
 impl Cause {
-    /// Its words.
+    /// Returns its texts.
     pub fn entry(self) -> &'static Entry {
         let [first, ..] = &texts::ENTRIES;
-        // The table is in the order of the enum, so that there is always an entry; a test holds it to that.
+        // The table is in the order of the enum, so there always is an entry; a test checks that.
         texts::ENTRIES.get(self as usize).unwrap_or(first)
     }
 
-    /// Its id: lower case, words joined by hyphens.
+    /// Returns its id: lower case, words joined by hyphens.
     pub fn id(self) -> &'static str {
         self.entry().id
     }
 
-    /// What to do, in one line.
+    /// Returns the remedy, in one line.
     pub fn advice(self) -> &'static str {
         self.entry().advice
     }
 
-    /// The cause with this id.
+    /// Returns the cause with this id.
     pub fn from_id(id: &str) -> Option<Self> {
         entries().iter().find(|it| it.id == id).map(|it| it.cause)
     }
 }
 
-/// Every cause, in the order of the enum.
+/// Returns every cause, in the order of the enum.
 pub fn entries() -> &'static [Entry] {
     &texts::ENTRIES
 }

@@ -1,22 +1,23 @@
-//! Which line allocates what grows, and who keeps it: from what a probe saw to an answer in words.
+//! Turns a capture into an answer: which line allocates what grows, and what keeps it.
 //!
-//! A site is where blocks are allocated; what keeps them alive is often another line, and that one leads where it is
-//! known. Blocks that no Python object owns and that come at the pace of a held tensor with a graph are that graph's.
+//! A site is where blocks are allocated. Often another line keeps them alive; if it is known, it comes first. Blocks
+//! that no Python object owns, and that grow at the pace of a held tensor with a graph, belong to that graph.
 //!
 //! # How an answer is made
 //!
-//! `analysis::culprit` makes an answer of what a probe saw at one look (`wire::Sites`): sites that one line keeps are
-//! one culprit; blocks without an owner whose number is a multiple of a held tensor's with a graph are that graph's;
-//! the largest leads. The path of holders becomes words in `held` (a container goes by the name that the next one has
-//! it under), what to do in `advice` (the first rule that holds, from what is held and how). `findings::derive` gives
-//! it to growth of live memory whose span has the capture in it: the latest capture that found a line, so that one that
-//! found nothing takes nothing back. Everything else (check, report, alerts, screens, a replay) reads it from there.
+//! `analysis::culprit` reads what a probe found in one capture (`wire::Sites`). Sites whose blocks one line keeps are
+//! one culprit. Blocks without an owner belong to a held tensor's graph if their number is a multiple of that tensor's.
+//! The largest culprit comes first. `held` describes the path of holders (each container by the name under which its
+//! holder has it), `advice` the remedy (the first rule that matches). `findings::derive` adds the answer to growth of
+//! live memory during which the capture ran. It uses the latest capture that found a line, so that a later one without
+//! a result removes nothing. Checks, reports, alerts, screens and replays read it from there.
 //!
-//! Who holds a tensor is found in the job (`probes/python/gpuwatch_probe/_holders.py`), in slices between steps.
+//! The job itself searches for the holders of a tensor (`probes/python/gpuwatch_probe/_holders.py`), in slices between
+//! steps.
 //!
-//! Where memory rises once in many steps, `analysis::signature::cadence` predicts the next rises from the last ones.
-//! The probe then records stacks only for some steps around two of them (`_plan`). `tests/it/leaks.rs` holds all of it
-//! to twenty leaks of different kinds and three healthy loops of real PyTorch.
+//! If memory rises once in many steps, `analysis::signature::cadence` predicts the next rises from the last ones. The
+//! probe then records stacks only for some steps around two of them (`_plan`). `tests/it/leaks.rs` tests all of this on
+//! twenty kinds of leak and three healthy loops of real PyTorch.
 
 mod advice;
 mod cause;
@@ -31,53 +32,53 @@ use crate::facts::{
 };
 pub use words::{cost, live};
 
-/// Characters of a text from outside that are kept.
+/// Most characters kept of a text from outside.
 const TEXT: usize = 240;
 
-/// How far from a whole number of blocks for each held one the blocks of its graph may be.
+/// How far the number of a graph's blocks per held block may be from a whole number.
 const UNEVEN: f64 = 0.2;
 
-/// What one look found on one device.
+/// What one capture found on one device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// What grows, what takes most first.
+    /// What grows, largest first.
     pub culprits: Vec<Culprit>,
-    /// What else is to be said, in words, a line each: that nothing grows, what was not seen, what it cost.
+    /// Notes, a line each: that nothing grows, what the capture missed, what it cost.
     pub notes: Vec<String>,
 }
 
-/// Blocks that grow: where they come from, who keeps them, what to do.
+/// Growing blocks: which line allocates them, what keeps them, and the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Culprit {
     /// The line that allocates them.
     pub allocated: Spot,
-    /// The innermost frame of a library that this line called, where there is one.
+    /// The innermost library frame that this line called, if any.
     pub library: Option<Spot>,
-    /// The line that keeps them, where it could be found.
+    /// The line that keeps them, if it was found.
     pub kept: Option<Spot>,
-    /// Other lines of which one may keep them instead: which of them ran is not known.
+    /// Other lines that may keep them instead; which of them ran is unknown.
     pub kept_or: Vec<Spot>,
-    /// Whether a library's line keeps them, and not the user's own.
+    /// Whether the line that keeps them is in a library.
     pub is_kept_by_library: bool,
-    /// Bytes a step, those of its graph among them.
+    /// Bytes per step, including the graph's.
     pub bytes_per_step: f64,
-    /// Blocks a step, likewise; 0 for one that is made anew and larger.
+    /// Blocks per step, including the graph's; 0 for a block that is reallocated larger.
     pub blocks_per_step: f64,
-    /// Its share of all that was found to grow on the device, from 0 to 1.
+    /// Its share of all growth found on the device, from 0 to 1.
     pub share: f64,
-    /// The part of both that autograd holds for them: bytes and blocks a step.
+    /// The part of both that autograd holds: bytes and blocks per step.
     pub graph: Option<(f64, f64)>,
-    /// The path by which they are held, from the tensor outwards, in words.
+    /// The path of holders, from the tensor outwards, in words.
     pub holders: Vec<String>,
     /// Why it grows.
     pub cause: Cause,
-    /// Whether a graph hangs on what is kept: its nodes are in host memory.
+    /// Whether the kept tensors have a graph, whose nodes are in host memory.
     pub grad: bool,
-    /// What happens, in words.
+    /// What happens, in a sentence.
     pub sentence: String,
-    /// What to do, in words.
+    /// The remedy, in a sentence.
     pub advice: String,
-    /// The lines around the one that allocates, read by the probe at that moment.
+    /// The lines around the allocating one, as the probe read them then.
     pub source: Vec<Spot>,
     /// The whole stack, innermost first.
     pub frames: Vec<Spot>,
@@ -86,17 +87,17 @@ pub struct Culprit {
 /// A line of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spot {
-    /// Its file, as the program was started.
+    /// The file, as the program names it.
     pub file: Foreign,
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// Its function; empty where nobody said.
+    /// The function; empty if unknown.
     pub function: Foreign,
-    /// What it says; empty where nobody read it.
+    /// The text of the line; empty if unknown.
     pub text: Foreign,
 }
 
-/// What was found on a device; of two looks at an error, and of none, nothing grows.
+/// Returns what a capture found on a device. A capture at an error, and one without results, shows no growth.
 pub fn account(sites: &Sites, device: u32) -> Account {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let mut culprits = if sites.steps > 0 { culprits(&own, sites.steps) } else { Vec::new() };
@@ -109,7 +110,7 @@ pub fn account(sites: &Sites, device: u32) -> Account {
     Account { culprits, notes }
 }
 
-/// What is told together: sites that one line keeps, and the graph of what they hold.
+/// Sites that are reported together: their blocks are kept by one line, with their graph.
 struct Group<'a> {
     first: &'a Site,
     others: Vec<&'a Site>,
@@ -117,7 +118,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Bytes and blocks between the looks, without the graph's.
+    /// Bytes and blocks gained during the capture, without the graph's.
     fn own(&self) -> (u64, u64) {
         sum(std::iter::once(&self.first).chain(&self.others))
     }
@@ -147,7 +148,7 @@ fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
             (Some(group), _) => group.graph.push(it),
             // Without a stack there is no line to name.
             (None, _) if it.file.is_empty() => {}
-            // Nobody knows whose graph it is, and more than one grows rarely.
+            // The graph's tensor is unknown; rarely does more than one grow.
             (None, Some(group)) => group.others.push(it),
             (None, None) => apart = Some(Group { first: it, others: Vec::new(), graph: Vec::new() }),
         }
@@ -156,8 +157,8 @@ fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
     groups.into_iter().chain(apart).map(|it| culprit(&it, steps)).collect()
 }
 
-/// Whether autograd alone holds what grows, as far as one knows. The latest of such blocks often have an owner all the
-/// same, which the next step takes another for: that one does not hold the others.
+/// Whether only autograd seems to hold what grows. The latest of such blocks often have an owner, which the next step
+/// replaces; it does not hold the others.
 fn is_ownerless(site: &Site) -> bool {
     let owned = site.owners.iter().fold(0_u64, |sum, it| sum.saturating_add(it.count));
     let few = site.autograd && owned.saturating_mul(2) < site.blocks;
@@ -165,12 +166,12 @@ fn is_ownerless(site: &Site) -> bool {
     none || (few && !is_held_by_graph(site))
 }
 
-/// Whether the tensor was found whose graph holds them.
+/// Whether the tensor whose graph holds them was found.
 fn is_held_by_graph(site: &Site) -> bool {
     site.holders.first().is_some_and(|it| it.by == "graph")
 }
 
-/// Whether blocks without an owner come with each held block that has a graph: as many, or some times as many.
+/// Whether the site's blocks without an owner are a whole multiple of the held blocks that have a graph.
 fn is_graph_of(site: &Site, held: &Site) -> bool {
     if is_held_by_graph(held) {
         return true;
@@ -182,20 +183,20 @@ fn is_graph_of(site: &Site, held: &Site) -> bool {
     times.round() >= 1.0 && (times - times.round()).abs() <= UNEVEN
 }
 
-/// Whether one line keeps the blocks of both, or one tensor by its graph.
+/// Whether one line, or one tensor's graph, keeps the blocks of both.
 fn is_kept_alike(one: &Site, other: &Site) -> bool {
     let same_line = one.kept.is_some() && kept(one) == kept(other);
     same_line || (is_held_by_graph(one) && one.kept == other.kept && one.holders == other.holders)
 }
 
-/// Where the line is that keeps its blocks.
+/// Returns the line that keeps its blocks.
 fn kept(site: &Site) -> Option<(&str, u64)> {
     site.kept.as_ref().map(|it| (if it.file.is_empty() { &*site.file } else { &*it.file }, it.line))
 }
 
 fn culprit(group: &Group, steps: u64) -> Culprit {
     let site = group.first;
-    // The path of the one block that has an owner is not that of the others.
+    // The holder of the one block with an owner does not hold the others.
     let is_found = !is_ownerless(site);
     let (bytes, blocks) = group.own();
     let graph = group.graph();
@@ -245,7 +246,7 @@ fn frame(it: &Frame) -> Spot {
     Spot { file: short(&it.file), line: it.line, function: short(&it.function), text: Foreign::default() }
 }
 
-/// A text from outside, no longer than texts are; of a path the end says more.
+/// Cuts a text from outside to its limit; of a path, keeps the end.
 fn short(text: &str) -> Foreign {
     let count = text.chars().count();
     if count > TEXT && text.starts_with('/') {
@@ -256,31 +257,32 @@ fn short(text: &str) -> Foreign {
 }
 
 impl Culprit {
-    /// The line that leads: the one that keeps, else the one that allocates; the user's own before a library's.
+    /// Returns the line to show first: the one that keeps, otherwise the one that allocates; user code before
+    /// libraries.
     pub fn leading(&self) -> &Spot {
         let is_own = !self.allocated.file.raw().is_empty() && !self.allocated.is_library();
         self.kept.as_ref().filter(|_| !(self.is_kept_by_library && is_own)).unwrap_or(&self.allocated)
     }
 
-    /// What happens and what to do, in one line.
-    pub fn told(&self) -> String {
+    /// Describes what happens and the remedy, in one line.
+    pub fn summary(&self) -> String {
         format!("{}: {}", self.sentence, self.advice)
     }
 }
 
 impl Spot {
-    /// `train.py:41`, the file by its name alone.
+    /// Formats as `train.py:41`, the file by its name alone.
     pub fn place(&self) -> String {
         held::place(self.file.raw(), self.line)
     }
 
-    /// `train.py:41 in main()`, or as much of it as is known.
+    /// Formats as `train.py:41 in main()`, or the known part of it.
     pub fn call(&self) -> String {
         let function = self.function.raw();
         if function.is_empty() { self.place() } else { format!("{} in {}", self.place(), held::call(function)) }
     }
 
-    /// Whether it is no line of the user's own: an installed package's, the interpreter's, or of no file.
+    /// Returns whether it is outside user code: in an installed package, in the interpreter, or without a file.
     pub fn is_library(&self) -> bool {
         let file = self.file.raw();
         let is_python =

@@ -1,15 +1,15 @@
-//! A value over a rising axis (steps, µs), kept whole in bounded memory at a growing stride.
+//! A value over a rising axis (steps, µs), over its whole course in bounded memory at a growing stride.
 
 use super::buckets::{Buckets, Merge};
 use serde::{Deserialize, Serialize};
 
-/// Buckets kept at most; when they run out, neighbours are merged and the stride doubles.
+/// Most buckets; when they run out, neighbours are merged and the stride doubles.
 pub const BUCKETS: usize = 256;
 
-/// The lowest and highest value of one stretch of the axis.
+/// The lowest and highest value in one stretch of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Last place on the axis that a value came from.
+    /// The last position on the axis with a value.
     pub x: u64,
     /// Lowest value.
     pub low: u64,
@@ -41,8 +41,8 @@ impl Curve {
         Self { buckets: Buckets::with_stride(stride) }
     }
 
-    /// Adds a value. One for the newest place replaces it, as long as each bucket has one place; one for a place further
-    /// back is ignored, since a curve that was merged cannot be rewritten.
+    /// Adds a value. A value for the newest position replaces the old one while each bucket has one position. Values
+    /// for earlier positions are ignored, because merged buckets cannot be changed.
     pub fn push(&mut self, x: u64, value: u64) {
         let fresh = Bucket { x, low: value, high: value, last: value };
         let stride = self.buckets.stride();
@@ -54,23 +54,23 @@ impl Curve {
         }
     }
 
-    /// What is kept, oldest first.
+    /// Returns the buckets, oldest first.
     pub fn buckets(&self) -> &[Bucket] {
         self.buckets.all()
     }
 
-    /// How much of the axis one bucket covers.
+    /// Returns how much of the axis one bucket covers.
     pub fn stride(&self) -> u64 {
         self.buckets.stride()
     }
 
-    /// The places of the first and the last value that is kept.
+    /// Returns the positions of the first and the last value.
     pub fn ends(&self) -> Option<(u64, u64)> {
         Some((self.buckets().first()?.x, self.buckets().last()?.x))
     }
 
-    /// The height at `since` of the line of a slope that lies nearest to the values from there on (least squares:
-    /// the line through their mean); `None` where there are none.
+    /// Fits a line of the given slope to the values from `since` on (least squares: through their mean) and returns its
+    /// height at `since`; `None` without values.
     pub fn height(&self, since: u64, slope: f64) -> Option<f64> {
         let from = self.buckets().partition_point(|it| it.x < since);
         let values = self.buckets().get(from..).filter(|it| !it.is_empty())?;
@@ -78,14 +78,14 @@ impl Curve {
         Some(sum / values.len() as f64)
     }
 
-    /// The highest value of each of `columns` equal stretches of the kept axis; `None` where there is none.
+    /// Returns the highest value in each of `columns` equal stretches of the axis; `None` for a stretch without values.
     pub fn highs(&self, columns: usize) -> Vec<Option<u64>> {
         let mut out = self.highs_to(self.ends().map_or(0, |it| it.1), columns);
         out.resize(columns, None);
         out
     }
 
-    /// The same of an axis that goes on to `last`; as many as have a value or lie before one.
+    /// The same for an axis that ends at `last`; only as many columns as have a value or lie before one.
     pub fn highs_to(&self, last: u64, columns: usize) -> Vec<Option<u64>> {
         let Some((first, end)) = self.ends() else { return Vec::new() };
         let span = u128::from(last.max(end) - first) + 1;
@@ -99,7 +99,7 @@ impl Curve {
         out
     }
 
-    /// The one of `columns` equal stretches of the kept axis that a place lies in; the nearest for one outside.
+    /// Returns the index of the stretch, of `columns` equal ones, that a position is in; the nearest for one outside.
     pub fn column(&self, x: u64, columns: usize) -> usize {
         let (Some(first), Some(last)) = (self.buckets().first(), self.buckets().last()) else { return 0 };
         let place = u128::from(x.clamp(first.x, last.x) - first.x) * columns as u128;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_bucket_keeps_its_low_when_its_last_place_is_said_again() {
+    fn a_flat_bucket_keeps_its_low_when_its_last_place_is_repeated() {
         let mut curve = Curve::with_stride(10);
         for x in [20, 21, 22] {
             curve.push(x, 5);

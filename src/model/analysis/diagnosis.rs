@@ -1,32 +1,33 @@
-//! From a span of growth and the signature over it to a named cause, with the figures that a person can check.
+//! Determines the cause of a span of growth from its signature, with figures that a user can check.
 //!
-//! The rules follow what was measured on PyTorch's own allocator: what is kept shows in the count of live blocks, one
-//! tensor that grows shows in bytes alone. Counters do not tell a graph from tensors that are kept together: a look at the blocks does
-//! ([`Culprit::cause`](super::culprit::Culprit)). What the figures do not tell is [`Cause::Unknown`], not the likeliest.
+//! The rules follow measurements on PyTorch's own allocator: kept tensors raise the count of live blocks, one growing
+//! tensor raises bytes alone. Counters cannot distinguish a graph from tensors that are kept together; a capture of the
+//! blocks can ([`Culprit::cause`](super::culprit::Culprit)). If the figures do not show the cause, it is
+//! [`Cause::Unknown`], not the likeliest one.
 //!
 //! # How a cause is named
 //!
-//! `analysis::signature` keeps the counters of the latest 256 steps and of the whole run at a growing stride, and says
-//! of any span how each of them moved (the median of the slopes between stretches) and how the count of live blocks
-//! rose, one lasting rise at a time. `analysis::diagnosis` goes from there to a cause:
+//! `analysis::signature` keeps the counters of the latest 256 steps, and of the whole run at a growing stride. For any
+//! span it returns the slope of each counter (the median of the slopes between stretches) and the lasting rises of the
+//! count of live blocks. `analysis::diagnosis` derives the cause:
 //!
-//! - Blocks that stay while bytes rise are one tensor that grows. Blocks of the smallest size are scalars when a few
-//!   bytes were asked for each, short vectors otherwise.
-//! - Several blocks of one step may be a graph, a pair of tensors or the outputs of every layer. Their counters are the
-//!   same, so that `graph-retained` needs a capture of the blocks: a graph that grows with a held tensor, or blocks
-//!   that autograd alone holds. Once a capture has found most of what grows, it names the cause, and the finding's
-//!   advice is the culprit's (`Culprit::cause`, `Finding::remedy`).
-//! - Where the number of blocks stays and the peak rises four times as fast as what stays, the inputs get larger. A
-//!   tensor that grows by `torch.cat` lifts the peak by as much as itself.
-//! - Where the count breathes (less than two thirds of what rose was kept), a rise of its floor is not a single event,
-//!   and nothing is read from its size.
-//! - Reserved memory is named after what grows in it: private pools, blocks that wait for a stream, live memory; what
-//!   neither explains is fragmentation, unless steps need as much more at a time (`larger-inputs`). Without the
-//!   counters for that, the cause is `unknown`. Where pools are not counted, fragmentation is what grows in split
-//!   segments, or with requests that are larger than any before: the highest live bytes rise too, while another graph
-//!   needs what the one before it needed.
+//! - If bytes rise while blocks do not, one tensor grows. Blocks of the smallest size are scalars if a few bytes were
+//!   requested for each, otherwise short vectors.
+//! - Several blocks per step may be a graph, a pair of tensors or the outputs of every layer. Their counters are equal,
+//!   so `graph-retained` needs a capture of the blocks: a graph that grows with a held tensor, or blocks that autograd
+//!   alone holds. Once a capture has found most of what grows, it determines the cause, and the finding's advice is the
+//!   culprit's (`Culprit::cause`, `Finding::remedy`).
+//! - If the number of blocks stays and the peak rises four times as fast as live bytes, the inputs get larger. A tensor
+//!   that grows by `torch.cat` raises the peak by its own growth only.
+//! - If the count goes up and down (less than two thirds of each rise is kept), a rise of its floor is not a single
+//!   event, and its size means nothing.
+//! - Growth of reserved memory is named after the part that grows: private pools, blocks pending on a stream, live
+//!   memory. The rest is fragmentation, unless steps need equally more at a time (`larger-inputs`). Without the
+//!   counters for that, the cause is `unknown`. If pools are not counted, growth is fragmentation if split segments
+//!   grow, or if requests are larger than any before, which raises the peak of live bytes too, while another graph
+//!   needs no more than the one before it.
 //!
-//! `tests/it/corpus/causes.rs` holds this to the labelled leaks.
+//! `tests/it/corpus/causes.rs` tests the rules on the labelled leaks.
 
 use super::{
     cause::Cause,
@@ -35,25 +36,25 @@ use super::{
     signature::{Rises, SMALLEST_BLOCK, Signature},
 };
 
-/// Fewer blocks than this gained in a whole span are none: a phase may leave one for good.
+/// A gain of fewer blocks over a whole span is ignored: a phase may leave one behind.
 const A_BLOCK_OR_SO: f64 = 1.5;
 
-/// Up to so many bytes a block, most blocks have the smallest size there is.
+/// Up to this many bytes per block, most blocks have the smallest size.
 const SMALL: f64 = 1.5 * SMALLEST_BLOCK as f64;
 
-/// The largest scalar, a number of double precision, in bytes.
+/// The largest scalar, a double, in bytes.
 const SCALAR: f64 = 8.0;
 
-/// So many times as fast as what stays, the peak rises where inputs do.
+/// If the peak rises this many times as fast as live bytes, the inputs grow.
 const ACTIVATIONS: f64 = 4.0;
 
-/// One tensor that grows is there twice, old and new; the rest is rounding.
+/// A growing tensor exists twice for a moment, old and new; the rest is rounding.
 const WITH_A_COPY: f64 = 2.25;
 
-/// A share above which one counter's growth explains another's.
+/// If one counter has more than this share of another's growth, it explains it.
 const MOST: f64 = 0.5;
 
-/// The cause of an episode, and what it rests on.
+/// Returns the cause of an episode and its evidence.
 pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
     let grows_with_inputs = episode.resource == Resource::Allocated && follows_inputs(episode, signature);
     let cause = match (episode.resolved.map(|it| it.end), episode.resource) {
@@ -70,28 +71,28 @@ pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
     (cause, evidence(episode, signature))
 }
 
-/// Blocks a step, as the detector measured them, else as the signature says.
+/// Blocks per step, from the detector if it measured them, otherwise from the signature.
 fn blocks(episode: &Episode, signature: &Signature) -> Option<f64> {
     episode.blocks_per_step.or(signature.blocks)
 }
 
-/// Whether steps need more and more, and what stays after each only follows: a tensor that is made anew and larger lifts
-/// the peak by itself and its copy, larger inputs by every activation.
+/// Whether steps need more and more, and live memory only follows. A tensor that is reallocated larger raises the peak
+/// by itself and its copy, larger inputs by every activation.
 fn follows_inputs(episode: &Episode, signature: &Signature) -> bool {
     let gained = blocks(episode, signature).map(|it| it * episode.last_step.saturating_sub(episode.since_step) as f64);
     gained.is_some_and(|it| it.abs() <= A_BLOCK_OR_SO)
         && signature.peak.is_some_and(|it| it > ACTIVATIONS * episode.bytes_per_step)
 }
 
-/// Live bytes grow.
+/// The cause if live bytes grow.
 fn live(bytes_per_step: f64, episode: &Episode, signature: &Signature) -> Cause {
     let Some(blocks) = blocks(episode, signature) else {
-        // Without a count of blocks only the very smallest can be told from the others.
+        // Without a count of blocks, only the very smallest can be recognised.
         return if bytes_per_step <= SMALL { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     };
     let gained = blocks * episode.last_step.saturating_sub(episode.since_step) as f64;
     if gained < -A_BLOCK_OR_SO {
-        // Fewer and larger blocks are neither something kept nor one tensor that grows.
+        // Fewer and larger blocks match neither kept tensors nor one growing tensor.
         return Cause::Unknown;
     }
     if gained <= A_BLOCK_OR_SO {
@@ -102,12 +103,12 @@ fn live(bytes_per_step: f64, episode: &Episode, signature: &Signature) -> Cause 
         let is_scalar = rises.and_then(|it| it.requested_per_block()).is_none_or(|it| it <= SCALAR);
         return if is_scalar { Cause::ScalarsRetained } else { Cause::TensorsRetained };
     }
-    // Several blocks of one step may be a graph, a pair of tensors, or all outputs of a model: counters are the same for
-    // each of them, so that only a look at the blocks tells a graph.
+    // Several blocks per step may be a graph, a pair of tensors, or all outputs of a model. Their counters are equal,
+    // so only a capture of the blocks shows a graph.
     Cause::TensorsRetained
 }
 
-/// What the allocator holds grows.
+/// The cause if reserved memory grows.
 fn held(episode: &Episode, signature: &Signature) -> Cause {
     let explains = |slope: Option<f64>| slope.is_some_and(|it| it > MOST * episode.bytes_per_step);
     if explains(signature.private_pools) {
@@ -119,7 +120,7 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
     } else if explains(signature.allocated) {
         live(signature.allocated.unwrap_or(episode.bytes_per_step), episode, signature)
     } else if signature.private_pools.is_none() && !explains(signature.inactive_split) && !requests_grow(signature) {
-        // Pools of graphs that nobody counts grow just as whole segments do that are too small to be used again.
+        // Uncounted pools of graphs grow exactly like whole segments that are too small to be reused.
         Cause::Unknown
     } else if signature.allocated.is_some() && signature.cached.is_some() {
         Cause::Fragmentation
@@ -128,15 +129,15 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
     }
 }
 
-/// Whether steps need more and more, whatever stays after them: more than a tensor that grows and its copy.
+/// Whether steps need more and more, whatever stays after them: more than a growing tensor and its copy.
 fn steps_grow(signature: &Signature) -> bool {
     let gained = signature.blocks.map(|it| it * signature.steps as f64);
     let left = signature.allocated.map_or(0.0, |it| it.max(0.0));
     gained.is_none_or(|it| it.abs() <= A_BLOCK_OR_SO) && signature.peak.is_some_and(|it| it > WITH_A_COPY * left)
 }
 
-/// Whether requests are larger than any before: the highest live bytes rise with what is held. A graph that is captured
-/// once more needs no more than the one before it.
+/// Whether requests are larger than any before, so that the peak of live bytes rises with reserved memory. Another
+/// captured graph needs no more than the one before it.
 fn requests_grow(signature: &Signature) -> bool {
     signature.peak.is_some_and(|it| it > 0.0)
 }

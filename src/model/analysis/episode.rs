@@ -1,18 +1,18 @@
-//! A span of growth: raised once, kept up to date while it lasts, resolved when it ended.
+//! A span of growth: raised once, updated while it lasts, resolved when it ends.
 
 use crate::facts::units::Stamp;
 use serde::{Deserialize, Serialize};
 
-/// What may grow.
+/// The resources that may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// Live allocations of the framework's allocator.
     Allocated,
-    /// What that allocator holds from the driver.
+    /// Memory that the allocator has reserved from the driver.
     Reserved,
     /// What the driver charges to the process beyond `Reserved`: contexts, communicators, other libraries.
     Driver,
-    /// What the device lost and no process can be charged with.
+    /// Used device memory that belongs to no known process.
     Device,
     /// Page-locked host memory of the framework's host allocator.
     Pinned,
@@ -21,10 +21,10 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Every resource, in the order of the list above.
+    /// Every resource, in the order above.
     pub const ALL: [Self; 6] = [Self::Allocated, Self::Reserved, Self::Driver, Self::Device, Self::Pinned, Self::Host];
 
-    /// What people read: the rung of the ladder that grows, or which of the host's memory does.
+    /// Returns its displayed name: the rung of the ladder, or the part of host memory, that grows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
@@ -36,7 +36,7 @@ impl Resource {
         }
     }
 
-    /// What programs read: its name in JSON, which never changes.
+    /// Returns its name in JSON, which never changes.
     pub fn id(self) -> &'static str {
         match self {
             Self::Driver => "driver",
@@ -46,13 +46,13 @@ impl Resource {
     }
 }
 
-/// What growth is measured over.
+/// The unit that growth is measured over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Axis {
     /// Steps of the job.
     #[default]
     Steps,
-    /// Seconds since the first sample, for a job that counts no steps: wherever an episode says step, read second.
+    /// Seconds since the first sample, for a job that counts no steps. An episode's steps are then seconds.
     Seconds,
 }
 
@@ -61,23 +61,23 @@ pub enum Axis {
 pub struct Episode {
     /// What grows.
     pub resource: Resource,
-    /// What its steps are.
+    /// The unit of its steps.
     pub axis: Axis,
-    /// The step at which growth began, as well as can be told.
+    /// The step at which growth began, as far as the samples show.
     pub since_step: u64,
-    /// The step at which it was raised: never moves once it is set.
+    /// The step at which gpuwatch raised it; it never changes.
     pub first_alert_step: u64,
-    /// When it was raised.
+    /// When gpuwatch raised it.
     pub first_alert_at: Stamp,
-    /// The latest step it rests on.
+    /// The step of the latest sample it includes.
     pub last_step: u64,
     /// How it ended; `None` while it lasts.
     pub resolved: Option<Resolved>,
-    /// Bytes a step, above 0.
+    /// Bytes per step, above 0.
     pub bytes_per_step: f64,
-    /// Between which bytes a step lie with a confidence of 95 %.
+    /// The 95 % confidence interval of the bytes per step.
     pub interval: (f64, f64),
-    /// Live blocks a step; `None` where the backend counts none, or where the resource has none.
+    /// Live blocks per step; `None` where the backend or the resource has no count.
     pub blocks_per_step: Option<f64>,
     /// Bytes gained since `since_step`.
     pub gained: u64,
@@ -86,21 +86,21 @@ pub struct Episode {
 /// The end of a span of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// The step at which it was seen to have ended.
+    /// The step at which gpuwatch saw the end.
     pub step: u64,
-    /// When.
+    /// When gpuwatch saw the end.
     pub at: Stamp,
-    /// In which way.
+    /// How it ended.
     pub end: End,
 }
 
-/// In which way growth ended.
+/// How growth ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
-    /// It rose no more.
+    /// Memory stopped rising.
     Plateau,
-    /// What had been gained was given back.
+    /// The job released what it had gained.
     Released,
-    /// The count of steps began anew.
+    /// The step count started again.
     Restarted,
 }

@@ -1,8 +1,8 @@
-//! Figures that a finding rests on, which a person can check.
+//! The figures that support a finding, which a user can check.
 
 use crate::facts::units::{self, Bytes};
 
-/// Named figures, in the order in which they are worth reading.
+/// Named figures, the most useful first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// The figures.
@@ -14,34 +14,34 @@ pub struct Evidence {
 pub struct Figure {
     /// Its name in files: lower case, words joined by `_`.
     pub name: &'static str,
-    /// Its value, finite.
+    /// Its value, a finite number.
     pub value: f64,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.
     Bytes,
-    /// Bytes a step.
+    /// Bytes per step.
     BytesPerStep,
-    /// Things a step.
+    /// Items per step.
     PerStep,
-    /// Bytes a second, of a job that counts no steps; the name says step all the same.
+    /// Bytes per second, for a job that counts no steps; the name still has `step`.
     BytesPerSecond,
-    /// Things a second, of such a job.
+    /// Items per second, for such a job.
     PerSecond,
-    /// Things.
+    /// A count.
     Count,
     /// A share of a whole, from 0 to 1.
     Share,
-    /// So many times something else.
+    /// A ratio.
     Times,
 }
 
-/// The phrase of each figure, by its name; `{}` is the figure. One that is not listed reads `name figure`.
+/// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
 const WORDS: [(&str, &str); 24] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
@@ -69,23 +69,23 @@ const WORDS: [(&str, &str); 24] = [
     ("largest_free", "largest free block {}"),
 ];
 
-/// The two ends of an interval that holds with a confidence of 95 %.
+/// The bounds of a 95 % confidence interval.
 const ENDS: [&str; 2] = ["interval_low", "interval_high"];
 
 impl Evidence {
-    /// Adds a figure; one that is no number is left out, as it is not known.
+    /// Adds a figure; leaves out NaN and infinity, which stand for unknown.
     pub fn add(&mut self, name: &'static str, value: f64, unit: Unit) {
         if value.is_finite() {
             self.figures.push(Figure { name, value, unit });
         }
     }
 
-    /// A figure by its name.
+    /// Returns a figure by its name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.figures.iter().find(|it| it.name == name).map(|it| it.value)
     }
 
-    /// What the figures say, in words: `between 3.98 and 4.02 MiB/step (95 % confidence)`, `2.70 GiB gained`.
+    /// Describes the figures: `between 3.98 and 4.02 MiB/step (95 % confidence)`, `2.70 GiB gained`.
     pub fn words(&self) -> Vec<String> {
         let figure = |name| self.figures.iter().find(|it| it.name == name);
         let interval = figure(ENDS[0]).zip(figure(ENDS[1])).map(|(low, high)| between(low, high));
@@ -94,7 +94,7 @@ impl Evidence {
     }
 }
 
-/// `between 3.98 and 4.02 MiB/step (95 % confidence)`: the unit once, where both have one.
+/// Formats an interval as `between 3.98 and 4.02 MiB/step (95 % confidence)`, with the unit once if both share it.
 fn between(low: &Figure, high: &Figure) -> String {
     let written = |it: &Figure| it.written().trim_start_matches('+').to_owned();
     let (low, high) = (written(low), written(high));
@@ -108,7 +108,7 @@ fn between(low: &Figure, high: &Figure) -> String {
 }
 
 impl Figure {
-    /// The value in its unit: `4.00 MiB`, `+4.00 MiB/step`, `42 %`, `1 block`.
+    /// Formats the value with its unit: `4.00 MiB`, `+4.00 MiB/step`, `42 %`, `1 block`.
     fn written(&self) -> String {
         match self.unit {
             Unit::Bytes => Bytes(units::whole(self.value)).to_string(),
@@ -123,7 +123,7 @@ impl Figure {
         }
     }
 
-    /// What it says: `4.00 MiB per block`.
+    /// Describes the figure: `4.00 MiB per block`.
     pub fn words(&self) -> String {
         let written = match (self.unit, self.written()) {
             (Unit::PerStep | Unit::PerSecond, it) if it == "1" => "1 block".to_owned(),
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_says_what_it_is_of_in_words() {
+    fn a_figure_is_described_in_words() {
         let words = |name, value, unit| Figure { name, value, unit }.words();
         assert_eq!(words("allocated_per_step", 2048.0, Unit::BytesPerStep), "allocated +2.00 KiB/step");
         assert_eq!(words("allocated_per_step", -512.0, Unit::BytesPerSecond), "allocated -512 B/s");

@@ -2,31 +2,31 @@
 
 use crate::facts::{event::wire::Counters, units::Bytes};
 
-/// The fragmentation gauge of one allocator on one device.
+/// The fragmentation of one allocator on one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fragmentation {
-    /// Held from the driver.
+    /// Bytes reserved from the driver.
     pub reserved: Option<Bytes>,
-    /// Held and not in use: `reserved - active`; `None` where unknown or where it would be negative.
+    /// Reserved and unused: `reserved - active`; `None` where unknown or where it would be negative.
     pub cached: Option<Bytes>,
-    /// The part of it in split segments, which cannot be given back.
+    /// The part of it in split segments, which the allocator cannot release.
     pub stuck: Stuck,
 }
 
-/// What is known of the part that cannot be given back.
+/// The unused part that the allocator cannot release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stuck {
-    /// The allocator does not say.
+    /// The allocator does not report it.
     #[default]
     Unknown,
-    /// Under expandable segments the counter reads 0 by design: not measurable this way.
+    /// Not measurable: with expandable segments the counter reads 0 by design.
     NotMeasurable,
-    /// Bytes.
+    /// Its bytes.
     Known(Bytes),
 }
 
 impl Fragmentation {
-    /// `(reserved - active) / reserved`, from 0 to 1; `None` where unknown or where nothing is reserved.
+    /// Returns `(reserved - active) / reserved`, from 0 to 1; `None` where unknown or where nothing is reserved.
     pub fn share(&self) -> Option<f64> {
         let reserved = self.reserved?.0;
         (reserved > 0).then(|| self.cached.map(|it| it.0 as f64 / reserved as f64))?
@@ -51,7 +51,7 @@ pub fn fragmentation(it: &Counters, expandable: bool) -> Fragmentation {
     Fragmentation { reserved: it.reserved.map(Bytes), cached: cached.map(Bytes), stuck }
 }
 
-/// Whether an allocator configuration (`PYTORCH_CUDA_ALLOC_CONF`) asks for expandable segments.
+/// Returns whether an allocator configuration (`PYTORCH_CUDA_ALLOC_CONF`) enables expandable segments.
 pub fn is_expandable(conf: Option<&str>) -> bool {
     let mut on = false;
     for item in conf.unwrap_or_default().split(',') {

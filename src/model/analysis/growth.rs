@@ -1,64 +1,64 @@
-//! Whether memory grows from step to step: every resource of one process on one device, an observation at a time.
+//! Detects growth from step to step: every resource of one process on one device, one observation at a time.
 //!
-//! Each resource has a [`watch`](self::watch): the lowest values of stretches of 1, 2, 4, … samples
-//! (`horizons`), runs of new highs among them that are more than chance (`climb`), the same of what is kept beside
-//! whole multiples of the lengths' unit (`grid`), and, once such a run is found, a line through the samples (`line`)
-//! and through the count of blocks (`per_block`), tooth against tooth under a sawtooth (`season`).
+//! Each resource has a [`watch`](self::watch). It keeps the lowest values of stretches of 1, 2, 4, … samples
+//! (`horizons`) and finds runs of new highs among them that chance does not explain (`climb`). It does the same with
+//! the remainder after whole multiples of the lengths' unit (`grid`). Once it finds such a run, it fits a line to the
+//! samples (`line`) and to the count of blocks (`per_block`), and under a sawtooth compares each tooth with the one
+//! before (`season`).
 //!
 //! # How growth is judged
 //!
 //! `analysis::growth` takes one observation at a time (`step(state, observation) -> state`) and watches six resources
-//! of each process on each device. The allocator's counters are looked at only at the boundary of a step, always in the
-//! same phase; what lies outside of it (pinned and host memory, the driver's figure, the device) is looked at whenever
-//! it comes, as of the latest step. A job that counts no steps is watched by the second, after five minutes, and its
-//! episodes say so.
+//! of each process on each device. It reads the allocator's counters only at the end of a step, always in the same
+//! phase. It reads the others (pinned and host memory, the driver's figure, the device) whenever they arrive, as of the
+//! latest step. A job that counts no steps is watched by the second, after five minutes, and its episodes have seconds
+//! for steps.
 //!
-//! 1. **Floors.** Of each series the lowest values of stretches of 1, 2, 4, … samples are formed. What the job gives
-//!    back within a stretch (lengths, evaluation, two optimizers in turn, a metric that is reset) is not in its lowest
-//!    value: every period vanishes at some horizon. The count of live blocks is a series of its own: lengths do not
-//!    show in it, so that 512 bytes a step are a straight line there under any noise.
-//! 2. **Runs of new highs.** At each horizon a run is growth when it has 8 rises or more over 20 steps or more, spread
-//!    over its time, none of them more than half of the gain (a jump of the level does not count), the later half
-//!    having its part (saturation does not count), when it lies above what was lately reached and gained three times
-//!    what was lately given back (a known sawtooth does not count).
-//! 3. **Teeth.** Under a sawtooth of any period the lowest count after each fall is a series of its own (`teeth`).
-//!    Three rises of it in a row, the last two at about the same pace, are growth.
-//! 4. **Units.** What follows a batch's length has so many bytes a word. Once a few moves of the bytes asked for have a
-//!    common divisor (Euclid) larger than rounding, their remainder is a series of its own: lengths, curricula, what an
-//!    evaluation left and most teeth are whole multiples, and a tensor that grows beside them shows at its first step
-//!    (`grid`). A remainder that comes again is a rise however large; others above half of the unit are falls; where
-//!    one in eight falls, the unit is looked for again. A short run in whole units, with nothing beside it, is the
-//!    lengths' own. Two lengths with different sizes a word have no unit.
-//! 5. **Lines.** One tensor that grows under batches without a unit shows in neither lows nor counts. At each horizon a
-//!    line goes through the latest 16 to 32 means (batch means); it is growth when its slope is 7.5 to 10 standard
-//!    errors above 0, widened for residuals that follow each other, when it rises in every quarter to a new highest
-//!    mean, and when the series is noise and not a walk: its second differences, in which a trend does not show, get
-//!    smaller the longer the stretches (`trend`, `moves`).
-//! 6. **Chance.** A breathing series makes new highs as well, `ln(t/s)` of them between `s` and `t`: as many as were
-//!    seen have to be improbable. A walk without aim gets as far as the root of its steps: the run has to get four
-//!    times further than the moves of the series explain, at the horizon that is surest of it.
-//! 7. **Steps that grow.** Longer sentences or larger batches leave more behind where outputs are still alive. A step
-//!    then holds three times as much in between (the old outputs, the new ones, their gradient), so that the highest
-//!    live bytes rise further than what is left; a tensor that is kept is there twice at most. Such growth is not
-//!    raised (`working_set`). Where an evaluation or the first steps needed more than the steps that grow, the highest
-//!    does not show it.
-//! 8. **Figures.** Where nothing ever fell, bytes a step are what was gained from the first rise to the latest over the
-//!    steps between: events at random have no better rate. Elsewhere they are the surest of three lines since the
-//!    start: through the samples, through the lowest of each stretch, through the lowest of each tooth; a jump of the
-//!    level is taken out of them. Where lengths or teeth blur them, blocks a step times the bytes per block that recur
-//!    between nearby steps, or, under a sawtooth, between a sample and the one at its place of the tooth before
-//!    (seasonal differences, `season`).
-//! 9. **The end.** No rise for three times the longest gap so far, or one far behind the pace so far, is a plateau;
-//!    more than half of the gain given back is a release; a count of steps that falls back is a restart. Where a longer
-//!    horizon continues to rise and gave nothing back, only a phase ended, and the growth is followed there. After a
-//!    plateau the next run needs more evidence, so that a slow fill-up raises one alert.
+//! 1. **Floors.** For each series it forms the lowest values of stretches of 1, 2, 4, … samples. Memory that the job
+//!    releases within a stretch (lengths, evaluation, alternating optimizers, a metric that is reset) is not in its
+//!    lowest value, so every period vanishes at some horizon. The count of live blocks is a separate series: lengths do
+//!    not affect it, so 512 bytes per step are a straight line there under any noise.
+//! 2. **Runs of new highs.** At each horizon, a run is growth if it has at least 8 rises over at least 20 steps, spread
+//!    over its time, none of them more than half of the gain (a jump of the level is not growth), the later half with
+//!    its share (saturation is not growth), above what was lately reached, and with three times the gain that was
+//!    lately released (a known sawtooth is not growth).
+//! 3. **Teeth.** Under a sawtooth of any period, the lowest count after each fall is a separate series (`teeth`). Three
+//!    consecutive rises of it are growth if the last two have about the same pace.
+//! 4. **Units.** Memory that follows a batch's length has a fixed number of bytes per token. Once a few changes of the
+//!    requested bytes have a common divisor (Euclid) larger than rounding, the remainder is a separate series. Lengths,
+//!    curricula, evaluation leftovers and most teeth are whole multiples, so a tensor that grows as well shows at its
+//!    first step (`grid`). A remainder that recurs counts as a rise however large; other remainders above half of the
+//!    unit count as falls; if one in eight falls, the unit is searched again. A short run in whole units, with no
+//!    growth of the remainder, comes from the lengths. Two lengths with different bytes per token have no unit.
+//! 5. **Lines.** One growing tensor under batches without a unit shows in neither floors nor counts. At each horizon, a
+//!    line is fitted to the latest 16 to 32 means (batch means). It is growth if its slope is 7.5 to 10 standard errors
+//!    above 0 (widened for correlated residuals), if it rises in every quarter to a new highest mean, and if the series
+//!    is noise and not a random walk: its second differences, which a trend does not affect, shrink as stretches get
+//!    longer (`trend`, `moves`).
+//! 6. **Chance.** A series without growth makes new highs too, about `ln(t/s)` of them between `s` and `t`; the
+//!    observed number has to be improbable. A random walk gets as far as the root of its steps; the run has to get four
+//!    times further than the series' changes explain, at the horizon with the surest estimate.
+//! 7. **Steps that grow.** Longer sentences or larger batches leave more behind if outputs are still alive. A step then
+//!    holds three times as much at its peak (the old outputs, the new ones, their gradient), so the peak rises further
+//!    than the rest; a kept tensor exists at most twice. Such growth is not raised (`working_set`). If an evaluation or
+//!    the first steps needed more than the growing steps, the peak does not show it.
+//! 8. **Figures.** If nothing ever fell, bytes per step are the gain from the first rise to the latest, divided by the
+//!    steps between: random events have no better rate. Otherwise the surest of three lines since the start is used:
+//!    through the samples, through the lowest of each stretch, through the lowest of each tooth, with jumps of the
+//!    level removed. If lengths or teeth blur them, it is blocks per step times bytes per block. Those are the value
+//!    that recurs between nearby steps or, under a sawtooth, between a sample and the one at its place in the tooth
+//!    before (seasonal differences, `season`).
+//! 9. **The end.** A plateau is no rise for three times the longest gap so far, or a rise far behind the pace so far. A
+//!    release gives back more than half of the gain. A restart is a falling step count. If a longer horizon continues
+//!    to rise and released nothing, only a phase ended, and growth is followed there. After a plateau the next run
+//!    needs more evidence, so a slow fill-up raises one alert.
 //!
-//! Reserved memory is not raised while allocated memory grows, which explains it. Host memory has the only floors in
-//! bytes (4 MiB, a page a step): an interpreter's heap creeps by less. Work per step is constant on average and
-//! logarithmic at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/corpus.rs`
-//! judges all of this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to
-//! (`tests/traces`), on 41 variations of what is hardest (`tests/traces/varied`), and on loops made up from seeds
-//! (`corpus/loops.rs`, over a model of PyTorch's allocator), of which odd seeds are for judging alone.
+//! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
+//! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic
+//! at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/corpus.rs` judges all of
+//! this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to (`tests/traces`),
+//! on 41 variations of the hardest ones (`tests/traces/varied`), and on loops generated from seeds (`corpus/loops.rs`,
+//! over a model of PyTorch's allocator), of which odd seeds are only for judging.
 
 mod alert;
 mod climb;
@@ -89,26 +89,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use watch::{Change, Seen, Watch};
 
-/// What one process on one device was seen to hold at one instant. Bytes unless said otherwise; `None` is unknown.
+/// The memory of one process on one device at one instant, in bytes unless noted; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// Steps completed, at the boundary of a step; `None` between steps.
     pub step: Option<u64>,
     /// When.
     pub at: Stamp,
-    /// Live allocations.
+    /// Bytes of live allocations.
     pub allocated: Option<u64>,
-    /// What the job asked for of them, before rounding.
+    /// Requested bytes of them, before rounding.
     pub requested: Option<u64>,
-    /// Live allocations, a count.
+    /// Number of live allocations.
     pub blocks: Option<u64>,
-    /// The highest that live allocations ever were, within steps too.
+    /// The peak of live allocations so far, within steps too.
     pub peak: Option<u64>,
-    /// What the allocator holds from the driver.
+    /// Bytes that the allocator reserved from the driver.
     pub reserved: Option<u64>,
-    /// What the driver charges to the process beyond `reserved`.
+    /// Bytes that the driver charges to the process beyond `reserved`.
     pub driver: Option<u64>,
-    /// What the device lost and no probed process can be charged with.
+    /// Used bytes of the device that belong to no probed process.
     pub device: Option<u64>,
     /// Page-locked host memory.
     pub pinned: Option<u64>,
@@ -116,7 +116,7 @@ pub struct Observation {
     pub host: Option<u64>,
 }
 
-/// What was seen so far, and what was found in it.
+/// The state of the detector and the growth it found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     axis: Option<Axis>,
@@ -128,12 +128,11 @@ pub struct Growth {
     episodes: Episodes,
 }
 
-/// Takes one more observation.
+/// Applies one more observation.
 ///
-/// Between steps the allocator's counters are in another phase than at a step's boundary, so that only what
-/// lies outside of the allocator is looked at then, as of the latest step. A job that has not counted a step
-/// yet is watched by the second. An observation said again changes nothing; a count of steps that falls back
-/// is a restart: what lasts ends, and watching begins anew.
+/// Between steps the allocator's counters are in another phase than at a step's end, so only the memory outside the
+/// allocator is read then, as of the latest step. A job that has not counted a step yet is watched by the second. A
+/// repeated observation changes nothing. A falling step count is a restart: episodes end and watching begins again.
 #[must_use]
 pub fn step(mut state: Growth, seen: &Observation) -> Growth {
     let Some(place) = state.place_of(seen) else { return state };
@@ -160,38 +159,38 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
 }
 
 impl Growth {
-    /// Every episode that is remembered, in the order in which they were raised.
+    /// Returns every remembered episode, in the order they were raised.
     pub fn episodes(&self) -> impl Iterator<Item = &Episode> {
         self.episodes.iter()
     }
 
-    /// How many episodes are no longer remembered.
+    /// Returns how many episodes were forgotten.
     pub fn forgotten(&self) -> u64 {
         self.episodes.forgotten()
     }
 
-    /// What growth is measured over; `None` before anything was seen.
+    /// Returns the unit that growth is measured over; `None` before the first observation.
     pub fn axis(&self) -> Option<Axis> {
         self.axis
     }
 
-    /// A resource over the whole run since the latest restart, at a growing stride; `None` where it is unknown.
+    /// Returns a resource over the whole run since the latest restart, at a growing stride; `None` where it is unknown.
     pub fn curve(&self, resource: Resource) -> Option<&Curve> {
         self.curves.get(&resource)
     }
 
-    /// How much of the axis live allocations were watched over, since the latest restart; 0 where they are unknown.
+    /// Returns for how much of the axis live allocations were watched since the latest restart; 0 if they are unknown.
     pub fn watched(&self) -> u64 {
         self.watches.iter().find(|it| it.resource() == Resource::Allocated).map_or(0, Watch::span)
     }
 
-    /// How much of that it is: `12 of 32 steps`, `7 of 300 s`.
+    /// Formats how much of the needed data there is: `12 of 32 steps`, `7 of 300 s`.
     pub fn progress(&self) -> String {
         let unit = if self.axis == Some(Axis::Seconds) { "s" } else { "steps" };
         format!("{} of {} {unit}", self.watched(), self.enough())
     }
 
-    /// How much of the axis has to be watched before it means something that no growth was found.
+    /// Returns how much of the axis has to be watched before the absence of growth means something.
     pub fn enough(&self) -> u64 {
         match self.axis {
             Some(Axis::Seconds) => 300,
@@ -199,7 +198,7 @@ impl Growth {
         }
     }
 
-    /// The place on the axis that an observation has; `None` for one that was there before.
+    /// Returns the position of an observation on the axis; `None` for a repeated one.
     fn place_of(&mut self, seen: &Observation) -> Option<u64> {
         const SECOND: u64 = 1_000_000;
         match (seen.step, self.axis) {
@@ -234,7 +233,7 @@ impl Growth {
 
     fn watch(&mut self, resource: Resource, at: Stamp, seen: Seen) {
         let (place, axis) = (self.place, self.axis.unwrap_or_default());
-        // What is kept alive is held from the driver too: one cause, one alarm.
+        // Live memory is reserved too: one cause, one alarm.
         let explained = resource == Resource::Reserved
             && self.watches.iter().any(|it| it.resource() == Resource::Allocated && it.is_active());
         let index = self.watches.iter().position(|it| it.resource() == resource).unwrap_or_else(|| {

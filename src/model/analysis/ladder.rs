@@ -1,6 +1,6 @@
-//! Where a device's memory is, rung by rung: every gap named, the sum always the device's total.
+//! Where a device's memory is, rung by rung: every gap has a name, and the sum is always the device's total.
 
-/// What makes enums and rows from the table.
+/// Macros that generate enums and rows from the table.
 #[macro_use]
 mod macros;
 /// Figures by gap, and sets of gaps.
@@ -20,13 +20,13 @@ pub use gaps::{Gap, Level, Place, Row};
 pub struct DeviceFigures {
     /// When they were read.
     pub at: Stamp,
-    /// All of it.
+    /// The device's total memory.
     pub total: Option<Bytes>,
     /// Free.
     pub free: Option<Bytes>,
     /// The driver's own reserve.
     pub driver: Option<Bytes>,
-    /// What all processes but the own ones use together; `None` where that cannot be told.
+    /// Memory of all processes except the own ones; `None` if unknown.
     pub others: Option<Bytes>,
 }
 
@@ -35,19 +35,19 @@ pub struct DeviceFigures {
 pub struct OwnFigures {
     /// When the allocator's counters were read.
     pub at: Stamp,
-    /// Asked for, before rounding.
+    /// Requested bytes, before rounding.
     pub requested: Option<u64>,
     /// Live allocations.
     pub allocated: Option<u64>,
-    /// Allocated, and freed but still awaited.
+    /// Allocated bytes, and freed ones that a stream still uses.
     pub active: Option<u64>,
     /// Free parts of split segments.
     pub inactive_split: Option<u64>,
-    /// Held from the driver.
+    /// Bytes reserved from the driver.
     pub reserved: Option<u64>,
     /// Reserved by private pools.
     pub private_pools: Option<u64>,
-    /// Whether expandable segments are on, so that `inactive_split` says nothing.
+    /// Whether expandable segments are on, in which case `inactive_split` means nothing.
     pub expandable: bool,
     /// The driver's figure for the process.
     pub driver_used: Option<Bytes>,
@@ -56,7 +56,7 @@ pub struct OwnFigures {
 }
 
 impl OwnFigures {
-    /// The figures of an allocator's counters; the driver's stay unknown.
+    /// Returns the figures of an allocator's counters; the driver's stay unknown.
     pub fn counted(it: &Counters, expandable: bool, at: Stamp) -> Self {
         Self {
             at,
@@ -75,11 +75,11 @@ impl OwnFigures {
 /// A gap and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// Which gap.
+    /// The gap.
     pub gap: Gap,
-    /// The own process it belongs to, by its place in the input; `None` for the device's own gaps.
+    /// The own process that it belongs to, by index in the input; `None` for the device's own gaps.
     pub owner: Option<usize>,
-    /// Its size; `None` where unknown or where the figures contradict each other.
+    /// Its size; `None` if unknown or if the figures contradict each other.
     pub bytes: Option<Bytes>,
     /// The stamps of the two readings that contradict each other.
     pub inconsistent: Option<(Stamp, Stamp)>,
@@ -95,12 +95,12 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// The sum of all rungs that are known.
+    /// Returns the sum of all known rungs.
     pub fn sum(&self) -> Bytes {
         self.rungs.iter().filter_map(|it| it.bytes).fold(Bytes(0), Bytes::plus)
     }
 
-    /// One rung per gap, all owners together, from the inside out.
+    /// Returns one rung per gap, all owners together, from the inside out.
     pub fn by_gap(&self) -> Vec<Rung> {
         let mut out: Vec<Rung> = Vec::new();
         for rung in &self.rungs {
@@ -121,7 +121,7 @@ impl Ladder {
     }
 }
 
-/// The ladder of one device with its own processes.
+/// Builds the ladder of one device with its own processes.
 pub fn ladder(device: &DeviceFigures, own: &[OwnFigures]) -> Ladder {
     let mut stack = Stack::new(device);
     for (owner, figures) in own.iter().enumerate() {
@@ -130,10 +130,10 @@ pub fn ladder(device: &DeviceFigures, own: &[OwnFigures]) -> Ladder {
     stack.close(device)
 }
 
-/// A part of what a process has on a device.
+/// A part of a process's memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which gap it is.
+    /// The gap it belongs to.
     pub gap: Gap,
     /// Its size; `None` where unknown.
     pub bytes: Option<u64>,
@@ -141,8 +141,8 @@ pub struct Part {
     pub clash: bool,
 }
 
-/// The parts of what a process has on a device, from the inside out: where a gap's bytes come from. A part of unknown size
-/// that has a [`Gap::whole`] is within a part that is known.
+/// Splits a process's memory on a device into gaps, from the inside out. A part of unknown size with a [`Gap::whole`]
+/// is within a known part.
 pub fn parts(it: &OwnFigures) -> Vec<Part> {
     let mut parts = Vec::with_capacity(8);
     let mut push = |gap, bytes, clash| parts.push(Part { gap, bytes, clash });
@@ -183,9 +183,9 @@ fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Opt
     it.reserved.map(|reserved| reserved.max(used))
 }
 
-/// Splits what is cached in what cannot be given back, what CUDA graphs may keep, and the rest.
+/// Splits cached memory into the part that cannot be released, the part that CUDA graphs may keep, and the rest.
 fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, bool)) {
-    // Without `active` the difference holds pending blocks too, and splitting it would be a guess.
+    // Without `active` the difference includes pending blocks, so splitting it would be a guess.
     let split = it.inactive_split.filter(|_| !it.expandable && it.active.is_some());
     let Some(rest) = split.and_then(|split| cached.checked_sub(split)) else {
         push(Gap::Stuck, None, split.is_some());
@@ -193,7 +193,7 @@ fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, 
         return;
     };
     push(Gap::Stuck, split, false);
-    // How much of the pools is in use is not counted: what is certain to be releasable is the rest.
+    // No counter reports how much of the pools is in use, so only the rest is certainly releasable.
     let pools = it.private_pools.map(|it| it.min(rest));
     if pools != Some(0) {
         push(Gap::Pools, pools, false);
@@ -201,8 +201,7 @@ fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, 
     push(Gap::Releasable, Some(rest - pools.unwrap_or(0)), false);
 }
 
-/// Rungs piled up under a roof: what would stick out is cut off and marked, so that the sum can never
-/// pass the total.
+/// Rungs stacked up to a limit: what exceeds it is cut and marked, so that the sum never exceeds the total.
 struct Stack {
     rungs: Vec<Rung>,
     room: Option<u64>,
@@ -245,7 +244,7 @@ impl Stack {
 
     fn own_process(&mut self, owner: usize, it: &OwnFigures) {
         for part in parts(it) {
-            // What lies outside of the allocator follows from two readings.
+            // The memory outside the allocator follows from two readings.
             let later = if part.gap.row().place == Place::Process { it.driver_at } else { it.at };
             self.push(part.gap, Some(owner), part.bytes, (it.at, later), part.clash);
         }

@@ -1,30 +1,30 @@
-//! A condition that is raised when it has lasted and resolved when it has been gone for longer: it does not flap.
+//! A condition with hysteresis: raised when it has lasted, resolved when it has been gone for longer.
 //!
-//! Two thresholds (a Schmitt trigger) and two patiences, both counted in observations; each time that it was raised
-//! before doubles what the next time needs.
+//! It has two thresholds (a Schmitt trigger) and two waits, counted in observations. Each time it is raised doubles the
+//! next wait.
 
 use crate::facts::units::Stamp;
 use serde::{Deserialize, Serialize};
 
-/// Spells remembered; the oldest goes first.
+/// Most spells remembered; the oldest goes first.
 pub const SPELLS: usize = 4;
 
-/// How often the patience is doubled at most.
+/// Most doublings of the wait.
 const DOUBLINGS: u32 = 6;
 
-/// Where a measure lies.
+/// The band of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Band {
-    /// Where the condition holds.
+    /// The condition holds.
     High,
-    /// Where it goes on as it was.
+    /// The condition stays as it was.
     Between,
-    /// Where it does not hold.
+    /// The condition does not hold.
     Low,
 }
 
 impl Band {
-    /// High from one threshold on, low below another.
+    /// Returns `High` from one threshold on, `Low` below another.
     pub fn of(measure: f64, high: f64, low: f64) -> Self {
         if measure >= high {
             Self::High
@@ -36,25 +36,25 @@ impl Band {
     }
 }
 
-/// How many observations decide.
+/// Waits, in observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patience {
-    /// At the high band without one at the low band, before it is raised for the first time.
+    /// In the high band without one in the low band, before it is first raised.
     pub on: u32,
-    /// At the low band without one at the high band, before it is resolved.
+    /// In the low band without one in the high band, before it is resolved.
     pub off: u32,
 }
 
-/// A time in which the condition held.
+/// A time during which the condition held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spell {
-    /// The step of the first observation at the high band.
+    /// The step of the first observation in the high band.
     pub since_step: u64,
-    /// The step at which it was raised: never moves.
+    /// The step at which it was raised; it never changes.
     pub first_alert_step: u64,
-    /// When.
+    /// When it was raised.
     pub first_alert_at: Stamp,
-    /// The step at which it was seen to have ended, and when; `None` while it lasts.
+    /// The step and time at which it was resolved; `None` while it lasts.
     pub resolved: Option<(u64, Stamp)>,
     /// The highest measure.
     pub worst: f64,
@@ -66,12 +66,12 @@ pub struct Latch {
     held: u32,
     since: u64,
     worst: f64,
-    told: u32,
+    raised: u32,
     spells: Vec<Spell>,
 }
 
 impl Latch {
-    /// Takes an observation: its band, its measure, its step and time.
+    /// Applies an observation: its band, its measure, its step and time.
     pub fn step(&mut self, patience: Patience, (band, measure): (Band, f64), step: u64, at: Stamp) {
         let wanted = if self.is_active() { Band::Low } else { Band::High };
         if band == wanted {
@@ -88,9 +88,9 @@ impl Latch {
             if self.held >= patience.off {
                 self.end(step, at);
             }
-        } else if self.held >= patience.on.saturating_mul(1 << self.told.min(DOUBLINGS)) {
+        } else if self.held >= patience.on.saturating_mul(1 << self.raised.min(DOUBLINGS)) {
             self.held = 0;
-            self.told = self.told.saturating_add(1);
+            self.raised = self.raised.saturating_add(1);
             if self.spells.len() == SPELLS {
                 self.spells.remove(0);
             }
@@ -99,7 +99,7 @@ impl Latch {
         }
     }
 
-    /// What lasts is over: the job began anew.
+    /// Resolves the condition, because the job started again.
     pub fn end(&mut self, step: u64, at: Stamp) {
         self.held = 0;
         if let Some(spell) = self.spells.last_mut().filter(|it| it.resolved.is_none()) {
@@ -107,12 +107,12 @@ impl Latch {
         }
     }
 
-    /// Whether it lasts.
+    /// Returns whether it lasts.
     pub fn is_active(&self) -> bool {
         self.spells.last().is_some_and(|it| it.resolved.is_none())
     }
 
-    /// The latest spells, oldest first.
+    /// Returns the latest spells, oldest first.
     pub fn spells(&self) -> &[Spell] {
         &self.spells
     }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn each_time_asks_for_more_and_few_are_kept() {
-        // Three high and five low ones, on and on: told once, as the second time needs six.
+        // Three high and five low ones, repeatedly: raised once, because the second time needs six.
         assert_eq!(fed((0..900).map(|it| if it % 8 < 3 { 0.9 } else { 0.1 })).spells().len(), 1);
         let long = fed((0..90_000).map(|it| if it % 900 < 450 { 0.9 } else { 0.1 }));
         assert_eq!(long.spells().len(), SPELLS);

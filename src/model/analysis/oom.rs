@@ -1,16 +1,16 @@
-//! What an out-of-memory message says, in every wording that PyTorch has had, and what follows from it.
+//! Parses out-of-memory messages, in every wording that PyTorch has had, and derives the cause.
 //!
 //! # How an error is explained
 //!
-//! The reason for an out-of-memory error is derived from the figures of that moment (`analysis::oom`): what was free, a
-//! limit of the job's own, what the allocator held in pieces, and, from the driver's latest list, who else was on the
-//! device. Growth of the job's own comes first (`findings::blame`), if the request would have fitted without it, or if
-//! nothing else explains the error; then others, on the same condition. `findings::follow` finds what follows from
-//! another finding and puts it behind: growth that led to an error, errors that come again before another step, and
-//! growth of host memory that began with growth of live memory, takes less than 256 KiB for each block that is kept,
-//! and rings by itself only after the device is full. An error is called fragmentation only if free memory in split
-//! segments could have served the request and is 4 % of what the allocator held: before it fails, the allocator has
-//! given whole free segments back, and private pools serve nothing else.
+//! `analysis::oom` derives the reason for an out-of-memory error from the figures at that moment: free memory, a limit
+//! of the job, what the allocator held in pieces, and, from the driver's latest list, the other processes on the
+//! device. The job's own growth comes first (`findings::blame`), if the request would have fitted without it, or if
+//! nothing else explains the error; then other processes, on the same condition. `findings::follow` lists under another
+//! finding what follows from it: growth that led to an error, errors that recur before another step, and growth of host
+//! memory that began with growth of live memory, takes less than 256 KiB per kept block, and runs out only after the
+//! device is full. An error counts as fragmentation only if free memory in split segments could have served the request
+//! and is at least 4 % of the allocator's memory: before it fails, the allocator releases entirely free segments, and
+//! private pools serve no other requests.
 
 mod account;
 
@@ -21,34 +21,34 @@ use super::{
 pub use account::{Blocks, Tenant};
 use serde::{Deserialize, Serialize};
 
-/// The figures of one failed allocation, bytes; `None` is not said.
+/// The figures of one failed allocation, in bytes; `None` if not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OomFigures {
-    /// What was asked for.
+    /// The requested bytes.
     pub tried: Option<u64>,
     /// The device's capacity.
     pub total: Option<u64>,
     /// Free on the device.
     pub free: Option<u64>,
-    /// What the process may take at most, where it was limited.
+    /// The process's limit, if it has one.
     pub allowed: Option<u64>,
-    /// What this process has on the device, contexts and libraries included.
+    /// This process's memory on the device, contexts and libraries included.
     pub process: Option<u64>,
-    /// What other processes have on it.
+    /// Other processes' memory on the device.
     pub others: Option<u64>,
-    /// Live in the framework's allocator.
+    /// Live memory of the framework's allocator.
     pub allocated: Option<u64>,
-    /// Held by the allocator from the driver, live or not.
+    /// Memory that the allocator reserved from the driver.
     pub reserved: Option<u64>,
-    /// In private pools (CUDA graphs): live, where a message says it, else held.
+    /// Memory in private pools (CUDA graphs): live, if a message reports it, otherwise reserved.
     pub private_pools: Option<u64>,
-    /// Live in private pools, as messages say.
+    /// Live memory in private pools, from messages.
     pub pools_live: Option<u64>,
-    /// Held by private pools, as probes say.
+    /// Reserved memory of private pools, from probes.
     pub pools_held: Option<u64>,
-    /// The largest block that the allocator holds and does not use; messages do not say it, probes do.
+    /// The allocator's largest free block, which only probes report.
     pub largest_free: Option<u64>,
-    /// Free parts of split segments; `None` under expandable segments, where it cannot be measured.
+    /// Free parts of split segments; `None` with expandable segments, where it cannot be measured.
     pub stuck: Option<u64>,
     /// Whether expandable segments were on.
     pub expandable: bool,
@@ -56,21 +56,21 @@ pub struct OomFigures {
 
 const MIB: u64 = 1 << 20;
 
-/// A message rounds each of its figures to a hundredth of a GiB: what is left when two are taken from a third is not exact.
+/// A message rounds each figure to a hundredth of a GiB, so the difference of several is not exact.
 const ROUNDING: u64 = 32 * MIB;
 
-/// Free memory inside the allocator matters from this share of what it held on: less is the usual loss to rounding, and
-/// the next request would have failed for the lack of it.
+/// Free memory inside the allocator matters from this share of its memory on. Less is the usual loss to rounding, and
+/// the next request would have failed without it.
 const MATTERS: f64 = 0.04;
 
-/// The figures in a message. Words that are not known are passed over; no message at all gives no figures.
+/// Parses the figures in a message and ignores unknown text. An empty message has no figures.
 pub fn parse(message: &str) -> OomFigures {
     let after = |label| size_after(message, label);
     let before = |label| size_before(message, label);
     let allocated = before(" already allocated")
         .or_else(|| after("Of the allocated memory "))
         .or_else(|| after_colon(message, "Currently allocated"));
-    // `cached` is what the oldest releases call memory that is held and not live.
+    // The oldest releases say `cached` for memory that is reserved and not live.
     let unallocated = before(" is reserved by PyTorch but unallocated").or_else(|| before(" cached)"));
     let reserved = before(" reserved in total by PyTorch").or_else(|| Some(allocated?.saturating_add(unallocated?)));
     let mut figures = OomFigures {
@@ -81,7 +81,7 @@ pub fn parse(message: &str) -> OomFigures {
             .or_else(|| after("trying to allocate ")),
         total: before(" total capacity")
             .or_else(|| after("total capacity of "))
-            // So it was spelt in PyTorch 2.1.
+            // PyTorch 2.1 has this typo.
             .or_else(|| after("total capacty of "))
             .or_else(|| after_colon(message, "Device limit")),
         free: before(" is free")
@@ -97,14 +97,14 @@ pub fn parse(message: &str) -> OomFigures {
         pools_live: before(" allocated in private pools"),
         ..OomFigures::default()
     };
-    // Where there is no limit, some wordings give the largest number there is.
+    // Without a limit, some wordings print the largest possible number.
     figures.allowed = figures.allowed.filter(|it| figures.total.is_none_or(|total| *it < total));
     (figures.process, figures.others) = processes(message, &figures);
     figures
 }
 
-/// What this process and what all others have. The list of processes may have our own in it without saying which: it
-/// is one that has at least what our allocator holds.
+/// Returns the memory of this process and of all others. The list of processes may include our own without marking it:
+/// it is one with at least our allocator's memory.
 fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
     let listed: Vec<u64> = listed(message).into_iter().map(|it| it.1).collect();
     let sum = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, it| sum.saturating_add(*it));
@@ -121,7 +121,7 @@ fn processes(message: &str, known: &OomFigures) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// The processes in a message, by their numbers, and what they have.
+/// Returns the processes in a message: their pids and memory.
 fn listed(message: &str) -> Vec<(u32, u64)> {
     let entry = |it: &str| {
         let (pid, rest) = it.split_once(" has ")?;
@@ -130,9 +130,9 @@ fn listed(message: &str) -> Vec<(u32, u64)> {
     message.split("Process ").skip(1).filter_map(entry).collect()
 }
 
-/// The other processes in a message with these figures, by their numbers, and what they have; `own` is the number of the
-/// process itself. In a container the driver's numbers are not those of the processes, so that a message may list its own
-/// process among the others: then it is the one that the figures took for it.
+/// Returns the other processes in a message with these figures: their pids and memory; `own` is the process's own pid.
+/// In a container the driver's pids differ, so a message may list its own process among the others: then it is the one
+/// whose memory the figures use for it.
 pub fn strangers(message: &str, figures: &OomFigures, own: Option<u32>) -> Vec<(u32, u64)> {
     let mut all = listed(message);
     let is_named = size_after(message, "this process has ").is_some();
@@ -145,14 +145,14 @@ pub fn strangers(message: &str, figures: &OomFigures, own: Option<u32>) -> Vec<(
 }
 
 impl OomFigures {
-    /// Held by the allocator and not live.
+    /// Returns the bytes that the allocator reserved and that are not live.
     pub fn unallocated(&self) -> Option<u64> {
         self.reserved?.checked_sub(self.allocated?)
     }
 
-    /// Why it did not fit: what would have made room for it, the largest first; else the request itself.
+    /// Returns why the request did not fit: what would have made the most room for it, or the request itself.
     pub fn cause(&self) -> Cause {
-        // Where the device had room, nobody else was in the way.
+        // If the device had room, other processes were not in the way.
         let others = self.others.filter(|it| *it > 0 && !self.is_limited() && self.would_fit_with(*it));
         match (self.fragmented(), others) {
             (Some(free), Some(others)) if others > free => Cause::OtherProcess,
@@ -162,13 +162,13 @@ impl OomFigures {
         }
     }
 
-    /// Whether the request did not fit the device, and would have had so many bytes more been free.
+    /// Whether the request failed, but would have fitted with this many more free bytes.
     pub fn would_fit_with(&self, bytes: u64) -> bool {
         let free = self.free.unwrap_or(0);
         self.tried.map(segment).is_some_and(|size| free < size && bytes.saturating_add(free) >= size)
     }
 
-    /// Whether the request would have fitted, had the job held so many bytes less.
+    /// Whether the request would have fitted if the job had held this many bytes less.
     pub fn would_fit_without(&self, bytes: u64) -> bool {
         match (self.own_limit(), self.tried, self.reserved) {
             (Some(limit), Some(tried), Some(held)) => {
@@ -178,15 +178,16 @@ impl OomFigures {
         }
     }
 
-    /// The job's own limit, where that and not the device is what the request did not fit.
+    /// Returns the job's own limit, if the request exceeded it and not the device.
     pub fn own_limit(&self) -> Option<u64> {
         self.allowed.filter(|_| self.is_limited())
     }
 
-    /// Free memory inside the allocator that could have served the request, had it been in one piece.
+    /// Free memory inside the allocator that could have served the request in one piece.
     ///
-    /// Before it fails, the allocator gives whole free segments back to the driver, and under expandable segments every
-    /// free page: what it still holds then is in split segments, or belongs to private pools, which serve nothing else.
+    /// Before it fails, the allocator releases entirely free segments to the driver, and with expandable segments every
+    /// free page. The free memory that is left is in split segments, or in private pools, which serve no other
+    /// requests.
     fn fragmented(&self) -> Option<u64> {
         if self.expandable {
             return None;
@@ -197,12 +198,12 @@ impl OomFigures {
         (free >= self.tried? && matters).then_some(free)
     }
 
-    /// What private pools held and did not use; an upper bound where it is unknown what was live in them.
+    /// Unused memory of private pools; an upper bound if their live memory is unknown.
     fn unused_in_pools(&self) -> u64 {
         self.pools_held.unwrap_or(0).saturating_sub(self.pools_live.unwrap_or(0))
     }
 
-    /// The figures that are known.
+    /// Returns the known figures.
     pub fn evidence(&self) -> Evidence {
         let mut out = Evidence::default();
         let figures = [
@@ -227,7 +228,7 @@ impl OomFigures {
     }
 }
 
-/// What PyTorch's allocator asks of the driver for a request that none of its free blocks serves.
+/// The size that PyTorch's allocator requests from the driver if no free block serves a request.
 fn segment(tried: u64) -> u64 {
     match tried {
         it if it <= MIB => 2 * MIB,
@@ -255,7 +256,7 @@ fn size_before(message: &str, label: &str) -> Option<u64> {
     size_of(words.next()?, unit)
 }
 
-/// `512 bytes`, `20.00 MiB`, whatever follows.
+/// Parses `512 bytes`, `20.00 MiB`, whatever follows.
 fn size(text: &str) -> Option<u64> {
     let mut words = text.split([' ', '\n']);
     size_of(words.next()?, words.next()?)

@@ -1,27 +1,26 @@
-//! How much growth matters: from bytes, steps and time to full.
+//! The severity of growth: from bytes, steps and the time until the device is full.
 //!
-//! - **info** at up to 1 KiB a step: a list of losses is found and shown, and does not ring.
-//! - **critical** when the device is full within 200 steps, or within ten minutes of steps.
-//! - **warning** when it is full within a million steps, or within a week of steps where their time is known:
-//!   hardly any run is longer, so what fills later does not end one.
-//! - **info** otherwise, and for whatever has ended.
+//! - **info** up to 1 KiB per step: gpuwatch finds and shows a list of losses but raises no alert.
+//! - **critical** if the device is full within 200 steps, or within ten minutes of steps.
+//! - **warning** if it is full within a million steps, or within a week of steps if their duration is known. Hardly any
+//!   run is longer.
+//! - **info** otherwise, and for everything resolved.
 //!
-//! Where no limit is known (host memory, a device whose total nobody said), 64 GiB of room are assumed and nothing is
-//! critical.
+//! If no limit is known (host memory, a device of unknown size), 64 GiB are assumed and nothing is critical.
 
-/// How much a finding matters. The bell, `--on-alert` and the default `--fail-on` start at `Warning`.
+/// The severity of a finding. The bell, `--on-alert` and the default `--fail-on` start at `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Worth knowing.
     Info,
-    /// It will end the run, or slows it.
+    /// It will end the run, or slows it down.
     Warning,
     /// It ends the run soon, or has ended it.
     Critical,
 }
 
 impl Severity {
-    /// Its name in reports and in files.
+    /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -31,37 +30,37 @@ impl Severity {
     }
 }
 
-/// Growth of up to so many bytes a step never rings.
+/// Growth up to this many bytes per step never raises an alert.
 const QUIET: f64 = 1024.0;
 
-/// No run is expected to be longer.
+/// Runs are rarely longer, in steps.
 const LONG_STEPS: u64 = 1_000_000;
 const LONG_US: u64 = 7 * 24 * 3600 * 1_000_000;
 
-/// What is full so soon cannot wait.
+/// A device that is full this soon is critical.
 const SOON_STEPS: u64 = 200;
 const SOON_US: u64 = 600 * 1_000_000;
 
-/// Room that is assumed where no limit is known, bytes.
+/// Bytes assumed to be free if no limit is known.
 const ASSUMED_ROOM: f64 = 64.0 * (1_u64 << 30) as f64;
 
-/// When growth meets the limit.
+/// When growth reaches the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Full {
-    /// In so many steps; `None` where the limit is unknown.
+    /// In steps; `None` where the limit is unknown.
     pub in_steps: Option<u64>,
-    /// In so many µs; `None` where the limit or the time of a step is unknown.
+    /// In µs; `None` where the limit or the duration of a step is unknown.
     pub in_us: Option<u64>,
 }
 
-/// When `room` bytes are used up at this rate, with steps of `step_us`.
+/// Returns when `room` bytes are used up at this rate, with steps of `step_us`.
 pub fn full(bytes_per_step: f64, room: Option<u64>, step_us: Option<u64>) -> Full {
     let in_steps =
         room.filter(|_| bytes_per_step > 0.0).map(|it| crate::facts::units::whole(it as f64 / bytes_per_step));
     Full { in_steps, in_us: in_steps.zip(step_us).map(|(steps, us)| steps.saturating_mul(us)) }
 }
 
-/// µs until growth has used up what it takes from, with 64 GiB of room where no limit is known and a second a step where no
+/// Returns the µs until growth exhausts its resource, with 64 GiB if no limit is known and one second per step if no
 /// step was timed.
 pub fn assumed(bytes_per_step: f64, full: Full, step_us: Option<u64>) -> u64 {
     let steps = full
@@ -70,7 +69,7 @@ pub fn assumed(bytes_per_step: f64, full: Full, step_us: Option<u64>) -> u64 {
     steps.map_or(u64::MAX, |it| it.saturating_mul(step_us.unwrap_or(1_000_000)))
 }
 
-/// The severity of growth that lasts.
+/// Returns the severity of lasting growth.
 pub fn of_growth(bytes_per_step: f64, full: Full, step_us: Option<u64>) -> Severity {
     if bytes_per_step <= QUIET {
         return Severity::Info;

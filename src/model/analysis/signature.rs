@@ -1,4 +1,4 @@
-//! How all counters moved together over a span of steps: what a cause is told by.
+//! The course of all counters over a span of steps, which identifies a cause.
 
 mod cadence;
 mod rises;
@@ -13,10 +13,10 @@ use crate::facts::{event::wire::Counters, units::Stamp};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Latest rows kept one by one.
+/// Latest rows kept individually.
 const RECENT: usize = 256;
 
-/// Of these, those that tell how fast the job goes now.
+/// The latest rows that determine the current duration of a step.
 const PACE: usize = 32;
 
 /// Rows of the whole run kept at a growing stride.
@@ -25,10 +25,10 @@ const WHOLE: usize = 256;
 /// Stretches that a span is divided into before slopes are taken.
 const STRETCHES: usize = 24;
 
-/// The smallest block that PyTorch's allocator hands out, in bytes.
+/// The smallest block of PyTorch's allocator, in bytes.
 pub const SMALLEST_BLOCK: u64 = 512;
 
-/// The counters of a run: the latest rows one by one, the whole at a growing stride. Bounded.
+/// The counters of a run: the latest rows individually, the whole run at a growing stride. Bounded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trail {
     recent: VecDeque<Row>,
@@ -37,14 +37,14 @@ pub struct Trail {
     settled: Vec<Settled>,
 }
 
-/// The signature of an episode that ended, as it was then: later rows are too coarse to tell it again.
+/// The signature of a resolved episode when it ended; later rows are too coarse to compute it again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Settled {
     episode: (Resource, u64),
     signature: Signature,
 }
 
-/// The counters at one place of the axis.
+/// The counters at one position of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Row {
     step: u64,
@@ -52,37 +52,37 @@ struct Row {
     counters: Counters,
 }
 
-/// How the counters moved over a span: each slope per step, robust against noise; `None` is unknown.
+/// The slope of each counter per step over a span, robust against noise; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
     /// Steps between its first and its last row.
     pub steps: u64,
     /// Live bytes.
     pub allocated: Option<f64>,
-    /// The highest that live bytes were.
+    /// The peak of live bytes.
     pub peak: Option<f64>,
     /// Live blocks.
     pub blocks: Option<f64>,
     /// Bytes freed that another stream still uses.
     pub pending: Option<f64>,
-    /// Bytes held from the driver.
+    /// Bytes reserved from the driver.
     pub reserved: Option<f64>,
-    /// Bytes held and not in use.
+    /// Reserved bytes that are not in use.
     pub cached: Option<f64>,
     /// The part of them stuck in split segments.
     pub inactive_split: Option<f64>,
     /// Bytes in private pools.
     pub private_pools: Option<f64>,
-    /// Segments taken from the driver.
+    /// Segments allocated from the driver.
     pub device_allocs: Option<f64>,
-    /// Segments given back to it.
+    /// Segments released to the driver.
     pub device_frees: Option<f64>,
-    /// How live blocks rose: one rise at a time.
+    /// The rises of the count of live blocks.
     pub rises: Option<Rises>,
 }
 
 impl Trail {
-    /// Adds the counters at a step. Steps rise; one that falls back begins anew.
+    /// Adds the counters at a step. A step that falls starts again.
     pub fn push(&mut self, step: u64, at: Stamp, counters: &Counters) {
         match self.recent.back() {
             Some(last) if step == last.step || (step < last.step && at <= last.at) => return,
@@ -109,7 +109,7 @@ impl Trail {
         }
     }
 
-    /// Keeps the signatures of episodes that ended, for as long as these are remembered.
+    /// Keeps the signatures of resolved episodes as long as the episodes are remembered.
     pub fn settle(&mut self, growth: &Growth) {
         let ended = || growth.episodes().filter(|it| it.resolved.is_some());
         if !ended().map(name).eq(self.settled.iter().map(|it| it.episode)) {
@@ -118,14 +118,14 @@ impl Trail {
         }
     }
 
-    /// How the counters moved over an episode.
+    /// Returns the signature of an episode.
     pub fn signature(&self, episode: &Episode) -> Signature {
         let settled = self.settled.iter().find(|it| it.episode == name(episode));
         let settled = settled.filter(|_| episode.resolved.is_some());
         settled.map_or_else(|| self.over(episode.since_step, episode.last_step), |it| it.signature)
     }
 
-    /// µs from step to step, the median of the latest; `None` before the second one.
+    /// Returns the duration of a step in µs, the median of the latest; `None` before the second step.
     pub fn step_us(&self) -> Option<u64> {
         let from = self.recent.len().saturating_sub(PACE);
         let pairs = self.recent.iter().skip(from).zip(self.recent.iter().skip(from + 1));
@@ -135,7 +135,7 @@ impl Trail {
         (!distances.is_empty()).then(|| *distances.select_nth_unstable(middle).1)
     }
 
-    /// How the counters moved from one step to another, both included.
+    /// The signature from one step to another, both included.
     fn over(&self, since: u64, last: u64) -> Signature {
         let rows = self.rows(since, last);
         let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Signature::default() };
@@ -164,12 +164,12 @@ impl Trail {
     }
 }
 
-/// What an episode is told from others by.
+/// What identifies an episode.
 fn name(episode: &Episode) -> (Resource, u64) {
     (episode.resource, episode.first_alert_step)
 }
 
-/// Rows in stretches of equal length along the axis; empty ones are left out.
+/// Splits rows into stretches of equal length along the axis, without empty ones.
 fn stretches(rows: &[Row]) -> Vec<&[Row]> {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Vec::new() };
     let width = (last.step - first.step) / STRETCHES as u64 + 1;

@@ -1,10 +1,10 @@
-//! What wears on a job besides growth: fragmentation, pressure, retries, churn, imbalance. One observation at a time.
+//! Problems other than growth: fragmentation, pressure, retries, churn, imbalance. One observation at a time.
 //!
-//! `analysis::strain` watches, beside growth and on the same axis, what is stuck, how full the device is, retries,
-//! segments given back in every step, and how a rank compares with the others of its run; `session::contexts` the
-//! devices on which the driver lists a process that does not train there. Each is an `analysis::latch`: two thresholds
-//! and two patiences, counted in observations and not in pictures, so that a replay reports the same as the live view
-//! did. A spell is raised once, resolved once, and each further one has to last twice as long.
+//! `analysis::strain` watches, on the same axis as growth, stuck memory, how full the device is, retries, segments
+//! released in every step, and how a rank compares with the others of its run. `session::contexts` watches the devices
+//! on which the driver lists a process that does not train there. Each is an `analysis::latch` with two thresholds and
+//! two waits, counted in observations and not in frames, so a replay reports the same as the live view. A spell is
+//! raised once, resolved once, and each further one has to last twice as long.
 
 use super::{
     cause::Cause,
@@ -14,61 +14,62 @@ use super::{
 use crate::facts::{event::wire::Counters, units::Stamp};
 use serde::{Deserialize, Serialize};
 
-/// Observations before what is nearly always so is told.
+/// Waits for conditions that hold nearly always.
 const LASTING: Patience = Patience { on: 50, off: 100 };
 
-/// What is counted over a stretch of its own is told at once.
+/// Waits for conditions that are counted over a stretch of their own.
 const AT_ONCE: Patience = Patience { on: 1, off: 1 };
 
-/// Stuck share of what is reserved.
+/// Stuck share of reserved memory.
 const STUCK: (f64, f64) = (0.30, 0.20);
 
-/// Share of what the process can have that it wants.
+/// Share of the available memory that the process wants.
 const FULL: (f64, f64) = (0.95, 0.90);
 
-/// Against the median of the other ranks.
+/// Ratio to the median of the other ranks.
 const FULLER: (f64, f64) = (1.30, 1.15);
 
-/// Bytes below this share of the device do not matter to it.
+/// Bytes below this share of the device do not matter.
 const MATTERS: f64 = 0.05;
 
 /// Bytes that matter where the device's total is unknown.
 const MATTERS_BYTES: f64 = (1_u64 << 30) as f64;
 
-/// So many observations with retries, among so many, are no accident of the first steps; none among so many ends it.
+/// This many observations with retries, among the number below, are no accident of the first steps; none among that
+/// many ends the condition.
 const RETRIES: usize = 3;
 const RETRIES_AMONG: u64 = 100;
 const RETRIES_GONE: u64 = 300;
 
-/// Share of the latest steps that gave segments back to the driver.
+/// Share of the latest steps that released segments to the driver.
 const CHURN: (f64, f64) = (0.80, 0.30);
 
-/// What one observation more or less weighs in that share.
+/// Weight of one observation in that share.
 const FADING: f64 = 0.05;
 
-/// Segments given back in a step, on average, that make it one of those.
+/// Average segments released per step that make it one of those.
 const A_SEGMENT: f64 = 0.9;
 
-/// What was seen at the end of a step; without steps, at a tick.
+/// An observation at the end of a step; without steps, at a tick.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// Steps done, or seconds for a job without.
+    /// Completed steps, or seconds for a job without steps.
     pub step: u64,
     /// When.
     pub at: Stamp,
     /// The latest counters.
     pub counters: Counters,
-    /// The device's total, where the counters do not say it.
+    /// The device's total, if the counters lack it.
     pub total: Option<u64>,
     /// Whether expandable segments are on.
     pub expandable: bool,
-    /// Whether live memory grows, which then explains that the device fills.
+    /// Whether live memory grows, which explains why the device fills up.
     pub grows: bool,
     /// What the other ranks of the run want of their devices, the median; `None` without others.
     pub others: Option<u64>,
 }
 
-/// What was seen so far, and what was found in it.
+/// The state of the watch and the problems it found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Strain {
     fragmentation: Latch,
@@ -79,7 +80,7 @@ pub struct Strain {
     last: Option<Last>,
     /// Numbers of the latest observations with retries.
     retried: Vec<u64>,
-    /// Share of the latest steps that gave segments back.
+    /// Share of the latest steps that released segments.
     freeing: f64,
     seen: u64,
 }
@@ -91,7 +92,8 @@ struct Last {
     device_frees: Option<u64>,
 }
 
-/// Takes one more observation. A step said again changes nothing; one that falls back is a restart, which ends what lasts.
+/// Applies one more observation. A repeated step changes nothing; a falling one is a restart, which resolves
+/// everything.
 #[must_use]
 pub fn step(mut state: Strain, seen: &Seen) -> Strain {
     match state.last {
@@ -108,13 +110,13 @@ pub fn step(mut state: Strain, seen: &Seen) -> Strain {
     state
 }
 
-/// What a process wants of its device at most: live allocations, at their peak.
+/// Returns the most that a process wants of its device: the peak of live allocations.
 pub fn wanted(counters: &Counters) -> Option<u64> {
     counters.allocated.max(counters.allocated_peak)
 }
 
 impl Strain {
-    /// What was found: its cause, when, and its highest measure (a share; for imbalance a ratio; for retries a count).
+    /// Returns the problems: cause, time, and highest measure (a share; a ratio for imbalance; a count for retries).
     pub fn spells(&self) -> impl Iterator<Item = (Cause, &Spell)> {
         [
             (Cause::Fragmentation, &self.fragmentation),
@@ -175,7 +177,7 @@ impl Strain {
         }
     }
 
-    /// What the allocator's cumulative counters say of the steps since the last observation.
+    /// Reads the allocator's cumulative counters for the steps since the last observation.
     fn counted(&mut self, seen: &Seen) {
         let Some(last) = self.last else { return };
         let since = |new: Option<u64>, old: Option<u64>| new?.checked_sub(old?);
@@ -197,7 +199,7 @@ impl Strain {
             self.thrashing.step(AT_ONCE, (band, among as f64), seen.step, seen.at);
         }
         if let Some(frees) = since(seen.counters.device_frees, last.device_frees) {
-            // A retry gives the whole cache back: that is another cause.
+            // A retry releases the whole cache, which is another cause.
             let freed = retries.unwrap_or(0) == 0 && frees as f64 >= A_SEGMENT * (seen.step - last.step) as f64;
             self.freeing += FADING * (f64::from(u8::from(freed)) - self.freeing);
             let band = Band::of(self.freeing, CHURN.0, CHURN.1);
@@ -206,7 +208,7 @@ impl Strain {
     }
 }
 
-/// Bytes that matter to the device.
+/// Bytes that matter on the device.
 fn least(seen: &Seen) -> f64 {
     seen.counters.device_total.or(seen.total).map_or(MATTERS_BYTES, |it| MATTERS * it as f64)
 }

@@ -1,4 +1,4 @@
-//! What led to an out-of-memory error, in one sentence: growth of the job's own, its neighbours, or the request itself.
+//! Explains an out-of-memory error in one sentence: growth of the job, its neighbours, or the request itself.
 
 use super::{
     derive::Place,
@@ -18,18 +18,19 @@ use crate::{
     },
 };
 
-/// A culprit with this share of what grows is named alone.
+/// Names only one culprit if its share of the growth is at least this.
 const ALONE: f64 = 0.9;
 
-/// Growth of this share of the device leads where nothing else explains the error.
+/// If nothing else explains the error, growth leads if it took this share of the device.
 const MATTERS: f64 = 0.04;
 
 impl Place<'_> {
-    /// One that steps went on after was caught, and is no longer what ends the run.
+    /// The finding for an out-of-memory error. If steps follow, the program caught the error, and it no longer ends the
+    /// run.
     pub(super) fn oom(&self, it: &OutOfMemory) -> Finding {
         let figures = &it.figures;
-        let step = it.said.step.unwrap_or(0);
-        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (step, Stamp(it.said.at_us)));
+        let step = it.reported.step.unwrap_or(0);
+        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (step, Stamp(it.reported.at_us)));
         let is_caught = self.on.step.is_some_and(|it| it > step + 1);
         let severity = if is_caught { Severity::Warning } else { Severity::Critical };
         let found = Finding { severity, ends_us: 0, account: it.account(self.process.lines_at(it)), ..found };
@@ -37,11 +38,14 @@ impl Place<'_> {
             Some((growth, gained)) => (grown(&growth, gained), led_by(growth, found)),
             None => (unexplained_by_growth(figures, found.cause), found),
         };
-        Finding { sentence: Some(format!("Out of memory: {why}{}", beside(figures, found.cause))), ..found }
+        Finding {
+            sentence: Some(format!("Out of memory: {why}{}", also_used_by_others(figures, found.cause))),
+            ..found
+        }
     }
 
-    /// The growth that was open when memory ran out and that explains it, and what it had taken by then: without it the
-    /// request would have fitted; or nothing else explains it, and it is no trifle.
+    /// Returns the growth that explains an error, with the bytes it had taken by then. It explains the error if the
+    /// request would have fitted without it, or if it is large and nothing else does.
     fn growth_into(&self, oom: &OutOfMemory) -> Option<(Finding, Bytes)> {
         let is_own = |it: &&Episode| matches!(it.resource, Resource::Allocated | Resource::Reserved | Resource::Driver);
         let open = oom.growing.iter().filter(is_own);
@@ -52,7 +56,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether growth of so many bytes is what an error comes from.
+/// Whether growth by these bytes explains an error.
 fn explains(gained: u64, figures: &OomFigures) -> bool {
     if figures.would_fit_without(gained) {
         return true;
@@ -67,7 +71,7 @@ fn explains(gained: u64, figures: &OomFigures) -> bool {
     }
 }
 
-/// An error that growth led to: its line, its cause and its remedy come first.
+/// An error caused by growth: the growth's line, cause and remedy come first.
 fn led_by(growth: Finding, oom: Finding) -> Finding {
     let led_by = Some(growth.identity());
     Finding { cause: growth.cause, advice: growth.advice, culprit: growth.culprit, led_by, ..oom }
@@ -87,7 +91,7 @@ fn grown(growth: &Finding, gained: Bytes) -> String {
     growth.culprit.as_deref().map_or_else(|| format!("{} {gained} since {since}.", subject(growth)), kept)
 }
 
-/// What grew, where no line is known for it.
+/// The subject of the sentence if no line is known.
 fn subject(growth: &Finding) -> &'static str {
     match growth.resource {
         Some(Resource::Reserved) => "what the allocator holds from the driver grew by",
@@ -124,8 +128,8 @@ fn unexplained_by_growth(figures: &OomFigures, cause: Cause) -> String {
     }
 }
 
-/// What others hold, where they are not what is blamed.
-fn beside(figures: &OomFigures, cause: Cause) -> String {
+/// The other processes' memory, unless the sentence already blames them.
+fn also_used_by_others(figures: &OomFigures, cause: Cause) -> String {
     if cause == Cause::OtherProcess {
         return String::new();
     }
@@ -138,7 +142,7 @@ fn beside(figures: &OomFigures, cause: Cause) -> String {
     }
 }
 
-/// `2 %`, of what the device has; `None` where that is not known.
+/// Formats a share of the device, such as `2 %`; `None` if its total is unknown.
 fn share(bytes: u64, total: Option<u64>) -> Option<String> {
     let share = bytes as f64 / total.filter(|it| *it > 0)? as f64 * 100.0;
     Some(if share < 0.5 { "less than 1 %".to_owned() } else { format!("{share:.0} %") })

@@ -1,4 +1,4 @@
-//! What is found in one process on one device: from what the session holds to findings.
+//! Derives the findings for one process on one device from the session.
 
 use super::{
     finding::{Finding, Kind, Standing},
@@ -28,22 +28,23 @@ use crate::{
     },
 };
 
-/// The least share of growth that a look has to see before it names the cause: where rises are rare, a look of a few steps
-/// sees more or less of them than there are on average.
+/// Smallest share of the growth that a capture must see to name its cause. If rises are rare, a capture of a few steps
+/// sees more or fewer of them than the average.
 const LEAST_SHARE: f64 = 0.25;
 
-/// Bytes a step that the nodes of one step's graph take of host memory at most: thousands of them, of a few hundred bytes.
+/// Most bytes of host memory per step that the nodes of one step's graph take: thousands of nodes of a few hundred
+/// bytes.
 const MOST_NODES: f64 = 4.0 * 1_048_576.0;
 
-/// Every finding of a session, in the order of [`follow::order`].
+/// Returns every finding of a session, in the order of [`follow::order`].
 pub(super) fn all(session: &Session) -> Vec<Finding> {
     let mut out = Vec::new();
     for process in &session.processes {
         for on in &process.devices {
             let place = Place { session, process, on };
-            out.extend(on.growth.episodes().filter(|it| place.tells(it.resource)).map(|it| place.growth(it)));
-            out.extend(Resource::ALL.iter().filter(|it| place.tells(**it)).filter_map(|it| place.sawtooth(*it)));
-            let ooms = process.ooms.iter().filter(|it| it.said.device == on.ordinal);
+            out.extend(on.growth.episodes().filter(|it| place.reports(it.resource)).map(|it| place.growth(it)));
+            out.extend(Resource::ALL.iter().filter(|it| place.reports(**it)).filter_map(|it| place.sawtooth(*it)));
+            let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
             out.extend(ooms.map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
         }
@@ -65,8 +66,8 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether a resource is reported for this device: the host's memory is the process's, and each of its devices sees it.
-    fn tells(&self, resource: Resource) -> bool {
+    /// Whether this device reports a resource. Host memory belongs to the process, so the process reports it once.
+    fn reports(&self, resource: Resource) -> bool {
         let sees = |on: &&OnDevice| on.growth.curve(resource).is_some();
         !is_of_host(resource)
             || self.process.devices.iter().find(sees).is_none_or(|first| first.ordinal == self.on.ordinal)
@@ -138,8 +139,8 @@ impl Place<'_> {
         self.blamed(found)
     }
 
-    /// With the line that allocates what grows and who keeps it, as the latest look since its beginning that found one
-    /// tells it; else with what that look said.
+    /// Adds the line that allocates what grows and its holder, from the latest capture since the growth began that
+    /// found one; otherwise adds what that capture reported.
     fn blamed(&self, it: Finding) -> Finding {
         if !matches!(it.resource, Some(Resource::Allocated | Resource::Host)) {
             return it;
@@ -154,14 +155,14 @@ impl Place<'_> {
         }
         let mut culprits = culprits.into_iter();
         let first = culprits.next().map(Box::new);
-        let others = culprits.map(|it| format!("also: {}", it.told()));
+        let others = culprits.map(|it| format!("also: {}", it.summary()));
         let account = others.chain(notes).collect();
         let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(it.cause, |culprit| culprit.cause);
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
-    /// Bytes that growth of a resource has before the device is full: what is free, and for live memory also what
-    /// the allocator holds and does not use.
+    /// Bytes by which a resource can grow before the device is full: free memory, and for live memory also the
+    /// allocator's unused memory.
     fn room(&self, resource: Resource) -> Option<u64> {
         if is_of_host(resource) {
             return None;
@@ -179,7 +180,7 @@ impl Place<'_> {
         })
     }
 
-    /// The second release of a resource shows a sawtooth.
+    /// A second release of a resource shows a sawtooth.
     fn sawtooth(&self, resource: Resource) -> Option<Finding> {
         let is_release = |it: &Resolved| it.end == End::Released;
         let releases: Vec<(&Episode, Resolved)> = self
@@ -231,7 +232,7 @@ impl Place<'_> {
         };
         let matters = match kind {
             Kind::Retries => true,
-            // What is stuck is missed where nothing else is left.
+            // Stuck memory hurts only if nothing else is left.
             Kind::Fragmentation => {
                 self.room(Resource::Reserved).zip(counters.inactive_split).is_some_and(|(room, stuck)| room < stuck)
             }
@@ -263,14 +264,14 @@ impl Place<'_> {
     }
 }
 
-/// Whether a culprit tells why something grows: it is most of it, as far as one look can tell, and the course of the growth
-/// does not say more: that it ended by itself, or followed the inputs.
+/// Whether a culprit explains growth: a capture shows that it is most of it, and the growth's course shows no other
+/// cause (it did not end by itself or follow the inputs).
 fn explains(culprit: &Culprit, growth: &Finding) -> bool {
     let is_most = growth.bytes_per_step.is_none_or(|rate| culprit.bytes_per_step >= LEAST_SHARE * rate);
     is_most && !matches!(growth.cause, Cause::CacheFilling | Cause::LargerInputs)
 }
 
-/// Growth of host memory beside tensors that are kept with their graphs: these have their nodes there.
+/// Host memory grows along with tensors kept with their graphs, because the graphs' nodes live there.
 fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
     let may_be_nodes = it.cause == Cause::HostGrowth && it.bytes_per_step.is_some_and(|rate| rate <= MOST_NODES);
     match culprits.into_iter().find(|it| it.grad).filter(|_| may_be_nodes) {

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What kind of thing was found.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Memory grows from step to step.
@@ -27,7 +27,7 @@ pub enum Kind {
     Pressure,
     /// An allocation failed for good.
     Oom,
-    /// The allocator flushes its cache to go on, or gives it back in every step.
+    /// The allocator flushes its cache to serve a request, or releases it in every step.
     Retries,
     /// A process holds memory on a device that it does not train on.
     ExtraContext,
@@ -48,7 +48,7 @@ impl Kind {
         Self::Imbalance,
     ];
 
-    /// Its name in reports and in files.
+    /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Growth => "growth",
@@ -63,20 +63,20 @@ impl Kind {
     }
 }
 
-/// What the user asked of a finding.
+/// The user's rule for a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing: it counts, is judged, and is told from warning on.
+    /// No rule: it counts, is judged, and raises an alert from warning on.
     #[default]
     Usual,
-    /// It counts and is judged, and nobody is told.
+    /// It counts and is judged but raises no alert.
     Silenced,
-    /// It is expected: shown, and nothing else.
+    /// Expected: it is only shown.
     Allowed,
 }
 
 impl Standing {
-    /// Its name in reports and in files.
+    /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Usual => "usual",
@@ -86,104 +86,103 @@ impl Standing {
     }
 }
 
-/// What a finding is known by: its identity, which never changes.
+/// A finding's identity, which never changes.
 pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64, Stamp);
 
-/// Something found: raised once, kept up to date while it lasts, resolved when it ended.
+/// A finding: raised once, updated while it lasts, resolved when it ends.
 ///
 /// `kind`, `probe`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
     /// How much it matters now.
     pub severity: Severity,
-    /// What the user asked of it.
+    /// The user's rule for it.
     pub standing: Standing,
-    /// Why, as well as can be told now.
+    /// The cause, as far as the analysis can determine it now.
     pub cause: Cause,
-    /// What to do about its cause, in one line.
+    /// The remedy for its cause, in one line.
     pub advice: &'static str,
-    /// What grows; `None` for kinds that are not about one resource.
+    /// The resource that grows; `None` for kinds without one.
     pub resource: Option<Resource>,
-    /// The device; `None` where it is about host memory.
+    /// The device; `None` for host memory.
     pub device: Option<DeviceId>,
-    /// The process's own number for the device.
+    /// The process's own ordinal of the device.
     pub ordinal: Option<u32>,
-    /// The probe whose process it is about.
+    /// The probe of its process.
     pub probe: ProbeId,
-    /// That process, by our number for it, else by its own.
+    /// Its process: the pid on this host, or the pid the probe reports.
     pub pid: Option<u32>,
     /// Its rank in its run.
     pub rank: Option<u64>,
-    /// What the steps of this finding are.
+    /// The unit of its steps.
     pub axis: Axis,
-    /// The step at which it began, as well as can be told; 0 is before the first one.
+    /// The step at which it began, as far as known; 0 is before the first step.
     pub since_step: u64,
-    /// The step at which it was raised: never moves.
+    /// The step at which gpuwatch raised it; it never changes.
     pub first_alert_step: u64,
-    /// When it was raised.
+    /// When gpuwatch raised it.
     pub first_alert_at: Stamp,
-    /// The step at which it was seen to have ended; `None` while it lasts.
+    /// The step at which gpuwatch saw its end; `None` while it lasts.
     pub resolved_step: Option<u64>,
-    /// When.
+    /// When gpuwatch saw its end.
     pub resolved_at: Option<Stamp>,
     /// Growth in bytes a step.
     pub bytes_per_step: Option<f64>,
     /// Growth in live blocks a step; `None` where they are not counted.
     pub blocks_per_step: Option<f64>,
-    /// Steps until the device is full; `None` where it does not grow or no limit is known.
+    /// Steps until the device is full; `None` if it does not grow or the limit is unknown.
     pub full_in_steps: Option<u64>,
-    /// The same in µs, where the time of a step is known.
+    /// The same in µs, if the duration of a step is known.
     pub full_in_us: Option<u64>,
-    /// The figures it rests on.
+    /// Its figures.
     pub evidence: Evidence,
-    /// Which line allocates what grows and who keeps it, where a probe looked for it.
+    /// The line that allocates what grows, and its holder, if a capture found it.
     pub culprit: Option<Box<Culprit>>,
-    /// What happened and why, in one sentence; out-of-memory errors have one.
+    /// What happened and why, in one sentence; only out-of-memory errors have one.
     pub sentence: Option<String>,
     /// The growth that led to it.
     pub led_by: Option<Identity>,
-    /// What it follows from: views lead with that one, and fixing it mends this one.
+    /// The finding that it follows from. Views show that one first, and fixing it fixes this one.
     pub follows: Option<Identity>,
-    /// When what it takes is used up, µs from now, with an assumed limit where none is known: findings of one severity are
-    /// ordered by it.
+    /// µs until its resource is exhausted, with an assumed limit if none is known: it orders findings of one severity.
     pub ends_us: u64,
-    /// What else is to be said of it, in words, a line each.
+    /// More details, a line each.
     pub account: Vec<String>,
-    /// Whether samples are missing in what it rests on.
+    /// Whether samples are missing from its data.
     pub approximate: bool,
 }
 
 impl Finding {
-    /// Whether it lasts.
+    /// Returns whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()
     }
 
-    /// Its identity.
+    /// Returns its identity.
     pub fn identity(&self) -> Identity {
         (self.kind, self.probe, self.ordinal, self.resource, self.first_alert_step, self.first_alert_at)
     }
 
-    /// Whether it is growth that comes with other growth, and is no leak of its own.
-    pub fn is_beside(&self) -> bool {
+    /// Returns whether it is growth that accompanies other growth, and no leak of its own.
+    pub fn is_companion(&self) -> bool {
         self.follows.is_some_and(|it| it.0 == Kind::Growth)
     }
 
-    /// Whether memory of the process itself grows: not a neighbour's on the same device.
+    /// Returns whether the process's own memory grows, not a neighbour's on the same device.
     pub fn is_own_growth(&self) -> bool {
         self.kind == Kind::Growth && self.resource != Some(Resource::Device)
     }
 
-    /// What to do, in one line: about the culprit's own line, where it is of the same cause or keeps the graph that is.
+    /// Returns the remedy in one line: the culprit's, if it has the same cause or keeps the graph.
     pub fn remedy(&self) -> &str {
         let of_graph = |it: &Culprit| self.cause == Cause::GraphRetained && it.grad;
         let culprit = self.culprit.as_ref().filter(|it| it.cause == self.cause || of_graph(it));
         culprit.map_or(self.advice, |it| &it.advice)
     }
 
-    /// Whether the user expects it, so that nothing follows from it.
+    /// Returns whether the user expects it.
     pub fn is_allowed(&self) -> bool {
         self.standing == Standing::Allowed
     }

@@ -1,19 +1,19 @@
-//! One leak, one warning: what follows from another finding stands behind it, as information.
+//! One leak, one warning: a finding that follows from another is listed under it, as information.
 
 use super::finding::{Finding, Identity, Kind};
 use crate::model::analysis::{cause::Cause, episode::Resource, severity::Severity};
 use std::cmp::Reverse;
 
-/// Bytes of host memory that come with a block that is kept, at most: its Python object, what describes it, its graph's
-/// nodes. Copies of the data itself are larger.
+/// Most bytes of host memory that accompany a kept block: its Python object, its metadata and its graph's nodes. Copies
+/// of the data itself are larger.
 const PER_BLOCK: f64 = 256.0 * 1024.0;
 
-/// What began so many steps before, or this share of the way, was there without it.
+/// A finding that began this many steps, or this share of the run, earlier is independent.
 const EARLIER: u64 = 64;
 const EARLIER_SHARE: f64 = 0.1;
 
-/// Finds what follows from what, and puts the findings in order: the worst first, those that last before those that
-/// ended, what runs out first, then as they were raised; what follows right behind what it follows from.
+/// Links findings to those that cause them and sorts them: worst first, active before resolved, soonest exhausted
+/// first, then as raised. A finding comes right after the one that causes it.
 pub(super) fn order(all: &mut Vec<Finding>) {
     let leads: Vec<Option<Identity>> = all.iter().map(|it| lead(it, all)).collect();
     for (it, lead) in all.iter_mut().zip(leads) {
@@ -24,8 +24,8 @@ pub(super) fn order(all: &mut Vec<Finding>) {
     }
     all.sort_by_key(|it| (Reverse(it.severity), !it.is_active(), it.ends_us, it.first_alert_at, it.rank));
     let (mut behind, mut ordered): (Vec<_>, Vec<_>) = all.drain(..).partition(|it| it.follows.is_some());
-    // What others follow from has its place first.
-    behind.sort_by_key(Finding::is_beside);
+    // Leading findings come first.
+    behind.sort_by_key(Finding::is_companion);
     for it in behind {
         let is_near = |other: &Finding| it.follows == Some(other.identity()) || it.follows == other.follows;
         let place = ordered.iter().rposition(is_near).map_or(ordered.len(), |at| at + 1);
@@ -34,24 +34,24 @@ pub(super) fn order(all: &mut Vec<Finding>) {
     *all = ordered;
 }
 
-/// What a finding follows from.
+/// Returns the finding that this one follows from.
 fn lead(it: &Finding, all: &[Finding]) -> Option<Identity> {
     let of_same = |other: &&Finding| other.probe == it.probe && other.identity() != it.identity();
     let mut others = all.iter().filter(of_same);
     let found = match (it.kind, it.resource) {
-        (Kind::Growth, Some(Resource::Host)) => others.find(|lead| is_beside(it, lead)),
-        // The error is what there is to act on, and says which growth led to it.
+        (Kind::Growth, Some(Resource::Host)) => others.find(|lead| is_companion(it, lead)),
+        // The error is what a user can act on, and it names the growth that caused it.
         (Kind::Growth, _) => others.find(|oom| oom.severity == Severity::Critical && oom.led_by == Some(it.identity())),
-        // A job that tries again and again has one error.
+        // A job that retries reports its error once.
         (Kind::Oom, _) => others.find(|later| is_again(it, later)),
         _ => None,
     };
     found.map(Finding::identity)
 }
 
-/// Whether host memory grows with what is kept on a device, by Python's objects and the graph's nodes, and the host is in no
-/// danger before the device is full.
-fn is_beside(host: &Finding, lead: &Finding) -> bool {
+/// Whether host memory grows along with what is kept on a device, through Python's objects and the graph's nodes, and
+/// does not run out before the device is full.
+fn is_companion(host: &Finding, lead: &Finding) -> bool {
     let (Some(rate), Some(_)) = (host.bytes_per_step, lead.bytes_per_step) else { return false };
     let is_leak = lead.kind == Kind::Growth && lead.resource == Some(Resource::Allocated);
     let blocks = lead.blocks_per_step.unwrap_or(1.0).max(1.0);
@@ -64,7 +64,7 @@ fn is_beside(host: &Finding, lead: &Finding) -> bool {
     is_leak && lasts && is_small && is_after && is_harmless
 }
 
-/// Whether an error came again before another step was done.
+/// Whether an error occurred again before another step completed.
 fn is_again(it: &Finding, later: &Finding) -> bool {
     let is_same =
         later.kind == Kind::Oom && later.ordinal == it.ordinal && later.first_alert_step == it.first_alert_step;

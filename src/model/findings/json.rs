@@ -1,16 +1,17 @@
-//! A finding as JSON, schema 1: bytes, steps, µs of `CLOCK_MONOTONIC`; what is not known is `null`, never 0.
+//! A finding as JSON, schema 1: bytes, steps, µs of `CLOCK_MONOTONIC`; unknown is `null`, never 0.
 
 use super::Finding;
 use crate::model::analysis::episode::{Axis, Resource};
 use serde_json::{Map, Value, json};
 
 impl Finding {
-    /// `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: what the config asks of it), `state` (`active`,
-    /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's number for it), `device_id`, `pid`, `rank`, `axis` (`steps`, `seconds`), `since_step`, `first_alert_step`,
-    /// `first_alert_us`, `resolved_step`, `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`,
-    /// `full_in_steps`, `full_in_us`, `evidence` (figures by name), `culprit` ([`Culprit::json`]; `null` where none was
-    /// looked for or found), `sentence` (what ran out of memory, and why), `follows` (`kind`, `resource` and `step` of the finding
-    /// that this one follows from, and `words`), `account[]` (lines of words), `approximate`.
+    /// Fields: `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: the config's rule), `state` (`active`,
+    /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's ordinal), `device_id`, `pid`, `rank`, `axis`
+    /// (`steps`, `seconds`), `since_step`, `first_alert_step`, `first_alert_us`, `resolved_step`, `resolved_us`,
+    /// `bytes_per_step`, `interval` (95 %), `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence` (figures by
+    /// name), `culprit` ([`Culprit::json`]; `null` if no capture found one), `sentence` (an out-of-memory error in
+    /// words), `follows` (`kind`, `resource` and `step` of the finding that causes this one, and `words`), `account[]`
+    /// (lines of text), `approximate`.
     ///
     /// [`Culprit::json`]: crate::model::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {

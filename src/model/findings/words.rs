@@ -1,4 +1,4 @@
-//! What a finding is called, in our own words and numbers alone: how fast, where, when it is full.
+//! A finding in gpuwatch's own words and numbers: how fast, where, when the device is full.
 
 use super::{Finding, Kind, Standing};
 use crate::{
@@ -6,16 +6,16 @@ use crate::{
     model::analysis::episode::{Axis, Resource},
 };
 
-/// Times count from here, µs.
+/// Shorter times are not shown, in µs.
 const A_SECOND: u64 = 1_000_000;
 
 impl Finding {
-    /// `warning`, and what the user asked of it: `warning, silenced`.
+    /// Returns its severity with the user's rule: `warning, silenced`.
     pub fn weight(&self) -> String {
         format!("{}{}", self.severity.name(), self.aside())
     }
 
-    /// `, silenced`, `, expected`; nothing where nothing was asked.
+    /// Returns the user's rule: `, silenced`, `, expected`, or nothing.
     pub fn aside(&self) -> String {
         match self.standing {
             Standing::Usual => String::new(),
@@ -24,7 +24,7 @@ impl Finding {
         }
     }
 
-    /// `+4.00 MiB/step`, `/s` where the job counts no steps, with `≈` where samples are missing.
+    /// Returns its slope: `+4.00 MiB/step`, `/s` if the job counts no steps, with `≈` if samples are missing.
     pub fn slope(&self) -> Option<String> {
         let rate = units::per_step(self.bytes_per_step?);
         let rate = match self.axis {
@@ -34,7 +34,7 @@ impl Finding {
         Some(format!("{}{rate}", if self.approximate { "≈" } else { "" }))
     }
 
-    /// `reserved +4.00 MiB/step`; live memory is what is meant where nothing is named.
+    /// Returns what grows and how fast: `reserved +4.00 MiB/step`; live memory is not named.
     pub fn growth(&self) -> Option<String> {
         let slope = self.slope()?;
         Some(match self.resource {
@@ -43,27 +43,28 @@ impl Finding {
         })
     }
 
-    /// Its cause, where that says more than its kind.
+    /// Returns its cause, if that adds something to its kind.
     pub fn because(&self) -> Option<&'static str> {
-        // `rank-imbalance` says no more than `imbalance`.
+        // `rank-imbalance` adds nothing to `imbalance`.
         let id = self.cause.id();
         Some(id).filter(|it| self.kind == Kind::Growth || !it.ends_with(self.kind.name()))
     }
 
-    /// `full in 16270 steps, 27 min`, or as much of it as is known; nothing where there is no time left.
+    /// Returns `full in 16270 steps, 27 min`, or the known part of it; `None` if no time is left.
     pub fn forecast(&self) -> Option<String> {
         let steps = self.full_in_steps.filter(|it| *it > 0 && self.follows.is_none()).map(steps);
         let both: Vec<String> = steps.into_iter().chain(self.left()).collect();
         (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
     }
 
-    /// `27 min` until the device is full; `None` where that is unknown, no time is left, or what it follows from has it.
+    /// Returns the time until the device is full, such as `27 min`; `None` if it is unknown or zero, or if the finding
+    /// that causes this one shows it.
     pub fn left(&self) -> Option<String> {
         let is_over = self.full_in_steps == Some(0) || self.follows.is_some();
         self.full_in_us.filter(|it| *it >= A_SECOND && !is_over).map(units::duration)
     }
 
-    /// `out of memory at step 170`, `memory grows 1011 KiB per step`: what it is in a few words.
+    /// Describes it in a few words: `out of memory at step 170`, `memory grows 1011 KiB per step`.
     pub fn brief(&self) -> String {
         let rate = self.slope().map_or_else(String::new, |it| {
             format!(" {}", it.replace('+', "").replace("/step", " per step").replace("/s", " per second"))
@@ -82,7 +83,7 @@ impl Finding {
         format!("{what}{who}")
     }
 
-    /// `follows from growth of allocated`, `led to the error at step 200`; nothing where it stands for itself.
+    /// Describes its link: `follows from growth of allocated`, `led to the error at step 200`; `None` without one.
     pub fn following(&self) -> Option<String> {
         let (kind, _, _, resource, step, _) = self.follows?;
         Some(match (kind, self.kind, resource) {
@@ -92,7 +93,7 @@ impl Finding {
         })
     }
 
-    /// `step 12`, or the second where the job counts no steps.
+    /// Formats a step as `step 12`, or as a second if the job counts no steps.
     pub fn place(&self, step: u64) -> String {
         match self.axis {
             Axis::Steps => format!("step {step}"),
@@ -101,7 +102,7 @@ impl Finding {
     }
 }
 
-/// A count that may be very large: `16270 steps`, `4.2 M steps`.
+/// Formats a count that may be very large: `16270 steps`, `4.2 M steps`.
 fn steps(count: u64) -> String {
     match count {
         0..1_000_000 => units::counted(count, "step"),

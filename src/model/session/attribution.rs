@@ -1,7 +1,7 @@
-//! Who has a device's memory: the driver's figures, given to the processes, their probes and everybody else.
+//! Attributes a device's memory to processes: joins the driver's figures with the probes'.
 //!
-//! The driver counts by device and by process id; a probe counts what one allocator holds. Everything that joins the two is
-//! here: for the ladder ([`Session::attribution`]), for growth and the timeline, whenever the driver lists processes, and for
+//! The driver counts by device and by pid; a probe counts what one allocator holds. This module joins the two: for the
+//! ladder ([`Session::attribution`]), for growth and the timeline (whenever the driver lists processes), and for
 //! errors.
 
 use super::{
@@ -25,46 +25,45 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// A device's memory, by those who have it.
+/// A device's memory by process.
 #[derive(Debug)]
 pub struct Attribution<'s> {
     /// The device's own figures.
     pub device: DeviceFigures,
     /// Its probed processes, in the order of the tables.
     pub own: Vec<Own<'s>>,
-    /// Processes that the driver lists and that no probe speaks for; `None` where there is no list.
+    /// Number of processes that the driver lists without a probe; `None` if there is no list.
     pub unprobed: Option<usize>,
-    /// Whether the driver's process list speaks of another pid namespace than ours, so that its figures
-    /// cannot be given to anyone.
+    /// Whether the driver's list has pids of another namespace, so that its figures cannot be attributed.
     pub foreign_pids: bool,
 }
 
-/// What a probed process has on a device.
+/// A probed process's memory on a device.
 #[derive(Debug)]
 pub struct Own<'s> {
     /// The process.
     pub process: &'s Process,
-    /// Its part on the device.
+    /// Its state on the device.
     pub on: &'s OnDevice,
-    /// The driver's figure for the process, carried forward to now.
+    /// The bytes that the driver reports for it, carried forward to now.
     pub driver_used: Option<Bytes>,
-    /// What the ladder is made from.
+    /// The ladder's input.
     pub figures: OwnFigures,
 }
 
 impl Session {
-    /// Gives what is used on a device to its processes.
+    /// Attributes a device's used memory to its processes.
     pub fn attribution<'s>(&'s self, device: &'s Device) -> Attribution<'s> {
         let list = device.process_list();
-        // What ended leaves the ladder with what it held, and stays in the table. What has said nothing yet is to the ladder
-        // what any other process is.
-        let has_said = |it: &(&Process, &OnDevice)| it.1.first.is_some() && is_there(it.0, device);
-        let own: Vec<_> = self.probed(Some(&device.id)).into_iter().filter(has_said).collect();
+        // The ladder drops the memory of an ended process, while the table keeps the process. Until a process's first
+        // sample, the ladder counts it among the others.
+        let has_sample = |it: &(&Process, &OnDevice)| it.1.first.is_some() && is_there(it.0, device);
+        let own: Vec<_> = self.probed(Some(&device.id)).into_iter().filter(has_sample).collect();
         let used_by = |pid: Option<u32>| list?.iter().find(|it| Some(it.pid) == pid);
         let is_probed = |it: &ProcessUse| own.iter().any(|(process, _)| process.pid == Some(it.pid));
         let strangers: Vec<_> = list.unwrap_or_default().iter().filter(|it| !is_probed(it)).collect();
         let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
-        // A list older than the process's first sample cannot be expected to have it.
+        // A list older than the process's first sample cannot contain it.
         let unmatched =
             own.iter().any(|(process, it)| it.first.is_some_and(|it| it < list_at) && used_by(process.pid).is_none());
         let foreign_pids = unmatched && !strangers.is_empty();
@@ -75,8 +74,8 @@ impl Session {
         };
         let used_now = |process: &Process, on: &OnDevice| {
             let listed = used_by(process.pid).and_then(|it| it.used);
-            let is_as_told = process.is_alive() || device.ended.is_some();
-            if is_as_told { on.driver_use.now(listed) } else { listed }
+            let is_current = process.is_alive() || device.ended.is_some();
+            if is_current { on.driver_use.now(listed) } else { listed }
         };
         let attributed = own.iter().enumerate().map(|(place, (process, on))| {
             let driver_used = used_now(process, on);
@@ -91,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Takes the driver's new list of a device's processes.
+    /// Applies a new list of a device's processes from the driver.
     pub(super) fn attribute_list(&mut self, id: &DeviceId, at: Stamp) {
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
             for it in process.devices.iter_mut().filter(|it| it.device == *id) {
@@ -102,8 +101,8 @@ impl Session {
         self.attribute_timeline(id);
     }
 
-    /// Gives the driver's figures to those that it lists: what each has beyond its allocator, and, to the
-    /// first of them, what the device lost to nobody that is probed.
+    /// Attributes the driver's figures to the listed processes: what each has beyond its allocator, and, to the first
+    /// of them, the growth of unprobed memory on the device.
     fn attribute_growth(&mut self, id: &DeviceId, at: Stamp) {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(list) = device.process_list() else { return };
@@ -115,7 +114,7 @@ impl Session {
             if !here.is_empty() {
                 attributed = attributed.saturating_add(used);
             }
-            // It is of all the process's allocators, and is watched once: by the first of its probes.
+            // The figure covers all allocators of the process, so only the first of its probes watches it.
             let mut held = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved);
             beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
         }
@@ -135,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Gives each run on a device what the driver says is around its allocator there.
+    /// Gives each timeline on a device the memory that the driver reports around the allocator.
     fn attribute_timeline(&mut self, id: &DeviceId) {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(used) = device.figures().map(|it| it.used.0) else { return };
@@ -151,8 +150,8 @@ impl Session {
         }
     }
 
-    /// What the driver says that a process has on one of its devices, and the others there, the largest first; `None`
-    /// where it has no list, or one of other numbers than ours.
+    /// Returns the driver's figure for a process on one of its devices, and the other processes there, largest first;
+    /// `None` without a list or with pids of another namespace.
     pub(super) fn tenancy(&self, probe: ProbeId, ordinal: u32) -> Option<Tenancy> {
         let process = self.process(probe)?;
         let device = &process.devices.iter().find(|it| it.ordinal == ordinal)?.device;
@@ -169,8 +168,8 @@ impl Session {
         Some(Tenancy { own: own.used, others: tenants })
     }
 
-    /// What the other probed processes reserved on the device of a sample, if its process is to speak for the
-    /// device: the first of them does, and only where the driver's list does not.
+    /// Returns what the other probed processes reserved on a sample's device, if this process watches the device: the
+    /// first process does, and only while the driver's list is missing.
     pub(super) fn reserved_by_others(&self, probe: ProbeId, sample: &Sample) -> Option<u64> {
         sample.counters.device_free?;
         let own = self.process(probe)?;
@@ -194,41 +193,41 @@ impl Session {
 }
 
 impl Process {
-    /// Takes what its error says that it had on the device in all.
+    /// Takes a process's total on the device from the text of its error.
     pub(super) fn attribute_error(&mut self, ordinal: u32) {
-        let Some(oom) = self.ooms.iter().rev().find(|it| it.said.device == ordinal) else { return };
-        let at = Stamp(oom.said.at_us);
-        let said = oom.said.message.as_deref().and_then(|it| oom::parse(it).process);
+        let Some(oom) = self.ooms.iter().rev().find(|it| it.reported.device == ordinal) else { return };
+        let at = Stamp(oom.reported.at_us);
+        let in_error = oom.reported.message.as_deref().and_then(|it| oom::parse(it).process);
         let on = self.devices.iter_mut().find(|it| it.ordinal == ordinal && it.driver_use.at <= at);
-        if let Some((it, said)) = on.map(|it| &mut it.driver_use).zip(said) {
-            it.said = Some((Bytes(said), it.taken));
+        if let Some((it, in_error)) = on.map(|it| &mut it.driver_use).zip(in_error) {
+            it.in_error = Some((Bytes(in_error), it.taken));
         }
     }
 }
 
-/// Whether a process has memory on a device: while it lives, while the driver still lists it, and where the device is shown
-/// as it was when its jobs ended.
+/// Whether a process has memory on a device: while it is alive, while the driver still lists it, or if the device is
+/// shown as it was when its jobs ended.
 fn is_there(process: &Process, device: &Device) -> bool {
     let Some(end) = process.ended_at() else { return true };
     let is_listed = || device.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == process.pid));
     device.ended.is_some_and(|then| then <= end) || is_listed()
 }
 
-/// What the driver attributes to a process is of all its allocators: the first of its probes on a device gets what the
-/// others there do not hold, and these none of it, so that nothing counts twice.
+/// Splits the driver's figure for a process among its probes: the first one on a device gets what the others do not
+/// hold, and the others get nothing, so that nothing counts twice.
 fn attributed_to(own: &[(&Process, &OnDevice)], place: usize, used: Option<Bytes>) -> Option<Bytes> {
     let pid = own.get(place)?.0.pid;
     let mut companions = own.iter().enumerate().filter(|(at, (it, _))| *at != place && it.pid == pid).peekable();
     if companions.peek().is_some_and(|(at, _)| *at < place) {
         return None;
     }
-    // What another of its probes shows was taken since the driver's list, the list's figure does not have.
+    // The list's figure lacks what the process's other probes took since the list.
     let left =
         |left: u64, it: &OnDevice| left.saturating_add_signed(it.driver_use.taken()).checked_sub(it.counters.reserved?);
     companions.try_fold(used?.0, |sum, (_, (_, it))| left(sum, it)).map(Bytes)
 }
 
-/// The driver's figures; without them, what CUDA says inside a probed process.
+/// Returns the driver's figures, or without them what CUDA reports inside a probed process.
 fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option<Bytes>) -> DeviceFigures {
     if let (Some(memory), Some(reading)) = (device.figures(), device.memory.as_ref()) {
         return DeviceFigures {
@@ -254,7 +253,7 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
 }
 
 fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, driver_at: Stamp) -> OwnFigures {
-    // The driver takes the memory of what ended piece by piece: of which rungs is not known.
+    // The driver frees the memory of an ended process piece by piece; how much of each rung remains is unknown.
     let held = it.counters.reserved;
     if !process.is_alive()
         && let Some(left) = driver_used.map(|it| it.0).filter(|left| held.is_some_and(|held| *left < held))
@@ -264,8 +263,8 @@ fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, dri
     OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
 }
 
-/// The steps of a process that trains, and whether a device is none that it trains on; `None` before its first step and
-/// where a device that it trains on is not one of the driver's by name, as it may then be any of them.
+/// Returns a training process's steps, and whether a device is one that it does not train on. `None` before its first
+/// step, and if one of its own devices has no UUID, because that may be this device.
 fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device]) -> Option<(u64, bool)> {
     let step = process.devices.iter().filter_map(|it| it.step).max()?;
     let mut trains = false;

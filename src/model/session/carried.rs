@@ -1,12 +1,12 @@
-//! Figures of the driver, carried forward from one of its readings to the next: what is free, and what a process has.
+//! Carries the driver's figures forward from one reading to the next: free memory, and each process's total.
 
 use crate::facts::units::{Bytes, Stamp};
 use serde::{Deserialize, Serialize};
 
-/// An error's words give hundredths of a GiB.
+/// An error's text rounds to hundredths of a GiB.
 const ROUNDING: u64 = 8 << 20;
 
-/// What was free at one instant, and what allocators took since.
+/// Free memory at one instant, and what allocators took since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     pub(super) at: Stamp,
@@ -19,12 +19,12 @@ impl Room {
         Self { at, free, taken: 0 }
     }
 
-    /// What is free now, bytes.
+    /// Returns the free bytes now.
     pub fn free(&self) -> u64 {
         self.free.saturating_add_signed(self.taken.saturating_neg())
     }
 
-    /// Takes a later word; an earlier one changes nothing.
+    /// Takes a newer reading; ignores an older one.
     pub(super) fn hear(room: &mut Option<Self>, at: Stamp, free: u64) {
         if room.is_none_or(|it| it.at <= at) {
             *room = Some(Self::new(at, free));
@@ -32,36 +32,37 @@ impl Room {
     }
 }
 
-/// What the driver attributes to a process on a device in all, carried forward from one list to the next.
+/// The driver's total for a process on a device, carried forward from one list to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriverUse {
     pub(super) at: Stamp,
     pub(super) taken: i64,
-    /// What its own error said since, and what was taken by then.
-    pub(super) said: Option<(Bytes, i64)>,
+    /// The total from its own error since the list, and the bytes it had taken by then.
+    pub(super) in_error: Option<(Bytes, i64)>,
 }
 
 impl DriverUse {
-    /// What it has now: from the figure of the driver's list; from its own error where that is newer and says something else
-    /// than rounding explains.
+    /// Returns the total now: from the driver's list, or from the process's own error if that is newer and differs by
+    /// more than rounding.
     pub fn now(&self, listed: Option<Bytes>) -> Option<Bytes> {
         let listed = listed.map(|it| it.0.saturating_add_signed(self.taken));
-        let said = self.said.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
-        let is_rounded = listed.zip(said).is_some_and(|(listed, said)| listed.abs_diff(said) <= ROUNDING);
-        said.filter(|_| !is_rounded).or(listed).map(Bytes)
+        let in_error =
+            self.in_error.map(|(it, by_then)| it.0.saturating_add_signed(self.taken.saturating_sub(by_then)));
+        let is_rounded = listed.zip(in_error).is_some_and(|(listed, in_error)| listed.abs_diff(in_error) <= ROUNDING);
+        in_error.filter(|_| !is_rounded).or(listed).map(Bytes)
     }
 
-    /// Bytes that its allocator took since the driver's list.
+    /// Returns the bytes that its allocator took since the driver's list.
     pub fn taken(&self) -> i64 {
         self.taken
     }
 
-    /// When the driver listed it.
+    /// Returns the time of the driver's list.
     pub(super) fn listed_at(&self) -> Stamp {
         self.at
     }
 
-    /// Its allocator took bytes since, or gave them back.
+    /// Adds bytes that its allocator took since, or gave back.
     pub(super) fn take(&mut self, bytes: i64) {
         self.taken = self.taken.saturating_add(bytes);
     }
@@ -89,11 +90,11 @@ mod tests {
     #[test]
     fn a_total_is_carried_forward_and_an_error_corrects_it_beyond_its_rounding() {
         let taken = 3 * GIB.cast_signed();
-        let own = DriverUse { at: Stamp(1), taken, said: None };
+        let own = DriverUse { at: Stamp(1), taken, in_error: None };
         assert_eq!((own.now(Some(Bytes(GIB))), own.now(None)), (Some(Bytes(4 * GIB)), None));
-        let rounded = DriverUse { said: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..own };
+        let rounded = DriverUse { in_error: Some((Bytes(4 * GIB + (5 << 20)), taken)), ..own };
         assert_eq!(rounded.now(Some(Bytes(GIB))), Some(Bytes(4 * GIB)));
-        let other = DriverUse { said: Some((Bytes(6 * GIB), taken)), ..own };
+        let other = DriverUse { in_error: Some((Bytes(6 * GIB), taken)), ..own };
         assert_eq!((other.now(Some(Bytes(GIB))), other.now(None)), (Some(Bytes(6 * GIB)), Some(Bytes(6 * GIB))));
     }
 }

@@ -1,4 +1,4 @@
-//! Devices on which the driver lists a process though it does not train there.
+//! Devices on which the driver lists a process that does not train there.
 
 use crate::{
     facts::{
@@ -12,33 +12,32 @@ use serde::{Deserialize, Serialize};
 /// Devices kept per probe.
 pub const DEVICES: usize = 16;
 
-/// Readings of the driver's list before a context is told, which is then not one on a device that is about to be trained
-/// on, and before it is taken to be gone.
+/// Readings of the driver's list before gpuwatch reports a context, because the process may be about to train there,
+/// and before it counts as gone.
 const LISTED: Patience = Patience { on: 5, off: 10 };
 
-/// Those of one process, as many at most as it may have devices.
+/// The contexts of one process; at most as many as it may have devices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contexts {
     all: Vec<Context>,
 }
 
-/// One of them.
+/// A context.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Context {
-    /// On which device.
+    /// The device.
     pub device: DeviceId,
-    /// When; its measure is the bytes that the driver charges for it, 0 where it does not say.
+    /// When it is raised; the measure is the bytes that the driver charges for it, 0 if unknown.
     pub latch: Latch,
 }
 
 impl Contexts {
-    /// Each of them.
+    /// Returns the contexts.
     pub fn iter(&self) -> impl Iterator<Item = &Context> {
         self.all.iter()
     }
 
-    /// Takes what the driver's list of a device says of the process: its entry if it has one, and whether it is a foreign
-    /// one there.
+    /// Applies a driver's list of a device: the process's entry, if any, and whether the process does not train there.
     pub(super) fn listed(&mut self, id: &DeviceId, entry: Option<&ProcessUse>, is_foreign: bool, step: u64, at: Stamp) {
         let is_context = entry.is_some() && is_foreign;
         if is_context && self.all.len() < DEVICES && self.all.iter().all(|it| it.device != *id) {

@@ -1,4 +1,4 @@
-//! One device: what the driver and the probes say of it.
+//! One device, as the driver and the probes report it.
 
 use super::carried::Room;
 use crate::{
@@ -11,48 +11,48 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One bucket of a device's history, in µs.
+/// µs per bucket of a device's history.
 const HISTORY_STRIDE_US: u64 = 1_000_000;
 
 /// A reading and when it was taken.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading<T> {
-    /// When.
+    /// When it was taken.
     pub at: Stamp,
-    /// What.
+    /// The value.
     pub value: T,
 }
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its UUID, or a made-up name where a probe gave none.
+    /// Its UUID, or a generated name if a probe reported none.
     pub id: DeviceId,
-    /// NVML's index; `None` for a device that only probes name.
+    /// NVML's index; `None` for a device that only probes report.
     pub index: Option<u32>,
     /// Product name.
     pub name: Foreign,
-    /// For a MIG device, the one it is a part of.
+    /// The parent device of a MIG device.
     pub parent: Option<DeviceId>,
-    /// The driver's memory figures, or why there are none.
+    /// The driver's memory figures, or why they are missing.
     pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
-    /// How busy and how warm.
+    /// Utilisation and temperature.
     pub load: Option<Reading<Load>>,
     /// The processes on it, or why they are unknown.
     pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
     /// When the driver stopped listing it.
     pub gone: Option<Stamp>,
-    /// Bytes used over time, µs.
+    /// Used bytes over time (µs).
     pub history: Curve,
-    /// What was free at the latest word of anybody, and what was taken since.
+    /// Free memory at the latest reading of any source, and what allocators took since.
     pub room: Option<Room>,
-    /// What was known when its jobs began to end; `None` while they run.
+    /// The state when its jobs began to end; `None` while they run.
     pub before: Option<Box<Before>>,
-    /// Where it is shown as it was when its jobs ended: when that was.
+    /// When its jobs ended, if the device is shown as it was then.
     pub ended: Option<Stamp>,
 }
 
-/// What was known of a device at one time.
+/// A device's state at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Before {
     /// When.
@@ -61,12 +61,12 @@ pub struct Before {
     pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
     /// The driver's list of processes.
     pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
-    /// What was free.
+    /// Free memory.
     pub room: Option<Room>,
 }
 
 impl Device {
-    /// A device of which only the name is known.
+    /// Creates a device of which only the name is known.
     pub fn new(id: DeviceId) -> Self {
         Self {
             id,
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// The driver's memory figures, where it gave them, with what was taken since.
+    /// Returns the driver's memory figures, adjusted for what allocators took since.
     pub fn figures(&self) -> Option<DeviceMemory> {
         let memory = *self.memory.as_ref()?.value.as_ref().ok()?;
         let Some(room) = self.room else { return Some(memory) };
@@ -93,7 +93,7 @@ impl Device {
         Some(DeviceMemory { used: Bytes(within.0 - free.0), free, ..memory })
     }
 
-    /// The driver's process list, where it gave one.
+    /// Returns the driver's process list, if there is one.
     pub fn process_list(&self) -> Option<&[ProcessUse]> {
         Some(self.processes.as_ref()?.value.as_ref().ok()?)
     }

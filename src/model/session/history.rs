@@ -1,9 +1,9 @@
-//! The latest of something, bounded, with a count of what had to go.
+//! A bounded list of the latest items that counts those it dropped.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The latest `N` of something.
+/// The latest `N` items.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latest<T, const N: usize> {
     kept: VecDeque<T>,
@@ -17,7 +17,7 @@ impl<T, const N: usize> Default for Latest<T, N> {
 }
 
 impl<T, const N: usize> Latest<T, N> {
-    /// Adds one; the oldest goes when there is no room.
+    /// Adds an item and drops the oldest if the list is full.
     pub fn push(&mut self, item: T) {
         if self.kept.len() >= N {
             self.kept.pop_front();
@@ -26,27 +26,27 @@ impl<T, const N: usize> Latest<T, N> {
         self.kept.push_back(item);
     }
 
-    /// What is kept, oldest first.
+    /// Returns the items, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.kept.iter()
     }
 
-    /// The newest.
+    /// Returns the newest item.
     pub fn last(&self) -> Option<&T> {
         self.kept.back()
     }
 
-    /// The newest of a kind, to be changed.
+    /// Returns the newest item that matches, mutably.
     pub fn newest_mut(&mut self, is_of_it: impl Fn(&T) -> bool) -> Option<&mut T> {
         self.kept.iter_mut().rev().find(|it| is_of_it(it))
     }
 
-    /// How many had to go.
+    /// Returns how many items were dropped.
     pub fn gone(&self) -> u64 {
         self.gone
     }
 
-    /// Whether nothing is kept.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

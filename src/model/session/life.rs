@@ -1,23 +1,23 @@
-//! Where a probe is in its life: found, speaking, ended, gone.
+//! A probe's lifecycle: found, connected, ended, gone.
 
 use crate::facts::{text::Foreign, units::Stamp};
 use serde::{Deserialize, Serialize};
 
-/// Where a probe is in its life.
+/// A probe's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
     /// Found; it has not sent its hello yet.
     Found,
-    /// It speaks another version of the wire, so that only its name is understood.
+    /// It uses another version of the wire, of which gpuwatch reads only the name.
     Incompatible {
-        /// The version it speaks.
+        /// Its version of the wire.
         protocol: u32,
     },
-    /// Its backlog is coming.
+    /// Its backlog is arriving.
     CatchingUp,
-    /// It speaks as things happen.
+    /// Its lines arrive as they are made.
     Live,
-    /// It ended in good order.
+    /// It ended with a bye.
     Ended {
         /// When.
         at: Stamp,

@@ -1,4 +1,4 @@
-//! What was not seen, or is not kept: every view says so, and a verdict that rests on less than the whole does not pass.
+//! Counts what gpuwatch did not see or no longer keeps. Every view shows it, and no verdict passes on incomplete data.
 
 use super::{DEVICES, PROBES, process};
 use crate::facts::event::{DeviceId, ProbeId, Unread};
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Names remembered, so that each counts once; of more, only this many are known.
+/// Names remembered, so that each counts once. Beyond that, the count is a lower bound.
 const COUNTED: usize = 4096;
 
-/// Everything that was left out, counted.
+/// Everything that was lost, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Ended processes that made room for others.
+    /// Ended processes dropped to make room for others.
     pub ended: u64,
-    /// Processes that found no room.
+    /// Processes refused for lack of room.
     pub processes: Distinct<ProbeId>,
-    /// Devices that found no room.
+    /// Devices refused for lack of room.
     pub devices: Distinct<DeviceId>,
-    /// Samples of devices beyond those kept of one process.
+    /// Samples of devices beyond those kept for one process.
     pub samples: u64,
-    /// Sockets of probes that were not read, at most at one time.
+    /// The most probe sockets that were unread at one time.
     pub sockets: u64,
-    /// Names in socket directories that were not looked at, at most at one time.
+    /// The most names in socket directories that were unread at one time.
     pub names: u64,
 }
 
-/// How many different ones there were.
+/// Counts distinct values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distinct<T: Ord>(BTreeSet<T>);
 
@@ -37,14 +37,14 @@ impl<T: Ord> Default for Distinct<T> {
 }
 
 impl<T: Ord + Clone> Distinct<T> {
-    /// Counts it, unless it was counted before.
+    /// Counts a value that was not counted before.
     pub(super) fn insert(&mut self, it: &T) {
         if self.0.len() < COUNTED && !self.0.contains(it) {
             self.0.insert(it.clone());
         }
     }
 
-    /// How many, as words: `3`, or `at least 4096`.
+    /// Formats the count: `3`, or `at least 4096`.
     fn words(&self) -> Option<String> {
         match self.0.len() {
             0 => None,
@@ -53,14 +53,14 @@ impl<T: Ord + Clone> Distinct<T> {
         }
     }
 
-    /// How many.
+    /// Returns the count.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
 impl Losses {
-    /// Takes how many of something a source leaves unread now.
+    /// Sets how many items of a kind a source skips now.
     pub(super) fn unread(&mut self, what: Unread, count: u64) {
         match what {
             Unread::Sockets => self.sockets = self.sockets.max(count),
@@ -69,7 +69,7 @@ impl Losses {
         }
     }
 
-    /// As JSON: a count for each kind of loss.
+    /// Returns a count for each kind of loss as JSON.
     pub fn json(&self) -> Value {
         json!({
             "processes": self.processes.count(),
@@ -81,7 +81,7 @@ impl Losses {
         })
     }
 
-    /// What was not seen at all or is not kept any more, a line each; empty where everything was seen.
+    /// Describes each kind of loss in a line; empty if nothing was lost.
     pub fn words(&self) -> Vec<String> {
         let some = |count: u64| (count > 0).then(|| count.to_string());
         let lines = [

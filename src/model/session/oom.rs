@@ -1,4 +1,4 @@
-//! An allocation that failed for good: what the probe said of it, set beside what was known then.
+//! An out-of-memory error: the probe's report, with what else was known at the time.
 
 use crate::{
     facts::{
@@ -24,28 +24,28 @@ const MESSAGE_CHARS: usize = 4096;
 /// An allocation that failed for good.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutOfMemory {
-    /// What the probe said.
-    pub said: Oom,
-    /// The figures of that moment: the probe's, the allocator's, the driver's, and what only the message says.
+    /// The probe's report.
+    pub reported: Oom,
+    /// The figures at that moment: the probe's, the allocator's, the driver's, and those that only the message has.
     pub figures: OomFigures,
-    /// The other processes that the driver listed on the device by then, the largest first.
+    /// The other processes on the device then, as the driver listed them, largest first.
     pub tenants: Vec<Tenant>,
-    /// What of the process grew on the device by then.
+    /// The process's growth on the device then.
     pub growing: Vec<Episode>,
 }
 
-/// Who had memory on a device, as the driver lists them.
+/// The processes with memory on a device, as the driver lists them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tenancy {
-    /// What the process itself had.
+    /// The memory of the process itself.
     pub(super) own: Option<Bytes>,
-    /// The others, the largest first.
+    /// The other processes, largest first.
     pub(super) others: Vec<Tenant>,
 }
 
 impl OutOfMemory {
-    /// From what was said, the counters at that time, and whether expandable segments are on; for the process that the
-    /// kernel calls `pid`.
+    /// Builds it from the report, the counters at the time, and whether expandable segments are on. The kernel knows
+    /// the process as `pid`.
     pub(super) fn new(
         oom: &Oom,
         known: &Counters,
@@ -70,20 +70,20 @@ impl OutOfMemory {
             stuck: known.inactive_split.filter(|_| !expandable),
             expandable,
         };
-        let mut said = oom.clone();
-        said.blocks.truncate(GROUPS_MAX);
-        let message = said.message.take();
+        let mut reported = oom.clone();
+        reported.blocks.truncate(GROUPS_MAX);
+        let message = reported.message.take();
         let mut tenants = tenancy.unwrap_or_default().others;
         tenants.truncate(TENANTS);
-        let mut it = Self { said, figures, tenants, growing: Vec::new() };
+        let mut it = Self { reported, figures, tenants, growing: Vec::new() };
         if let Some(message) = message {
             it.worded(&message, pid);
         }
         it
     }
 
-    /// Takes the framework's words for it, for the process that the kernel calls `pid`. They are rounded, so that exact
-    /// figures stay; but they are of that very moment, which the driver's latest list is not.
+    /// Adds the framework's message; the kernel knows the process as `pid`. Its figures are rounded, so exact ones
+    /// stay. But they are from the moment of the error, and the driver's latest list is older.
     pub(super) fn worded(&mut self, message: &str, pid: Option<u32>) {
         let (ours, words) = (self.figures, oom::parse(message));
         let strangers = oom::strangers(message, &words, pid);
@@ -101,10 +101,10 @@ impl OutOfMemory {
             pools_live: words.pools_live,
             ..ours
         };
-        self.said.message = Some(message.chars().take(MESSAGE_CHARS).collect());
+        self.reported.message = Some(message.chars().take(MESSAGE_CHARS).collect());
     }
 
-    /// Adds other processes and their bytes to those that the driver listed, and gives what all of them have.
+    /// Adds the processes of the message to those that the driver listed, and returns the bytes of all of them.
     fn list(&mut self, strangers: &[(u32, u64)]) -> Option<u64> {
         for (pid, used) in strangers {
             match self.tenants.iter_mut().find(|it| it.pid == *pid) {
@@ -118,11 +118,11 @@ impl OutOfMemory {
         sum.map(|it| it.0)
     }
 
-    /// Why it did not fit, in words, a line each; with what was live by line, where stacks were recorded then.
+    /// Explains the failure, a line each; with live memory by line if stacks were recorded.
     pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
-        let blocks = Blocks { groups: &self.said.blocks, others: self.said.other_blocks };
+        let blocks = Blocks { groups: &self.reported.blocks, others: self.reported.other_blocks };
         let mut account = self.figures.account(blocks, &self.tenants);
-        account.extend(lines.and_then(|it| culprit::live(it, self.said.device)));
+        account.extend(lines.and_then(|it| culprit::live(it, self.reported.device)));
         account
     }
 }
@@ -142,9 +142,9 @@ mod tests {
         Tenant { pid, name: Foreign::new("train.py"), used: Some(Bytes(used)) }
     }
 
-    /// The limit is the capacity: rounded, it would look like one of the job's own.
+    /// The limit equals the capacity; rounded, it would look like a limit of the job.
     #[test]
-    fn exact_figures_stay_and_words_add_what_only_they_say() {
+    fn exact_figures_stay_and_the_message_adds_missing_ones() {
         let oom = Oom { tried: Some(2047 * MIB), device_free: Some(1020 * MIB), ..Oom::default() };
         let oom = Oom { limit: Some(4090 * MIB), ..oom };
         let known = Counters {
@@ -165,10 +165,10 @@ mod tests {
         assert_eq!((figures.others, figures.process.map(|it| it / MIB)), (Some(1630 * MIB), Some(1433)));
         let each: Vec<_> = it.tenants.iter().map(|it| (it.pid, it.name.raw(), it.used)).collect();
         assert_eq!(each, [(7, "train.py", Some(Bytes(1530 * MIB))), (8, "", Some(Bytes(100 * MIB)))]);
-        assert_eq!(it.said.message.as_deref(), Some(WORDS));
-        let said = Oom { message: Some(WORDS.to_owned()), ..oom };
+        assert_eq!(it.reported.message.as_deref(), Some(WORDS));
+        let reported = Oom { message: Some(WORDS.to_owned()), ..oom };
         let tenancy = Tenancy { own: None, others: vec![tenant(7, 1530 * MIB)] };
-        let at_once = OutOfMemory::new(&said, &known, false, Some(tenancy), Some(42));
+        let at_once = OutOfMemory::new(&reported, &known, false, Some(tenancy), Some(42));
         assert_eq!((at_once.figures, at_once.tenants), (figures, it.tenants), "whether it comes at once or later");
     }
 
@@ -176,8 +176,8 @@ mod tests {
     fn without_the_driver_the_words_are_all_there_is_and_the_process_itself_is_no_stranger() {
         let words = WORDS.replace("Including non-PyTorch memory, this process", "Process 42");
         for (pid, text) in [(None, WORDS), (Some(42), &words), (None, &words)] {
-            let said = Oom { message: Some(text.to_owned()), ..Oom::default() };
-            let it = OutOfMemory::new(&said, &Counters::default(), false, None, pid);
+            let reported = Oom { message: Some(text.to_owned()), ..Oom::default() };
+            let it = OutOfMemory::new(&reported, &Counters::default(), false, None, pid);
             assert_eq!(it.tenants.iter().map(|it| it.pid).collect::<Vec<_>>(), [7, 8], "{pid:?} {text}");
             assert_eq!(it.figures.others, Some(1636 * MIB));
             let account = it.account(None).join("\n");
@@ -189,6 +189,6 @@ mod tests {
             assert!(account.contains("pid 7 1.50 GiB, pid 8 100.0 MiB"), "{account}");
         }
         let empty = OutOfMemory::new(&Oom::default(), &Counters::default(), false, None, None);
-        assert!(empty.account(None).is_empty() && empty.said.message.is_none());
+        assert!(empty.account(None).is_empty() && empty.reported.message.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What the other probed processes say, for one of them.
+//! Figures of the other probed processes that one process needs.
 
 use super::Session;
 use crate::{
@@ -12,17 +12,17 @@ use crate::{
     model::analysis::{growth::Observation, strain},
 };
 
-/// What the other probed processes say, for one of them.
+/// Figures of the other probed processes that one process needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peers {
-    /// What they reserved on its device, where it is to speak for the device.
+    /// Bytes they reserved on its device, if the process watches the device.
     pub(super) reserved: Option<u64>,
-    /// What the other ranks of its run want of their devices, the median.
+    /// The median of the memory that the other ranks of its run want.
     pub(super) want: Option<u64>,
 }
 
 impl Peers {
-    /// What a sample says of growth; with `reserved`, also of the device outside of all that is probed.
+    /// Returns a sample's input to growth detection; with `reserved`, also for unprobed memory on the device.
     pub(super) fn seen(&self, sample: &Sample, step: Option<u64>) -> Observation {
         let it = &sample.counters;
         let used = || it.device_total?.checked_sub(it.device_free?);
@@ -44,13 +44,13 @@ impl Peers {
 }
 
 impl Session {
-    /// What they say at a sample of one of them.
+    /// Returns the peers' figures for a sample of one process.
     pub(super) fn peers(&self, probe: ProbeId, sample: &Sample) -> Peers {
         let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.peers_want(probe));
         Peers { reserved: self.reserved_by_others(probe, sample), want }
     }
 
-    /// What the other living ranks of the same run want of their devices, the median.
+    /// The median of what the other living ranks of the same run want of their devices.
     fn peers_want(&self, probe: ProbeId) -> Option<u64> {
         let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
         let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());

@@ -1,4 +1,4 @@
-//! One probed process: its life, its counters per device, what it said.
+//! One probed process: its state, its counters per device, and its lines.
 
 use super::{
     carried::DriverUse,
@@ -34,7 +34,7 @@ pub const MARKS: usize = 64;
 /// Out-of-memory errors kept per probe.
 pub const OOMS: usize = 16;
 
-/// Accounts of sites kept per probe.
+/// Answers to captures kept per probe.
 pub const SITES: usize = 8;
 
 /// A probed process.
@@ -42,36 +42,36 @@ pub const SITES: usize = 8;
 pub struct Process {
     /// The probe's number.
     pub probe: ProbeId,
-    /// The process as the kernel translates it for us; `None` from another pid namespace.
+    /// The pid as the kernel translates it; `None` from another pid namespace.
     pub pid: Option<u32>,
     /// The socket's path.
     pub socket: Foreign,
-    /// Who speaks, once it said so.
+    /// Its hello, once received.
     pub hello: Option<Box<Hello>>,
-    /// Where it is in its life.
+    /// Its state.
     pub life: Life,
-    /// When its last line came.
-    pub heard: Stamp,
-    /// Samples that were dropped before anybody saw them.
+    /// When its last line arrived.
+    pub last_line_at: Stamp,
+    /// Samples dropped before any viewer received them.
     pub lost: u64,
     lost_seq: Option<u64>,
-    /// One sample in so many of the backlog was kept; above 1, findings that rest on it are approximate.
+    /// The backlog has one of every `stride` samples; above 1, findings based on it are approximate.
     pub stride: u64,
-    /// Its devices, by its own ordinal.
+    /// Its devices, by its own ordinals.
     pub devices: Vec<OnDevice>,
     /// Devices on which the driver lists it though it does not train there.
     pub contexts: Contexts,
-    /// What the job named.
+    /// The job's marks.
     pub marks: Latest<Mark, MARKS>,
-    /// Allocations that failed for good.
+    /// Its out-of-memory errors.
     pub ooms: Latest<OutOfMemory, OOMS>,
-    /// Which lines allocated what grew, each time it was looked.
+    /// The answers to captures: which lines allocated what grew.
     pub sites: Latest<Box<Sites>, SITES>,
-    /// Why it was not looked, the last time that it was asked for.
+    /// Why the last requested capture was refused.
     pub refused: Option<Foreign>,
 }
 
-/// Where a sample went: to a known device, to one that nobody had named, or nowhere, as the process has too many.
+/// Where a sample belongs: to a known device, to a new one, or nowhere because the process has too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placed {
     Known,
@@ -79,7 +79,7 @@ pub(super) enum Placed {
     Nowhere,
 }
 
-/// What a process says of itself that its samples do not repeat.
+/// Facts about a process that its samples do not repeat.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Settings {
     total: Option<u64>,
@@ -89,38 +89,38 @@ struct Settings {
 /// A process on one of its devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OnDevice {
-    /// The process's own number for the device.
+    /// The process's own ordinal of the device.
     pub ordinal: u32,
     /// The device.
     pub device: DeviceId,
-    /// When the first sample was taken; `None` before there was one.
+    /// When the first sample was taken; `None` before it.
     pub first: Option<Stamp>,
     /// When the allocator's counters were read.
     pub at: Stamp,
     /// Steps completed; `None` before the first.
     pub step: Option<u64>,
-    /// The latest counters. The allocator's own five come from one sample; the others, which not every
-    /// sample carries, are the latest known.
+    /// The latest counters. The allocator's own five come from one sample; the others, which not every sample carries,
+    /// are the latest known.
     pub counters: Counters,
     /// When `device_free` and `device_total` were read.
     pub device_at: Stamp,
-    /// What grows, from step to step.
+    /// Its growth, from step to step.
     pub growth: Growth,
-    /// How its counters moved.
+    /// The course of its counters.
     pub trail: Trail,
-    /// What wears on it besides growth.
+    /// Its other problems: stuck memory, retries.
     pub strain: Strain,
-    /// Every level over the run.
+    /// Every level in the course of the run.
     pub timeline: Timeline,
-    /// What the process has there in all.
+    /// The process's total on the device.
     pub driver_use: DriverUse,
-    /// The latest distance between two steps, µs.
+    /// The latest time between two steps, in µs.
     pub step_us: Option<u64>,
     last_step: Option<(u64, Stamp)>,
 }
 
 impl Process {
-    /// A probe that was found.
+    /// Creates the process of a newly found probe.
     pub fn new(probe: ProbeId, pid: Option<u32>, socket: Foreign, at: Stamp) -> Self {
         Self {
             probe,
@@ -128,7 +128,7 @@ impl Process {
             socket,
             hello: None,
             life: Life::Found,
-            heard: at,
+            last_line_at: at,
             lost: 0,
             lost_seq: None,
             stride: 1,
@@ -141,12 +141,12 @@ impl Process {
         }
     }
 
-    /// Whether more is to be expected of it.
+    /// Returns whether more lines may come.
     pub fn is_alive(&self) -> bool {
         !matches!(self.life, Life::Ended { .. } | Life::Gone { .. })
     }
 
-    /// When it ended, or was lost; `None` while it lives.
+    /// Returns when it ended or was lost; `None` while it is alive.
     pub fn ended_at(&self) -> Option<Stamp> {
         match self.life {
             Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
@@ -154,17 +154,17 @@ impl Process {
         }
     }
 
-    /// Its number here, or as it sees itself.
+    /// Returns its pid on this host, or the pid it reports.
     pub fn any_pid(&self) -> Option<u32> {
         self.pid.or_else(|| self.hello.as_ref().map(|it| it.pid))
     }
 
-    /// Its global rank, if it is one of several.
+    /// Returns its global rank, if it is one of several.
     pub fn rank(&self) -> Option<u64> {
         self.hello.as_ref()?.rank
     }
 
-    /// Says which device an ordinal is.
+    /// Sets the device of an ordinal.
     pub(super) fn name_device(&mut self, ordinal: u32, id: &DeviceId) {
         match self.devices.binary_search_by_key(&ordinal, |it| it.ordinal) {
             Ok(place) => {
@@ -179,7 +179,7 @@ impl Process {
         }
     }
 
-    /// Takes a sample. Samples come in the order they were made, save after a reconnection.
+    /// Applies a sample. Samples arrive in the order they were made, except after a reconnection.
     pub(super) fn sample(&mut self, sample: &Sample, peers: Peers, unnamed: impl FnOnce() -> DeviceId) -> Placed {
         let place = self.devices.binary_search_by_key(&sample.device, |it| it.ordinal);
         let fresh = place.is_err();
@@ -197,7 +197,7 @@ impl Process {
         if fresh { Placed::New } else { Placed::Known }
     }
 
-    /// Whether its allocator uses expandable segments.
+    /// Returns whether its allocator uses expandable segments.
     pub fn is_expandable(&self) -> bool {
         fragmentation::is_expandable(self.hello.as_ref().and_then(|it| it.allocator_conf.as_deref()))
     }
@@ -210,17 +210,17 @@ impl Process {
         }
     }
 
-    /// Takes a mark, unless a reconnection brought it before.
+    /// Adds a mark, unless it is a repetition after a reconnection.
     pub(super) fn mark(&mut self, mark: &Mark) {
         if is_news(mark.seq, self.marks.last().and_then(|it| it.seq)) {
             self.marks.push(mark.clone());
         }
     }
 
-    /// Takes an out-of-memory error, unless a reconnection brought it before; and, where the driver lists them, who has
-    /// memory on its device.
+    /// Adds an out-of-memory error, unless it is a repetition after a reconnection, with the processes that the driver
+    /// lists on its device.
     pub(super) fn oom(&mut self, oom: &Oom, tenancy: Option<Tenancy>) {
-        if is_news(oom.seq, self.ooms.last().and_then(|it| it.said.seq)) {
+        if is_news(oom.seq, self.ooms.last().and_then(|it| it.reported.seq)) {
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
             let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
@@ -233,18 +233,18 @@ impl Process {
         }
     }
 
-    /// Takes the framework's words for the latest error of a device, unless it has them.
+    /// Adds the framework's message to the latest error of a device, unless it has one.
     pub(super) fn oom_message(&mut self, it: &OomMessage) {
-        if let Some(oom) = self.ooms.newest_mut(|oom| oom.said.device == it.device)
-            && oom.said.message.is_none()
-            && is_news(it.seq, oom.said.seq)
+        if let Some(oom) = self.ooms.newest_mut(|oom| oom.reported.device == it.device)
+            && oom.reported.message.is_none()
+            && is_news(it.seq, oom.reported.seq)
         {
             oom.worded(&it.message, self.pid);
             self.attribute_error(it.device);
         }
     }
 
-    /// Takes an account of sites, unless a reconnection brought it before.
+    /// Adds an answer to a capture, unless it is a repetition after a reconnection.
     pub(super) fn sites(&mut self, sites: &Sites) {
         if is_news(sites.seq, self.sites.last().and_then(|it| it.seq)) {
             self.refused = None;
@@ -252,7 +252,7 @@ impl Process {
         }
     }
 
-    /// Counts what was lost, unless a reconnection brought it before.
+    /// Counts losses, unless they are a repetition after a reconnection.
     pub(super) fn lose(&mut self, lost: &Lost) {
         if is_news(lost.seq, self.lost_seq) {
             self.lost = self.lost.saturating_add(lost.samples);
@@ -261,13 +261,13 @@ impl Process {
     }
 }
 
-/// Sequence numbers rise; a line without one is this connection's alone.
+/// Sequence numbers rise. A line without one is never a repetition.
 fn is_news(seq: Option<u64>, last: Option<u64>) -> bool {
     seq.zip(last).is_none_or(|(seq, last)| seq > last)
 }
 
 impl OnDevice {
-    /// A device of which the process has said nothing yet.
+    /// Creates a device on which the process has reported nothing yet.
     pub fn new(ordinal: u32, device: DeviceId) -> Self {
         Self {
             ordinal,
@@ -329,7 +329,7 @@ impl OnDevice {
         }
     }
 
-    /// Adds a sample to the run. Where the driver says nothing of the device, CUDA does inside of some of them.
+    /// Adds a sample to the timeline. Without the driver's figures, it uses those that CUDA reports in some samples.
     fn remember(&mut self, sample: &Sample, at: Stamp, settings: Settings) {
         let it = &sample.counters;
         if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
@@ -338,7 +338,7 @@ impl OnDevice {
         self.timeline.push(at, sample.step, it, settings.expandable);
     }
 
-    /// Where a sample lies on the axis that growth is measured over; nowhere between two steps.
+    /// The sample's position on the axis of growth; `None` between two steps.
     fn place_of(&self, sample: &Sample, at: Stamp) -> Option<u64> {
         match self.growth.axis() {
             Some(Axis::Seconds) => self.first.map(|it| at.since(it) / 1_000_000),
@@ -347,7 +347,7 @@ impl OnDevice {
         }
     }
 
-    /// Takes what was seen of it, whoever saw it.
+    /// Applies an observation, whatever its source.
     pub(super) fn observe(&mut self, seen: &Observation) {
         self.growth = growth::step(std::mem::take(&mut self.growth), seen);
     }

@@ -1,12 +1,12 @@
-//! What is free on a device between two readings of the driver, and what was known of it when its jobs ended.
+//! Free memory on a device between two readings of the driver, and the device's state when its jobs ended.
 //!
-//! The driver is asked once a second at most, and a job may take many GiB in that time. Whoever spoke last says what was
-//! free: the driver, CUDA inside of a process, or an out-of-memory error. What allocators took since is subtracted.
+//! gpuwatch queries the driver at most once a second, and a job may take many GiB in that time. The latest reading of
+//! any source gives the free memory: the driver, CUDA inside a process, or an out-of-memory error. What allocators took
+//! since is subtracted, sample by sample.
 //!
-//! `session::room` keeps what is free on a device: the latest word of the driver, of CUDA inside of a process or of an
-//! error, less what allocators took since, sample by sample. A process's total in the driver's list is carried forward
-//! in the same way, so that the ladder is of one instant. When a device's last process ends, what was known of it then
-//! is kept (`Device::before`); at the end of a recording a replay shows that (`Session::as_it_ended`).
+//! A process's total in the driver's list is carried forward in the same way, so that the ladder describes one instant.
+//! When a device's last process ends, its state is kept (`Device::before`); at the end of a recording a replay shows
+//! that (`Session::as_it_ended`).
 
 use super::{
     Session,
@@ -22,14 +22,15 @@ use crate::facts::{
     units::Stamp,
 };
 
-/// After the end of its jobs a device is shown as it was before for so long, µs: what comes later is another story.
+/// A device is shown as it was when its jobs ended only for this long afterwards, in µs.
 const LATELY_US: u64 = 60_000_000;
 
-/// Samples further apart than this do not say when something was taken, µs.
+/// Samples further apart than this do not show when memory was taken, in µs.
 const SPARSE_US: u64 = 250_000;
 
 impl Session {
-    /// Takes from a device's room what a sample shows that the allocator took; `before` is what it held before, and when.
+    /// Subtracts what a sample shows that the allocator took from the device's free memory. `before` is what the
+    /// allocator held earlier, and when.
     pub(super) fn took(&mut self, probe: ProbeId, sample: &Sample, before: Option<(Stamp, u64)>) {
         let at = Stamp(sample.at_us);
         let Some(process) = self.processes.iter_mut().find(|it| it.probe == probe) else { return };
@@ -39,14 +40,14 @@ impl Session {
         device.before = None;
         if let Some(now) = on.counters.reserved {
             let listed = device.process_list().and_then(|it| it.iter().find(|it| Some(it.pid) == pid)?.used);
-            // What its first sample shows, it may have had before the driver was asked.
+            // The process may have taken the memory in its first sample before the driver's reading.
             let (then, before) = before.unwrap_or_else(|| (at, listed.map_or(now, |it| it.0.min(now))));
-            // Between samples that lie far apart it was taken before the driver was asked, unless the driver's figure has no
-            // room for it.
+            // If samples are far apart, the memory was taken before the reading, unless the driver's figure is too
+            // small for it.
             let is_sparse = at.since(then) > SPARSE_US && listed.is_none_or(|it| it.0 >= now);
             let is_after = |reading: Stamp| at > reading && !(is_sparse && then <= reading);
             let taken = now.cast_signed().saturating_sub(before.cast_signed());
-            // Of a process that was found after the list, the past comes after it too.
+            // For a process found after the list, its backlog arrives after the list too.
             if is_after(on.driver_use.listed_at()) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
                 on.driver_use.take(taken);
             }
@@ -59,14 +60,14 @@ impl Session {
         }
     }
 
-    /// An error says what was free when it came.
+    /// An error reports how much memory was free.
     pub(super) fn room_at(&mut self, probe: ProbeId, oom: &Oom) {
         let Some(free) = oom.device_free else { return };
         let Some(id) = self.device_of(probe, oom.device) else { return };
         self.with_device(&id, |it| Room::hear(&mut it.room, Stamp(oom.at_us), free));
     }
 
-    /// A process ends: what was known of its devices is kept, unless another one ended since their last sample.
+    /// A process ends: keeps the state of its devices, unless another one ended since their last sample.
     pub(super) fn ends(&mut self, probe: ProbeId, at: Stamp) {
         let Some(process) = self.processes.iter().find(|it| it.probe == probe && it.is_alive()) else { return };
         for on in process.devices.iter().filter(|it| it.first.is_some()) {
@@ -77,8 +78,8 @@ impl Session {
         }
     }
 
-    /// The session with the devices as they were when the last job on them ended, where that was lately: afterwards the
-    /// driver takes a job's memory apart piece by piece. `None` where no job ended.
+    /// Returns the session with its devices as they were when the last job on them ended, if that was recent, because
+    /// the driver then frees a job's memory piece by piece. `None` if no job ended.
     pub fn as_it_ended(&self) -> Option<Self> {
         let has_ended = |it: &Device| {
             let is_late = it.before.as_ref().is_some_and(|before| self.now.since(before.at) <= LATELY_US);
@@ -104,7 +105,7 @@ impl Session {
 }
 
 impl Process {
-    /// What its allocator holds on a device, and since when that is known.
+    /// Returns the bytes that its allocator holds on a device, and when that was sampled.
     pub(super) fn held(&self, ordinal: u32) -> Option<(Stamp, u64)> {
         let on = self.devices.iter().find(|it| it.ordinal == ordinal)?;
         Some((on.at, on.counters.reserved?))

@@ -1,8 +1,8 @@
-//! The run of one process on one device: every level of its ladder over time, whole and bounded.
+//! The run of one process on one device: every level of its ladder over the whole run, in bounded memory.
 //!
-//! Two resolutions: the latest samples as they were, and the whole run in stretches of time that are merged two and two
-//! when they run out. A level is a sum from the inside out, so that levels of one stretch never cross, whichever of its
-//! samples each comes from: `wanted <= allocated <= … <= used`.
+//! It has two resolutions: the latest samples unchanged, and the whole run in stretches of time, which are merged in
+//! pairs when they run out. A level is a sum from the inside out, so levels of one stretch never cross, whichever
+//! samples they come from: `wanted <= allocated <= … <= used`.
 
 use super::history::Latest;
 pub use crate::model::analysis::ladder::Level;
@@ -18,16 +18,16 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Stretches kept of the whole run, at most.
+/// Most stretches of the whole run.
 pub const COLUMNS: usize = 512;
 
-/// Samples kept as they were.
+/// Latest samples kept unchanged.
 pub const LATEST: usize = 256;
 
-/// How many levels there are.
+/// Number of levels.
 pub const LEVELS: usize = Level::ALL.len();
 
-/// The levels of one instant in bytes, each as far as known, by the gaps whose tops they are.
+/// The known levels of one instant in bytes, by the gap below each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
     bytes: [u64; LEVELS],
@@ -35,13 +35,12 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// A level's bytes; `None` where unknown.
+    /// Returns a level's bytes; `None` if unknown.
     pub fn get(&self, level: Level) -> Option<u64> {
         self.gaps.at(level).and_then(|_| self.bytes.get(level as usize).copied())
     }
 
-    /// The gaps from the inside out: what each is, where it begins and where it ends. Where allocations are not known,
-    /// nothing is.
+    /// Returns the gaps from the inside out with their lower and upper bounds; none if live allocations are unknown.
     pub fn gaps(&self) -> impl Iterator<Item = (Gap, u64, u64)> {
         let known = Some(self.gaps).filter(|_| self.get(Level::Allocated).is_some()).unwrap_or_default();
         let mut top = 0;
@@ -52,7 +51,7 @@ impl Levels {
         })
     }
 
-    /// Sets the top of a gap that has a level; unknown changes nothing.
+    /// Sets the upper bound of a gap that has a level; ignores an unknown bound.
     fn set(&mut self, gap: Gap, top: Option<u64>) {
         let place = gap.row().level.and_then(|it| self.bytes.get_mut(it as usize));
         if let (Some(top), Some(place)) = (top, place) {
@@ -61,14 +60,14 @@ impl Levels {
         }
     }
 
-    /// The higher of both, level by level.
+    /// Returns the higher value of each level.
     #[must_use]
     pub fn highest(&self, other: &Self) -> Self {
         self.with(other, u64::max)
     }
 
-    /// Level by level what is chosen of both. What one of them does not know stays unknown: of some samples alone, a
-    /// level could cross another. Gaps that only one of them knows apart are their whole.
+    /// Combines two instants level by level. A level that one of them lacks stays unknown, because from some samples
+    /// alone it could cross another. Gaps that only one of them separates are merged.
     fn with(&self, other: &Self, choose: impl Fn(u64, u64) -> u64) -> Self {
         let mut both = Self::default();
         for level in Level::ALL {
@@ -87,11 +86,11 @@ impl Levels {
 pub struct Column {
     /// When its last sample was taken.
     pub at: Stamp,
-    /// Steps completed by then; `None` before the first.
+    /// Steps completed by then; `None` before the first step.
     pub step: Option<u64>,
-    /// The lowest of each level.
+    /// The minimum of each level.
     pub low: Levels,
-    /// The highest of each level.
+    /// The maximum of each level.
     pub high: Levels,
     /// Each level in the last sample.
     pub last: Levels,
@@ -109,28 +108,28 @@ struct Point {
 pub struct Timeline {
     columns: Buckets<Column, COLUMNS>,
     latest: Latest<Point, LATEST>,
-    /// What the driver attributes to the process beyond its allocator, and what everybody else uses.
+    /// Memory that the driver attributes to the process beyond its allocator, and all other used memory.
     beyond: Option<u64>,
     rest: Option<u64>,
     driven: bool,
 }
 
 impl Timeline {
-    /// The driver says what is around the allocator from now on: what it attributes to the process beyond it, and what
-    /// everybody else uses; without the first, the second holds it too.
+    /// Sets the memory around the allocator from now on: what the driver attributes to the process beyond it, and what
+    /// all others use. Without the first, the second includes it.
     pub(super) fn attribute(&mut self, beyond: Option<u64>, rest: Option<u64>) {
         (self.beyond, self.rest, self.driven) = (beyond, rest, true);
     }
 
-    /// CUDA says inside of the process what is used on the device beyond its allocator: a word for where the driver
-    /// says none.
+    /// Sets the used memory beyond the allocator, as CUDA reports it inside the process; used if the driver reports
+    /// none.
     pub(super) fn attribute_by_cuda(&mut self, rest: Option<u64>) {
         if !self.driven {
             self.rest = rest;
         }
     }
 
-    /// Takes a sample. One from before the newest is not looked at; one whose step falls back begins the run anew.
+    /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, counters: &Counters, expandable: bool) {
         let newest = self.columns.all().last().map(|it| (it.at, it.step));
         if newest.is_some_and(|(then, _)| at < then) {
@@ -146,8 +145,8 @@ impl Timeline {
         self.columns.push(Column { at, step, low: levels, high: levels, last: levels });
     }
 
-    /// The run from its beginning to its end, the latest samples as they were. The oldest of these stands for the
-    /// stretch that it is in, so that nothing is left out between the two.
+    /// Returns the run from its beginning, ending with the latest samples unchanged. The oldest of these replaces the
+    /// stretch that it is in, so that there is no gap between the two.
     pub fn columns(&self) -> impl Iterator<Item = Column> {
         let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
         let before = self.columns.all().partition_point(|it| it.at < raw);
@@ -162,7 +161,7 @@ impl Timeline {
         }))
     }
 
-    /// When each of them ends, and after which step: all that is needed to find one.
+    /// Returns the end and the last step of each column, which is enough to find one.
     pub fn places(&self) -> impl Iterator<Item = (Stamp, Option<u64>)> {
         let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
         let before = self.columns.all().partition_point(|it| it.at < raw);
@@ -170,7 +169,7 @@ impl Timeline {
         old.chain(self.latest.iter().map(|it| (it.at, it.step)))
     }
 
-    /// How much time a stretch of the whole run covers, µs.
+    /// Returns the µs that a stretch of the whole run covers.
     pub fn stride_us(&self) -> u64 {
         self.columns.stride()
     }
@@ -187,7 +186,7 @@ impl Timeline {
             match part.bytes {
                 Some(bytes) => {
                     top = top.saturating_add(bytes);
-                    // What has no level of its own ends with the next gap, and is not told from it.
+                    // A gap without a level of its own is merged with the next one.
                     let gap = if is_blurred { part.gap.whole() } else { part.gap };
                     is_blurred = gap.row().level.is_none() && (is_blurred || bytes > 0);
                     levels.set(gap, Some(top));
@@ -248,7 +247,7 @@ mod tests {
         assert_eq!(run.columns().next().unwrap().low.get(Level::Allocated), Some(1));
     }
 
-    /// What a replay's copies of a session may take: eight ranks stay below a third of 4 MiB.
+    /// The size limits a replay's copies of a session: eight ranks stay below a third of 4 MiB.
     #[test]
     fn its_size_is_known() {
         let one = size_of::<Column>() * COLUMNS + size_of::<Point>() * LATEST + size_of::<Timeline>();

@@ -1,28 +1,28 @@
-//! What was live and reserved while a trace went by.
+//! Live and reserved bytes in the course of a trace.
 
 use super::{Action, Trace, peak::Walk};
 
-/// Some events side by side.
+/// A run of consecutive events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
-    /// The first of them, by its place in the device's trace.
+    /// Its first event, by index in the device's trace.
     pub first: usize,
-    /// How many.
+    /// Number of events.
     pub events: usize,
-    /// The most bytes that were asked for and live after one of them.
+    /// The most requested bytes that were live after one of its events.
     pub live: u64,
     /// That event.
     pub highest: usize,
-    /// The most bytes that segments had after one of them.
+    /// The most bytes in segments after one of its events.
     pub reserved: u64,
     /// Whether a request failed in it.
     pub failed: bool,
 }
 
-/// What was live and reserved after one event.
+/// Live and reserved bytes after one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// Bytes that were asked for and live.
+    /// Requested bytes that are live.
     pub live: u64,
     /// Bytes of the segments.
     pub reserved: u64,
@@ -31,7 +31,7 @@ pub struct Levels {
 }
 
 impl Trace {
-    /// Returns what was live and reserved after each event of a device's trace, in order.
+    /// Returns live and reserved bytes after each event of a device's trace, in order.
     pub fn levels(&self, device: u32) -> impl Iterator<Item = Levels> {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();
         let mut walk = Walk::from_start(self, device);
@@ -49,14 +49,14 @@ impl Trace {
         })
     }
 
-    /// Returns a device's trace in so many stretches of equally many events; fewer where it has fewer events.
+    /// Splits a device's trace into `stretches` runs of equally many events, or fewer if it has fewer events.
     pub fn curve(&self, device: u32, stretches: usize) -> Vec<Stretch> {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();
         let events = range.len();
         let count = stretches.min(events);
         let mut all: Vec<Stretch> = Vec::with_capacity(count);
         for (place, (levels, event)) in self.levels(device).zip(self.events.range(range)).enumerate() {
-            // Stretches differ by one event at most.
+            // Runs differ by one event at most.
             if all.len().saturating_mul(events) <= place.saturating_mul(count) {
                 all.push(Stretch { first: place, highest: place, ..Stretch::default() });
             }
@@ -71,8 +71,7 @@ impl Trace {
         all
     }
 
-    /// Returns the bytes that a device's segments had before its trace began: what they have at the end, without what came and
-    /// with what went.
+    /// Returns the bytes in a device's segments before its trace: those at the end, minus allocations, plus releases.
     fn reserved_before(&self, device: u32) -> u64 {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();
         let end = self.segments_on(device).map(|segment| u128::from(segment.size)).sum::<u128>();

@@ -2,36 +2,36 @@
 
 use super::StackId;
 
-/// What the allocator did.
+/// An action of the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Gave a block away.
+    /// It allocated a block.
     Alloc,
-    /// Was given a block back, which a stream may still use.
+    /// The program freed a block that a stream may still use.
     FreeRequested,
-    /// Has the block again.
+    /// It reclaimed the block.
     FreeCompleted,
-    /// Took a segment from the driver.
+    /// It allocated a segment from the driver.
     SegmentAlloc,
-    /// Gave a segment back to the driver.
+    /// It released a segment to the driver.
     SegmentFree,
-    /// Took memory for a part of an expandable segment.
+    /// It mapped memory in an expandable segment.
     SegmentMap,
-    /// Gave memory of an expandable segment back.
+    /// It unmapped memory of an expandable segment.
     SegmentUnmap,
-    /// Could not give a block.
+    /// It failed to allocate a block.
     Oom,
-    /// Was asked for a snapshot.
+    /// The program requested a snapshot.
     Snapshot,
-    /// Was given a note by the program.
+    /// The program added an annotation.
     Annotate,
-    /// Something that this release has no name for.
+    /// An action that this release does not know.
     #[default]
     Other,
 }
 
 impl Action {
-    /// Every action with PyTorch's word for it.
+    /// Every action with PyTorch's name for it.
     pub const WORDS: [(&'static str, Self); 11] = [
         ("alloc", Self::Alloc),
         ("free_requested", Self::FreeRequested),
@@ -43,31 +43,31 @@ impl Action {
         ("oom", Self::Oom),
         ("snapshot", Self::Snapshot),
         ("annotate", Self::Annotate),
-        // Releases before 2.0 know of one way to free.
+        // Releases before 2.0 have only one kind of free.
         ("free", Self::FreeCompleted),
     ];
 }
 
-/// One event, as far as it is known.
+/// One event; fields are `None` where the trace lacks them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The action.
     pub action: Action,
-    /// Where; of an out-of-memory error, the bytes that were free on the device.
+    /// The address; for an out-of-memory error, the free bytes on the device.
     pub address: Option<u64>,
-    /// Bytes: those asked for (blocks, before rounding) or those of the segment.
+    /// Bytes: the requested ones for a block (before rounding), or the segment's.
     pub size: Option<u64>,
     /// The stream, as the driver's pointer.
     pub stream: Option<u64>,
     /// µs since 1970.
     pub unix_us: Option<u64>,
-    /// Who asked for it.
+    /// The call stack that requested it.
     pub stack: StackId,
-    /// The pool, by its place among the trace's; `None` where pools are not told.
+    /// The pool's index in the trace; `None` where the trace has no pools.
     pub pool: Option<u32>,
 }
 
-/// Many events, each part of them in a column.
+/// Events stored column by column.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     actions: Vec<Action>,
@@ -77,26 +77,26 @@ pub struct Events {
     times: Vec<u64>,
     stacks: Vec<StackId>,
     pools: Vec<u32>,
-    /// The streams that a column's numbers stand for.
+    /// The streams that the column's numbers refer to.
     all_streams: super::Distinct<u64>,
 }
 
-/// What stands in a column where nothing is known. It is no address, and nobody allocates as much.
+/// Marks an unknown value in a column. It is neither a valid address nor a possible size.
 const UNKNOWN: u64 = u64::MAX;
 const UNKNOWN_SHORT: u32 = u32::MAX;
 
 impl Events {
-    /// Returns how many there are.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.actions.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
     }
 
-    /// Appends an event, and returns its place.
+    /// Appends an event and returns its index.
     pub fn push(&mut self, it: &Event) -> usize {
         let stream = it.stream.map_or(UNKNOWN_SHORT, |it| self.all_streams.id(it));
         self.actions.push(it.action);
@@ -109,7 +109,7 @@ impl Events {
         self.actions.len() - 1
     }
 
-    /// Returns the event at a place.
+    /// Returns the event at an index.
     pub fn get(&self, at: usize) -> Option<Event> {
         let known = |it: &u64| Some(*it).filter(|value| *value != UNKNOWN);
         Some(Event {
@@ -128,7 +128,7 @@ impl Events {
         range.map_while(|it| self.get(it))
     }
 
-    /// Returns the streams that events name, in the order in which they came up.
+    /// Returns the streams of all events, in order of first use.
     pub fn streams(&self) -> &[u64] {
         self.all_streams.values()
     }

@@ -3,16 +3,16 @@
 use super::StackId;
 use std::ops::Range;
 
-/// What became of a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The program has it.
+    /// In use by the program.
     Live,
-    /// The program gave it back; another stream may still use it.
+    /// Freed by the program; another stream may still use it.
     Pending,
-    /// It can be given to the next who asks.
+    /// Free for the next request.
     Free,
-    /// A state that this release has no name for.
+    /// A state that this release does not know.
     #[default]
     Other,
 }
@@ -20,43 +20,43 @@ pub enum State {
 /// A part of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// The bytes that were asked for.
+    /// The requested bytes.
     pub requested: Option<u64>,
-    /// Whose it is.
+    /// Its state.
     pub state: State,
-    /// Who asked for it.
+    /// The call stack that requested it.
     pub stack: StackId,
 }
 
 /// A piece of memory that the allocator has from the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// The device's ordinal; `None` of pinned host memory.
+    /// The device's ordinal; `None` for pinned host memory.
     pub device: Option<u32>,
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// Bytes in live blocks, as the allocator counts them.
     pub allocated: Option<u64>,
     /// Bytes in live and pending blocks, as the allocator counts them.
     pub active: Option<u64>,
-    /// Bytes that were asked for in live blocks.
+    /// Requested bytes of its live blocks.
     pub requested: Option<u64>,
     /// The stream that it serves.
     pub stream: u64,
     /// Whether it serves small requests (up to 1 MiB).
     pub is_small: bool,
-    /// Whether memory can be mapped to its end.
+    /// Whether it is an expandable segment.
     pub is_expandable: bool,
-    /// Its pool, by its place among the trace's; `None` where pools are not told.
+    /// The pool's index in the trace; `None` where the trace has no pools.
     pub pool: Option<u32>,
-    /// Who asked for what it was taken for.
+    /// The call stack of the request that it was allocated for.
     pub stack: StackId,
-    /// Its blocks, by their places among the trace's.
+    /// Its blocks, by index in the trace.
     pub blocks: Range<u32>,
 }

@@ -1,44 +1,44 @@
-//! Whose the live blocks are: at the end, and where a trace has most of them.
+//! Live blocks by call stack: at the end of a trace, and at its peak.
 
 use super::{Action, StackId, State, Trace};
 use std::collections::{HashMap, HashSet};
 
-/// Live blocks that were asked for by one stack.
+/// Live blocks that one call stack requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// The stack; the empty one of blocks whose stack is not known.
+    /// The call stack; the empty one if it is unknown.
     pub stack: StackId,
     /// Their bytes.
     pub bytes: u64,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
-/// What was live after one event of a trace.
+/// The live blocks after one event of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// The event, by its place in the device's trace, from 0.
+    /// The event's index in the device's trace.
     pub event: usize,
-    /// When, in µs since 1970.
+    /// Its time, in µs since 1970.
     pub unix_us: Option<u64>,
-    /// Bytes that were asked for and live.
+    /// Requested bytes that are live.
     pub bytes: u64,
-    /// Of them, bytes of blocks that are older than the trace.
+    /// Bytes in blocks that predate the trace.
     pub older: u64,
-    /// Whose, the largest first.
+    /// The blocks by call stack, largest first.
     pub shares: Vec<Share>,
 }
 
 impl Trace {
-    /// Returns a device's live blocks by stack, the largest share first.
+    /// Returns a device's live blocks by call stack, the largest share first.
     pub fn live(&self, device: u32) -> Vec<Share> {
         let blocks = self.segments_on(device).flat_map(|it| self.blocks_of(it));
         shares(blocks.filter(|it| it.state == State::Live).map(|it| (it.stack, it.size)))
     }
 
-    /// Returns the moment of a device's trace at which most was live, `None` where nothing was allocated or freed.
+    /// Returns the peak of a device's trace; `None` if nothing was allocated or freed.
     ///
-    /// What is counted are the bytes asked for: a trace does not have the blocks' sizes.
+    /// Counts requested bytes, because a trace lacks the blocks' sizes.
     pub fn peak(&self, device: u32) -> Option<Moment> {
         let mut walk = Walk::from_start(self, device);
         let (mut best, mut at) = (None, walk.bytes);
@@ -51,7 +51,7 @@ impl Trace {
         self.moment(device, best?)
     }
 
-    /// Returns what was live after an event of a device's trace, by its place there; `None` where the trace has no such event.
+    /// Returns the live blocks after an event of a device's trace, by its index; `None` if there is no such event.
     pub fn moment(&self, device: u32, event: usize) -> Option<Moment> {
         let range = self.devices.get(device as usize)?;
         let place = range.start.checked_add(event).filter(|place| range.contains(place))?;
@@ -65,7 +65,7 @@ impl Trace {
         Some(Moment { event, unix_us, bytes: walk.bytes, older, shares })
     }
 
-    /// The events that give blocks away or take them back, with their places in the device's trace.
+    /// The events that allocate or free blocks, with their index in the device's trace.
     fn moves(&self, device: u32) -> impl Iterator<Item = (usize, super::Event)> {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();
         let moves = |it: &(usize, super::Event)| {
@@ -83,18 +83,19 @@ struct Live {
     is_older: bool,
 }
 
-/// What is live while a trace goes by.
+/// The live blocks in the course of a trace.
 pub(super) struct Walk {
     live: HashMap<u64, Live>,
     pub(super) bytes: u64,
 }
 
 impl Walk {
-    /// What was live before the first event: blocks that are freed or live at the end, and that no event made.
+    /// Returns the live blocks before the first event: those that are freed later or live at the end without an
+    /// allocation in the trace.
     pub(super) fn from_start(trace: &Trace, device: u32) -> Self {
         let mut older: HashMap<u64, Live> = HashMap::new();
         let mut seen = HashSet::new();
-        // Where requests are recorded, a completion without one is of a block that was given back before.
+        // Where frees have requests, a completion without a request belongs to a block that was freed before the trace.
         let is_requested = trace.moves(device).any(|it| it.1.action == Action::FreeRequested);
         let frees = if is_requested { Action::FreeRequested } else { Action::FreeCompleted };
         for (_, event) in trace.moves(device) {
@@ -114,7 +115,7 @@ impl Walk {
 
     pub(super) fn go(&mut self, event: super::Event) {
         let (Some(address), Some(bytes)) = (event.address, event.size) else { return };
-        // What is freed goes when that is asked for, and its completion finds nothing; some traces have only the latter.
+        // A block goes with its free request, and the completion then finds nothing. Some traces have only completions.
         if let Some(gone) = self.live.remove(&address) {
             self.bytes = self.bytes.saturating_sub(gone.bytes);
         }

@@ -1,21 +1,21 @@
-//! Frames in words, and which of them a user wants to see.
+//! Formats call stack frames, and selects those worth showing.
 
 use super::{Frame, StackId, Stacks};
 use crate::facts::text::Foreign;
 use std::path::Path;
 
-/// What stands for a stack without frames.
+/// Shown for a stack without frames.
 const NO_STACK: &str = "no stack recorded";
 
-/// The file of native code without symbols, and a part of C++ names that says nothing.
+/// PyTorch's file name for native code without symbols, and a useless part of C++ names.
 const NO_FILE: &str = "??";
 const UNNAMED: &str = "(anonymous namespace)::";
 
-/// Frames that a line shows.
+/// Frames per line.
 const SHOWN: usize = 3;
 
 impl Stacks {
-    /// Returns a stack in a line, the innermost frame first: `train.py:40 step < train.py:80 main`, or what is known instead.
+    /// Formats a stack as one line, innermost frame first: `train.py:40 step < train.py:80 main`, or why there is none.
     pub fn line(&self, id: StackId) -> String {
         let some = |which: &dyn Fn(&Frame) -> bool| self.frames(id).filter(which).take(SHOWN).collect::<Vec<_>>();
         let choices = [
@@ -29,11 +29,11 @@ impl Stacks {
         shown.iter().map(|frame| self.place(frame)).collect::<Vec<_>>().join(" < ")
     }
 
-    /// Returns a frame as `train.py:40 step`, or as `at::empty` where its file is not known.
+    /// Formats a frame as `train.py:40 step`, or as `at::empty` if its file is unknown.
     pub fn place(&self, frame: &Frame) -> String {
         let (file, name) = (self.texts.get(frame.file), self.texts.get(frame.name));
         if file == NO_FILE || file.is_empty() {
-            // Arguments of C++ functions are types, and longer than all else.
+            // The arguments of C++ functions are types, and longer than the rest of the name.
             let bare = name.replace(UNNAMED, "").split('(').next().unwrap_or_default().to_owned();
             return Foreign::new(if bare.is_empty() { name.into_owned() } else { bare }).to_string();
         }
@@ -42,13 +42,13 @@ impl Stacks {
         Foreign::new(place).to_string()
     }
 
-    /// Returns the frame with this number as [`Stacks::place`] has it, or that there is no stack.
+    /// Formats the frame with this number as [`Stacks::place`] does, or reports that there is no stack.
     pub fn label(&self, frame: Option<u32>) -> String {
         frame.and_then(|number| self.frames.get(number)).map_or_else(|| NO_STACK.to_owned(), |frame| self.place(&frame))
     }
 
-    /// Returns whether a frame is worth showing: one in Python where its stack has any, otherwise each that is not the
-    /// allocator's own.
+    /// Returns whether a frame is worth showing: Python frames if the stack has any, otherwise all frames outside the
+    /// allocator.
     pub fn is_shown(&self, stack: StackId, frame: &Frame) -> bool {
         if self.frames(stack).any(|other| is_python(self, &other)) {
             is_python(self, frame)
@@ -58,7 +58,7 @@ impl Stacks {
     }
 }
 
-/// Whether a frame is in Python, and in no library.
+/// Whether a frame is Python code outside libraries.
 fn is_own(stacks: &Stacks, it: &Frame) -> bool {
     let file = stacks.texts.get(it.file);
     is_python(stacks, it) && !["site-packages/", "dist-packages/", "/lib/python"].iter().any(|it| file.contains(it))
@@ -70,7 +70,7 @@ fn is_python(stacks: &Stacks, it: &Frame) -> bool {
     Path::new(&*file).extension().is_some_and(|it| it == "py") || file.starts_with("<ipython")
 }
 
-/// Whether a frame is of the allocator or of what records stacks for it: those are in every stack.
+/// Whether a frame belongs to the allocator or to the stack recorder, which are in every stack.
 fn is_recorder(stacks: &Stacks, it: &Frame) -> bool {
     let name = stacks.texts.get(it.name);
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::(anonymous namespace)::gather", "c10::cuda::"]

@@ -1,4 +1,4 @@
-//! Texts, frames and call stacks: each different one is kept once and goes by a number.
+//! Interns texts, frames and call stacks: each is stored once and has a number.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::{
@@ -6,11 +6,11 @@ use std::{
     ops::Range,
 };
 
-/// The number of a text. The first one is empty.
+/// The number of a text. Number 0 is the empty text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextId(pub u32);
 
-/// The number of a call stack. The first one has no frames: of what has it, the stack is not known.
+/// The number of a call stack. Number 0 has no frames and stands for an unknown stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
@@ -25,7 +25,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// Values that go by numbers, each different one kept once.
+/// Interned values: each is stored once and has a number.
 #[derive(Clone, Debug)]
 pub struct Distinct<T> {
     values: Vec<T>,
@@ -41,9 +41,9 @@ impl<T> Default for Distinct<T> {
 }
 
 impl<T: Copy + Eq + Hash> Distinct<T> {
-    /// Returns the number of a value, a new one if it has none yet.
+    /// Returns the number of a value, a new one for a new value.
     pub fn id(&mut self, value: T) -> u32 {
-        // Neighbours are often alike.
+        // Neighbouring values are often equal.
         if self.values.get(self.last as usize) == Some(&value) {
             return self.last;
         }
@@ -61,7 +61,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
         self.last
     }
 
-    /// Returns the value that goes by a number.
+    /// Returns the value with this number.
     pub fn get(&self, id: u32) -> Option<T> {
         self.values.get(id as usize).copied()
     }
@@ -72,7 +72,7 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
     }
 }
 
-/// Runs of items, one behind the other in one buffer, each different run once.
+/// Interned runs of items, concatenated in one buffer.
 #[derive(Clone, Debug)]
 struct Runs<T> {
     items: Vec<T>,
@@ -82,7 +82,7 @@ struct Runs<T> {
 }
 
 impl<T: Copy + Eq + Hash> Default for Runs<T> {
-    /// The run that goes by 0 is empty.
+    /// Run 0 is empty.
     fn default() -> Self {
         let mut runs = Self {
             items: Vec::new(),
@@ -115,7 +115,7 @@ impl<T: Copy + Eq + Hash> Runs<T> {
     }
 }
 
-/// Where a run lies among the items; nowhere, of a number that none has.
+/// Returns a run's range among the items; an empty one for an unknown number.
 fn span(ends: &[usize], id: u32) -> Range<usize> {
     let id = id as usize;
     let end = ends.get(id).copied().unwrap_or(0);
@@ -123,17 +123,17 @@ fn span(ends: &[usize], id: u32) -> Range<usize> {
     start.min(end)..end
 }
 
-/// What is counted takes more than a byte of a file each, and no file that can be read is so long.
+/// Every counted item takes more than a byte of the file, and no readable file has 2³² bytes.
 fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Texts, each different one once.
+/// Interned texts.
 #[derive(Clone, Debug, Default)]
 pub struct Texts(Runs<u8>);
 
 impl Texts {
-    /// Returns the number of a text, a new one if it has none yet. What is not UTF-8 is replaced when the text is read.
+    /// Returns the number of a text, a new one for a new text. Reading replaces invalid UTF-8.
     pub fn id(&mut self, text: &[u8]) -> TextId {
         TextId(self.0.id(text))
     }
@@ -144,10 +144,10 @@ impl Texts {
     }
 }
 
-/// Texts, frames and stacks.
+/// Interned texts, frames and stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
-    /// The texts that frames and everything else are named with.
+    /// The texts of frames and of everything else with a name.
     pub texts: Texts,
     /// The frames.
     pub frames: Distinct<Frame>,
@@ -155,7 +155,7 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Returns the number of a stack of frames, the innermost first; a new number if it has none yet.
+    /// Returns the number of a stack of frames, innermost first; a new one for a new stack.
     pub fn id(&mut self, frames: &[u32]) -> StackId {
         StackId(self.runs.id(frames))
     }
@@ -170,7 +170,7 @@ impl Stacks {
         self.numbers(id).iter().filter_map(|it| self.frames.get(*it))
     }
 
-    /// Returns how many different stacks there are, the empty one among them.
+    /// Returns the number of different stacks, the empty one included.
     pub fn count(&self) -> usize {
         self.runs.ends.len()
     }

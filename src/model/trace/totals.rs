@@ -1,26 +1,26 @@
-//! How an allocator's memory stands: what is live, stuck and free, and whether a request would fit.
+//! Totals of an allocator's memory: what is live, stuck and free, and whether a request would fit.
 
 use super::{Segment, State, Trace};
 use std::collections::BTreeMap;
 
-/// Sums over the segments of a device.
+/// Totals of a device's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Of them, those that can grow.
+    /// Number of expandable segments.
     pub expandable: u64,
     /// Bytes of the segments.
     pub reserved: u64,
     /// Bytes of live blocks.
     pub allocated: u64,
-    /// Bytes that were given back and that a stream may still use.
+    /// Bytes in blocks that the program freed and a stream may still use.
     pub pending: u64,
-    /// Bytes that live and pending blocks were asked for; `None` where one does not say.
+    /// Requested bytes of live and pending blocks; `None` if one block lacks them.
     pub requested: Option<u64>,
-    /// Free bytes beside blocks that are not free.
+    /// Free bytes in segments that also have used blocks.
     pub stuck: u64,
-    /// Bytes of segments that are free as a whole.
+    /// Bytes of segments that are entirely free.
     pub releasable: u64,
     /// Bytes of segments of private pools.
     pub private_pools: u64,
@@ -29,7 +29,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Returns the sums over some segments of a trace.
+    /// Returns the totals of some segments of a trace.
     pub fn of<'a>(trace: &Trace, segments: impl IntoIterator<Item = &'a Segment>) -> Self {
         let mut sums = Self { requested: Some(0), ..Self::default() };
         for segment in segments {
@@ -61,19 +61,19 @@ impl Totals {
     }
 }
 
-/// What an allocator would do with a request, by PyTorch's rules (`CUDACachingAllocator.cpp`).
+/// How an allocator would serve a request, by PyTorch's rules (`CUDACachingAllocator.cpp`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It has a free block for it.
+    /// From a free block.
     Block {
         /// That block's bytes.
         size: u64,
     },
-    /// It would ask the driver for a segment.
+    /// From a new segment of the driver.
     Segment {
         /// The segment's bytes.
         size: u64,
-        /// The largest block that could serve, had it been large enough.
+        /// The largest free block, which is too small.
         largest: u64,
     },
 }
@@ -86,7 +86,7 @@ const SMALL_SEGMENT: u64 = 2 * MIB;
 /// Requests below this are served from segments of one size.
 const LARGE_MIN: u64 = 10 * MIB;
 const LARGE_SEGMENT: u64 = 20 * MIB;
-/// What all others are rounded up to.
+/// All other segments are rounded up to a multiple of this.
 const GRANULE: u64 = 2 * MIB;
 const ROUNDING: u64 = 512;
 
@@ -117,17 +117,18 @@ impl Trace {
             let sum: &mut u64 = sums.entry(it.stream).or_default();
             *sum = sum.saturating_add(it.size);
         }
-        // Of equal ones the first, which is mostly the default stream.
+        // If several are equal, take the first, which is usually the default stream.
         sums.into_iter().rev().max_by_key(|it| it.1).map(|it| it.0)
     }
 
-    /// Returns what the allocator would do with a request on a stream, outside of private pools. `largest_split` is its setting
-    /// `max_split_size`, where that is set.
+    /// Returns how the allocator would serve a request on a stream, outside private pools. `largest_split` is the
+    /// setting `max_split_size`, if set.
     pub fn fit(&self, device: u32, stream: u64, bytes: u64, largest_split: Option<u64>) -> Fit {
         let bytes = bytes.max(1).checked_next_multiple_of(ROUNDING).unwrap_or(u64::MAX);
         let is_small = bytes <= SMALL_MAX;
         let split = largest_split.unwrap_or(u64::MAX);
-        // A block that must not be split serves neither a request that would split it, nor one that would waste a segment.
+        // A block that must not be split cannot serve a request that would split it, nor one that would waste a
+        // segment.
         let serves = |block: u64| {
             block >= bytes
                 && (is_small || if bytes < split { block < split } else { block < bytes.saturating_add(LARGE_SEGMENT) })

@@ -1,24 +1,24 @@
-//! Live blocks as a tree of calls, the outermost function first.
+//! Live blocks as a tree of calls, outermost function first.
 
 use super::{Frame, Share, StackId, Stacks};
 use std::{cmp::Reverse, collections::HashMap};
 
-/// One call, with all that was allocated in it and below.
+/// One call, with everything allocated in it and below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The frame's number in [`Stacks::frames`]; `None` at the root, and for blocks without a stack.
     pub frame: Option<u32>,
-    /// Bytes of its blocks and of those below it.
+    /// Bytes of its own blocks and of those below it.
     pub bytes: u64,
-    /// How many blocks those are.
+    /// Number of those blocks.
     pub blocks: u64,
-    /// Bytes of its blocks alone.
+    /// Bytes of its own blocks.
     pub own: u64,
-    /// The calls in it, by their places in the tree, the largest first.
+    /// The calls below it, by index in the tree, largest first.
     pub calls: Vec<usize>,
 }
 
-/// A tree of calls. The root stands at 0; a call stands behind the one that it is in.
+/// A tree of calls. The root has index 0; a call comes after its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// All calls.
@@ -26,7 +26,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Returns the tree of some shares. Frames that `shown` refuses are left out, as if their callers had called what they call.
+    /// Builds the tree of some shares. Leaves out the frames that `shown` rejects, and attaches their callees to their
+    /// callers.
     pub fn new(stacks: &Stacks, shares: &[Share], shown: impl Fn(StackId, &Frame) -> bool) -> Self {
         let mut tree = Self { calls: vec![Call::default()] };
         let mut known: HashMap<(usize, Option<u32>), usize> = HashMap::new();
@@ -59,12 +60,12 @@ impl Tree {
         tree
     }
 
-    /// Returns the call at a place.
+    /// Returns the call at an index.
     pub fn get(&self, place: usize) -> Option<&Call> {
         self.calls.get(place)
     }
 
-    /// Returns every path from the outermost call to one that has blocks of its own, with their bytes.
+    /// Returns every path from the outermost call to one with blocks of its own, with their bytes.
     pub fn paths(&self) -> Vec<(Vec<Option<u32>>, u64)> {
         let mut all = Vec::new();
         let mut waiting = vec![(0, Vec::new())];

@@ -54,7 +54,7 @@ pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &
     lines.extend(source(first, usize::MAX, 1, width, context));
     lines.extend(listed("held by", &first.holders, width, context));
     lines.extend(listed("stack", &stack(&first.frames), width, context));
-    let others: Vec<String> = others.iter().map(Culprit::told).collect();
+    let others: Vec<String> = others.iter().map(Culprit::summary).collect();
     lines.extend(listed("also", &others, width, context));
     lines.extend(notes.iter().flat_map(|it| indented(it, 1, width, Role::Dim, context)));
     lines

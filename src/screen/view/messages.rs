@@ -105,7 +105,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], context: 
 }
 
 fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
-    let oom = &process.ooms.last()?.said;
+    let oom = &process.ooms.last()?.reported;
     let on = process.devices.iter().find(|it| it.ordinal == oom.device);
     let device = on.and_then(|it| context.session.device(&it.device));
     let place = device.map_or_else(|| format!("device {}", oom.device), device_name);

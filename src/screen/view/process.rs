@@ -116,8 +116,8 @@ fn life(process: &Process, context: &RenderContext) -> String {
         Life::Found => "not connected yet".to_owned(),
         Life::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
         Life::CatchingUp => "its history is coming".to_owned(),
-        Life::Live if context.session.now.since(process.heard) < SILENT_US => "live".to_owned(),
-        Life::Live => format!("silent for {}", ago(process.heard)),
+        Life::Live if context.session.now.since(process.last_line_at) < SILENT_US => "live".to_owned(),
+        Life::Live => format!("silent for {}", ago(process.last_line_at)),
         Life::Ended { at, reason } => {
             format!("ended {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }

@@ -222,7 +222,7 @@ fn rate(process: &Process, it: &OnDevice, context: &RenderContext) -> (String, S
 
 /// Where a probe is in its life, in a word; nothing while all is well.
 fn state(process: &Process, context: &RenderContext) -> (String, Role) {
-    let silent = context.session.now.since(process.heard);
+    let silent = context.session.now.since(process.last_line_at);
     match &process.life {
         Life::Found => ("no hello".to_owned(), Role::Dim),
         Life::Incompatible { protocol } => (format!("wire {protocol}"), Role::Warning),

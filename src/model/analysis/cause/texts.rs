@@ -1,6 +1,6 @@
-//! The table of causes: ids, titles, advice, and what `gpuwatch explain` says.
+//! The table of causes: ids, titles, advice, and the texts of `gpuwatch explain`.
 //!
-//! Signatures were measured on PyTorch's own allocator.
+//! The signatures were measured on PyTorch's own allocator.
 
 use super::{Cause, Entry};
 

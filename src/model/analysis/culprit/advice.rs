@@ -1,4 +1,4 @@
-//! What to do about blocks that are kept: from what is held and how, to one line.
+//! The remedy for blocks that are kept: from what is kept and how, to one line.
 
 use super::{
     Culprit, Group,
@@ -8,17 +8,17 @@ use super::{
 use crate::facts::event::wire::Holder;
 use std::cmp::Reverse;
 
-/// What to do about a graph that outlives its step.
+/// The remedy for a graph that outlives its step.
 const GRAPH: &str = "drop retain_graph and create_graph, and detach() whatever outlives the step";
 
-/// What to do, by the first rule that holds.
+/// Returns the remedy, by the first rule that matches.
 pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     let site = group.first;
     let holders = &site.holders;
     let held = |by: &str| holders.iter().any(|it| it.by == by);
     let grad = site.owners.iter().any(|it| it.grad);
     let is_alone = is_ownerless(site);
-    let says = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
+    let mentions = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
     if group.own().1 == 0 {
         return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();
     }
@@ -48,7 +48,7 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
         let into = holders.get(1).and_then(|it| it.name.as_deref()).map_or_else(|| "what stays".to_owned(), quoted);
         return format!("let only `.item()` or `.detach()` go into {into}: its graph goes back over every step");
     }
-    if says("retain_graph") || says("create_graph") {
+    if mentions("retain_graph") || mentions("create_graph") {
         return GRAPH.to_owned();
     }
     let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
@@ -79,8 +79,8 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     format!("copy what is needed to the host ({copy}), and bound or clear {name}")
 }
 
-/// Whether less stays of a tensor with a graph when it is detached: its graph's blocks, or all of a single number. Otherwise
-/// backward has freed what the graph held, and the detached tensor has the same memory.
+/// Whether detaching a tensor with a graph frees memory: its graph's blocks, or all of it for a single number.
+/// Otherwise backward has already freed the graph's memory, and the detached tensor is as large.
 fn detaching_helps(group: &Group) -> bool {
     !group.graph.is_empty() || is_scalar(group)
 }
@@ -100,7 +100,7 @@ fn detached(it: &Culprit, group: &Group) -> String {
     }
 }
 
-/// What is appended, where it is no more than a name: of `losses.append(loss)` it is `loss`.
+/// Returns the appended expression if it is a plain name: `loss` in `losses.append(loss)`.
 fn appended(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once(".append(")?;
     let name = rest.split_once(')')?.0.trim();
@@ -123,7 +123,7 @@ fn is_mapping(kind: &str) -> bool {
     kind.ends_with("dict") || kind.ends_with("Dict")
 }
 
-/// The name by which what holds a container has it.
+/// Returns the name under which its holder has the container.
 fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
     let own = holders.get(place)?;

@@ -1,10 +1,10 @@
-//! The cause that a look shows: it saw what the blocks are, where counters know only how many.
+//! The cause that a capture shows. A capture sees the blocks; counters only see how many there are.
 
 use super::{Group, is_held_by_graph, is_ownerless};
 use crate::{facts::event::wire::Site, model::analysis::cause::Cause};
 
-/// Why what a group tells grows. A tensor with a `grad_fn` alone is no retained graph: backward has freed what its graph
-/// held, unless blocks of it grow as well.
+/// Returns why a group's memory grows. A tensor with a `grad_fn` is not by itself a retained graph: backward has freed
+/// the graph's memory, unless its blocks grow as well.
 pub(super) fn cause(group: &Group) -> Cause {
     let site = group.first;
     let is_alone = is_ownerless(site);
@@ -21,7 +21,7 @@ pub(super) fn cause(group: &Group) -> Cause {
     }
 }
 
-/// Whether every tensor in its blocks has one number.
+/// Whether every tensor in its blocks has one element.
 fn is_of_scalars(site: &Site) -> bool {
     !site.owners.is_empty() && site.owners.iter().all(|it| it.shape.iter().all(|size| *size == 1))
 }

@@ -1,4 +1,4 @@
-//! The path by which a tensor is held, in words: each container by the name that the next one has it under.
+//! Describes the path of holders of a tensor: each container by the name under which its holder has it.
 
 use crate::facts::{
     event::wire::{Holder, limits::grouped},
@@ -6,13 +6,14 @@ use crate::facts::{
 };
 use std::fmt::Display;
 
-/// Steps of a path that are told.
+/// Most holders that are shown of a path.
 const STEPS: usize = 8;
 
-/// Characters of a name.
+/// Most characters of a name.
 const NAME: usize = 60;
 
-/// From the tensor outwards: `list `losses` (1,204 items), global of train.py`, `local `metric` of main()`.
+/// Describes the holders from the tensor outwards: `list `losses` (1,204 items), global of train.py`, `local `metric`
+/// of main()`.
 pub(super) fn path(holders: &[Holder]) -> Vec<String> {
     let mut out = Vec::new();
     let mut left = holders;
@@ -24,7 +25,7 @@ pub(super) fn path(holders: &[Holder]) -> Vec<String> {
             None => role(first, true),
         });
         left = if owner.is_some() { rest.get(1..).unwrap_or_default() } else { rest };
-        // A function has the variables of its closure in a tuple, which is no container of the program's.
+        // A function keeps its closure's variables in a tuple, which is not a container of the program.
         if first.by == "cell"
             && first.name.is_none()
             && left.first().is_some_and(|it| it.kind.as_deref() == Some("tuple"))
@@ -42,18 +43,18 @@ pub(super) fn path(holders: &[Holder]) -> Vec<String> {
     out
 }
 
-/// Whether a container has it as one of many.
+/// Returns whether a container holds it as one of many elements.
 pub(super) fn is_element(it: &Holder) -> bool {
     matches!(&*it.by, "item" | "key" | "value" | "element")
 }
 
-/// Whether what holds a container gives it a name that it is known by.
+/// Whether a container's holder has a useful name for it.
 fn names(it: &Holder) -> bool {
     let by = ["attribute", "slot", "global", "local", "cell", "class", "generator", "default"];
     it.name.is_some() && by.contains(&&*it.by)
 }
 
-/// Whether nothing further has to be found: it lives by itself.
+/// Whether the path ends here, because this object lives by itself.
 fn is_root(it: &Holder) -> bool {
     ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle"].contains(&&*it.by)
 }
@@ -71,7 +72,7 @@ fn container(it: &Holder, name: Option<&str>) -> String {
     format!("{under}{kind}{name}{items}")
 }
 
-/// How something is held that is no element; its name is left out where it has been said.
+/// Describes how something is held that is not an element; leaves its name out where the text has it already.
 fn role(it: &Holder, named: bool) -> String {
     let name = it.name.as_deref().filter(|_| named).map_or_else(String::new, |it| format!(" {}", quoted(it)));
     let function = it.function.as_deref().map(call);
@@ -79,7 +80,7 @@ fn role(it: &Holder, named: bool) -> String {
     let kind = it.kind.as_deref().map(word);
     let of = |what: Option<String>| what.map_or_else(String::new, |it| format!(" of {it}"));
     match &*it.by {
-        // A method keeps what it is a method of.
+        // A method keeps its object.
         "attribute" if it.name.as_deref() == Some("__self__") => {
             format!("bound method {}", function.unwrap_or_default()).trim_end().to_owned()
         }
@@ -118,12 +119,12 @@ fn role(it: &Holder, named: bool) -> String {
     }
 }
 
-/// A name in a sentence.
+/// Quotes a name in a sentence.
 pub(super) fn quoted(name: &str) -> String {
     format!("`{}`", word(name))
 }
 
-/// A name, as long as names are.
+/// Cuts a name to its limit.
 pub(super) fn word(name: &str) -> String {
     let mut short: String = name.chars().take(NAME).collect();
     if short.len() < name.len() {
@@ -132,18 +133,18 @@ pub(super) fn word(name: &str) -> String {
     Foreign::new(short).to_string()
 }
 
-/// `main()`; a module's own code and lambdas have a name that is no call: `<module>`.
+/// Formats a function as `main()`; module code and lambdas keep names such as `<module>`.
 pub(super) fn call(function: &str) -> String {
     format!("{}{}", word(function), if function.starts_with('<') { "" } else { "()" })
 }
 
-/// `train.py:41`, the file by its name alone; a notebook's cell by its number: `In [2], line 9`.
+/// Formats a line as `train.py:41`, the file by its name alone; a notebook's cell by its number: `In [2], line 9`.
 pub(super) fn place(file: &str, line: impl Display) -> String {
     let separator = if file.starts_with("In [") && file.ends_with(']') { ", line " } else { ":" };
     format!("{}{separator}{line}", file_name(file))
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub(super) fn file_name(path: &str) -> String {
     word(path.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(path))
 }

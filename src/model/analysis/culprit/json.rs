@@ -1,14 +1,14 @@
-//! A culprit as JSON: bytes and blocks a step; text from outside as it came, which JSON escapes.
+//! A culprit as JSON: bytes and blocks per step. JSON escapes text from outside.
 
 use super::{Culprit, Spot};
 use serde_json::{Value, json};
 
 impl Culprit {
-    /// `file`, `line`, `function`, `text` (of the line that allocates), `kept` (the same of the line that keeps, without
-    /// the function; `null` where it was not found), `kept_or[]` (other lines of which one may keep it instead), `library`
-    /// (the innermost frame of a library that the line calls), `bytes_per_step`, `blocks_per_step`, `graph` (the part of both that
-    /// autograd holds; `null` for none), `holders[]` (in words, from the tensor outwards), `sentence`, `advice`,
-    /// `source[]` (`file`, `line`, `text`), `frames[]` (`file`, `line`, `function`, innermost first).
+    /// Fields: `file`, `line`, `function`, `text` (of the line that allocates), `kept` (the same for the line that
+    /// keeps, without the function; `null` if it was not found), `kept_or[]` (other lines that may keep it instead),
+    /// `library` (the innermost library frame that the line calls), `bytes_per_step`, `blocks_per_step`, `graph` (the
+    /// part of both that autograd holds; `null` without), `holders[]` (in words, from the tensor outwards), `sentence`,
+    /// `advice`, `source[]` (`file`, `line`, `text`), `frames[]` (`file`, `line`, `function`, innermost first).
     pub fn json(&self) -> Value {
         let kept = |it: &Spot| json!({"file": it.file, "line": it.line, "text": text(it)});
         let frame = |it: &Spot| json!({"file": it.file, "line": it.line, "function": it.function});

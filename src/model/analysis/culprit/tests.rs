@@ -1,4 +1,4 @@
-//! Every sentence and every advice, from what a probe would tell.
+//! Every sentence and every advice, from what a probe reports.
 
 /// The cause of each.
 mod causes;
@@ -57,7 +57,7 @@ fn looked(sites: Vec<Site>) -> Sites {
     Sites { why: "asked".into(), steps: 8, step: Some(100), sites, ..Sites::default() }
 }
 
-fn told(site: Site) -> (String, String) {
+fn described(site: Site) -> (String, String) {
     let found = account(&looked(vec![site]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     (it.sentence.clone(), it.advice.clone())
@@ -69,16 +69,16 @@ fn a_line_is_named_by_its_file_or_its_cell() {
     assert_eq!([place("/home/ada/train.py"), place("In [2]")], ["train.py:9", "In [2], line 9"]);
 }
 
-/// As where the job ended before anybody had looked for it.
+/// The job ended before the probe could search for the holder.
 #[test]
-fn a_holder_that_nobody_found_is_no_graph() {
-    let (sentence, advice) = told(Site { owners: Vec::new(), holders: Vec::new(), autograd: false, ..site() });
+fn an_unknown_holder_is_not_reported_as_a_graph() {
+    let (sentence, advice) = described(Site { owners: Vec::new(), holders: Vec::new(), autograd: false, ..site() });
     assert!(sentence.ends_with(", held by something that was not found"), "{sentence}");
     assert!(advice.ends_with("bound or clear what holds them"), "{advice}");
 }
 
 #[test]
-fn the_example_is_told_whole() {
+fn the_example_is_described_completely() {
     let losses = Site {
         bytes: 8 * 512,
         blocks: 8,
@@ -92,20 +92,20 @@ fn the_example_is_told_whole() {
     let found = account(&looked(vec![graph.clone(), losses.clone()]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     assert_eq!(
-        it.told(),
+        it.summary(),
         "train.py:41 `losses.append(loss)` keeps 3 blocks a step (8.00 MiB), 2 of them of its graph (8.00 MiB), \
          allocated at train.py:40, through list `losses` (1,204 items), global of train.py: append `loss.item()` or \
          `loss.detach()`"
     );
     assert_eq!((it.blocks_per_step, it.graph.map(|it| it.1)), (3.0, Some(2.0)));
-    // At another pace, or beside something without a graph, it is a culprit of its own.
+    // At another pace, or with something that has no graph, it is a separate culprit.
     let slower = Site { blocks: 5, ..graph.clone() };
     assert_eq!(account(&looked(vec![slower, losses.clone()]), 0).culprits.len(), 2);
     let plain = Site { owners: vec![owner(&[], false)], ..losses };
     let found = account(&looked(vec![graph, plain]), 0);
     let [graph, _] = found.culprits.as_slice() else { panic!("{found:?}") };
     assert_eq!(
-        graph.told(),
+        graph.summary(),
         "train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by autograd's graph alone: drop \
          retain_graph and create_graph, and detach() whatever outlives the step"
             .replace("train.py:40 in main()", "train.py:12 in forward()")
@@ -118,7 +118,7 @@ fn what_is_kept_decides_what_to_keep_instead() {
         let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
         let kept =
             Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
-        // What takes most leads.
+        // The largest comes first.
         let kept = Site { bytes: 2 * kept.bytes, ..kept };
         account(&looked(vec![kept, saved]), 0).culprits[0].advice.clone()
     };
@@ -143,9 +143,9 @@ fn what_is_kept_decides_what_to_keep_instead() {
         ..site()
     };
     let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
-    assert_eq!(told(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
+    assert_eq!(described(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
     let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
-    let advice = told(dict).1;
+    let advice = described(dict).1;
     assert_eq!(
         advice,
         "bound `cache` (remove the oldest entry, or use weak keys), and keep its `.item()` or `.detach()`"
@@ -154,10 +154,10 @@ fn what_is_kept_decides_what_to_keep_instead() {
         source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
         ..site()
     };
-    let (sentence, advice) = told(retained);
+    let (sentence, advice) = described(retained);
     assert!(sentence.starts_with("train.py:40 `loss.backward(retain_graph=True)` allocates 2 blocks"), "{sentence}");
     assert!(advice.starts_with("drop retain_graph"), "{advice}");
-    let hook = told(Site { function: "save_hook".into(), ..site() });
+    let hook = described(Site { function: "save_hook".into(), ..site() });
     assert!(
         hook.1.starts_with("remove the hook") && hook.0.ends_with("held by something that was not found"),
         "{hook:?}"
@@ -168,7 +168,7 @@ fn what_is_kept_decides_what_to_keep_instead() {
 fn one_tensor_that_grows_is_made_at_its_full_size() {
     let holders = vec![within("local", Some("seen"), "main")];
     let source = vec![Place { line: 40, text: "    seen = torch.cat([seen, out])".into(), ..Place::default() }];
-    let (sentence, advice) = told(Site { blocks: 0, bytes: 32 * MIB, holders, source, ..site() });
+    let (sentence, advice) = described(Site { blocks: 0, bytes: 32 * MIB, holders, source, ..site() });
     assert_eq!(
         sentence,
         "train.py:40 `seen = torch.cat([seen, out])` replaces a tensor by one that is 4.00 MiB larger each step, in local \
@@ -178,9 +178,9 @@ fn one_tensor_that_grows_is_made_at_its_full_size() {
 }
 
 #[test]
-fn a_pace_is_told_as_it_was_counted() {
+fn a_pace_is_shown_as_it_was_counted() {
     let pace = |blocks: u64| {
-        let (sentence, _) = told(Site { blocks, ..site() });
+        let (sentence, _) = described(Site { blocks, ..site() });
         sentence.split(" allocates ").nth(1).unwrap().split(" that stay").next().unwrap().to_owned()
     };
     assert_eq!(pace(8), "1 block a step (8.00 MiB)");
@@ -191,7 +191,7 @@ fn a_pace_is_told_as_it_was_counted() {
 }
 
 #[test]
-fn what_one_line_keeps_is_told_once() {
+fn blocks_kept_by_one_line_are_one_culprit() {
     let pair = |line: u64| Site {
         line,
         kept: Some(kept(44, "pairs.append((x, y))")),
@@ -207,7 +207,7 @@ fn what_one_line_keeps_is_told_once() {
         it.sentence
     );
     assert_eq!((it.leading().line, other.leading().line), (44, 50));
-    // So is what one tensor's graph keeps.
+    // The same holds for what one tensor's graph keeps.
     let holders = vec![holder("graph", None, Some("Tensor")), within("local", Some("total"), "main")];
     let graph = |line| Site { line, autograd: true, owners: Vec::new(), holders: holders.clone(), ..site() };
     let found = account(&looked(vec![graph(12), graph(13)]), 0);
@@ -217,9 +217,9 @@ fn what_one_line_keeps_is_told_once() {
     assert_eq!(it.sentence, whole);
 }
 
-/// The latest of the blocks that a graph holds belong to variables of the step, which do not hold the others.
+/// The latest blocks of a graph belong to variables of the step, which do not hold the others.
 #[test]
-fn what_a_graph_holds_is_not_laid_to_the_last_step() {
+fn a_graph_s_blocks_are_not_attributed_to_the_last_step() {
     let last = |line, name| Site {
         line,
         autograd: true,
@@ -240,11 +240,11 @@ fn what_a_graph_holds_is_not_laid_to_the_last_step() {
     );
     assert!(it.advice.ends_with("detach() whatever outlives the step"), "{}", it.advice);
     let all = Site { owners: vec![Owner { count: 12, ..owner(&[64], true) }], ..last(12, "x") };
-    assert!(told(all).0.starts_with("train.py:12 `x = batch` keeps 2 blocks a step"));
+    assert!(described(all).0.starts_with("train.py:12 `x = batch` keeps 2 blocks a step"));
 }
 
 #[test]
-fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
+fn notes_report_that_nothing_grows_and_what_was_missed() {
     let older = Sites { older_blocks: Some(96), older_bytes: Some(192 * MIB), ..looked(Vec::new()) };
     let words = account(&older, 0);
     assert!(words.culprits.is_empty());
@@ -278,7 +278,7 @@ fn where_nothing_grows_that_is_said_with_what_was_not_seen() {
 }
 
 #[test]
-fn at_an_error_what_is_live_is_told_by_line() {
+fn at_an_error_live_memory_is_listed_by_line() {
     let live_at = |line, blocks, bytes| Site { line, blocks, bytes, ..site() };
     let stackless = Site { file: String::new(), ..live_at(0, 2, 9 * MIB) };
     let mut sites =
@@ -289,7 +289,7 @@ fn at_an_error_what_is_live_is_told_by_line() {
                  1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB that predate the capture";
     assert_eq!(live(&at_error, 0).as_deref(), Some(words));
     assert_eq!(live(&at_error, 7), None);
-    assert!(account(&at_error, 0).culprits.is_empty(), "what is live at one moment does not say what grows");
+    assert!(account(&at_error, 0).culprits.is_empty(), "live memory at one moment does not show growth");
 }
 
 #[test]

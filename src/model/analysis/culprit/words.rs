@@ -1,4 +1,4 @@
-//! What a look found, in sentences.
+//! Describes a capture's results in sentences.
 
 use super::{
     Culprit, Group, Spot,
@@ -11,10 +11,10 @@ use crate::facts::{
     units::{self, Bytes},
 };
 
-/// Lines that are told one by one where memory ran out.
-const TOLD: usize = 4;
+/// Most lines listed individually at an out-of-memory error.
+const LISTED: usize = 4;
 
-/// Further lines that allocate what one line keeps.
+/// Most further lines that allocate blocks kept by one line.
 const ALSO: usize = 3;
 
 /// ``train.py:41 `losses.append(loss)` keeps 3 blocks a step (12.60 MiB) through list `losses` (1,204 items)``
@@ -59,13 +59,13 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     }
 }
 
-/// The line that keeps them.
+/// Returns the line that keeps them.
 fn kept_place(group: &Group) -> Option<String> {
     let file = |it: &str| held::file_name(if it.is_empty() { &group.first.file } else { it });
     group.first.kept.as_ref().map(|it| format!("{}:{}", file(&it.file), it.line))
 }
 
-/// Where they are allocated, as far as it is not the line that leads.
+/// Describes where they are allocated, unless that is the leading line.
 fn allocated_at(it: &Culprit, group: &Group) -> String {
     let mut places: Vec<String> = Vec::new();
     for site in std::iter::once(&group.first).chain(&group.others) {
@@ -86,7 +86,7 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
 
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
 fn lead(it: &Spot) -> String {
-    // What a comment says is not what is kept.
+    // A comment in the line says nothing about what is kept.
     let text = it.text.raw().split("  #").next().unwrap_or_default().trim();
     if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
@@ -103,7 +103,7 @@ fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
     }
 }
 
-/// What is to be said beside the culprits.
+/// Returns notes about the capture apart from the culprits.
 pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> {
     let steps = sites.steps;
     let count = |blocks: u64, bytes: Option<u64>| {
@@ -139,10 +139,10 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
     out
 }
 
-/// What it cost the job: `paused the job for 130 ms in total (longest pause 32 ms), 120 ms of it for the holders; the
-/// stacks took about 68.36 KiB`; `None` where nobody measured.
+/// Describes what it cost the job: `paused the job for 130 ms in total (longest pause 32 ms), 120 ms of it for the
+/// holders; the stacks took about 68.36 KiB`; `None` if it was not measured.
 pub fn cost(sites: &Sites) -> Option<String> {
-    // A probe of before told of one pause for the holders.
+    // Older probes report one pause for the holders.
     let holders_longest = sites.holders_longest_us.or(sites.holders_us);
     let total = sites.held_us.map(|it| it.saturating_add(sites.holders_us.unwrap_or_default()));
     let longest = sites.longest_us.max(holders_longest).map(|it| format!(" (longest pause {})", ms(it)));
@@ -161,8 +161,8 @@ fn ms(us: u64) -> String {
     if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// What was live on a device at one look, by the line that allocated it: `live blocks, by line: train.py:40 1.20 GiB in
-/// 96 blocks, …`; `None` where nothing was seen.
+/// Lists the live memory on a device at one capture by the line that allocated it: `live blocks, by line: train.py:40
+/// 1.20 GiB in 96 blocks, …`; `None` if the capture has none.
 pub fn live(sites: &Sites, device: u32) -> Option<String> {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let one = |it: &&Site| {
@@ -170,10 +170,10 @@ pub fn live(sites: &Sites, device: u32) -> Option<String> {
         let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
         format!("{place} {} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
     };
-    let told: Vec<String> = own.iter().take(TOLD).map(one).collect();
-    let more = own.len().saturating_sub(TOLD);
+    let lines: Vec<String> = own.iter().take(LISTED).map(one).collect();
+    let more = own.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(", {more} more line{}", if more == 1 { "" } else { "s" }) } else { String::new() };
     let older = sites.older_bytes.filter(|it| *it > 0);
     let older = older.map_or_else(String::new, |it| format!(", {} that predate the capture", Bytes(it)));
-    (!told.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", told.join(", ")))
+    (!lines.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", lines.join(", ")))
 }

@@ -1,4 +1,4 @@
-//! Each cause from a signature made by hand, and what is not told when figures are missing.
+//! Each cause from a synthetic signature, and which causes need which figures.
 
 use super::*;
 use crate::{facts::units::Stamp, model::analysis::episode::Resolved};
@@ -25,7 +25,7 @@ fn allocated(bytes_per_step: f64, blocks_per_step: f64) -> Episode {
     episode(Resource::Allocated, bytes_per_step, Some(blocks_per_step))
 }
 
-/// So many blocks in every step, all kept.
+/// The same number of blocks in every step, all kept.
 fn rises(blocks: u64, bytes: u64, requested: u64) -> Rises {
     Rises { count: 200, steps: 200, blocks, bytes: Some(bytes), requested: Some(requested), kept: 1.0, time: None }
 }
@@ -39,7 +39,7 @@ fn of_rises(episode: &Episode, rises: Rises) -> &'static str {
 }
 
 #[test]
-fn a_scalar_is_told_from_a_short_vector_by_what_was_asked_for() {
+fn requested_bytes_distinguish_a_scalar_from_a_short_vector() {
     assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 4)), "scalars-retained");
     assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 400)), "tensors-retained");
     assert_eq!(of_rises(&allocated(512.0, 1.0), rises(1, 512, 16)), "tensors-retained", "four numbers");
@@ -47,7 +47,7 @@ fn a_scalar_is_told_from_a_short_vector_by_what_was_asked_for() {
     assert_eq!(cause(&allocated(512.0, 1.0), &Signature::default()), "scalars-retained");
 }
 
-/// `buffer.append((obs, act))`, clones of all weights, detached outputs of every layer: their counters are a graph's.
+/// `buffer.append((obs, act))`, clones of all weights, detached outputs of every layer: their counters equal a graph's.
 #[test]
 fn counters_alone_never_name_a_graph() {
     for blocks in [1, 2, 3, 12, 140] {
@@ -67,9 +67,9 @@ fn bytes_without_blocks_are_one_tensor() {
     assert_eq!(cause(&allocated(MIB, -0.5), &Signature::default()), "unknown", "a hundred blocks fewer");
 }
 
-/// A curriculum of lengths, with an output that is alive between steps; and a tensor that grows by torch.cat.
+/// A curriculum of lengths, with an output that is alive between steps, and a tensor that grows by torch.cat.
 #[test]
-fn a_peak_that_rises_much_faster_than_what_stays_is_of_larger_inputs() {
+fn a_peak_that_rises_much_faster_than_live_bytes_shows_larger_inputs() {
     let of = |blocks, peak| cause(&allocated(MIB, blocks), &Signature { peak: Some(peak), ..Signature::default() });
     assert_eq!((of(0.0, 9.0 * MIB), of(0.0, 2.0 * MIB)), ("larger-inputs", "growing-tensor"));
     assert_eq!(of(1.0, 9.0 * MIB), "tensors-retained", "a block more in each step is kept");
@@ -81,7 +81,7 @@ fn a_peak_that_rises_much_faster_than_what_stays_is_of_larger_inputs() {
 }
 
 #[test]
-fn a_backend_that_counts_no_blocks_tells_the_smallest_alone() {
+fn without_a_count_of_blocks_only_scalars_are_recognised() {
     let of = |bytes| cause(&episode(Resource::Allocated, bytes, None), &Signature::default());
     assert_eq!((of(512.0), of(4.0 * MIB)), ("scalars-retained", "tensors-retained"));
 }
@@ -127,7 +127,7 @@ fn what_lies_outside_of_the_allocator_is_named_after_itself() {
 }
 
 #[test]
-fn the_end_of_growth_tells_more_than_its_course() {
+fn the_end_of_growth_overrides_its_course() {
     let ended = |resource, end| {
         let resolved = Some(Resolved { step: 300, at: Stamp(0), end });
         cause(&Episode { resolved, ..episode(resource, MIB, Some(1.0)) }, &Signature::default())

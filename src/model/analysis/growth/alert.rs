@@ -1,4 +1,4 @@
-//! Growth that lasts, followed at the horizon at which it was found: its figures, and its end.
+//! Lasting growth, followed at the horizon that found it: its figures and its end.
 
 use super::{
     climb::{Block, Climb, Run},
@@ -12,34 +12,34 @@ use crate::model::analysis::episode::End;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// A plateau lasts so many times the longest gap between two rises.
+/// A plateau lasts this many times the longest gap between two rises.
 const PATIENCE: f64 = 3.0;
 
-/// No plateau is shorter than this, on the axis.
+/// The shortest plateau, on the axis.
 const QUIET: f64 = 40.0;
 
-/// No plateau is shorter than so many stretches of the horizon.
+/// The shortest plateau, in stretches of the horizon.
 const STRETCHES: f64 = 6.0;
 
-/// Rises at a longer horizon, since the last one at the alert's, that show that growth goes on there.
+/// This many rises at a longer horizon, since the last one at the alert's, show that growth continues there.
 const STILL: usize = 3;
 
-/// Share of its former pace at which growth is taken to have ended.
+/// Below this share of its former pace, growth has ended.
 const SLOWER: f64 = 0.1;
 
-/// A rise so many times the pace, and more than all that was gained, is a jump of the level.
+/// A rise of this many times the pace, and of more than everything gained, is a jump of the level.
 const JUMP: f64 = 16.0;
 
-/// Half width of a slope's interval, relative to it, from which on the count of blocks is asked as well.
+/// If the relative half width of a slope's interval exceeds this, the count of blocks is used as well.
 const UNSURE: f64 = 0.01;
 
-/// Half widths that the two may lie apart.
+/// Half widths by which the two may differ.
 const DISAGREE: f64 = 4.0;
 
-/// Allocators round every block up to this at least.
+/// Allocators round every block up to at least this.
 const LEAST_BLOCK: f64 = 512.0;
 
-/// The figures of growth that lasts.
+/// The figures of lasting growth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) since: u64,
@@ -49,7 +49,7 @@ pub(super) struct Figures {
     pub(super) gained: u64,
 }
 
-/// The series in which growth was found.
+/// The series that showed the growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Found {
     /// Lowest counts of blocks.
@@ -58,7 +58,7 @@ pub(super) enum Found {
     Teeth,
     /// Lowest bytes.
     Bytes,
-    /// Lowest bytes beside those that follow the lengths of batches.
+    /// Lowest bytes of the remainder after the lengths of batches.
     Beside,
     /// Mean bytes.
     Means,
@@ -103,7 +103,7 @@ struct Lowest {
 }
 
 impl Lowest {
-    /// Takes a sample, and whether its stretch ends with it; of counted blocks the lowest count is meant.
+    /// Adds a sample, and whether it ends its stretch. With counted blocks, the lowest count decides.
     fn push(&mut self, since: u64, point: Point, counted: bool, ends: bool) {
         let value = |it: &Point| it.blocks.filter(|_| counted).unwrap_or(it.bytes);
         let lowest = self.stretch.filter(|it| value(it) <= value(&point)).unwrap_or(point);
@@ -114,7 +114,7 @@ impl Lowest {
     }
 }
 
-/// Growth that lasts.
+/// Lasting growth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Alert {
     pub(super) found: Found,
@@ -125,14 +125,14 @@ pub(super) struct Alert {
     base_bytes: f64,
     top: f64,
     gap: f64,
-    /// What jumps of the level added to the series.
+    /// Bytes that jumps of the level added to the series.
     lifted: f64,
     jump: Option<Jump>,
-    /// Through every sample.
+    /// Lines through every sample.
     all: Lines,
-    /// Through what lies beside the lengths of batches.
+    /// A line through the remainder after the lengths of batches.
     beside: Line,
-    /// Through the lowest of each stretch of the horizon, and of each tooth.
+    /// Lines through the lowest sample of each stretch of the horizon, and of each tooth.
     by_stretch: Lowest,
     by_tooth: Lowest,
     taken: u64,
@@ -187,14 +187,14 @@ impl Alert {
         self.by_tooth.push(self.since, point, counted, point.ends_tooth);
     }
 
-    /// Compares a sample with those that differ from it by what was kept.
+    /// Compares a sample with earlier ones that differ from it by what was kept.
     fn compare(&mut self, point: Point) {
         let Some(blocks) = point.blocks else { return };
         let was_known = self.season.is_known();
         let other = self.season.push(point);
         if self.season.is_known() {
             if !was_known {
-                // Steps of one tooth differ by what is given back at its end, too.
+                // Steps of one tooth also differ by what is released at its end.
                 self.per_block = PerBlock::default();
                 self.near.clear();
             }
@@ -212,8 +212,8 @@ impl Alert {
         self.near.push_back(point);
     }
 
-    /// How growth ended, if it did. The wait for the next rise grows with the gaps seen, and a rise counts when
-    /// it is not far behind the pace so far, so that a trickle does not keep alive what came to rest.
+    /// Returns how growth ended, if it did. The wait for the next rise grows with the observed gaps, and a rise counts
+    /// if it is not far behind the pace so far, so that a trickle does not keep ended growth active.
     pub(super) fn end(&mut self, block: Block) -> Option<End> {
         if let Some(it) = self.jump.take_if(|it| block.low < self.top - 0.5 * it.by) {
             (self.top, self.top_at) = (it.top, it.top_at);
@@ -226,7 +226,7 @@ impl Alert {
         if rise > SLOWER * pace * waited {
             self.gap = self.gap.max(waited);
             if rise > (JUMP * pace * waited).max(self.top - self.base) {
-                // The level changed for another reason, such as a first evaluation: that is no part of the pace.
+                // The level changed for another reason, such as a first evaluation, which is no part of the pace.
                 self.jump = Some(Jump { by: rise, top: self.top, top_at: self.top_at });
                 self.base += rise;
                 self.lifted += rise;
@@ -242,8 +242,8 @@ impl Alert {
         (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width)).then_some(End::Plateau)
     }
 
-    /// Whether a longer horizon knows nothing of an end, which is followed from then on: an evaluation may lift a series
-    /// that grows for a while, and what is given back after it is no more than that.
+    /// Whether growth continues at a longer horizon, which is followed from then on: an evaluation may raise a growing
+    /// series for a while, and the release after it is no more than that.
     pub(super) fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
         let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
             let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
@@ -255,15 +255,16 @@ impl Alert {
         true
     }
 
-    /// The slope from rise to rise where nothing ever fell, or else the surest, and the half width of an interval with both.
+    /// Returns the slope from rise to rise if nothing ever fell, otherwise the surest one, and the half width of its
+    /// interval.
     fn surest(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
         let (sure, half) = self.fitted(&of)?;
         let climbed = [&self.all, &self.by_stretch.lines].into_iter().find_map(|it| of(it).climbed());
         Some(climbed.map_or((sure, half), |it| (it, half.max((it - sure).abs()))))
     }
 
-    /// The surest of the slopes, and the half width of its interval. Lines through few points have to be so much surer
-    /// (about as Student's distribution is wider than the normal one).
+    /// Returns the surest of the slopes and the half width of its interval. Lines through few points must be surer,
+    /// about as much as Student's distribution is wider than the normal one.
     fn fitted(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
         let few = |line: &Line| {
             let free = line.count() - 2.0;
@@ -273,23 +274,23 @@ impl Alert {
         found.into_iter().flatten().min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Blocks a step, and the half width of the interval around it.
+    /// Blocks per step, and the half width of the interval.
     fn blocks(&self) -> Option<(f64, f64)> {
         let (blocks, half) = self.surest(|it| &it.blocks)?;
         let paired = self.season.blocks().filter(|_| !matches!(self.found, Found::Bytes | Found::Means));
         Some(paired.map_or((blocks, half), |it| (it, half.max((it - blocks).abs()))))
     }
 
-    /// Bytes a step, above 0, and the half width of the interval around it.
+    /// Bytes per step, above 0, and the half width of the interval.
     fn slope(&self) -> (f64, f64) {
         let (slope, half) = self.surest(|it| &it.bytes).unwrap_or((0.0, 0.0));
-        // Of the series in which growth was found; a line through all of it may fall where its lowest rise.
+        // Use the series that showed the growth; a line through all samples may fall while the lowest ones rise.
         let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
         if self.found == Found::Beside {
-            // Of blocks that are kept, what was asked for may be less than what they take.
+            // The requested bytes of kept blocks may be less than the blocks' size.
             let counted = self.blocks().filter(|it| it.0 > 0.0 && it.1 < UNSURE * it.0);
             let rounded = counted.and_then(|it| Some(it.0 * self.per_block.typical(self.season.per_block()?)?));
-            // Of a rise by more than a unit, only what is beyond it is seen there.
+            // That series shows only the part of a rise beyond whole units.
             let about = |it: &f64| *it > 0.0 && (it - slope).abs() <= DISAGREE * half;
             let beside = self.beside.climbed().or_else(|| self.beside.slope().map(|it| it.0));
             let found = rounded.filter(about).or(beside.filter(about)).unwrap_or(slope);

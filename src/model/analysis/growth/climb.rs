@@ -1,9 +1,8 @@
-//! Runs of new highs of one series at one horizon: the evidence that something rises and is not given back.
+//! Runs of new highs of one series at one horizon: evidence that it rises and nothing is released.
 //!
-//! A series that goes up and down as the job breathes makes new highs too, but ever more rarely: of `t`
-//! values in no order the chance that the last is the highest is `1/t`, so that between `s` and `t` about
-//! `ln(t/s)` new highs are expected (Rényi 1962; Foster and Stuart 1954 built tests on it). Memory that is
-//! kept makes them at a constant rate, and gives nothing back in between.
+//! A series without growth makes new highs too, but ever more rarely: among `t` values in random order, the chance that
+//! the last is the highest is `1/t`, so about `ln(t/s)` new highs are expected between `s` and `t` (Rényi 1962; Foster
+//! and Stuart 1954 built tests on it). Kept memory makes them at a constant rate, and releases nothing in between.
 
 use super::moves::Moves;
 use serde::{Deserialize, Serialize};
@@ -12,42 +11,42 @@ use std::collections::VecDeque;
 /// Rises remembered.
 const RISES: usize = 48;
 
-/// Places on the axis that a run spans at least.
+/// Shortest run, in positions on the axis.
 const SPAN: f64 = 20.0;
 
-/// A run's gain against the most that was lately given back.
+/// Minimum ratio of a run's gain to the largest recent release.
 const OVER_GIVEN: f64 = 3.0;
 
-/// Share of a run's gain that one rise may have: a jump of the level is no growth.
+/// Largest share of one rise in a run's gain; a jump of the level is no growth.
 const BIGGEST: f64 = 0.5;
 
-/// Eighths of a run's time that have a rise.
+/// Eighths of a run's time that must have a rise.
 const EIGHTHS: u32 = 5;
 
-/// How far the paces of a steady run lie apart.
+/// Largest ratio between the paces of a steady run.
 const STEADY: f64 = 1.5;
 
-/// What is asked of a run beyond its shape.
+/// Requirements for a run beyond its shape.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bar {
-    /// Rises that make a run.
+    /// Minimum number of rises.
     pub(super) rises: usize,
-    /// The highest chance at which a series without growth may make as many new highs.
+    /// Largest chance at which a series without growth makes as many new highs.
     pub(super) chance: f64,
-    /// Share of the gain that the later half of its time has to have.
+    /// Minimum share of the gain in the later half of its time.
     pub(super) later: f64,
-    /// The least gain, in bytes.
+    /// Minimum gain, in bytes.
     pub(super) gain: f64,
-    /// The least gain per place on the axis, in bytes.
+    /// Minimum gain per position on the axis, in bytes.
     pub(super) pace: f64,
 }
 
 /// The lowest value of a stretch of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
-    /// First place.
+    /// First position.
     pub(super) from: u64,
-    /// Last place.
+    /// Last position.
     pub(super) to: u64,
     /// Number of the last sample.
     pub(super) number: u64,
@@ -58,9 +57,9 @@ pub(super) struct Block {
 /// A new high.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Rise {
-    /// The first place after the block before it.
+    /// The first position after the block before it.
     since: u64,
-    /// The block's last place.
+    /// The block's last position.
     at: u64,
     /// Number of the last sample before the block.
     number: u64,
@@ -77,11 +76,11 @@ pub(super) struct Run {
     pub(super) base: f64,
     /// The highest value.
     pub(super) top: f64,
-    /// Where that was first seen.
+    /// Where the series first reached it.
     pub(super) top_at: u64,
     /// The longest time between two of its rises.
     pub(super) gap: f64,
-    /// How many there are.
+    /// Number of rises.
     pub(super) rises: usize,
 }
 
@@ -98,7 +97,7 @@ pub(super) struct Climb {
 }
 
 impl Climb {
-    /// Takes the next block.
+    /// Adds the next block.
     pub(super) fn push(&mut self, block: Block) {
         self.rose = false;
         let Some(last) = self.last.replace(block) else {
@@ -128,55 +127,55 @@ impl Climb {
         }
     }
 
-    /// The latest block.
+    /// Returns the latest block.
     pub(super) fn last(&self) -> Option<Block> {
         self.last
     }
 
-    /// Whether the latest block is a new high.
+    /// Returns whether the latest block is a new high.
     pub(super) fn rose(&self) -> bool {
         self.rose
     }
 
-    /// The highest value, and where it was first seen; `None` where nothing rose.
+    /// Returns the highest value and where the series first reached it; `None` without rises.
     pub(super) fn top(&self) -> Option<(f64, u64)> {
         self.rises.back().map(|it| (it.after, it.at))
     }
 
-    /// How many of the rises began after a place.
+    /// Returns how many of the rises began after a position.
     pub(super) fn rises_after(&self, place: u64) -> usize {
         self.rises.iter().rev().take_while(|it| it.since > place).count()
     }
 
-    /// How many of the rises began at a place or after it, and what they gained, the largest one left out.
+    /// Returns how many rises began at or after a position, and their gain without the largest.
     pub(super) fn gained_after(&self, place: u64) -> (usize, f64) {
         let rises = || self.rises.iter().rev().take_while(|it| it.since >= place).map(|it| it.after - it.before);
         (rises().count(), rises().sum::<f64>() - rises().fold(0.0, f64::max))
     }
 
-    /// Where the oldest rise began that is remembered; 0 where none was forgotten.
+    /// Returns where the oldest remembered rise began; 0 if none was forgotten.
     pub(super) fn remembered(&self) -> u64 {
         self.rises.front().filter(|_| self.rises.len() == RISES).map_or(0, |it| it.since)
     }
 
-    /// The most that was lately given back.
+    /// Returns the largest recent release.
     pub(super) fn given(&self) -> f64 {
         self.given.highest().unwrap_or(0.0)
     }
 
-    /// What the moves from block to block were like.
+    /// Returns the changes from block to block.
     pub(super) fn moves(&self) -> &Moves {
         &self.moves
     }
 
-    /// Forgets how the series moved: what came before was growth.
+    /// Forgets the changes so far, because they were growth.
     pub(super) fn forget_moves(&mut self) {
         self.moves = Moves::default();
     }
 
-    /// The shortest of the latest runs that is growth: it began after `origin`, lies above all that was lately
-    /// reached, gained several times what was lately given back, meets the bar, and got further than `far` says
-    /// that chance does in so many samples.
+    /// Returns the shortest of the latest runs that is growth: it began after `origin`, lies above the recent highs,
+    /// gained several times the recent releases, meets the bar, and got further than chance does in that many samples
+    /// (`far`).
     pub(super) fn run(&self, origin: u64, bar: &Bar, far: impl Fn(f64) -> f64) -> Option<Run> {
         if self.rises.len() < bar.rises || self.high.highest().is_some_and(|it| self.top <= it) {
             return None;
@@ -204,9 +203,8 @@ impl Climb {
         None
     }
 
-    /// The latest three rises, if they followed each other without a pause and the last two at about the same pace, after
-    /// `origin`, above all that was lately reached, and gained several times what was lately given back: too regular for
-    /// chance.
+    /// Returns the latest three rises if they are too regular for chance: consecutive, the last two with about the same
+    /// pace, after `origin`, above the recent highs, and with several times the recent releases.
     pub(super) fn steady(&self, origin: u64) -> Option<Run> {
         let mut rises = self.rises.iter().rev();
         let (last, middle, first) = (rises.next()?, rises.next()?, rises.next()?);
@@ -227,7 +225,7 @@ impl Climb {
         })
     }
 
-    /// Whether the run of the latest `count` rises goes on as it began.
+    /// Whether the run of the latest `count` rises continues as it began.
     fn is_even(&self, count: usize, first: &Rise, bar: &Bar) -> bool {
         let (from, to) = (first.at, self.rises.back().map_or(first.at, |it| it.at));
         let middle = from + (to - from) / 2;
@@ -255,7 +253,7 @@ fn chance(count: usize, expected: f64) -> f64 {
     1.0 - below
 }
 
-/// The highest of the later half of a series at least; older ones are forgotten.
+/// The highest value of at least the later half of a series; older ones are forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Fading {
     current: Option<f64>,

@@ -1,4 +1,4 @@
-//! The episodes of one process on one device: raised, kept up to date, resolved, and in the end forgotten.
+//! The episodes of one process on one device: raised, updated, resolved, and finally forgotten.
 
 use super::alert::Figures;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Episodes remembered; the oldest that was resolved goes first.
+/// Most episodes remembered; the oldest resolved one goes first.
 pub const EPISODES: usize = 64;
 
 /// Bounded history.
@@ -27,7 +27,7 @@ impl Episodes {
         self.forgotten
     }
 
-    /// At most one episode of a resource lasts, so that there always is a resolved one to forget.
+    /// At most one episode of a resource lasts, so there always is a resolved one to forget.
     pub(super) fn raise(&mut self, episode: Episode) {
         if self.kept.len() == EPISODES {
             let oldest = self.kept.iter().position(|it| it.resolved.is_some()).unwrap_or(0);
@@ -53,7 +53,7 @@ impl Episodes {
         }
     }
 
-    /// Ends all that lasts.
+    /// Ends every lasting episode.
     pub(super) fn restart(&mut self, step: u64, at: Stamp) {
         for it in self.kept.iter_mut().filter(|it| it.resolved.is_none()) {
             it.resolved = Some(Resolved { step, at, end: End::Restarted });
@@ -66,7 +66,7 @@ impl Episodes {
 }
 
 impl Figures {
-    /// A new episode with these figures.
+    /// Creates an episode with these figures.
     pub(super) fn episode(&self, resource: Resource, axis: Axis, place: u64, at: Stamp) -> Episode {
         Episode {
             resource,

@@ -1,21 +1,22 @@
-//! What is kept beside batches of any length: the bytes asked for, without whole multiples of a unit.
+//! Requested bytes without whole multiples of a unit, which shows what the job keeps under batches of any length.
 //!
-//! All that follows a batch's length has so many bytes a word. The bytes asked for are then a sum of what stays and of
-//! whole multiples of that unit, which the greatest common divisor of some moves finds (Euclid). Their remainder is free of
-//! the lengths' noise, of what an evaluation left, and of a curriculum: a tensor that grows beside them shows in it at once.
+//! Memory that follows a batch's length has a fixed number of bytes per token. The requested bytes are then a sum of
+//! kept bytes and whole multiples of that unit, which is the greatest common divisor of some changes (Euclid). The
+//! remainder is free of the lengths' noise, of evaluation leftovers, and of a curriculum: a growing tensor shows in it
+//! at once.
 
 use serde::{Deserialize, Serialize};
 
-/// Moves that a unit is learnt from.
+/// Changes that a unit is learned from.
 const LEARNT: u64 = 12;
 
-/// Units in the largest move: of more, the unit is chance or a rounding, and its remainders say nothing.
+/// Most units in the largest change; with more, the unit is chance or rounding, and its remainders mean nothing.
 const MOST: u64 = 2048;
 
-/// One in so many moves may fall; where more do, there is no unit.
-const SELDOM: u64 = 8;
+/// If more than one in this many changes fall, there is no unit.
+const FALLS: u64 = 8;
 
-/// The unit, and where the remainder went since it is known.
+/// The unit, and the sum of remainders since it is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Grid {
     last: Option<u64>,
@@ -23,15 +24,15 @@ pub(super) struct Grid {
     largest: u64,
     moves: u64,
     falls: u64,
-    /// The latest remainder of a move: what comes again is no fall, however large.
+    /// The latest remainder of a change; one that recurs is no fall, however large.
     usual: u64,
-    /// Where the unit was known.
+    /// Where the unit became known.
     since: u64,
     beside: f64,
 }
 
 impl Grid {
-    /// Takes the bytes asked for; what was kept beside whole units since the unit is known.
+    /// Adds the requested bytes, and returns what was kept apart from whole units since the unit is known.
     pub(super) fn push(&mut self, at: u64, requested: u64) -> Option<f64> {
         let last = self.last.replace(requested)?;
         let change = requested.abs_diff(last);
@@ -49,7 +50,7 @@ impl Grid {
         let rest = change % self.unit;
         let up = if requested >= last || rest == 0 { rest } else { self.unit - rest };
         if up > 0 && up.saturating_mul(2) == self.unit {
-            // Up or down by half of it: the unit was half as large.
+            // The remainder is half of the unit in either direction, so the unit is half as large.
             self.unit = up;
         } else if up <= self.unit / 2 || up == self.usual {
             self.beside += up as f64;
@@ -60,7 +61,7 @@ impl Grid {
         if up > 0 {
             self.usual = up;
         }
-        if self.is_too_small() || self.falls * SELDOM > self.moves {
+        if self.is_too_small() || self.falls * FALLS > self.moves {
             *self = Self { beside: self.beside, last: self.last, ..Self::default() };
         }
         Some(self.beside)
@@ -70,7 +71,8 @@ impl Grid {
         self.unit.saturating_mul(MOST) < self.largest
     }
 
-    /// Whether there was a unit at a place already: what came before is not what it was learnt from.
+    /// Returns whether the unit was known at a position, so that later changes are independent of those it was learned
+    /// from.
     pub(super) fn is_known(&self, at: u64) -> bool {
         self.moves >= LEARNT && self.since < at
     }
@@ -84,7 +86,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The unit's last remainder after moves of so many words and bytes.
+    /// The last remainder after changes of these tokens and bytes, with `word` bytes per token.
     fn beside(moves: &[(i64, i64)], word: i64) -> Option<f64> {
         let mut grid = Grid::default();
         let (mut at, mut bytes) = (0, 1 << 30);

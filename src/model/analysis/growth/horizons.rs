@@ -1,25 +1,25 @@
 //! One series at every horizon: the lowest values of stretches of 1, 2, 4, … samples, each watched for new highs.
 //!
-//! What the job gives back within a stretch is not in its lowest value, so that evaluation, lengths and
-//! sawteeth vanish at some horizon, whatever their period. Work per sample is two blocks on average.
+//! Memory that the job releases within a stretch is not in its lowest value, so evaluation, lengths and sawteeth vanish
+//! at some horizon, whatever their period. Work per sample is two blocks on average.
 
 use super::climb::{Bar, Block, Climb, Run};
 use serde::{Deserialize, Serialize};
 
-/// Horizons kept: the last one spans 2^20 samples.
+/// Number of horizons: the last one spans 2^20 samples.
 const HORIZONS: usize = 21;
 
-/// How much further than chance typically gets a run has to get.
+/// How many times further than chance a run has to get.
 const FURTHER: f64 = 4.0;
 
-/// The same of a line, which has to be straight as well; and how many times what was lately given back.
+/// The same factor for a line, which also has to be straight, and for recent releases.
 const ROUGH: f64 = 1.3;
 const GIVEN: f64 = 1.0;
 
-/// Moves from stretch to stretch of a noise, against those of stretches half as long: at most so many times.
+/// Noise: the largest ratio of changes between stretches to those between stretches half as long.
 const STILL: f64 = 0.8;
 
-/// What stands for a stretch.
+/// How a stretch is reduced to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reduce {
     /// Its lowest value.
@@ -54,12 +54,12 @@ struct Level {
 }
 
 impl Horizons {
-    /// No samples yet.
+    /// Creates a series without samples.
     pub(super) fn new(reduce: Reduce) -> Self {
         Self { reduce, ..Self::default() }
     }
 
-    /// Takes a sample.
+    /// Adds a sample.
     pub(super) fn push(&mut self, at: u64, value: f64) {
         self.samples += 1;
         self.fresh = 0;
@@ -83,32 +83,33 @@ impl Horizons {
         }
     }
 
-    /// Whether it was given a sample of a place.
+    /// Returns whether it has a sample at a position.
     pub(super) fn is_fresh(&self, at: u64) -> bool {
         self.completed(0).is_some_and(|it| it.to == at)
     }
 
-    /// Every block that the latest sample completed, the shortest horizon first.
+    /// Returns every block that the latest sample completed, shortest horizon first.
     pub(super) fn fresh(&self) -> impl Iterator<Item = (usize, Block)> {
         (0..self.fresh).filter_map(|level| Some((level, self.completed(level)?)))
     }
 
-    /// Where the oldest rise began that is remembered at one horizon; 0 where none was forgotten.
+    /// Returns where the oldest remembered rise at one horizon began; 0 if none was forgotten.
     pub(super) fn remembered(&self, level: usize) -> u64 {
         self.levels.get(level).map_or(0, |it| it.climb.remembered())
     }
 
-    /// How many rises at one horizon began at a place or after it, and what they gained, the largest left out.
+    /// Returns how many rises at one horizon began at or after a position, and their gain without the largest.
     pub(super) fn gained_after(&self, level: usize, place: u64) -> (usize, f64) {
         self.levels.get(level).map_or((0, 0.0), |it| it.climb.gained_after(place))
     }
 
-    /// The block that the latest sample completed at one horizon.
+    /// Returns the block that the latest sample completed at one horizon.
     pub(super) fn completed(&self, level: usize) -> Option<Block> {
         self.levels.get(level).filter(|_| level < self.fresh)?.climb.last()
     }
 
-    /// Every horizon longer than one: which, its highs, and the lowest value of its latest stretch, whole or not.
+    /// Returns every horizon longer than one: its level, its highs, and the lowest value of its latest, perhaps
+    /// incomplete, stretch.
     pub(super) fn longer(&self, level: usize) -> impl Iterator<Item = (usize, &Climb, f64)> {
         let mut begun: Option<f64> = None;
         self.levels.iter().enumerate().filter_map(move |(at, it)| {
@@ -118,35 +119,35 @@ impl Horizons {
         })
     }
 
-    /// The run that the latest sample made growth, at the shortest horizon that has one.
+    /// Returns the run that the latest sample turned into growth, at the shortest horizon that has one.
     pub(super) fn run(&self, origin: u64, bar: &Bar) -> Option<(usize, Run)> {
         self.levels.iter().take(self.fresh).enumerate().filter(|(_, it)| it.climb.rose()).find_map(|(level, it)| {
             Some((level, it.climb.run(origin, bar, |samples| FURTHER * self.stray(level, samples))?))
         })
     }
 
-    /// How far the series is known to get in so many stretches without growing: as far as it came back at one horizon, and
-    /// as its moves carry it. `None` where it wanders: noise moves less from one stretch to the next the longer they are,
-    /// a walk moves more.
+    /// Returns how far the series gets in this many stretches without growth: as far as it came back at one horizon,
+    /// and as its changes carry it. `None` if it wanders: noise changes less between longer stretches, a random walk
+    /// changes more.
     pub(super) fn breath(&self, level: usize, stretches: usize) -> Option<f64> {
         let short = level.saturating_sub(1);
         let at = |level: usize| self.levels.get(level).map(|it| &it.climb);
         let rough = |level: usize| at(level)?.moves().roughness();
         let (shorter, longer) = (rough(short)?, rough(short + 1)?);
-        // Over two doublings, where enough was seen: chance has a smaller part in that.
+        // Compare over two doublings if there are enough samples, because chance has a smaller part in that.
         let (longer, still) = rough(short + 2).map_or((longer, STILL), |it| (it, STILL * STILL));
         let walked = ROUGH * self.stray(level, stretches as f64 * 2.0_f64.powi(i32::try_from(level).unwrap_or(0)));
         (longer < still * shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
     }
 
-    /// Forgets how the series moved: what came before was growth.
+    /// Forgets the changes so far, because they were growth.
     pub(super) fn forget_moves(&mut self) {
         self.levels.iter_mut().for_each(|it| it.climb.forget_moves());
     }
 
-    /// How far a walk without aim typically gets in so many samples, as the horizon up to `level` that is
-    /// surest of it says: lengths and evaluation look like a walk at short horizons and like nothing at longer
-    /// ones, a true walk looks the same at all of them.
+    /// How far a random walk typically gets in this many samples, estimated at the surest horizon up to `level`.
+    /// Lengths and evaluation look like a walk at short horizons and vanish at longer ones; a true walk looks the same
+    /// at all of them.
     fn stray(&self, level: usize, samples: f64) -> f64 {
         let mut blocks = samples;
         let mut least = f64::INFINITY;

@@ -1,8 +1,8 @@
-//! A straight line through points, one at a time: slope and how sure it is.
+//! A straight line through points, one at a time: its slope and confidence.
 
 use serde::{Deserialize, Serialize};
 
-/// Rises that make a pace.
+/// Rises needed for a pace.
 const RISES: u64 = 8;
 
 /// Least squares with running means (Welford 1962), in constant memory.
@@ -15,10 +15,10 @@ pub(super) struct Line {
     xy: f64,
     yy: f64,
     last: Option<(f64, f64)>,
-    /// The first and the latest point that lay above the one before it.
+    /// The first and the latest point above its predecessor.
     rose: Option<((f64, f64), (f64, f64))>,
     rises: u64,
-    /// Whether a point ever lay below the one before it.
+    /// Whether a point was ever below its predecessor.
     fell: bool,
     /// Sums over neighbours: dx², dx·dy, dy².
     steps: (f64, f64, f64),
@@ -46,24 +46,24 @@ impl Line {
         }
     }
 
-    /// How many points.
+    /// Returns the number of points.
     pub(super) fn count(&self) -> f64 {
         self.count
     }
 
-    /// Units of y per unit of x from the first rise to the latest, of a line that never falls: what is only ever added
-    /// to needs no estimate. Of events that come at random it is the likeliest rate (a walk's drift).
+    /// Returns units of y per unit of x from the first rise to the latest, for a line that never falls: memory that
+    /// only grows needs no estimate. For random events this is the likeliest rate (a walk's drift).
     pub(super) fn climbed(&self) -> Option<f64> {
         let ((x, y), (to_x, to_y)) = self.rose?;
         (!self.fell && self.rises >= RISES && to_x > x).then(|| (to_y - y) / (to_x - x))
     }
 
-    /// Units of y per unit of x, and the half width of its 95 % interval.
+    /// Returns units of y per unit of x, and the half width of its 95 % interval.
     ///
-    /// Neighbouring residuals are alike where the series is a staircase or wanders; their likeness is read
-    /// from the squared differences of neighbours (von Neumann 1941) and widens the interval as for a
-    /// process of first order. Few residuals of a fitted line look less alike than they are, by a known bias (Kendall 1954;
-    /// Marriott and Pope 1954), which is added.
+    /// Neighbouring residuals are correlated if the series is a staircase or wanders. Their correlation is estimated
+    /// from the squared differences of neighbours (von Neumann 1941) and widens the interval as for a first-order
+    /// process. With few residuals the estimate is too low by a known bias (Kendall 1954; Marriott and Pope 1954),
+    /// which is added.
     pub(super) fn slope(&self) -> Option<(f64, f64)> {
         if self.count < 3.0 || self.xx <= 0.0 {
             return None;

@@ -1,20 +1,20 @@
-//! Ups and downs from block to block, and how far they would carry a series that has no aim.
+//! Changes from block to block, and how far they would carry a random walk.
 
 use serde::{Deserialize, Serialize};
 
-/// Blocks that have to be seen before anything is said.
+/// Minimum number of blocks before there is an estimate.
 const FEW: f64 = 16.0;
 
-/// Share of falls among the moves from which on a series may be a walk without aim.
+/// Minimum share of falls among the changes of a random walk.
 const FAIR: f64 = 0.25;
 
-/// How unlikely so few falls have to be for a fair coin, in half standard deviations of its share.
+/// How unlikely so few falls must be for a fair coin, in half standard deviations of its share.
 const SURE: f64 = 2.25;
 
-/// Blocks over which moves are remembered.
+/// Blocks over which changes are remembered.
 const MEMORY: f64 = 4096.0;
 
-/// What the moves were like.
+/// The statistics of the changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Moves {
     blocks: f64,
@@ -23,12 +23,12 @@ pub(super) struct Moves {
     sum: f64,
     square: f64,
     last: f64,
-    /// Sum of the squared differences of neighbouring moves.
+    /// Sum of the squared differences of neighbouring changes.
     bends: f64,
 }
 
 impl Moves {
-    /// Takes the difference of two neighbouring blocks.
+    /// Adds the difference of two neighbouring blocks.
     pub(super) fn push(&mut self, change: f64) {
         if self.blocks >= MEMORY {
             for it in
@@ -51,14 +51,14 @@ impl Moves {
         }
     }
 
-    /// How rough the series is: the root of the mean squared second difference, in which a trend does not show, wherever
-    /// it began; `None` as long as too little was seen.
+    /// Returns the series' roughness: the root of the mean squared second difference, which a trend does not affect,
+    /// wherever it began; `None` with too few blocks.
     pub(super) fn roughness(&self) -> Option<f64> {
         (self.blocks >= FEW).then(|| (self.bends / (self.blocks - 1.0)).sqrt())
     }
 
-    /// The standard deviation of where a random walk with these moves is after so many blocks; `None` as
-    /// long as too little was seen, 0 where falls are so rare that it is no walk.
+    /// Returns the standard deviation of a random walk's position after this many blocks; `None` with too few blocks, 0
+    /// if falls are too rare for a walk.
     pub(super) fn stray(&self, blocks: f64) -> Option<f64> {
         if self.blocks < FEW {
             return None;
@@ -80,7 +80,7 @@ mod tests {
     fn a_trend_does_not_make_a_series_rougher() {
         let roughness = |slope: f64| {
             let mut moves = Moves::default();
-            // Noise, and a trend from half time on.
+            // Noise, and a trend in the second half.
             let value = |at: i32| f64::from(at * at * at % 101) + slope * f64::from((at - 60).max(0));
             (1..120).for_each(|at| moves.push(value(at) - value(at - 1)));
             moves.roughness().unwrap()

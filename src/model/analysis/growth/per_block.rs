@@ -1,18 +1,18 @@
-//! Bytes per block, read where the lengths of batches do not show: between steps that were alike.
+//! Bytes per block, measured between steps with equal batch lengths.
 //!
-//! Bytes carry the noise of every batch's lengths, but two nearby steps of the same lengths differ by exactly
-//! what was kept in between. Of the quotients of byte and block differences those recur, the others scatter;
-//! the most frequent is found in constant memory (space-saving, Metwally, Agrawal and El Abbadi 2005).
+//! Bytes carry the noise of every batch's lengths, but two nearby steps of equal lengths differ by exactly what was
+//! kept in between. Among the quotients of byte and block differences those recur, the others scatter. The most
+//! frequent one is found in constant memory (space-saving, Metwally, Agrawal and El Abbadi 2005).
 
 use serde::{Deserialize, Serialize};
 
-/// Quotients counted at once.
+/// Quotients counted at a time.
 const KEPT: usize = 64;
 
-/// Steps back that a step is compared with.
+/// How many steps back a step is compared.
 pub(super) const NEAR: usize = 4;
 
-/// Allocators round every block up to a multiple of this, so that blocks of one size have a whole one.
+/// Allocators round every block up to a multiple of this, so blocks of one size have a whole multiple.
 const ROUNDED: f64 = 512.0;
 
 /// Sightings that make a quotient more than a coincidence.
@@ -28,7 +28,7 @@ pub(super) struct PerBlock {
 struct Quotient {
     value: f64,
     count: u64,
-    /// How much of the count may be another's, from whom the place was taken.
+    /// How much of the count may belong to the quotient that this one replaced.
     doubt: u64,
 }
 
@@ -39,7 +39,7 @@ impl Quotient {
 }
 
 impl PerBlock {
-    /// Takes the difference between two nearby steps.
+    /// Adds the difference between two nearby steps.
     pub(super) fn push(&mut self, bytes: f64, blocks: f64) {
         if blocks <= 0.0 || bytes <= 0.0 {
             return;
@@ -54,8 +54,8 @@ impl PerBlock {
         }
     }
 
-    /// Bytes per block: of the quotients that are about as frequent as any, the one nearest to `about`. Where
-    /// lengths are multiples of something, batches one apart are nearly as frequent as those that are alike.
+    /// Returns the bytes per block: among the most frequent quotients, the one nearest to `about`. If lengths are
+    /// multiples of something, batches that differ by one are nearly as frequent as equal ones.
     pub(super) fn typical(&self, about: f64) -> Option<f64> {
         self.frequent(about, |it| it % ROUNDED == 0.0).or_else(|| self.frequent(about, |_| true))
     }

@@ -1,4 +1,4 @@
-//! One observation of a series, as growth is judged by.
+//! One observation of a series for growth detection.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Point {
     pub(super) at: u64,
     pub(super) bytes: f64,
-    /// Bytes beside those that follow the lengths of batches.
+    /// Bytes of the remainder after the lengths of batches.
     pub(super) beside: Option<f64>,
     pub(super) blocks: Option<f64>,
-    /// Whether the lowest count of a tooth lies just behind.
+    /// Whether the lowest count of a tooth was just passed.
     pub(super) ends_tooth: bool,
     /// Whether a tooth begins with it.
     pub(super) begins_tooth: bool,

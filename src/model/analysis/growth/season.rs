@@ -1,7 +1,7 @@
-//! A sample against the one at the same place of the tooth before: what the teeth are made of is then no part of the difference.
+//! Compares a sample with the one at the same place in the tooth before, so that the tooth's shape cancels out.
 //!
-//! Seasonal differences (Box and Jenkins 1970), with the season counted from one fall to the next, since cycles may be of any
-//! length.
+//! Seasonal differences (Box and Jenkins 1970), with the season counted from one fall to the next, because cycles may
+//! have any length.
 
 use super::point::Point;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 /// Samples kept of a tooth.
 const KEPT: usize = 256;
 
-/// Pairs that make a rate.
+/// Pairs needed for a rate.
 const ENOUGH: u64 = 16;
 
-/// The tooth that lasts, and the one before.
+/// The current tooth and the one before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Season {
     now: Vec<Point>,
@@ -25,10 +25,10 @@ pub(super) struct Season {
 }
 
 impl Season {
-    /// Takes a sample; the one at its place in the tooth before.
+    /// Adds a sample and returns the one at its place in the tooth before.
     pub(super) fn push(&mut self, point: Point) -> Option<Point> {
         if point.begins_tooth {
-            // The beginning of the first tooth was not seen.
+            // The samples do not include the beginning of the first tooth.
             self.before = std::mem::take(&mut self.now);
             if !std::mem::replace(&mut self.is_known, true) {
                 self.before.clear();
@@ -46,17 +46,17 @@ impl Season {
         other
     }
 
-    /// Whether a tooth ended.
+    /// Returns whether a tooth has ended.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Blocks a step; `None` where nothing or too little was compared.
+    /// Returns blocks per step; `None` with too few comparisons.
     pub(super) fn blocks(&self) -> Option<f64> {
         (self.pairs >= ENOUGH && self.blocks > 0.0).then(|| self.blocks / self.span)
     }
 
-    /// Bytes per block.
+    /// Returns bytes per block.
     pub(super) fn per_block(&self) -> Option<f64> {
         (self.blocks > 0.0).then(|| self.bytes / self.blocks)
     }

@@ -1,15 +1,15 @@
-//! A sawtooth, tooth by tooth: the lowest value between two falls, whatever the distance from one to the next.
+//! A sawtooth: the lowest value between two falls, whatever the distance between them.
 //!
-//! What is given back at the end of an epoch, or whenever the garbage collector comes by, hides what is kept beside it
-//! until then. After each fall it shows.
+//! Memory that is released at the end of an epoch, or by the garbage collector, hides what is kept until then. After
+//! each fall it shows.
 
 use super::climb::{Block, Climb, Fading};
 use serde::{Deserialize, Serialize};
 
-/// A tooth is at least so high, of the highest lately seen, and a fall is so much of it.
+/// A tooth's minimum height, and a fall's minimum size, as shares of the recent high.
 const HALF: f64 = 0.5;
 
-/// Once a tooth has risen by so much of the highest, its lowest value is behind it.
+/// Once a tooth has risen by this share of the high, its lowest value has passed.
 const LEFT: f64 = 0.125;
 
 /// The teeth of one series.
@@ -19,13 +19,13 @@ pub(super) struct Teeth {
     top: f64,
     height: Fading,
     climb: Climb,
-    is_told: bool,
+    is_reported: bool,
     is_fresh: bool,
     begins: bool,
 }
 
 impl Teeth {
-    /// Takes a sample.
+    /// Adds a sample.
     pub(super) fn push(&mut self, at: u64, value: f64) {
         (self.is_fresh, self.begins) = (false, false);
         let Some(mut tooth) = self.tooth else {
@@ -37,11 +37,11 @@ impl Teeth {
         if height > 0.0 && height >= HALF * usual.unwrap_or(0.0) && fall > HALF * height {
             self.height.tick();
             self.height.note(fall);
-            // Where the first tooth began higher than the second one, its beginning was not seen.
+            // If the first tooth began higher than the second one, its beginning is missing.
             if tooth.number > 0 || value >= tooth.low {
-                self.tell(tooth);
+                self.report(tooth);
             }
-            (self.is_told, self.begins) = (false, true);
+            (self.is_reported, self.begins) = (false, true);
             tooth = Block { from: at, to: at, number: tooth.number + 1, low: value };
             self.top = value;
         } else if value < tooth.low {
@@ -49,30 +49,30 @@ impl Teeth {
         } else {
             self.top = self.top.max(value);
             if usual.is_some_and(|it| self.top - tooth.low >= LEFT * it) {
-                self.tell(Block { to: at, ..tooth });
+                self.report(Block { to: at, ..tooth });
             }
         }
         self.tooth = Some(tooth);
     }
 
-    fn tell(&mut self, tooth: Block) {
-        if !self.is_told {
+    fn report(&mut self, tooth: Block) {
+        if !self.is_reported {
             self.climb.push(tooth);
-            (self.is_told, self.is_fresh) = (true, true);
+            (self.is_reported, self.is_fresh) = (true, true);
         }
     }
 
-    /// The tooth whose lowest value the latest sample confirmed.
+    /// Returns the tooth whose lowest value the latest sample confirmed.
     pub(super) fn completed(&self) -> Option<Block> {
         self.climb.last().filter(|_| self.is_fresh)
     }
 
-    /// Whether a tooth begins with the latest sample.
+    /// Returns whether a tooth begins with the latest sample.
     pub(super) fn begins(&self) -> bool {
         self.begins
     }
 
-    /// The lowest values, tooth by tooth.
+    /// Returns the lowest values, tooth by tooth.
     pub(super) fn climb(&self) -> &Climb {
         &self.climb
     }

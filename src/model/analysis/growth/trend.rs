@@ -1,8 +1,9 @@
-//! A rise that neither shows in the lowest values nor in a count: a line through means, surer than noise makes one.
+//! Detects a rise that shows in neither the lowest values nor a count: a line through means, with more certainty than
+//! noise gives.
 //!
-//! Where every batch has another length, the lowest value of a stretch is as much chance as any. The mean of a stretch
-//! is less so the longer it is (batch means, Conway 1963): a line through the latest means, at every horizon, is tested by
-//! its slope against the spread that is left, widened for residuals that follow each other ([`Line`]).
+//! If every batch has another length, the lowest value of a stretch is mostly chance. The mean of a longer stretch is
+//! less so (batch means, Conway 1963). At every horizon, a line through the latest means is tested by its slope against
+//! the remaining spread, widened for correlated residuals ([`Line`]).
 
 use super::{
     climb::{Block, Fading, Run},
@@ -11,26 +12,26 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Means that a line goes through, and how many standard errors its slope has to be above 0: the fewer, the more.
+/// Number of means per line, and the minimum slope in standard errors: fewer means need more.
 const LINES: [(usize, f64); 3] = [(16, 10.0), (24, 8.5), (32, 7.5)];
 
-/// New highs that a line has at least, and the places that it spans: a few jumps of the level are no line.
+/// Minimum new highs of a line, and positions that it spans: a few jumps of the level are no line.
 const RISES: usize = 8;
 const SPAN: u64 = 20;
 
-/// Means that are kept.
+/// Most means kept.
 const MOST: usize = 32;
 
-/// A new high of the means is waited for so many of them: noise hides it for a while.
+/// How many means to wait for a new high, which noise may hide for a while.
 const PATIENCE: f64 = 8.0;
 
-/// Share of the gain that each quarter has over the one before it.
+/// Minimum share of the gain in each quarter.
 const EACH: f64 = 0.1;
 
-/// Share of the gain between two neighbours that is a jump of the level.
+/// A larger share of the gain between two neighbours is a jump of the level.
 const JUMP: f64 = 0.7;
 
-/// Where the count of blocks rises by so much, the count decides.
+/// If the count of blocks rises by this much, the count decides.
 const A_BLOCK: f64 = 1.0;
 
 /// The latest means at every horizon.
@@ -42,7 +43,7 @@ pub(super) struct Trends {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Level {
     means: VecDeque<Mean>,
-    /// The highest of those that are no longer among them.
+    /// The highest mean among those that were dropped.
     before: Fading,
 }
 
@@ -52,12 +53,12 @@ struct Mean {
     from: u64,
     to: u64,
     bytes: f64,
-    /// Live blocks; 0 where nobody counts them.
+    /// Live blocks; 0 without a count.
     blocks: f64,
 }
 
 impl Trends {
-    /// Takes the mean bytes and counts of the stretches that a sample completed, each with its horizon.
+    /// Adds the mean bytes and counts of the stretches that a sample completed, each with its horizon.
     pub(super) fn push(&mut self, fresh: impl Iterator<Item = ((usize, Block), (usize, Block))>) {
         for ((level, bytes), (_, blocks)) in fresh {
             if self.levels.len() <= level {
@@ -74,7 +75,7 @@ impl Trends {
         }
     }
 
-    /// The line at one horizon that is growth and began after a place, and through how many means it goes.
+    /// Returns the line at one horizon that is growth and began after a position, and its number of means.
     pub(super) fn run(&self, level: usize, origin: u64) -> Option<(Run, usize)> {
         let it = self.levels.get(level)?;
         LINES.iter().find_map(|(count, sure)| Some((it.run(*count, *sure, origin)?, *count)))
@@ -90,7 +91,7 @@ impl Level {
             let it = self.means.range(from + number * each..from + (number + 1) * each);
             it.map(|it| of(it) / each as f64).sum::<f64>()
         };
-        // What most series fail is looked at first.
+        // The test that most series fail comes first.
         let quarters = [0, 1, 2, 3].map(|it| quarter(it, |it| it.bytes));
         let gained = quarters[3] - quarters[0];
         let is_even = gained > 0.0 && quarters.windows(2).all(|it| it[1] - it[0] >= EACH * gained);
@@ -116,7 +117,7 @@ impl Level {
     }
 }
 
-/// New highs after the first value.
+/// Counts new highs after the first value.
 fn rises(mut values: impl Iterator<Item = f64>) -> usize {
     let first = values.next().unwrap_or(0.0);
     values.fold((0, first), |(rises, top), it| (rises + usize::from(it > top), top.max(it))).0

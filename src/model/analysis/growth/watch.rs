@@ -1,4 +1,4 @@
-//! One resource of one process: raised once, kept up to date, resolved.
+//! One resource of one process: raised once, updated, resolved.
 
 use super::{
     alert::{Alert, Figures, Found},
@@ -14,28 +14,28 @@ use crate::model::analysis::episode::{Axis, End, Resource};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Samples before any is looked at: the first steps make what the whole run keeps.
+/// Samples ignored at the start: the first steps allocate what the whole run keeps.
 const FIRST: u64 = 2;
 
 /// Samples kept for the first fit.
 const RECENT: usize = 256;
 
-/// Rises by whole units of what lengths move that are more than lengths.
+/// More rises by whole units of the lengths than this are growth.
 const MANY: usize = 24;
 
-/// What is seen of a resource at one place of the axis: bytes, and, of live allocations, what else is counted.
+/// A resource at one position of the axis: bytes, and for live allocations the other counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: u64,
-    /// What was asked for of them.
+    /// Requested bytes.
     pub(super) requested: Option<u64>,
     /// Live blocks.
     pub(super) blocks: Option<u64>,
-    /// The highest that `bytes` ever was, within steps too.
+    /// The peak of `bytes` so far, within steps too.
     pub(super) peak: Option<u64>,
 }
 
-/// What a watch has to say after a sample.
+/// The result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Change {
     Raised(Figures),
@@ -51,9 +51,9 @@ pub(super) struct Watch {
     seen: u64,
     first: Option<u64>,
     last: Option<u64>,
-    /// Rises up to here are told, or are the warm-up's.
+    /// Rises up to here are reported already, or belong to the warm-up.
     origin: Option<u64>,
-    /// Whether growth once ended by itself: what saturates may go on for a while.
+    /// Whether growth ended by itself before; saturating memory may continue for a while.
     came_to_rest: bool,
     bytes: Horizons,
     blocks: Horizons,
@@ -96,23 +96,23 @@ impl Watch {
         self.resource
     }
 
-    /// How much of the axis was seen.
+    /// Returns how much of the axis was seen.
     pub(super) fn span(&self) -> u64 {
         self.first.zip(self.last).map_or(0, |(first, last)| (last - first).saturating_add(1))
     }
 
-    /// Whether growth lasts.
+    /// Returns whether growth lasts.
     pub(super) fn is_active(&self) -> bool {
         self.alert.is_some()
     }
 
-    /// Forgets rises up to here: what made them is over.
+    /// Forgets rises up to here, because their cause is gone.
     pub(super) fn begin_anew(&mut self, at: u64) {
         self.origin = Some(self.origin.map_or(at, |it| it.max(at)));
     }
 
-    /// Takes the next sample; one for a place that was there before is not looked at. The blocks of a job
-    /// that has once told them are expected with every sample.
+    /// Adds the next sample; ignores one for an earlier position. Once a job has reported blocks, every sample must
+    /// have them.
     pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Change> {
         if self.last.is_some_and(|it| at <= it) {
             return None;
@@ -169,17 +169,17 @@ impl Watch {
         point
     }
 
-    /// The run that the latest sample made growth, and where it is.
+    /// Returns the run that the latest sample turned into growth, and its series.
     fn found(&self, at: u64, origin: u64, counted: bool) -> Option<(Found, usize, Run)> {
         let bar = self.bar();
-        // The count of blocks does not breathe with the lengths of batches: it needs no test against chance.
+        // The count of blocks does not follow the lengths of batches, so it needs no test against chance.
         let of_blocks = || self.blocks.run(origin, &Bar { chance: 1.0, ..bar }).map(|it| (Found::Blocks, it.0, it.1));
         let of_teeth = || {
             self.teeth.completed()?;
             Some((Found::Teeth, 0, self.teeth.climb().steady(origin)?))
         };
         let of_bytes = || self.bytes.run(origin, &bar).map(|it| (Found::Bytes, it.0, it.1));
-        // What came to rest may hold as much at a time as it likes: a window over batches of any length wanders.
+        // After a plateau, memory may vary: a window over batches of any length wanders.
         let is_far = |level, run: &Run, stretches| {
             let breath = self.means.breath(level, stretches).filter(|_| !self.came_to_rest);
             breath.is_some_and(|it| run.top - run.base >= it)
@@ -206,7 +206,7 @@ impl Watch {
         by_count().or_else(beside).or_else(by_bytes)
     }
 
-    /// Whether a short run went up by whole units of what the lengths of batches move, and nothing was kept beside them.
+    /// Whether a short run rose by whole units of the batch lengths while the remainder stayed.
     fn is_of_lengths(&self, run: &Run) -> bool {
         let rises = self.bytes.gained_after(0, 0).0;
         self.grid.is_known(run.since) && rises < MANY && self.beside.gained_after(0, run.since).0 == 0
@@ -238,8 +238,8 @@ impl Watch {
         Some(Change::Ended(end))
     }
 
-    /// How much of the axis is the job's settling in: caches of the allocator fill as it meets its first
-    /// batches, libraries load, and a job without steps may be loading its model.
+    /// Returns how much of the axis is warm-up: the allocator's caches fill with the first batches, libraries load, and
+    /// a job without steps may be loading its model.
     fn warm_up(&self) -> u64 {
         match (self.axis, self.resource) {
             (Axis::Seconds, _) => 300,
@@ -252,9 +252,9 @@ impl Watch {
     fn bar(&self) -> Bar {
         let usual = Bar { rises: 8, chance: 1e-3, later: 0.25, gain: 0.0, pace: 0.0 };
         let bar = match self.resource {
-            // An interpreter's heap creeps by less than a page a step (logs, counters), and settles late.
+            // An interpreter's heap creeps by less than a page per step (logs, counters), and settles late.
             Resource::Host => Bar { later: 0.45, gain: 4.0 * 1_048_576.0, pace: 4096.0, ..usual },
-            // What is reserved is never given back by itself: it is a series of records, its falls are unknown.
+            // Reserved memory is rarely released: it is a series of highs whose falls are unknown.
             Resource::Reserved => Bar { chance: 1e-5, later: 0.35, ..usual },
             _ => usual,
         };

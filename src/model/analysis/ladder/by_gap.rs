@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 pub struct ByGap<T>([T; Gap::ALL.len()]);
 
 impl<T: Copy> ByGap<T> {
-    /// That of a gap.
+    /// Returns a gap's value.
     pub fn get(&self, gap: Gap) -> T {
         self.0[gap as usize]
     }
 
-    /// Sets that of a gap.
+    /// Sets a gap's value.
     pub fn set(&mut self, gap: Gap, value: T) {
         self.0[gap as usize] = value;
     }
 }
 
-/// Some of the gaps.
+/// A set of gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapSet(u32);
 
@@ -29,22 +29,22 @@ impl GapSet {
         self.0 |= 1 << gap as u32;
     }
 
-    /// Whether a gap is in it.
+    /// Returns whether it contains a gap.
     pub fn contains(self, gap: Gap) -> bool {
         self.0 & 1 << gap as u32 != 0
     }
 
-    /// Adds all of another one.
+    /// Adds all gaps of another set.
     pub fn extend(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    /// The gaps in it, from the inside out.
+    /// Returns its gaps, from the inside out.
     pub fn iter(self) -> impl Iterator<Item = Gap> {
         Gap::ALL.into_iter().filter(move |it| self.contains(*it))
     }
 
-    /// The gap whose top a level is.
+    /// Returns the gap that has this level as its upper bound.
     pub fn at(self, level: Level) -> Option<Gap> {
         let first = (self.0 & OF_LEVEL[level as usize]).trailing_zeros();
         Gap::ALL.get(first as usize).copied()

@@ -1,75 +1,76 @@
-//! The table of gaps: everything that code, screens, themes, reports and documents know of one stands in its row.
+//! The table of gaps: each row has everything that code, screens, themes, reports and documents need about one gap.
 //!
-//! What a row lacks does not compile. Where the bytes of a gap come from is in [`super::parts`].
+//! A row with a missing field does not compile. [`super::parts`] computes the bytes of each gap.
 
 listed! {
-    /// What the timeline keeps of a ladder: the top of a gap, from the inside out.
+    /// What the timeline keeps of a ladder: the upper bounds of gaps, from the inside out.
     Level {
-        /// What the job asked for.
+        /// Bytes that the job requested.
         Wanted,
-        /// With what requests were rounded up by.
+        /// Adds the rounding up of requests.
         Allocated,
-        /// With what was freed and is still awaited by a stream.
+        /// Adds freed memory that a stream still uses.
         Active,
-        /// With the free parts of split segments.
+        /// Adds the free parts of split segments.
         Split,
-        /// With whole free segments: all that the allocator holds.
+        /// Adds entirely free segments: all memory that the allocator reserved.
         Reserved,
-        /// With what the driver attributes to the process beyond that.
+        /// Adds what the driver attributes to the process beyond the allocator.
         Process,
-        /// With everybody else: all that is used on the device.
+        /// Adds all others: everything used on the device.
         Used,
     }
 }
 
-/// Whose memory a gap is.
+/// The owner of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The allocator's, in use, or not known to be unused.
+    /// The allocator, in use or not known to be unused.
     InUse,
-    /// The allocator's, held and not in use.
+    /// The allocator, reserved and unused.
     Unused,
-    /// The process's, outside of the allocator.
+    /// The process, outside the allocator.
     Process,
-    /// Not the process's.
+    /// Outside the process.
     Device,
 }
 
-/// What is known of a gap.
+/// The description of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The gap.
     pub gap: Gap,
-    /// What people read: at most 12 letters.
+    /// Displayed name: at most 12 letters.
     pub name: &'static str,
-    /// What programs read: its name in JSON, which never changes.
+    /// Name in JSON, which never changes.
     pub id: &'static str,
     /// Its role in theme files.
     pub role: &'static str,
-    /// What it is.
+    /// What the memory is.
     pub cause: &'static str,
-    /// What makes it smaller; empty where nothing does or should.
+    /// How to reduce it; empty if nothing does or should.
     pub remedy: &'static str,
-    /// Whose memory it is.
+    /// The owner of the memory.
     pub place: Place,
-    /// What the timeline keeps its top as; `None` for what is drawn as a part of [`Row::whole`] there, or never changes.
+    /// The timeline's level for its upper bound; `None` for a gap that is drawn as a part of [`Row::whole`] there, or
+    /// never changes.
     pub level: Option<Level>,
-    /// The gap that has its bytes where they are not known apart.
+    /// The gap that includes its bytes if they are not counted separately.
     pub whole: Option<Gap>,
-    /// The gap whose colour it has in themes that do not name it; `None` is the colour of text.
+    /// The gap whose colour it has in themes that do not name it; `None` is the text colour.
     pub like: Option<Gap>,
-    /// What it is drawn with where there are colours.
+    /// Its sign with colours.
     pub sign: char,
-    /// What it is drawn with without colours: signs alone must tell gaps apart.
+    /// Its sign without colours: signs alone must distinguish gaps.
     pub colourless: char,
-    /// What stands for its signs where only ASCII is drawn.
+    /// Its sign in ASCII.
     pub ascii: char,
-    /// Its colours in reports, on light paper and on dark.
+    /// Its colours in reports, on light and on dark paper.
     pub report: (&'static str, &'static str),
 }
 
 gaps! {
-    /// What the job asked for: `allocated - rounding`.
+    /// Bytes that the job requested: `allocated - rounding`.
     Wanted {
         name: "wanted",
         id: "wanted",
@@ -149,7 +150,7 @@ gaps! {
         ascii: 'x',
         report: ("#b8403c", "#e2716c"),
     }
-    /// Free in pools of CUDA graphs, as far as known.
+    /// Free memory in pools of CUDA graphs, as far as known.
     Pools {
         name: "graph pools",
         id: "graph_pools",
@@ -165,7 +166,7 @@ gaps! {
         ascii: 'g',
         report: ("#b06a9c", "#cf8fbd"),
     }
-    /// Whole free segments.
+    /// Entirely free segments.
     Releasable {
         name: "releasable",
         id: "releasable",
@@ -181,7 +182,7 @@ gaps! {
         ascii: '+',
         report: ("#b5d5e8", "#2b5570"),
     }
-    /// Cached, its split unknown.
+    /// Cached memory whose split is unknown.
     Cached {
         name: "cached",
         id: "cached",
@@ -197,7 +198,7 @@ gaps! {
         ascii: '+',
         report: ("#b5d5e8", "#2b5570"),
     }
-    /// Held from the driver, what of it is in use unknown.
+    /// Reserved memory of which the used part is unknown.
     Reserved {
         name: "reserved",
         id: "reserved",
@@ -261,7 +262,7 @@ gaps! {
         ascii: 'd',
         report: ("#6b7280", "#777f8a"),
     }
-    /// In use, by whom is not known.
+    /// Used memory of unknown owner.
     Unattributed {
         name: "unattributed",
         id: "unattributed",
@@ -295,7 +296,7 @@ gaps! {
     }
 }
 
-/// What must hold of the table for the rest to rely on it: checked when it is compiled.
+/// Properties of the table that other code relies on, checked at compile time.
 const _: () = {
     assert!(Gap::ALL.len() <= u32::BITS as usize, "a set of gaps has 32 bits");
     let (mut at, mut highest) = (0, 0);
@@ -318,7 +319,7 @@ const _: () = {
 };
 
 impl Gap {
-    /// The gap that has its bytes where they are not known apart, or itself.
+    /// Returns the gap that includes its bytes if they are not counted separately, or itself.
     #[must_use]
     pub fn whole(self) -> Self {
         self.row().whole.unwrap_or(self)

@@ -1,6 +1,6 @@
-//! What makes enums and rows from the table of gaps.
+//! Macros that generate enums and rows from the table of gaps.
 
-/// Makes an enum and the list of all its variants, so that none can be missing there.
+/// Generates an enum and the list of all its variants, so that none can be missing there.
 macro_rules! listed {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $it:ident,)* }) => {
         $(#[$doc])*
@@ -8,22 +8,22 @@ macro_rules! listed {
         pub enum $name { $($(#[$of])* $it,)* }
 
         impl $name {
-            /// Every one, from the inside out.
+            /// Every variant, from the inside out.
             pub const ALL: [Self; [$(stringify!($it)),*].len()] = [$(Self::$it),*];
         }
     };
 }
 
-/// Makes the enum of gaps and the row of each.
+/// Generates the enum of gaps and the row of each.
 macro_rules! gaps {
     ($($(#[$doc:meta])* $gap:ident { $($field:ident: $value:expr,)* })*) => {
         listed! {
-            /// One stretch of a device's memory between two rungs, from the inside out.
+            /// One part of a device's memory between two rungs, from the inside out.
             Gap { $($(#[$doc])* $gap,)* }
         }
 
         impl Gap {
-            /// Its row in the table.
+            /// Returns its row in the table.
             pub const fn row(self) -> &'static Row {
                 match self {
                     $(Self::$gap => const { &Row { gap: Self::$gap, $($field: $value,)* } },)*

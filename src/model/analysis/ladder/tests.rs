@@ -1,4 +1,4 @@
-//! Every byte has its place, whatever the figures say.
+//! Every byte has its place, whatever the figures are.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn every_byte_has_its_place() {
             (Gap::Free, Some(300)),
         ]
         .map(|it| match it {
-            // 60 bytes of split blocks are more than the 50 that are cached: a contradiction.
+            // 60 bytes of split blocks exceed the 50 cached ones: a contradiction.
             (Gap::Stuck, _) => (Gap::Stuck, None),
             other => other,
         })
@@ -182,10 +182,10 @@ fn no_two_gaps_have_one_name() {
 }
 
 #[test]
-fn signs_tell_gaps_apart_without_colours() {
+fn signs_distinguish_gaps_without_colours() {
     for (place, one) in Gap::ALL.iter().enumerate() {
         for other in &Gap::ALL[..place] {
-            // What stands for the other, never beside it, may look as it does.
+            // A gap that replaces another one, and never appears with it, may have the same sign.
             let stands_for = one.whole() == *other || other.whole() == *one;
             let is_either = stands_for || [*one, *other].contains(&Gap::Reserved);
             let (one, other) = (one.row(), other.row());

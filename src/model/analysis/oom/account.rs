@@ -1,45 +1,45 @@
-//! Why a request did not fit, in words: the figures of the moment, set against what was asked for.
+//! Explains why a request did not fit, from the figures at that moment.
 
 use super::OomFigures;
 use crate::facts::{text::Foreign, units::Bytes};
 use serde::{Deserialize, Serialize};
 
-/// Sizes and processes that are told one by one.
-const TOLD: usize = 4;
+/// Most sizes and processes listed individually.
+const LISTED: usize = 4;
 
-/// Another process on the device, as it was when the request failed.
+/// Another process on the device when the request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its number.
+    /// Its pid.
     pub pid: u32,
-    /// Its program; empty where nobody knows.
+    /// Its program; empty if unknown.
     pub name: Foreign,
-    /// What it had; `None` where the driver does not say.
+    /// Its memory; `None` where the driver does not report it.
     pub used: Option<Bytes>,
 }
 
-/// Live blocks by size, what takes most first.
+/// Live blocks by size, largest total first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocks<'a> {
-    /// Size in bytes, and how many.
+    /// Size in bytes and number of blocks.
     pub groups: &'a [(u64, u64)],
-    /// How many have other sizes; `None` is not counted.
+    /// Number of blocks of other sizes; `None` if not counted.
     pub others: Option<u64>,
 }
 
 impl OomFigures {
-    /// One line for each reason, the decisive ones first; nothing where nothing is known.
+    /// Returns one line per reason, decisive ones first; empty if nothing is known.
     pub fn account(&self, blocks: Blocks, tenants: &[Tenant]) -> Vec<String> {
         let lines = [self.request(), self.limit(), self.holes(), self.pools(), self.tenancy(tenants), live(blocks)];
         lines.into_iter().flatten().collect()
     }
 
-    /// Whether the device had room and only the job's own limit (`set_per_process_memory_fraction`) did not.
+    /// Whether the device had room but the job's own limit (`set_per_process_memory_fraction`) did not.
     pub(super) fn is_limited(&self) -> bool {
         self.allowance().is_some() && self.free.zip(self.tried).is_some_and(|(free, tried)| free >= tried)
     }
 
-    /// A limit below the device's own capacity; an allocator without one says a number beyond all devices.
+    /// A limit below the device's capacity. An allocator without a limit reports a number larger than any device.
     fn allowance(&self) -> Option<u64> {
         self.allowed.filter(|it| *it < self.total.unwrap_or(u64::MAX))
     }
@@ -60,7 +60,7 @@ impl OomFigures {
         Some(format!("{why} may take at most {allowed} (set_per_process_memory_fraction){held}"))
     }
 
-    /// What the allocator held and could not use for it.
+    /// Describes memory that the allocator held and could not use for the request.
     fn holes(&self) -> Option<String> {
         let unused = self.unallocated().filter(|it| *it > 0).map(Bytes);
         let parts = [self.stuck.map(|it| format!("{} in split segments", Bytes(it))), self.largest_hole()];
@@ -82,7 +82,7 @@ impl OomFigures {
         let fits = if self.tried? > largest {
             "too small"
         } else {
-            // It was free when the request failed all the same.
+            // The block was free, and the request still failed.
             "large enough, but of another stream, pool or size class"
         };
         Some(format!("its largest free block had {}: {fits}", Bytes(largest)))
@@ -93,13 +93,13 @@ impl OomFigures {
         if others.is_none() && tenants.is_empty() {
             return self.others.map(|_| "no other process had memory on the device".to_owned());
         }
-        let each = tenants.iter().take(TOLD).map(|it| {
+        let each = tenants.iter().take(LISTED).map(|it| {
             let name = if it.name.is_empty() { String::new() } else { format!(" ({})", it.name) };
             format!("pid {}{name} {}", it.pid, it.used.map_or_else(|| "–".to_owned(), |it| it.to_string()))
         });
         let mut each: Vec<_> = each.collect();
-        if tenants.len() > TOLD {
-            each.push(format!("{} more", tenants.len() - TOLD));
+        if tenants.len() > LISTED {
+            each.push(format!("{} more", tenants.len() - LISTED));
         }
         let each = if each.is_empty() { String::new() } else { format!(": {}", each.join(", ")) };
         let all = others.map_or_else(|| "–".to_owned(), |it| it.to_string());
@@ -108,10 +108,10 @@ impl OomFigures {
 }
 
 fn live(blocks: Blocks) -> Option<String> {
-    let told = blocks.groups.iter().take(TOLD).map(|(size, count)| format!("{count} × {}", Bytes(*size)));
-    let told: Vec<_> = told.collect();
-    let grouped: u64 = blocks.groups.iter().skip(TOLD).map(|it| it.1).fold(0, u64::saturating_add);
+    let groups = blocks.groups.iter().take(LISTED).map(|(size, count)| format!("{count} × {}", Bytes(*size)));
+    let groups: Vec<_> = groups.collect();
+    let grouped: u64 = blocks.groups.iter().skip(LISTED).map(|it| it.1).fold(0, u64::saturating_add);
     let more = grouped.saturating_add(blocks.others.unwrap_or(0));
     let more = if more > 0 { format!(", {more} of other sizes") } else { String::new() };
-    (!told.is_empty()).then(|| format!("live blocks, by size: {}{more}", told.join(", ")))
+    (!groups.is_empty()).then(|| format!("live blocks, by size: {}{more}", groups.join(", ")))
 }

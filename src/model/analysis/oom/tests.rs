@@ -1,4 +1,4 @@
-//! Every wording, as people posted it.
+//! Every wording, as users posted it.
 
 #![expect(clippy::unnecessary_wraps, reason = "sizes are compared with figures that may be unknown")]
 
@@ -37,13 +37,13 @@ fn from_1_5_to_2_0_reserved_is_a_total() {
         ));
         assert_eq!((it.tried, it.free, it.reserved), (mib(120.0), mib(100.81), gib(5.75)));
         assert_eq!(it.allocated, gib(5.68));
-        // 70 MiB are cached: less than was asked for, so that fragmentation does not explain it.
+        // 70 MiB are cached, less than the request, so fragmentation does not explain it.
         assert_eq!(it.cause(), Cause::Oom);
     }
 }
 
 #[test]
-fn in_2_1_processes_are_listed_without_saying_which_is_ours() {
+fn version_2_1_lists_processes_without_marking_its_own() {
     let it = parse(
         "CUDA out of memory. Tried to allocate 448.00 MiB. GPU 1 has a total capacty of 79.10 GiB of which 364.31 MiB \
          is free. Process 175080 has 1.46 GiB memory in use. Process 175356 has 77.26 GiB memory in use. Of the \
@@ -70,7 +70,7 @@ fn since_2_2_this_process_is_named_and_others_are_apart() {
     let it = parse(&text("Process 9 has 38.50 GiB memory in use. "));
     assert_eq!((it.process, it.others, it.private_pools), (gib(40.0), gib(38.5), mib(79.87)));
     assert_eq!(it.cause(), Cause::OtherProcess);
-    // In a container others are not listed; what is missing on the device is theirs all the same.
+    // In a container others are not listed, but the memory missing on the device is theirs.
     assert_eq!(parse(&text("")).cause(), Cause::OtherProcess);
     let lost_index = text("").replace("GPU 0 has", "GPU  has").replace("CUDA out", "HIP out");
     assert_eq!(parse(&lost_index), parse(&text("")));
@@ -131,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn why_it_did_not_fit_is_told_with_the_figures() {
+fn the_account_explains_with_figures_why_a_request_failed() {
     let tenant =
         |pid, name: &str, used| Tenant { pid, name: crate::facts::text::Foreign::new(name), used: Some(Bytes(used)) };
     let figures = OomFigures {
@@ -156,7 +156,10 @@ fn why_it_did_not_fit_is_told_with_the_figures() {
             "live blocks, by size: 9 × 4.00 MiB, 8 × 1.00 MiB, 7 × 512 B, 1 × 1.00 KiB, 8 of other sizes",
         ]
     );
-    assert!(OomFigures::default().account(Blocks::default(), &[]).is_empty(), "nothing is known, nothing is told");
+    assert!(
+        OomFigures::default().account(Blocks::default(), &[]).is_empty(),
+        "nothing is known, so the account is empty"
+    );
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn a_limit_of_the_jobs_own_is_not_blamed_on_others() {
     assert_eq!(OomFigures { free: gib(0.5), ..figures }.cause(), Cause::OtherProcess);
 }
 
-/// 190 MiB in pieces are what rounding costs: `expandable_segments` would have let one request more through.
+/// 190 MiB in pieces are the usual cost of rounding: `expandable_segments` would have served one request more.
 #[test]
 fn a_model_that_is_too_large_is_not_called_fragmented() {
     let it = parse(
@@ -222,6 +225,6 @@ fn only_what_could_have_served_the_request_is_fragmentation() {
     assert_eq!(in_pools.cause(), Cause::Oom, "private pools serve nothing else");
     let in_use = OomFigures { pools_live: gib(6.5), ..in_pools };
     assert_eq!(in_use.cause(), Cause::Fragmentation, "nearly all of the pools was live");
-    let unsaid = OomFigures { stuck: None, ..holed };
-    assert_eq!(unsaid.cause(), Cause::Fragmentation, "a message does not say what is in split segments");
+    let without_stuck = OomFigures { stuck: None, ..holed };
+    assert_eq!(without_stuck.cause(), Cause::Fragmentation, "a message does not report split segments");
 }

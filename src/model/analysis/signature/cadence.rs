@@ -1,26 +1,26 @@
-//! When memory rises next, where it rises once in many steps: at the end of an epoch, or with each evaluation.
+//! Predicts the next rise of memory that rises once in many steps: at the end of an epoch, or with each evaluation.
 
 use super::{Row, Trail};
 use crate::{facts::event::Rises, model::analysis::episode::Episode};
 
-/// Rises that a period needs.
+/// Rises needed for a period.
 const ENOUGH: usize = 3;
 
-/// Rises nearer to each other than this share of the longest distance are one.
+/// Rises closer together than this share of the longest distance count as one.
 const APART: u64 = 4;
 
-/// Rises that come earlier or later than this share of the period have none.
+/// If a rise comes earlier or later than this share of the period, there is no period.
 const REGULAR: u64 = 3;
 
-/// A rise: after the first of these steps, and no later than at the second.
+/// A rise: after the first of these steps, at the latest at the second.
 type Span = (u64, u64);
 
 impl Trail {
-    /// How regularly live memory rose over an episode; `None` where it did not, or too rarely to tell.
+    /// Returns how regularly live memory rose over an episode; `None` if it did not, or not often enough.
     pub fn cadence(&self, episode: &Episode) -> Option<Rises> {
         let rows = self.rows(episode.since_step, episode.last_step);
         let latest = || rows.iter().filter(|it| self.recent.front().is_some_and(|first| it.step >= first.step));
-        // Where each step has its row, nothing is left out. Older rows are further apart, and tell of rises that are rarer.
+        // The latest rows cover every step. Older rows are further apart and show rarer rises.
         let of_latest = rises(&latest().copied().collect::<Vec<_>>());
         let of_all = rises(&rows);
         let is_sparse = of_all.len() * 2 < rows.len();
@@ -28,13 +28,13 @@ impl Trail {
     }
 }
 
-/// Lasting rises of the count of live blocks; where that does not rise, of live bytes.
+/// Lasting rises of the count of live blocks, or of live bytes if the count does not rise.
 fn rises(rows: &[Row]) -> Vec<Span> {
     let of_blocks = lasting(rows, |it| it.counters.blocks);
     if of_blocks.is_empty() { lasting(rows, |it| it.counters.allocated) } else { of_blocks }
 }
 
-/// Rises of the floor of a series, which is the least of all later values.
+/// Rises of a series' floor, which is the lowest of all later values.
 fn lasting(rows: &[Row], value: impl Fn(&Row) -> Option<u64>) -> Vec<Span> {
     let (mut floor, mut out) = (u64::MAX, Vec::new());
     for pair in rows.windows(2).rev() {
@@ -67,7 +67,7 @@ fn cadence(rises: &[Span]) -> Option<Rises> {
     let every = (last.1 - first.1 + count / 2) / count;
     let off = |(place, it): (usize, &Span)| {
         let due = last.1.saturating_sub(every * (count - place as u64));
-        // All but the last of these steps may be the one.
+        // The rise happened at any of these steps but the first.
         due.abs_diff(it.1).max(due.abs_diff(it.0 + 1))
     };
     let slack = apart.iter().enumerate().map(off).max()?;

@@ -1,41 +1,41 @@
-//! Lasting rises of the count of live blocks, one at a time: what each leaves behind, and in what kind of step.
+//! Lasting rises of the count of live blocks: what each one leaves behind, and in what kind of step.
 
 use super::{Row, median};
 use serde::{Deserialize, Serialize};
 
-/// Share of all gains that has to last for one rise to be one event: elsewhere the count breathes, and a rise of its
-/// floor is what chance made of several.
+/// Share of all gains that must last for one rise to be one event. Otherwise the count goes up and down, and a rise of
+/// its floor combines several events by chance.
 const CLEAR: f64 = 2.0 / 3.0;
 
 /// Steps of either kind whose times are compared.
 const ENOUGH: usize = 3;
 
-/// Lasting rises of the count of live blocks, between rows that follow each other step by step.
+/// Lasting rises of the count of live blocks, between consecutive rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rises {
-    /// How many.
+    /// Number of rises.
     pub count: u64,
-    /// Steps looked at.
+    /// Number of steps examined.
     pub steps: u64,
-    /// Blocks gained by the usual one.
+    /// Blocks gained by a typical rise.
     pub blocks: u64,
-    /// Bytes gained by the usual one; `None` where they differ from one to the next.
+    /// Bytes gained by a typical rise; `None` if they vary.
     pub bytes: Option<u64>,
-    /// Bytes that the program asked for with the usual one, before rounding; `None` where they differ.
+    /// Requested bytes of a typical rise, before rounding; `None` if they vary.
     pub requested: Option<u64>,
     /// Share of all blocks gained that were kept, from 0 to 1.
     pub kept: f64,
-    /// The time of a step with a rise against that of a step without; `None` where there are too few of either.
+    /// The duration of a step with a rise relative to one without; `None` if there are too few of either.
     pub time: Option<f64>,
 }
 
 impl Rises {
-    /// Whether one rise is one event: what was gained at a time was kept.
+    /// Returns whether one rise is one event, because the job kept what it gained.
     pub fn are_clear(&self) -> bool {
         self.kept >= CLEAR
     }
 
-    /// Bytes that the program asked for with each block; `None` where they differ from one rise to the next.
+    /// Returns the requested bytes per block; `None` if they vary between rises.
     pub fn requested_per_block(&self) -> Option<f64> {
         Some(self.requested? as f64 / self.blocks.max(1) as f64)
     }
@@ -48,8 +48,8 @@ struct Gain {
     requested: Option<u64>,
 }
 
-/// Rises of the floor of the count, which is the least of all later counts, so that what a phase lifts for a while
-/// (an evaluation) is none. `None` without any.
+/// Finds rises of the count's floor, which is the lowest of all later counts, so that a temporary phase (an evaluation)
+/// is no rise. `None` without any.
 pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
     let (mut gains, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kept, mut gained) = (0_u64, 0_u64);
@@ -92,14 +92,14 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
     })
 }
 
-/// What more than half of them are, and more than one.
+/// Returns the value that more than half of them have, and more than one.
 fn usual(values: Vec<u64>) -> Option<u64> {
     let of = values.len();
     let (value, times) = most_frequent(values)?;
     (times > 1 && times * 2 > of).then_some(value)
 }
 
-/// The most frequent value and how often it is there; the largest of several.
+/// Returns the most frequent value and how often it occurs; the largest of several.
 fn most_frequent(mut values: Vec<u64>) -> Option<(u64, usize)> {
     values.sort_unstable();
     let most = values.chunk_by(|a, b| a == b).max_by_key(|it| it.len())?;

@@ -1,8 +1,8 @@
-//! What a trail of counters says of how they moved.
+//! The signature of a trail of counters.
 
 use super::*;
 
-/// Counters with so many live blocks of 1 KiB each, for which 1,000 bytes were asked.
+/// Counters with this many live blocks of 1 KiB each, for which 1,000 bytes were requested.
 fn counters(blocks: u64) -> Counters {
     Counters {
         blocks: Some(blocks),
@@ -14,7 +14,7 @@ fn counters(blocks: u64) -> Counters {
     }
 }
 
-/// The signature of so many steps; a shape gives the blocks at a step and how long it took.
+/// The signature of this many steps; `shape` gives the blocks at a step and its duration.
 fn signature(steps: u64, shape: impl Fn(u64) -> (u64, u64)) -> Signature {
     let mut trail = Trail::default();
     let mut at = 0;

@@ -1,10 +1,10 @@
-//! Each strain is told once it lasted, ends once it is gone, and is not told where it only comes by.
+//! Each problem is raised once it has lasted, resolved once it is gone, and not raised if it is brief.
 
 use super::*;
 
 const GIB: u64 = 1 << 30;
 
-/// A job that is well: 30 of 80 GiB live, 34 reserved, a GiB of that stuck.
+/// A healthy job: 30 of 80 GiB live, 34 reserved, one GiB of that stuck.
 fn well() -> Counters {
     Counters {
         allocated: Some(30 * GIB),
@@ -19,8 +19,8 @@ fn well() -> Counters {
     }
 }
 
-/// What is told of so many steps.
-fn told(steps: u64, at: impl Fn(u64) -> Seen) -> Vec<(&'static str, Spell)> {
+/// The problems raised in this many steps.
+fn raised_in(steps: u64, at: impl Fn(u64) -> Seen) -> Vec<(&'static str, Spell)> {
     let seen = (1..=steps).map(|it| Seen { step: it, at: Stamp(it * 1000), ..at(it) });
     let state = seen.fold(Strain::default(), |state, it| step(state, &it));
     state.spells().map(|(cause, it)| (cause.id(), *it)).collect()
@@ -35,65 +35,65 @@ fn with(change: impl Fn(u64, &mut Counters)) -> impl Fn(u64) -> Seen {
 }
 
 /// The only one: its cause, where it was raised, and where it ended.
-fn one(told: &[(&'static str, Spell)]) -> (&'static str, u64, Option<u64>) {
-    let [(cause, it)] = told else { panic!("{told:?}") };
+fn one(raised_in: &[(&'static str, Spell)]) -> (&'static str, u64, Option<u64>) {
+    let [(cause, it)] = raised_in else { panic!("{raised_in:?}") };
     (cause, it.first_alert_step, it.resolved.map(|it| it.0))
 }
 
 #[test]
-fn nothing_is_told_of_a_job_that_is_well_or_says_nothing() {
-    assert_eq!(told(5000, with(|_, _| {})), []);
-    assert_eq!(told(5000, |_| Seen::default()), []);
+fn a_healthy_or_silent_job_has_no_problems() {
+    assert_eq!(raised_in(5000, with(|_, _| {})), []);
+    assert_eq!(raised_in(5000, |_| Seen::default()), []);
 }
 
 #[test]
-fn stuck_memory_is_told_while_it_lasts_and_matters() {
+fn stuck_memory_is_raised_while_it_lasts_and_matters() {
     let stuck = |step: u64, it: &mut Counters| {
         let is_stuck = (101..400).contains(&step);
         it.reserved = Some(if is_stuck { 60 * GIB } else { 34 * GIB });
         it.inactive_split = Some(if is_stuck { 25 * GIB } else { GIB });
     };
-    assert_eq!(one(&told(5000, with(stuck))), ("fragmentation", 150, Some(499)));
+    assert_eq!(one(&raised_in(5000, with(stuck))), ("fragmentation", 150, Some(499)));
     let now_and_then = |step: u64, it: &mut Counters| stuck(if step % 7 < 4 { 200 } else { 1 }, it);
-    assert_eq!(told(5000, with(now_and_then)), []);
-    // Half of a small cache hurts nobody, and expandable segments cannot be measured.
+    assert_eq!(raised_in(5000, with(now_and_then)), []);
+    // Half of a small cache hurts no job, and expandable segments cannot be measured.
     let small = |_, it: &mut Counters| (it.active, it.inactive_split) = (Some(GIB), Some(2 * GIB));
-    assert_eq!(told(5000, with(small)), []);
-    assert_eq!(told(5000, |step| Seen { expandable: true, ..with(stuck)(step) }), []);
+    assert_eq!(raised_in(5000, with(small)), []);
+    assert_eq!(raised_in(5000, |step| Seen { expandable: true, ..with(stuck)(step) }), []);
 }
 
 #[test]
 fn a_device_that_is_full_and_does_not_fill_is_under_pressure() {
     let full = |_, it: &mut Counters| it.allocated_peak = Some(78 * GIB);
     let others = |seen: Seen| Seen { others: None, ..seen };
-    assert_eq!(one(&told(5000, |it| others(with(full)(it)))), ("pressure", 50, None));
-    assert_eq!(told(5000, |it| Seen { grows: true, ..others(with(full)(it)) }), [], "growth explains it");
+    assert_eq!(one(&raised_in(5000, |it| others(with(full)(it)))), ("pressure", 50, None));
+    assert_eq!(raised_in(5000, |it| Seen { grows: true, ..others(with(full)(it)) }), [], "growth explains it");
     // A neighbour leaves less.
-    let beside = |_, it: &mut Counters| it.device_free = Some(17 * GIB);
-    assert_eq!(one(&told(5000, with(beside))), ("pressure", 50, None));
-    // Around the threshold it is told once.
+    let with_neighbour = |_, it: &mut Counters| it.device_free = Some(17 * GIB);
+    assert_eq!(one(&raised_in(5000, with(with_neighbour))), ("pressure", 50, None));
+    // Around the threshold it is raised once.
     let around = |step, it: &mut Counters| it.allocated_peak = Some((75 + step % 3) * GIB);
-    assert_eq!(told(50_000, |it| others(with(around)(it))).len(), 1);
+    assert_eq!(raised_in(50_000, |it| others(with(around)(it))).len(), 1);
 }
 
 #[test]
-fn retries_are_told_when_they_come_again_and_end_when_they_stay_away() {
+fn retries_are_raised_when_they_recur_and_end_when_they_stop() {
     let early = |step: u64, it: &mut Counters| it.retries = Some(step.min(2));
-    assert_eq!(told(5000, with(early)), [], "two retries of the first steps");
+    assert_eq!(raised_in(5000, with(early)), [], "two retries of the first steps");
     let often = |step: u64, it: &mut Counters| it.retries = Some(step.min(1000) / 20);
-    assert_eq!(one(&told(5000, with(often))), ("thrashing", 60, Some(1300)));
+    assert_eq!(one(&raised_in(5000, with(often))), ("thrashing", 60, Some(1300)));
     let rare = |step: u64, it: &mut Counters| it.retries = Some(step / 150);
-    assert_eq!(told(5000, with(rare)), []);
+    assert_eq!(raised_in(5000, with(rare)), []);
 }
 
 #[test]
 fn a_cache_that_is_emptied_in_every_step_is_churn() {
     let emptied = |step: u64, it: &mut Counters| it.device_frees = Some(step * 9);
-    let (cause, raised, resolved) = one(&told(5000, with(emptied)));
+    let (cause, raised, resolved) = one(&raised_in(5000, with(emptied)));
     assert!(cause == "churn" && raised < 60 && resolved.is_none(), "{raised}");
     let evaluations = |step: u64, it: &mut Counters| it.device_frees = Some(step / 50 * 900);
-    assert_eq!(told(5000, with(evaluations)), []);
-    // A history of one sample in 64 says as much of each step.
+    assert_eq!(raised_in(5000, with(evaluations)), []);
+    // A history of one sample in 64 has the same information about each step.
     let strided = (1..200).map(|it| Seen { step: it * 64, at: Stamp(it), ..with(|_, it| it.device_frees = None)(it) });
     let freed = |it: Seen| Seen { counters: Counters { device_frees: Some(it.step / 64 * 9), ..it.counters }, ..it };
     let state = strided.map(freed).fold(Strain::default(), |state, it| step(state, &it));
@@ -103,24 +103,24 @@ fn a_cache_that_is_emptied_in_every_step_is_churn() {
 #[test]
 fn retries_that_give_the_cache_back_are_no_churn() {
     let flushed = |step: u64, it: &mut Counters| (it.retries, it.device_frees) = (Some(step), Some(step * 9));
-    assert_eq!(one(&told(5000, with(flushed))).0, "thrashing");
+    assert_eq!(one(&raised_in(5000, with(flushed))).0, "thrashing");
 }
 
 #[test]
-fn a_rank_that_wants_much_more_than_the_others_is_told() {
+fn a_rank_that_wants_much_more_than_the_others_is_raised() {
     let fuller = |_, it: &mut Counters| it.allocated_peak = Some(70 * GIB);
-    let found = told(5000, with(fuller));
+    let found = raised_in(5000, with(fuller));
     assert_eq!(one(&found), ("rank-imbalance", 50, None));
     assert!((found[0].1.worst - 1.4).abs() < 1e-9);
     let tiny = |step| {
         let counters = Counters { allocated_peak: Some(2 * GIB), allocated: Some(GIB), ..well() };
         Seen { counters, others: Some(GIB), ..with(|_, _| {})(step) }
     };
-    assert_eq!(told(5000, tiny), [], "twice of little");
+    assert_eq!(raised_in(5000, tiny), [], "twice of little");
 }
 
 #[test]
-fn a_restart_ends_what_lasts_and_a_step_said_again_changes_nothing() {
+fn a_restart_resolves_everything_and_a_repeated_step_changes_nothing() {
     let seen =
         |step: u64, at: u64| Seen { step, at: Stamp(at), ..with(|step, it| it.device_frees = Some(step * 9))(step) };
     let mut state = (1..=100).map(|it| seen(it, it)).fold(Strain::default(), |state, it| step(state, &it));

@@ -48,7 +48,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
     // What is flat is a thin line.
     let rises = growing.is_some() || follows;
     let (rate, role) = match (growing, now) {
-        (Some(it), _) if it.is_beside() => ("follows".to_owned(), Role::Text),
+        (Some(it), _) if it.is_companion() => ("follows".to_owned(), Role::Text),
         (Some(it), _) => {
             (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
         }

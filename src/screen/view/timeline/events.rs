@@ -47,7 +47,7 @@ pub(super) fn draw(
     }
     let raised = alerts(process, on, context).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
     let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
-    let ooms = process.ooms.iter().map(|it| (Stamp(it.said.at_us), '✕', Role::Bad));
+    let ooms = process.ooms.iter().map(|it| (Stamp(it.reported.at_us), '✕', Role::Bad));
     let captures = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
     for (at, symbol, role) in marks.chain(raised).chain(captures).chain(ooms) {
         if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
@@ -69,7 +69,7 @@ pub(super) fn words(
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
         pieces.push((format!("◇ {}{value}", cells::elide(&cells::raw(&it.name), 24)), Role::Text));
     }
-    if process.ooms.iter().any(|it| it.said.step.is_some() && it.said.step == under.step) {
+    if process.ooms.iter().any(|it| it.reported.step.is_some() && it.reported.step == under.step) {
         pieces.push(("✕ out of memory".to_owned(), Role::Bad));
     }
     for it in alerts(process, on, context) {

@@ -1,8 +1,8 @@
-//! The cause that a look shows.
+//! The cause that a capture shows.
 
 use super::*;
 
-/// The cause of what takes most.
+/// The cause of the largest culprit.
 fn cause(sites: Vec<Site>) -> &'static str {
     account(&looked(sites), 0).culprits.first().unwrap().cause.id()
 }

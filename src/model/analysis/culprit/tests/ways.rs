@@ -1,4 +1,4 @@
-//! Every way to hold a tensor: its words, and what to do about it.
+//! Every way to hold a tensor: its description and the remedy.
 
 use super::*;
 
@@ -128,11 +128,11 @@ fn others() -> Vec<Case> {
 #[test]
 fn every_way_to_hold_has_its_words_and_its_remedy() {
     for (holders, path, remedy) in containers().into_iter().chain(others()) {
-        let (sentence, advice) = told(Site { holders: holders.clone(), ..site() });
+        let (sentence, advice) = described(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");
         assert!(sentence.starts_with(&whole), "{sentence}\n{whole}");
         assert!(advice.contains(remedy), "{advice}\n{remedy}");
-        let (sentence, _) = told(Site { holders, kept: Some(kept(41, "  keep(out)")), ..site() });
+        let (sentence, _) = described(Site { holders, kept: Some(kept(41, "  keep(out)")), ..site() });
         let whole = "train.py:41 `keep(out)` keeps 2 blocks a step (8.00 MiB), allocated at train.py:40, through ";
         assert!(sentence.starts_with(&format!("{whole}{path}")), "{sentence}");
     }
