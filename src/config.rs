@@ -1,10 +1,10 @@
-//! Options from flags over environment over the user's file over defaults, as each room wants them.
+//! Options: flags override the environment, which overrides the config file, which overrides defaults.
 
-/// Additions to the user's file.
+/// Additions to the config file.
 mod edit;
-/// The user's file.
+/// The config file.
 mod file;
-/// What can stand in it.
+/// Its sections and keys.
 pub mod keys;
 
 use crate::{
@@ -30,10 +30,10 @@ use std::{
     time::Duration,
 };
 
-/// Characters of a recording's name.
+/// Most characters of a recording's name.
 const NAME: usize = 64;
 
-/// Whether the driver is asked.
+/// Whether gpuwatch queries the driver.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Driver {
     /// Do not query the NVIDIA driver; show only what probes report.
@@ -41,10 +41,10 @@ pub struct Driver {
     pub no_nvml: bool,
 }
 
-/// What every command that watches can be told.
+/// Options of every command that watches.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Watching {
-    /// Whether the driver is asked.
+    /// Whether gpuwatch queries the driver.
     #[command(flatten)]
     pub driver: Driver,
     /// Time between two readings of a device's memory, as in `250ms` or `2s`; at least 100ms.
@@ -53,7 +53,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Every source that was not switched off.
+    /// Returns every enabled source.
     pub fn sources(&self) -> sources::Options {
         let nvml = (!self.driver.no_nvml)
             .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
@@ -61,7 +61,7 @@ impl Watching {
     }
 }
 
-/// When a job is asked which lines allocate what grows.
+/// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Asking {
     /// When to capture call stacks: the job then records the stack of every allocation for some steps.
@@ -69,7 +69,7 @@ pub struct Asking {
     pub sites: When,
 }
 
-/// When a job is asked.
+/// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
     /// Once for each growth that matters; at most every ten minutes.
@@ -79,7 +79,7 @@ pub enum When {
     Asked,
 }
 
-/// A program to be told of alerts.
+/// A program that receives alerts.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OnAlert {
     /// Start PROGRAM for each alert from warning on: JSON on its standard input, `GPUWATCH_ALERT_…` in its environment.
@@ -93,10 +93,10 @@ pub struct OnAlert {
 }
 
 impl OnAlert {
-    /// The program, waiting for alerts; `None` when there is none to be told.
+    /// Starts the program's thread; `None` without a program.
     ///
     /// # Errors
-    /// When there is no thread to be had for it.
+    /// Fails if no thread can be started.
     pub fn hook(&self) -> io::Result<Option<Hook>> {
         let Some(path) = self.on_alert.clone() else { return Ok(None) };
         Hook::start(Program { path, arguments: self.on_alert_arg.clone() }, hook::LIMIT).map(Some)
@@ -118,14 +118,14 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// The user's store within these bounds; `None` without a home directory.
+    /// Returns the user's store with these limits; `None` without a home directory.
     pub fn store(&self) -> Option<Store> {
         let files_max = usize::try_from(self.keep).unwrap_or(usize::MAX);
         Some(Store { files_max, bytes_max: self.keep_bytes, ..Store::user()? })
     }
 }
 
-/// How a job is recorded, and how it is summed up at its end.
+/// How to record a job, and how to summarise its end.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Recording {
     /// The recording's name, as part of the file name and in `gpuwatch recordings`.
@@ -139,7 +139,7 @@ pub struct Recording {
     pub summary: Summary,
 }
 
-/// When the end of a job is summed up.
+/// When to summarise a job's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Summary {
     /// After a job with at least one probed process.
@@ -151,7 +151,7 @@ pub enum Summary {
     Never,
 }
 
-/// A name that fits into one line and into a file's name.
+/// Parses a name that fits into one line and into a file's name.
 fn name(text: &str) -> Result<String> {
     if text.is_empty() || text.chars().count() > NAME || text.chars().any(|it| it.is_control() || it == '/') {
         bail!("a name has 1 to {NAME} characters, and no slash");
@@ -159,7 +159,7 @@ fn name(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-/// A file beside the job's output.
+/// Parses a file's path.
 fn file(text: &str) -> Result<PathBuf> {
     if output::is_stdout(Path::new(text)) {
         bail!("standard output is the job's: name a file");
@@ -167,7 +167,7 @@ fn file(text: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(text))
 }
 
-/// A program that can be executed: what is wrong with it is better told now than at the first alert.
+/// Parses an executable program: an error is better reported now than at the first alert.
 fn program(text: &str) -> Result<OsString> {
     let is_program = |it: &Path| access(it, Access::EXEC_OK).is_ok() && it.is_file();
     let found = if text.contains('/') {
@@ -181,22 +181,22 @@ fn program(text: &str) -> Result<OsString> {
     Ok(OsString::from(text))
 }
 
-/// What is recorded beside a job: its own probes, and the driver once a second.
+/// Returns the sources to record a job: its own probes, and the driver once a second.
 pub fn job_sources(run: &str, driver: Driver, no_arguments: bool) -> sources::Options {
     let watching = Watching { driver, interval: Duration::from_secs(1) };
     let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
     sources::Options { probes: Some(probes), no_arguments, ..watching.sources() }
 }
 
-/// Every probe of this user, and no driver.
+/// Returns every probe of this user, without the driver.
 pub fn probes_alone() -> sources::Options {
     sources::Options { probes: Some(probe::Options::user()), ..sources::Options::default() }
 }
 
-/// `250ms`, `2s`, `1m`.
+/// Parses `250ms`, `2s`, `1m`.
 ///
 /// # Errors
-/// When it is none, or not between 100 ms and an hour.
+/// Fails if it is not a duration between 100 ms and an hour.
 pub fn duration(text: &str) -> Result<Duration> {
     let time = match humantime::parse_duration(text) {
         Ok(it) => it,

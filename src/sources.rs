@@ -1,4 +1,4 @@
-//! Where events come from: probes' sockets, the driver, this host's /proc. They stamp what they say.
+//! Sources of events: probes' sockets, the driver, this host's /proc. They add the time stamps.
 
 /// The driver: NVML on its own thread.
 pub mod nvml;
@@ -6,10 +6,10 @@ pub mod nvml;
 /// Probes: finding their sockets, reading their lines.
 pub mod probe;
 
-/// Whether a command starts a Python that leaves the probe out.
+/// Detects a command that starts a Python without the probe.
 pub mod python;
 
-/// This host: who a process is, and the passing of seconds.
+/// This host's processes, and the passing of seconds.
 pub mod system;
 
 use crate::{
@@ -27,40 +27,40 @@ use tokio::{
     time::Instant,
 };
 
-/// Events that may wait between the sources and whoever reads them; then sources wait.
+/// Events that may be queued for the reader; when the queue is full, sources wait.
 const QUEUE: usize = 4096;
 
-/// Questions that may wait for probes; a person asks no faster.
+/// Requests that may be queued for probes; users are slower.
 const ASKS: usize = 64;
 
-/// Which sources, and how.
+/// Which sources to start, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The driver; `None` switches it off.
+    /// The driver; `None` disables it.
     pub nvml: Option<nvml::Options>,
-    /// Probes; `None` looks for none.
+    /// Probes; `None` disables them.
     pub probes: Option<probe::Options>,
-    /// Of command lines, only the program is passed on.
+    /// Whether command lines are reduced to the program's name.
     pub no_arguments: bool,
 }
 
-/// What a view is fed with.
+/// The input of a view.
 pub struct Feed<'a> {
-    /// What happens.
+    /// The events.
     pub events: &'a mut mpsc::Receiver<Event>,
-    /// Pictures are drawn whole intervals after this moment, when those who tell have just told.
+    /// Frames are drawn at whole intervals after this moment, just after the sources have sent their events.
     pub begun: Instant,
-    /// Notified of facts that should not wait for the next picture.
+    /// Notified of events that should not wait for the next frame.
     pub hurry: Arc<Notify>,
 }
 
-/// Sources at work. Dropping it ends them; a driver call that never comes back is left behind.
+/// Running sources. Dropping it stops them, but leaves a driver call that never returns.
 pub struct Sources {
-    /// What they say, in the order of arrival.
+    /// Their events, in order of arrival.
     pub events: mpsc::Receiver<Event>,
-    /// The pace at which the driver is read: what is sent here holds from now on. `None` where it is not read.
+    /// Changes the driver's refresh rate. `None` if the driver is not read.
     pub pace: Option<watch::Sender<Duration>>,
-    /// The way to probes: what is sent here is asked of the one that is meant, if it is connected.
+    /// Sends a request to its probe, if that is connected.
     pub asks: mpsc::Sender<Ask>,
     captures: mpsc::Sender<oneshot::Sender<()>>,
     begun: Instant,
@@ -69,7 +69,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Starts them; needs a tokio runtime around it.
+    /// Starts them; needs a tokio runtime.
     pub fn start(options: Options) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let sender = EventSender { queue: sender, no_arguments: options.no_arguments };
@@ -77,7 +77,7 @@ impl Sources {
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
         let (captures, looked) = mpsc::channel(1);
-        // All that recurs does so at the same moments, so that there are few to wake up at.
+        // All recurring work happens at the same moments, so that there are few wakeups.
         let begun = Instant::now();
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, sender.clone()))];
         let hurry = Arc::new(Notify::new());
@@ -98,19 +98,19 @@ impl Sources {
         Self { events, pace, asks, captures, begun, hurry, tasks }
     }
 
-    /// Looks for probes once more, and is over when everything that they left is among the events or on its way there.
+    /// Scans for probes once more. Completes when everything they left is among the events or queued.
     pub fn last_look(&self) -> impl Future<Output = ()> + use<> {
         let captures = self.captures.clone();
         async move {
             let (reply, replied) = oneshot::channel();
-            // Where no probes are looked for, there is nothing to wait for.
+            // Without a scanner, there is nothing to wait for.
             if captures.send(reply).await.is_ok() {
                 let _ = replied.await;
             }
         }
     }
 
-    /// What a view of them is fed with.
+    /// Returns the input of a view.
     pub fn feed(&mut self) -> Feed<'_> {
         Feed { events: &mut self.events, begun: self.begun, hurry: Arc::clone(&self.hurry) }
     }
@@ -122,35 +122,34 @@ impl Drop for Sources {
     }
 }
 
-/// The instant, on the clock that all processes of a boot share.
+/// Returns the current time on the clock that all processes of a boot share.
 pub fn now() -> Stamp {
     let now = clock_gettime(ClockId::Monotonic);
     let (s, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
     Stamp(s * 1_000_000 + ns / 1_000)
 }
 
-/// The first moment after `now` that is whole intervals after `begun`. What recurs at such moments needs one waking, where
-/// each of several clocks of their own would need another.
+/// Returns the first moment after `now` that is a whole number of intervals after `begun`. Everything that recurs at
+/// such moments shares one wakeup.
 pub fn beat(begun: Instant, interval: Duration, now: Instant) -> Instant {
     let interval = interval.max(Duration::from_millis(1));
     let past = now.saturating_duration_since(begun).as_nanos() / interval.as_nanos();
     begun + interval * u32::try_from(past + 1).unwrap_or(u32::MAX)
 }
 
-/// The wall clock, µs of Unix time.
+/// Returns the wall clock, µs of Unix time.
 pub fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     let (s, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
     s * 1_000_000 + ns / 1_000
 }
 
-/// This host's name.
+/// Returns this host's name.
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The way into the queue, on which secrets are left behind. When nobody listens any more, words go nowhere and nothing
-/// fails.
+/// The input of the queue, which hides secrets. Sending never fails; without a receiver, events are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct EventSender {
     queue: mpsc::Sender<Event>,
@@ -158,7 +157,7 @@ pub(crate) struct EventSender {
 }
 
 impl EventSender {
-    /// Says it now; waits while the queue is full. False when nobody listens any more.
+    /// Sends an event and waits while the queue is full. Returns false without a receiver.
     async fn send(&self, fact: Fact) -> bool {
         self.send_at(now(), fact).await
     }
@@ -167,12 +166,12 @@ impl EventSender {
         self.queue.send(Event { at, fact: self.clean(fact) }).await.is_ok()
     }
 
-    /// Whether nobody listens any more.
+    /// Returns whether the receiver is gone.
     fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
-    /// The same from a thread of its own.
+    /// The same for a thread.
     fn send_blocking(&self, fact: Fact) -> bool {
         self.queue.blocking_send(Event { at: now(), fact: self.clean(fact) }).is_ok()
     }

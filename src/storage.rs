@@ -1,19 +1,19 @@
-//! Where facts are kept and read back.
+//! Stores events and reads them back.
 
-/// Files that a user names, opened for reading.
+/// Opens files that a user names.
 pub mod input;
 
-/// Standard output, and files that a command makes.
+/// Standard output, and new files.
 pub mod output;
 
-/// PyTorch's memory snapshots, read from their pickles without running anything.
+/// Reads PyTorch's memory snapshots from their pickles without running code.
 pub mod pickle;
 
 /// The recording's format: events as lines, lines in frames.
 pub mod recording;
 
-/// Where events go.
+/// Consumers of events.
 pub mod sink;
 
-/// A recording being played: position, speed, seeks.
+/// Plays a recording: position, speed, seeks.
 pub mod replay;

@@ -1,5 +1,5 @@
-//! Additions to the user's file: made beside all that stands in it, shown before they are written, and written whole or
-//! not at all.
+//! Additions to the config file: they keep everything in it, are shown before they are written, and are written
+//! completely or not at all.
 
 use super::file::{BYTES_MAX, Fault, File, Reader, read};
 use crate::facts::text::Foreign;
@@ -12,7 +12,7 @@ use std::{
 };
 use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
 
-/// A file as it will be.
+/// A file with its changes.
 #[derive(Clone, Debug)]
 pub struct Edit {
     path: PathBuf,
@@ -21,10 +21,10 @@ pub struct Edit {
 }
 
 impl File {
-    /// What has to be written for an alert of this name to be expected; `None` where that stands in the file already.
+    /// Returns the change that allows alerts of this name; `None` if the file has it already.
     ///
     /// # Errors
-    /// When there is no file to write to, or what stands there cannot be read or understood.
+    /// Fails if there is no file to write to, or if its contents cannot be read or parsed.
     pub fn allowing(&self, name: &str) -> Result<Option<Edit>, Fault> {
         let Some(path) = self.path() else { return Err(Fault::of(Path::new("config.toml"), NO_HOME)) };
         let fault = |what: String| Fault::of(&path, &what);
@@ -41,7 +41,7 @@ impl File {
         }
         list.push(name);
         let after = document.to_string();
-        // What is written has to be what was meant, whatever the file looks like.
+        // The change must have the intended effect, whatever the file looks like.
         let is_meant = Reader { file: &file, text: &after }.read()?.policy.allow.len() == known + 1;
         if !is_meant {
             return Err(fault(format!("has no place for \"{name}\": add it to allow in [alerts] by hand")));
@@ -53,17 +53,17 @@ impl File {
 const NO_HOME: &str = "there is no home directory for it: name a file with --config";
 
 impl Edit {
-    /// The file.
+    /// Returns the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is made.
+    /// Returns whether the file is new.
     pub fn is_new(&self) -> bool {
         self.before.is_none()
     }
 
-    /// The lines that are new or changed, as they will be.
+    /// Returns the new or changed lines.
     pub fn lines(&self) -> Vec<String> {
         let old: Vec<&str> = self.before.as_deref().unwrap_or_default().lines().collect();
         let new: Vec<&str> = self.after.lines().collect();
@@ -74,10 +74,10 @@ impl Edit {
         new.get(above..new.len() - below).unwrap_or_default().iter().map(ToString::to_string).collect()
     }
 
-    /// Writes the file beside the old one and puts it in its place; a link stays a link, owner and mode stay as they are.
+    /// Writes a new file and renames it over the old one. A link stays a link; owner and mode are kept.
     ///
     /// # Errors
-    /// When the file is no longer as it was, or cannot be written; the old one is still there then.
+    /// Fails if the file has changed meanwhile or cannot be written; the old one is kept then.
     pub fn write(&self) -> Result<(), Fault> {
         let fault = |what: &str| Fault::of(&self.path, what);
         match text(&self.path) {
@@ -113,7 +113,7 @@ impl Edit {
     }
 }
 
-/// What stands in a file; `None` where there is none.
+/// Reads a file; `None` if there is none.
 fn text(path: &Path) -> io::Result<Option<String>> {
     let about = match fs::symlink_metadata(path) {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound) => return Ok(None),
@@ -132,7 +132,7 @@ fn text(path: &Path) -> io::Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(|_invalid| io::Error::other("it is not UTF-8 text"))
 }
 
-/// The list of what is allowed, made where it is missing; `None` where something else has its place.
+/// Returns the list of allowed alerts, and creates it if missing; `None` if the key has another type.
 fn allowed(document: &mut Table) -> Option<&mut Array> {
     let is_empty = document.is_empty();
     let alerts = document.entry("alerts").or_insert_with(|| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_and_left_as_it_is() {
+    fn an_unwritable_file_is_reported_and_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let fault = |path: &Path| file(path).allowing("oom").unwrap_err().to_string();

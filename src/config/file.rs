@@ -1,4 +1,4 @@
-//! The user's own file: read strictly, and what is wrong with it told in one line with the nearest thing that is right.
+//! Reads the config file strictly, and describes each error in one line with the nearest valid name.
 
 use super::keys::{KEYS, Key, Kind, SECTIONS, names};
 use crate::{
@@ -19,35 +19,36 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// What a file may hold, in bytes: far more than anybody writes.
+/// Most bytes of a file: far more than users write.
 pub(super) const BYTES_MAX: u64 = 1 << 16;
 
-/// Characters of a text from the file that are told.
-const TOLD: usize = 60;
+/// Most characters quoted from the file.
+const QUOTED: usize = 60;
 
 /// Which file is read.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct File {
-    /// The config, as `gpuwatch generate config` shows it; by default `$XDG_CONFIG_HOME/gpuwatch/config.toml`, if there is one.
+    /// The config, as `gpuwatch generate config` shows it; by default `$XDG_CONFIG_HOME/gpuwatch/config.toml`, if it
+    /// exists.
     #[arg(long, value_name = "FILE", env = "GPUWATCH_CONFIG", global = true)]
     config: Option<OsString>,
 }
 
-/// What a file asks for.
+/// The settings in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Which alerts are expected or silenced.
+    /// Expected and silenced alerts.
     pub policy: Policy,
-    /// What it sets flags to.
+    /// Values for flags.
     pub flags: Vec<Setting>,
 }
 
-/// What a file sets a flag to.
+/// A flag's value from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The key, and the flag of the same name.
     pub key: &'static str,
-    /// What it is set to; of a list, each.
+    /// Its value; several for a list.
     pub values: Vec<String>,
     file: Foreign,
     line: usize,
@@ -55,16 +56,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What is wrong with a value, where it stands; with the nearest of what could stand there.
+    /// Describes an error in a value with its place and the nearest valid value.
     pub fn fault<N: AsRef<str>>(&self, value: &str, why: &str, names: impl IntoIterator<Item = N>) -> Fault {
         let near = nearest(value, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", it.as_ref()));
-        let told = value.chars().take(TOLD).collect::<String>();
-        let what = format!("{}.{} = \"{told}\": {why}{near}", self.section, self.key);
+        let quoted = value.chars().take(QUOTED).collect::<String>();
+        let what = format!("{}.{} = \"{quoted}\": {why}{near}", self.section, self.key);
         Fault { file: self.file.clone(), line: Some(self.line), what: Foreign::new(what).to_string() }
     }
 }
 
-/// What is wrong with a file: its name, the line, the key, and what would be right.
+/// An error in a file: its name, the line, the key, and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", .file, .line.map(|it| format!(":{it}")).unwrap_or_default())]
 pub struct Fault {
@@ -74,7 +75,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What is wrong with a file as a whole.
+    /// An error of a file as a whole.
     pub(super) fn of(path: &Path, what: &str) -> Self {
         Self { file: Foreign::new(path.to_string_lossy()), line: None, what: Foreign::new(what).to_string() }
     }
@@ -87,19 +88,19 @@ impl File {
     }
 
     fn named(&self) -> Option<PathBuf> {
-        // An empty variable is the way to take one back.
+        // An empty variable undoes an earlier one.
         self.config.as_ref().filter(|it| !it.is_empty()).map(PathBuf::from)
     }
 
-    /// Where the file is, or would be; `None` without a home directory.
+    /// Returns the file's path, whether it exists or not; `None` without a home directory.
     pub(super) fn path(&self) -> Option<PathBuf> {
         self.named().or_else(user)
     }
 
-    /// What the file asks for; the user's own file need not be there, one that was named must be.
+    /// Reads the file. The default file may be missing; one that the user named must exist.
     ///
     /// # Errors
-    /// When it cannot be read, or anything in it is not known.
+    /// Fails if it cannot be read or has anything unknown.
     pub fn read(&self) -> Result<Settings, Fault> {
         let named = self.named();
         let Some(path) = self.path() else { return Ok(Settings::default()) };
@@ -121,7 +122,7 @@ fn user() -> Option<PathBuf> {
     Some(choose_base_strategy().ok()?.config_dir().join("gpuwatch").join("config.toml"))
 }
 
-/// Where there is no home of one's own, as in many containers, there is no file either.
+/// If there is no home directory, as in many containers, there is no file either.
 fn is_out_of_reach(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -133,7 +134,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A text, and where it came from.
+/// A text and its source.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a Foreign,
     pub(super) text: &'a str,
@@ -144,7 +145,7 @@ impl Reader<'_> {
         let table = DeTable::parse(self.text).map_err(|e| {
             let words: Vec<_> = e.message().split_whitespace().collect();
             let at = e.span().unwrap_or_default();
-            let text: String = self.text.get(at.clone()).unwrap_or_default().chars().take(TOLD).collect();
+            let text: String = self.text.get(at.clone()).unwrap_or_default().chars().take(QUOTED).collect();
             let place = if text.trim().is_empty() { String::new() } else { format!(" at \"{}\"", text.trim()) };
             self.fault(at, words.join(" ") + &place)
         })?;
@@ -178,7 +179,7 @@ impl Reader<'_> {
                     return Err(self.unknown(name.span(), &format!("key in [{section}]"), other, names(section)));
                 };
                 let values = self.values(key, value)?;
-                // An empty text is the way to say that there is none.
+                // An empty text stands for no value.
                 if values != [""] {
                     let line = self.line(value.span().start);
                     settings.flags.push(Setting { key: key.name, values, file: self.file.clone(), line, section });
@@ -227,9 +228,9 @@ impl Reader<'_> {
         text: &str,
         names: impl IntoIterator<Item = N>,
     ) -> Fault {
-        let told = Foreign::new(text.chars().take(TOLD).collect::<String>());
+        let quoted = Foreign::new(text.chars().take(QUOTED).collect::<String>());
         let near = nearest(text, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", it.as_ref()));
-        self.fault(at, format!("there is no {what} \"{told}\"{near}"))
+        self.fault(at, format!("there is no {what} \"{quoted}\"{near}"))
     }
 
     fn fault(&self, at: Range<usize>, what: String) -> Fault {
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_its_key_and_what_is_near() {
+    fn an_error_names_its_line_its_key_and_the_nearest_valid_name() {
         let list = "expected a list of names, as in [\"sawtooth\", \"growth:host\"]";
         for (text, fault) in [
             ("\n\n[alert]\nallow = []", "3: there is no key \"alert\"; the nearest is \"alerts\""),
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_stands_in_it_is_told_in_one_line_that_moves_no_cursor() {
+    fn an_error_is_one_line_without_control_characters() {
         let nasty = "\\u001b]0;x\\u0007\\u009b\\u202e\\nPASS".repeat(1000);
         let deep = format!("alerts = {}", "[".repeat(9000));
         for text in [

@@ -1,9 +1,9 @@
-//! What the user's file can say: its sections and keys. Each key of a flag bears the flag's name.
+//! The config file's sections and keys. A key for a flag has the flag's name.
 
-/// What a key wants.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A text; a number does as well.
+    /// A text; a number is accepted too.
     Text,
     /// `true` or `false`.
     Switch,
@@ -11,14 +11,14 @@ pub enum Kind {
     List,
 }
 
-/// A key that stands for a flag.
+/// A key for a flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The table that it stands in.
+    /// Its table.
     pub section: &'static str,
-    /// Its name, which is the flag's.
+    /// Its name, which is also the flag's.
     pub name: &'static str,
-    /// What it wants.
+    /// The type of its value.
     pub kind: Kind,
 }
 
@@ -26,7 +26,7 @@ const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
     Key { section, name, kind }
 }
 
-/// Every key that stands for a flag.
+/// Every key for a flag.
 pub const KEYS: [Key; 16] = [
     key("view", "theme", Kind::Text),
     key("view", "color", Kind::Text),
@@ -46,16 +46,16 @@ pub const KEYS: [Key; 16] = [
     key("recordings", "summary", Kind::Text),
 ];
 
-/// The tables, as they follow one another in the file.
+/// The tables, in the file's order.
 pub const SECTIONS: [&str; 4] = ["view", "driver", "alerts", "recordings"];
 
-/// Keys of `[alerts]` that stand for no flag, and what they are for.
+/// Keys of `[alerts]` without a flag, and what they are for.
 pub const LISTS: [(&str, &str); 2] = [
     ("allow", "Expected alerts: shown as such; they count in no badge, ring no bell and fail no check."),
     ("silence", "Shown, counted and judged by check; they ring no bell and start no program."),
 ];
 
-/// The keys that a section may have.
+/// Returns the valid keys of a section.
 pub(super) fn names(section: &str) -> Vec<&'static str> {
     let lists = LISTS.iter().map(|it| it.0).filter(|_| section == "alerts");
     lists.chain(KEYS.iter().filter(|it| it.section == section).map(|it| it.name)).collect()

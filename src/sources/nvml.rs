@@ -1,7 +1,8 @@
-//! The driver, through NVML on a thread of its own: calls block, and a driver may stall for seconds.
+//! The driver, through NVML on its own thread: calls block, and a driver may stall for seconds.
 //!
-//! Memory at most ten times a second; process lists, fans and ECC at most once, staggered over the
-//! devices, as they hold the driver's lock. What the driver does not say is absent, never zero.
+//! gpuwatch reads memory at most ten times a second, and process lists, fans and ECC counters at most once, staggered
+//! over the devices, because they hold the driver's lock. Figures that the driver does not report are absent, never
+//! zero.
 
 mod reading;
 mod watch;
@@ -29,25 +30,25 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// A call that takes longer counts as stalled.
+/// A call that takes longer has stalled.
 const DEADLINE_US: u64 = 750_000;
 
-/// The same for opening the library, which wakes unused devices one after the other.
+/// The limit for opening the library, which wakes unused devices one after the other.
 const OPENING_US: u64 = 8_000_000;
 
-/// Between two looks whether a call is under way, at most.
+/// Longest time between two checks whether a call is running.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How the driver is asked.
+/// How to query the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The library, instead of the system's `libnvidia-ml.so.1`.
+    /// The library to open instead of the system's `libnvidia-ml.so.1`.
     pub library: Option<OsString>,
-    /// Between two readings of memory, at first; at least 100 ms.
+    /// Initial time between two readings of memory; at least 100 ms.
     pub interval: Duration,
 }
 
-/// When the call began that has not come back yet, µs, or 0: written by the thread, seen from outside.
+/// When the running call began, in µs, or 0: the thread writes it, the task reads it.
 #[derive(Default)]
 struct Calls {
     since: AtomicU64,
@@ -57,7 +58,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Makes a call under the eye of the deadline.
+    /// Makes a call that the deadline watches.
     fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         self.since.store(now().0.max(1), SeqCst);
         let answer = call();
@@ -65,7 +66,7 @@ impl Calls {
         answer
     }
 
-    /// Opens the library, which may take its time.
+    /// Opens the library, which has a longer deadline.
     fn open<T>(&self, call: impl FnOnce() -> T) -> T {
         self.opening.store(true, SeqCst);
         let answer = self.call(call);
@@ -73,7 +74,7 @@ impl Calls {
         answer
     }
 
-    /// How long the call that is under way may still take, µs: 0 when it is overdue, none when there is no call.
+    /// Returns how many µs the running call has left: 0 when it is overdue, `None` without a call.
     fn left_us(&self) -> Option<u64> {
         let since = Some(Stamp(self.since.load(SeqCst))).filter(|it| it.0 != 0)?;
         let deadline = if self.opening.load(SeqCst) { OPENING_US } else { DEADLINE_US };
@@ -91,7 +92,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Starts the thread and watches that its calls come back.
+/// Starts the thread and watches for stalled calls.
 pub(super) async fn run(
     options: Options,
     begun: Instant,
@@ -101,10 +102,10 @@ pub(super) async fn run(
     hurry: Arc<Notify>,
 ) {
     let calls = Arc::new(Calls::default());
-    let (shared, said, asked) = (Arc::clone(&calls), sender.clone(), pace.clone());
+    let (shared, facts, rate) = (Arc::clone(&calls), sender.clone(), pace.clone());
     let begins_or_ends = Arc::clone(&hurry);
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
-        watch::run(&options, begun.into_std(), &asked, &shared, &pids, &said, &begins_or_ends);
+        watch::run(&options, begun.into_std(), &rate, &shared, &pids, &facts, &begins_or_ends);
     });
     let calls = match spawned {
         Ok(thread) => EndOnDrop(calls, thread.thread().clone()),
@@ -118,8 +119,8 @@ pub(super) async fn run(
     loop {
         let interval = (*pace.borrow()).clamp(watch::FASTEST, LOOK);
         sleep_until(beat(begun, interval, Instant::now())).await;
-        // A call that is under way is looked at again when it should be back; where there is none, there is nothing to
-        // wake up for before the next readings.
+        // Checks a running call again at its deadline. Without a call, there is nothing to wake up for before the next
+        // readings.
         let left_us = calls.left_us();
         if let Some(left_us @ 1..) = left_us {
             sleep(Duration::from_micros(left_us).min(LOOK)).await;

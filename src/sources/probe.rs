@@ -1,4 +1,4 @@
-//! Probes: their socket directories are scanned each second, each connection is read by a task of its own.
+//! Finds probes by scanning their socket directories each second; a task per connection reads the lines.
 
 mod connection;
 mod directory;
@@ -34,42 +34,42 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, sleep_until},
 };
 
-/// Between two looks into the directories; shorter at first, as a job is often started just before its viewer.
+/// Time between two scans; shorter at first, because a job often starts just before its viewer.
 const SCAN_EVERY: Duration = Duration::from_secs(1);
 const FIRST_SCANS_EVERY: Duration = Duration::from_millis(200);
 const FIRST_SCANS: u32 = 10;
 
-/// Between two looks that news of the directories brings about.
+/// Shortest time between two scans that changes in the directories trigger.
 const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 
-/// After a fault that may last (another protocol, garbage), a socket is left alone: at first for twice as long as this, and
-/// each time for twice as long as before.
+/// After a fault that may last (another protocol, garbage), the scanner waits before it tries a socket again: first
+/// twice this long, then twice as long each time.
 const LATER: Duration = Duration::from_secs(1);
 const LATER_TIMES: u32 = 6;
 
-/// Where probes are looked for.
+/// Where to look for probes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Socket directories.
     pub directories: Vec<PathBuf>,
-    /// Also look into the private /tmp of the user's processes on devices.
+    /// Also scan the private /tmp of the user's processes on devices.
     pub private_tmp: bool,
-    /// Only probes of this run.
+    /// Only the probes of this run.
     pub run: Option<String>,
 }
 
 impl Options {
-    /// Every directory that a probe of this user may choose; `$GPUWATCH_SOCKET_DIR` alone where it is set.
+    /// Returns every directory that a probe of this user may choose, or only `$GPUWATCH_SOCKET_DIR` if it is set.
     pub fn user() -> Self {
         let is_chosen = env::var_os("GPUWATCH_SOCKET_DIR").is_some_and(|it| !it.is_empty());
         Self { directories: gpuwatch_probe::socket::directories(), private_tmp: !is_chosen, run: None }
     }
 }
 
-/// The kernel dates files by a clock that is this far behind at most.
+/// The kernel's file timestamps lag behind the clock by at most this much.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Looks for probes each second and when directories change, and reads them until nothing receives the facts.
+/// Scans for probes each second and when directories change, and reads them until nothing receives the facts.
 pub(super) async fn run(
     options: Options,
     begun: Instant,
@@ -118,33 +118,33 @@ pub(super) async fn run(
     }
 }
 
-/// Looks into the directories, and keeps account of what is read.
+/// Scans the directories and tracks which sockets are read.
 struct Scanner {
     options: Options,
     began: SystemTime,
     probes: Probes,
     news: News,
-    /// Sockets and spills that are being read.
+    /// Sockets and spills that tasks read.
     read: HashSet<SocketId>,
-    /// Those of them of which nobody knows yet who speaks.
+    /// Those of them whose probe is not known yet.
     unknown: HashSet<SocketId>,
-    /// Sockets that are not read now.
+    /// Sockets that are skipped for now.
     left: HashMap<SocketId, Left>,
-    /// Spills that were read, and how long they were. By name: a file that is gone leaves its inode to the next one.
+    /// Spills that were read, with their length. Keyed by name, because a removed file's inode is reused.
     spilled: HashMap<PathBuf, u64>,
-    told: HashSet<String>,
-    /// Sockets of this look that there was no room for.
+    reported: HashSet<String>,
+    /// Sockets of this scan that exceeded the limit.
     no_room: u64,
-    /// Losses that were reported.
+    /// Losses that gpuwatch has reported.
     unread: BTreeMap<Unread, u64>,
     connections: JoinSet<()>,
     reports: mpsc::Sender<Report>,
     sender: EventSender,
-    /// Who waits until everything that is there now is known.
+    /// Callers that wait until everything present now has been read.
     last: Vec<oneshot::Sender<()>>,
 }
 
-/// Why a socket is not read, and how often it went wrong.
+/// Why a socket is skipped, and how often it failed.
 struct Left {
     next: Next,
     until: Instant,
@@ -162,7 +162,7 @@ impl Scanner {
             unknown: HashSet::new(),
             left: HashMap::new(),
             spilled: HashMap::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             no_room: 0,
             unread: BTreeMap::new(),
             connections: JoinSet::new(),
@@ -191,7 +191,7 @@ impl Scanner {
         }
     }
 
-    /// Tells those who wait that everything is known.
+    /// Answers the callers that wait until everything has been read.
     fn reply(&mut self) {
         if self.unknown.is_empty() {
             for reply in self.last.drain(..) {
@@ -203,12 +203,12 @@ impl Scanner {
     async fn look(&mut self, pids: &watch::Receiver<Vec<u32>>) {
         let Contents { trusted, sockets, spills, troubles, names_left } = {
             let directories = directories(&self.options, pids);
-            // Watched first: what comes while they are read is not missed.
+            // Watch first, so that changes during the scan are not missed.
             self.news.of(directories.iter());
             contents(&directories)
         };
         for trouble in troubles {
-            if self.told.insert(trouble.clone()) {
+            if self.reported.insert(trouble.clone()) {
                 self.sender.send(Fact::Notice(Foreign::new(trouble))).await;
             }
         }
@@ -245,7 +245,7 @@ impl Scanner {
         let connected = if self.read.len() < PROBES { connect(&socket.path) } else { Err(Unreachable::NoRoom) };
         let stream = match connected {
             Ok(stream) => stream,
-            // Where nobody listens any more, it is asked again each second, as a name may be taken anew.
+            // Nothing listens there; try again each second, because a new probe may reuse the name.
             Err(why) => {
                 self.no_room += u64::from(why == Unreachable::NoRoom);
                 return;
@@ -256,7 +256,7 @@ impl Scanner {
         self.connections.spawn(job.read(self.sender.clone(), self.reports.clone()));
     }
 
-    /// Reads what a probe has spilled that nobody could hear at its socket: it was gone by then, or is of no use any more.
+    /// Reads a spill whose lines no viewer received at the socket, because the socket is gone or no longer useful.
     fn take_up(&mut self, found: directory::Found) {
         let id = found.id;
         if self.read.contains(&id) || self.spilled.get(&found.path) == Some(&found.bytes) {
@@ -265,15 +265,15 @@ impl Scanner {
         let Some(spilled) = Spilled::read(&found.path) else { return };
         let is_ours = match &self.options.run {
             Some(run) => spilled.hello.run.as_ref() == Some(run),
-            // What went before this reader began is none of its business.
+            // This reader ignores spills from before it began.
             None => found.modified >= self.began,
         };
         let known = spilled.hello.instance.as_deref().and_then(|it| self.probes.named(it));
         if is_ours && (known.is_some_and(|it| self.probes.is_read(it.probe)) || spilled.is_written()) {
-            // Its socket reports the same.
+            // Its socket delivers the same.
             return;
         }
-        // What was read before its process was seen to be gone may have lacked the last words.
+        // A spill read before its process was seen to end may lack the last lines.
         let Some(spilled) = Spilled::read(&found.path) else { return };
         self.spilled.insert(found.path.clone(), found.bytes);
         if is_ours && self.read.len() < PROBES {
@@ -290,7 +290,7 @@ impl Scanner {
     }
 }
 
-/// The directories asked for, and the private /tmp of the user's own processes on devices.
+/// Returns the requested directories, and the private /tmp of the user's own processes on devices.
 fn directories(options: &Options, pids: &watch::Receiver<Vec<u32>>) -> Vec<PathBuf> {
     let mut all = options.directories.clone();
     if options.private_tmp {

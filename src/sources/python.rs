@@ -1,10 +1,11 @@
-//! Whether a command starts a Python that leaves the probe out.
+//! Detects a command that starts a Python without the probe.
 
 use std::path::Path;
 
-/// The Python and the option by which it leaves out what the environment asks for, as in `python3 -I`.
+/// Returns the Python and the option by which it ignores the environment, as in `python3 -I`.
 ///
-/// Options of other commands (`nice -n 5 python -I train.py`) are passed over; what follows a script's name is the script's.
+/// Skips options of other commands (`nice -n 5 python -I train.py`); options after a script's name belong to the
+/// script.
 pub fn without_probe<S: AsRef<str>>(argv: &[S]) -> Option<String> {
     let mut words = argv.iter().map(AsRef::as_ref);
     let python = words.by_ref().map(name).find(|it| is_python(it))?;
@@ -15,9 +16,9 @@ pub fn without_probe<S: AsRef<str>>(argv: &[S]) -> Option<String> {
         for letter in option.chars() {
             match letter {
                 'I' | 'E' | 'S' => return Some(format!("{python} -{letter}")),
-                // The command and the module end the options.
+                // A command or a module ends the options.
                 'c' | 'm' => return None,
-                // Their value is the rest of the word, or the next one.
+                // Their value is the rest of the argument, or the next one.
                 'W' | 'X' => {
                     if option.ends_with(letter) {
                         words.next();
@@ -31,7 +32,7 @@ pub fn without_probe<S: AsRef<str>>(argv: &[S]) -> Option<String> {
     None
 }
 
-/// What a user is to know of it, and what to do.
+/// Describes the problem and what to do.
 pub fn words(option: &str) -> String {
     let name = option.split(' ').next_back().unwrap_or_default();
     format!("`{option}` keeps the probe out: start Python without {name}")
@@ -41,7 +42,7 @@ fn name(word: &str) -> &str {
     Path::new(word).file_name().and_then(|it| it.to_str()).unwrap_or_default()
 }
 
-/// `python`, `python3`, `python3.11`.
+/// Matches `python`, `python3`, `python3.11`.
 fn is_python(name: &str) -> bool {
     let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
     version.is_some_and(|it| it.chars().all(|c| c.is_ascii_digit() || c == '.'))

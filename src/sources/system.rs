@@ -1,4 +1,4 @@
-//! This host's /proc: who a process on a device is. And the passing of seconds.
+//! Reads this host's /proc to describe the processes on devices, and counts seconds.
 
 use super::{EventSender, python};
 use crate::{
@@ -24,24 +24,24 @@ use tokio::{
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Processes whose file is kept open; those beyond are opened at each look, so that they take no descriptors.
+/// Processes whose file stays open; the others are opened for each check, to save descriptors.
 const OPEN_MAX: usize = 64;
 
-/// Bytes that are read of a command line.
+/// Most bytes read of a command line.
 const CMDLINE_MAX: u64 = 64 << 10;
 
-/// A process that is looked at each second.
+/// A process that is checked each second.
 struct Seen {
-    /// Where it is looked at: to open it costs more than to read it, and it stays this process's.
+    /// Its open file: opening costs more than reading, and the file stays this process's.
     stat: Option<File>,
     start_ticks: u64,
     suspended: bool,
-    /// Probed processes report themselves; of these, only suspending and resuming is sent.
-    told: bool,
+    /// Whether a description was sent. Probed processes describe themselves, so for those only suspending and resuming
+    /// is sent.
+    sent: bool,
 }
 
-/// Tells each second, who the processes are that the driver names, and which of these and of the probed ones are
-/// suspended.
+/// Sends a tick each second, descriptions of the processes that the driver lists, and which processes are suspended.
 pub(super) async fn run(
     begun: Instant,
     pids: watch::Receiver<Vec<u32>>,
@@ -49,7 +49,7 @@ pub(super) async fn run(
     sender: EventSender,
 ) {
     let mut known: BTreeMap<u32, Seen> = BTreeMap::new();
-    let mut strangers_told = false;
+    let mut strangers_reported = false;
     let mut second = interval_at(begun, Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut pids_gone, mut others) = (pids.clone(), probed.clone());
@@ -64,12 +64,12 @@ pub(super) async fn run(
             Ok(()) = others.changed() => {}
         }
         let (named, probed) = (pids.borrow().clone(), probed.borrow().clone());
-        // Each is looked at once: that is most of what a quiet second costs here.
+        // Check each process once: that is most of the cost of a quiet second.
         let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
         for pid in all {
             let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| state_and_start(pid), read_stat);
             let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
-            if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.told) {
+            if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.sent) {
                 sender.send(Fact::ProcessGone { pid }).await;
             }
             let is_named = named.contains(&pid);
@@ -77,8 +77,8 @@ pub(super) async fn run(
                 Some(found) if is_named || probed.contains(&pid) => {
                     look(pid, found, is_named, &mut known, &sender).await;
                 }
-                None if is_named && !strangers_told && in_container() => {
-                    strangers_told = true;
+                None if is_named && !strangers_reported && in_container() => {
+                    strangers_reported = true;
                     sender.send(Fact::Notice(STRANGERS.into())).await;
                 }
                 _ => {}
@@ -87,7 +87,7 @@ pub(super) async fn run(
     }
 }
 
-/// Sends the news of a process.
+/// Sends what changed about a process.
 async fn look(
     pid: u32,
     (state, start_ticks): (char, u64),
@@ -99,15 +99,15 @@ async fn look(
     let is_room = known.len() < OPEN_MAX;
     let seen = known.entry(pid).or_insert_with(|| {
         let stat = if is_room { open_stat(pid) } else { None };
-        Seen { stat, start_ticks, suspended: false, told: false }
+        Seen { stat, start_ticks, suspended: false, sent: false }
     });
-    if (seen.suspended != suspended || (by_name && !seen.told))
+    if (seen.suspended != suspended || (by_name && !seen.sent))
         && let Some(info) = process(pid)
     {
-        let was_told = seen.told;
-        (seen.start_ticks, seen.suspended, seen.told) = (info.start_ticks, info.suspended, true);
+        let was_sent = seen.sent;
+        (seen.start_ticks, seen.suspended, seen.sent) = (info.start_ticks, info.suspended, true);
         let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
-        let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_told);
+        let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_sent);
         sender.send(Fact::Process(info)).await;
         if let Some(option) = kept_out {
             sender.send(Fact::Notice(Foreign::new(format!("process {pid}: {}", python::words(&option))))).await;
@@ -115,7 +115,7 @@ async fn look(
     }
 }
 
-/// Stopped by a signal, or held by a debugger.
+/// Whether a signal has stopped it, or a debugger holds it.
 fn is_suspended(state: char) -> bool {
     matches!(state, 'T' | 't')
 }
@@ -123,16 +123,16 @@ fn is_suspended(state: char) -> bool {
 const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
     outside, and of those here that the host numbers otherwise, cannot be attributed; gpuwatch on the host can";
 
-/// Who a process is; `None` when there is none of that number here.
+/// Returns a process's description; `None` if this host has no process with this pid.
 pub fn process(pid: u32) -> Option<ProcessInfo> {
     let dir = PathBuf::from(format!("/proc/{pid}"));
     let (state, start_ticks) = state_and_start(pid)?;
     let suspended = is_suspended(state);
     let uid = fs::metadata(&dir).ok()?.uid();
     let mut cmdline = Vec::new();
-    // A command line may be megabytes long.
+    // A command line may be megabytes long, so read only a part.
     let read = File::open(dir.join("cmdline")).and_then(|it| it.take(CMDLINE_MAX).read_to_end(&mut cmdline));
-    // The list ends with a zero byte, which would make one empty word too many.
+    // The list ends with a zero byte, which would add an empty argument.
     let words = read.map_or(&[][..], |_| cmdline.strip_suffix(b"\0").unwrap_or(&cmdline)).split(|it| *it == 0);
     let mut argv = command_line(words.map(|it| String::from_utf8_lossy(it).into_owned()));
     argv.pop_if(|it| it.is_empty());
@@ -142,13 +142,13 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
     }
     let contained = match (namespace(pid.to_string().as_str()), namespace("self")) {
         (Ok(theirs), Ok(ours)) => theirs != ours,
-        // Others' namespaces may not be looked at: then nothing is claimed.
+        // Other users' namespaces are unreadable, so nothing is claimed.
         _ => false,
     };
     Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained, suspended })
 }
 
-/// When a process started, in clock ticks since boot: with its number, its identity.
+/// Returns when a process started, in clock ticks since boot. Pid and start together identify it.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Some(state_and_start(pid)?.1)
 }
@@ -158,7 +158,7 @@ pub(super) fn runs_since(pid: u32) -> Option<u64> {
     state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
 }
 
-/// The same in µs of Unix time, to the second.
+/// Returns the same in µs of Unix time, to the second.
 pub(super) fn runs_since_us(pid: u32) -> Option<u64> {
     since_epoch_us(runs_since(pid)?)
 }
@@ -173,25 +173,25 @@ fn boot_s() -> Option<u64> {
     stat.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Who this process is, to those that come later.
+/// Returns the identity of this process, for later readers.
 pub fn writer() -> Option<WritingProcess> {
     let pid = std::process::id();
     let (boot_id, pid_namespace) = (boot_id()?, namespace("self").ok()?.1);
     Some(WritingProcess { boot_id, pid_namespace, pid, start_ticks: start_ticks(pid)? })
 }
 
-/// Whether a process of this host still runs; `None` where that cannot be seen from here.
+/// Returns whether a process of this host still runs; `None` if that cannot be seen from here.
 pub fn runs(writer: &WritingProcess) -> Option<bool> {
     let is_here = boot_id()? == writer.boot_id && namespace("self").ok()?.1 == writer.pid_namespace;
     is_here.then(|| runs_since(writer.pid) == Some(writer.start_ticks))
 }
 
-/// When the process that has this number now started.
+/// Returns when the process that has this pid now started.
 pub fn started(pid: u32) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_epoch_us(start_ticks(pid)?)?))
 }
 
-/// When this host was started, to the second.
+/// Returns when this host booted, to the second.
 pub fn booted() -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(boot_s()?))
 }
@@ -204,17 +204,18 @@ fn state_and_start(pid: u32) -> Option<(char, u64)> {
     read_stat(&open_stat(pid)?)
 }
 
-/// The file of its first thread: that of the whole process holds a lock of it while all its threads are summed up.
+/// Opens the stat file of the process's first thread: reading the whole process's file holds its lock while the kernel
+/// sums up all threads.
 fn open_stat(pid: u32) -> Option<File> {
     File::open(format!("/proc/{pid}/task/{pid}/stat")).ok()
 }
 
-/// None when the process is gone.
+/// Returns `None` if the process is gone.
 fn read_stat(stat: &File) -> Option<(char, u64)> {
-    // One read gets all of it: it is asked of every process, each second.
+    // One read gets all of it, because every process is read each second.
     let mut text = [0; 1024];
     let length = stat.read_at(&mut text, 0).ok()?;
-    // The name may hold blanks and brackets, and any bytes, so fields are counted from the last bracket.
+    // The name may contain blanks, brackets and any bytes, so fields are counted from the last bracket.
     let fields = text.get(..length)?.rsplit(|it| *it == b')').next()?;
     let fields = std::str::from_utf8(fields).ok()?;
     let mut fields = fields.split_ascii_whitespace();
@@ -222,7 +223,7 @@ fn read_stat(stat: &File) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// Who owns a process; `None` when it is gone.
+/// Returns the owner of a process; `None` if it is gone.
 pub(super) fn owner(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
@@ -232,12 +233,12 @@ fn namespace(pid: &str) -> io::Result<(u64, u64)> {
     Ok((about.dev(), about.ino()))
 }
 
-/// Whether this process lives in another pid namespace than the host's first.
+/// Returns whether this process runs in another pid namespace than the host's first.
 pub fn in_container() -> bool {
     namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
 }
 
-/// The name from /etc/passwd, else the number: directories of users are not asked, they may not answer.
+/// Returns the name from /etc/passwd, or the uid. Does not query user directories such as LDAP, because they may hang.
 fn user(uid: u32) -> Foreign {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = passwd.lines().find_map(|line| {
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn a_zombie_runs_no_more() {
         let mut child = std::process::Command::new("true").stdout(std::process::Stdio::piped()).spawn().unwrap();
-        // Its end of the pipe closes as it ends.
+        // Its end of the pipe closes when it ends.
         std::io::Read::read_to_end(child.stdout.as_mut().unwrap(), &mut Vec::new()).unwrap();
         while runs_since(child.id()).is_some() {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Files that a user names, opened so that no FIFO without a writer holds gpuwatch up.
+//! Opens files that a user names, so that a FIFO without a writer does not block gpuwatch.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{
@@ -10,15 +10,15 @@ use std::{
     time::Duration,
 };
 
-/// How often a FIFO is looked at for a writer, and how long between two looks.
+/// How often to check a FIFO for a writer, and the time between two checks.
 const LOOKS: u32 = 50;
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What can be read behind a name.
+/// What a name leads to.
 pub enum Input {
-    /// A file, which can be read from any place of it.
+    /// A seekable file.
     File(File),
-    /// A FIFO with a writer, as of `<(zcat FILE)`; it can be read once.
+    /// A FIFO with a writer, as in `<(zcat FILE)`; it can be read once.
     Stream(io::Chain<Cursor<Vec<u8>>, File>),
 }
 
@@ -34,9 +34,9 @@ impl Read for Input {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// When it cannot be opened, or is a FIFO without a writer.
+/// Fails if it cannot be opened or is a FIFO without a writer.
 pub fn open(path: &Path) -> io::Result<Input> {
-    // Without O_NONBLOCK, opening a FIFO waits for its writer for ever.
+    // Without O_NONBLOCK, opening a FIFO waits for a writer forever.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let read = if file.metadata()?.file_type().is_fifo() { Some(first(&file)?) } else { None };
@@ -47,12 +47,12 @@ pub fn open(path: &Path) -> io::Result<Input> {
     })
 }
 
-/// The first bytes of a FIFO; none where its writer has written nothing yet.
+/// Returns the first bytes of a FIFO; none if its writer has written nothing yet.
 fn first(mut fifo: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4096];
     for _ in 0..LOOKS {
         match fifo.read(&mut bytes) {
-            // Its end, without a writer.
+            // End of file without a writer.
             Ok(0) => thread::sleep(LOOK),
             Ok(count) => {
                 bytes.truncate(count);
@@ -83,7 +83,7 @@ mod tests {
         mkfifoat(CWD, &path, Mode::RWXU).unwrap();
         assert!(text(&path).unwrap_err().to_string().contains("no process writes to it"));
         let (mut there, writing) = (File::options().read(true).write(true).open(&path).unwrap(), path.clone());
-        // A writer without words yet: the reader waits for them.
+        // A writer that has written nothing yet: the reader waits.
         let reader = thread::spawn(move || {
             let mut four = [0; 4];
             open(&writing).unwrap().read_exact(&mut four).unwrap();

@@ -1,4 +1,4 @@
-//! What a command writes for its user: standard output, and files that it makes.
+//! What a command writes for its user: standard output, and new files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// The name that stands for standard output.
+/// Stands for standard output.
 const STDOUT: &str = "-";
 
 /// Writes a text to standard output.
@@ -18,22 +18,22 @@ pub fn print(text: &str) -> io::Result<()> {
     write(|out| out.write_all(text.as_bytes()))
 }
 
-/// Lets `how` write to standard output, and flushes it.
+/// Lets `how` write to standard output, then flushes.
 ///
 /// # Errors
-/// When it cannot be written; with the kind that the failed write had.
+/// Fails with the error kind of the failed write.
 pub fn write<T>(how: impl FnOnce(&mut io::StdoutLock) -> io::Result<T>) -> io::Result<T> {
     let mut out = io::stdout().lock();
     let written = how(&mut out).and_then(|it| out.flush().map(|()| it));
     written.map_err(|e| io::Error::new(e.kind(), format!("cannot write to standard output: {e}")))
 }
 
-/// Whether a path stands for standard output.
+/// Returns whether a path stands for standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == STDOUT
 }
 
-/// Opens what a user named for an output: `-` is standard output, everything else a new file.
+/// Opens an output: `-` is standard output, everything else a new file.
 ///
 /// # Errors
 /// As [`open_new`].
@@ -41,19 +41,19 @@ pub fn create(path: &Path) -> io::Result<File> {
     if is_stdout(path) { Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)) } else { open_new(path) }
 }
 
-/// Writes a new file; where that fails, there is none.
+/// Writes a new file, and removes it if that fails.
 ///
 /// # Errors
-/// When it exists, cannot be made, or cannot be written whole.
+/// Fails if the file exists, or cannot be created or written.
 pub fn save(path: &Path, text: &str) -> io::Result<()> {
     let mut file = open_new(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| drop(fs::remove_file(path)))
 }
 
-/// Opens a file that must not exist yet, readable by its owner only.
+/// Creates a file that must not exist, readable by its owner only.
 ///
 /// # Errors
-/// When it exists or cannot be made.
+/// Fails if it exists or cannot be created.
 pub fn open_new(path: &Path) -> io::Result<File> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     made.map_err(|e| match e.kind() {

@@ -1,20 +1,19 @@
 //! The recording's format: events as JSON lines, lines in zstd frames with checksums.
 //!
-//! A probe's line is kept as the wire said it, with `"from":N` added (`probe` is taken: a hello names its
-//! program there) and `"seen_us"` where it arrived at another instant than it says; every other fact has
-//! a `type` of its own and `at_us`. Unknown types and fields are ignored. Knows no paths and no clock.
+//! A probe's line is stored as received, with `"from":N` added (`probe` is taken: a hello has its program there), and
+//! `"seen_us"` if it arrived at another time than its own stamp. Every other fact has its own `type` and `at_us`.
+//! Unknown types and fields are ignored. This module uses no paths and no clock.
 //!
-//! # What a recording takes
+//! # The size of a recording
 //!
 //! A step of the corpus's loops takes 15 bytes at ten steps a second (9 to 31; 83 % of the loops within 24) and 30 at
 //! one (23 to 47; 99 % within 45), written in 0.5 % of one core at 8 × 100 steps a second
-//! (`tests/it/recording_cost.rs`). Where lengths vary, every counter moves in every step, and no setting of zstd brings
-//! those loops down to 24: of the eight largest (27 bytes on average) the digits that stand in no line before are 12 to
-//! 16 bytes, each of five to seven changed fields needs a match before it, and the block that ends every second costs 4
-//! bytes a step. Without that block they take 23 on average, as plain `xz -9` of the whole file takes 24 and `bzip2`
-//! 30; other orders of the fields, lengths of matches and depths of search change 2 % at most (zstd's level 9 takes
-//! 31). Less would take columns, or values that are left out, and `jq`, pandas and DuckDB would no longer read the file
-//! as it is.
+//! (`tests/it/recording_cost.rs`). If lengths vary, every counter changes in every step, and no setting of zstd gets
+//! those loops down to 24: of the eight largest (27 bytes on average) the digits that occur in no earlier line are 12
+//! to 16 bytes, each of five to seven changed fields needs a match before it, and the block that ends every second
+//! costs 4 bytes a step. Without that block they take 23 on average; plain `xz -9` of the whole file takes 24 and
+//! `bzip2` 30. Other field orders, match lengths and search depths change 2 % at most (zstd's level 9 takes 31).
+//! Columns or omitted values would take less, but then `jq`, pandas and DuckDB could no longer read the file directly.
 
 mod frames;
 mod own;
@@ -46,55 +45,55 @@ pub struct Header {
     /// Version of the gpuwatch that wrote it.
     #[serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>")]
     pub gpuwatch: String,
-    /// Where it was written.
+    /// The host that wrote it.
     pub host: Foreign,
     /// Wall clock at the start, µs of Unix time.
     pub started_unix_us: u64,
-    /// `CLOCK_MONOTONIC` at the same instant, µs: what `at_us` counts in.
+    /// `CLOCK_MONOTONIC` at the same instant, in µs; `at_us` counts on that clock.
     pub monotonic_us: u64,
-    /// What its user calls it.
+    /// The name that its user gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Foreign>,
-    /// Who writes it; `None` in recordings of earlier releases.
+    /// The writing process; `None` in recordings of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<WritingProcess>,
 }
 
-/// The last line of a recording that was ended in good order.
+/// The last line of a recording that was closed properly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Closed {
     /// The time of the latest event.
     pub at_us: Stamp,
-    /// Events that could not be written as fast as they came.
+    /// Events dropped because they came faster than they could be written.
     pub lost: u64,
 }
 
-/// What a line of a recording is.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// The first line.
     Header(Header),
-    /// Something that happened.
+    /// An event.
     Event(Event),
-    /// The last line: the recording was ended in good order. One without it was not.
+    /// The last line of a recording that was closed properly.
     Closed(Closed),
     /// A type that this release does not know.
     Unknown,
 }
 
-/// The header as a line, its newline included.
+/// Returns the header as a line, with its newline.
 pub fn encode_header(header: &Header) -> String {
     tagged("recording", header)
 }
 
-/// The last line, its newline included.
+/// Returns the last line, with its newline.
 pub fn encode_closed(closed: &Closed) -> String {
     tagged("closed", closed)
 }
 
-/// An alert that was raised or resolved, as a line, its newline included: `type` (`alert`), `at_us`, `edge`, and what
-/// the finding says of itself. It is for tools that read the file; a replay finds the same alerts again by itself.
+/// Returns a raised or resolved alert as a line, with its newline: `type` (`alert`), `at_us`, `edge`, and the finding's
+/// fields. It is for other tools; a replay derives the alerts again.
 pub fn encode_alert(at: Stamp, edge: &str, finding: Map<String, Value>) -> String {
     let mut object = Map::new();
     object.insert("type".to_owned(), "alert".into());
@@ -106,9 +105,9 @@ pub fn encode_alert(at: Stamp, edge: &str, finding: Map<String, Value>) -> Strin
     line
 }
 
-/// Appends the event as a line, its newline included. A [`Fact::Second`] is not written, as readers
-/// make their own from the stamps; nor is a line whose type was not understood, nor the number of a sample, by which
-/// a viewer that comes back asks a probe for what it missed: it is a twelfth of what a sample takes.
+/// Appends an event as a line, with its newline. Skips a [`Fact::Second`], because readers derive it from the stamps,
+/// and a line of unknown type. Leaves out a sample's sequence number, which only reconnecting viewers need: it would be
+/// a twelfth of a sample's size.
 pub fn encode(event: &Event, out: &mut String) {
     let line = match &event.fact {
         Fact::Second => return,
@@ -126,17 +125,17 @@ pub fn encode(event: &Event, out: &mut String) {
             None => return,
         },
     };
-    // Nothing in these types can fail to be JSON: keys are strings and numbers are integers.
+    // These types always serialise to JSON: keys are strings and numbers are integers.
     if let Ok(line) = line {
         out.push_str(&line);
         out.push('\n');
     }
 }
 
-/// Reads one line, without its newline; secrets in it are hidden, whoever wrote it.
+/// Parses one line, without its newline, and hides its secrets.
 ///
 /// # Errors
-/// When it is no JSON object with a `type`, or lacks what its type needs.
+/// Fails if it is not a JSON object with a `type`, or lacks a required field.
 pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
     if let Some(sample) = sample::decode(line) {
         return Ok(Entry::Event(sample));
@@ -148,9 +147,9 @@ pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
         _ => {}
     }
     if WIRE_TYPES.contains(&tag.kind.as_ref()) {
-        let said: Line = serde_json::from_str(line)?;
-        let at = tag.seen_us.or_else(|| stamp_of(&said)).unwrap_or_default();
-        let mut fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(said) };
+        let parsed: Line = serde_json::from_str(line)?;
+        let at = tag.seen_us.or_else(|| stamp_of(&parsed)).unwrap_or_default();
+        let mut fact = Fact::Probe { probe: tag.from.unwrap_or(ProbeId(0)), line: Box::new(parsed) };
         redact(&mut fact);
         return Ok(Entry::Event(Event { at, fact }));
     }
@@ -176,7 +175,7 @@ struct Tag<'a> {
     seen_us: Option<Stamp>,
 }
 
-/// A probe's line and what the viewer knows of it.
+/// A probe's line with the viewer's additions.
 #[derive(Serialize)]
 struct FromProbe<'a> {
     #[serde(flatten)]

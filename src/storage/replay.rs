@@ -1,31 +1,31 @@
-//! A recording being played: the fold of its events up to a position that moves and jumps. Knows no clock.
+//! Plays a recording: the fold of its events up to a position that moves and jumps. Uses no clock.
 
-/// What the recordings hold.
+/// The contents of a set of recordings.
 pub mod index;
 
-/// Where it stands, and how fast it goes.
+/// The position and speed.
 pub mod playhead;
 
-/// Which files.
+/// Finds the files of a run.
 pub mod find;
 
-/// The end, before everything was read.
+/// Shows the end of a recording before all of it is read.
 pub mod glimpse;
 
-/// Files as one stream of events.
+/// Merges files into one stream of events.
 pub mod recording_set;
 
-/// Whole runs, folded.
+/// Folds whole runs.
 pub mod run;
 
-/// What was read of long recordings, for the next time.
+/// Caches the index of long recordings.
 pub mod cache;
 
-/// Sessions on the way, for quick seeks.
+/// Stored sessions, for quick seeks.
 mod checkpoints;
-/// What a key asks of a replay.
+/// Commands of a replay.
 mod command;
-/// How several files become one.
+/// Identifies files.
 mod identity;
 mod join;
 
@@ -46,10 +46,10 @@ use playhead::Playhead;
 use recording_set::{Cursor, Ending, RecordingSet};
 use std::{io, path::Path, sync::mpsc::sync_channel, thread};
 
-/// Stops that may wait to be set down while reading goes on.
+/// Stops that may be queued for writing while reading continues.
 const STOPS_WAITING: usize = 2;
 
-/// What a picture shows of a replay.
+/// What a frame shows of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The recordings are read for the first time.
@@ -58,73 +58,73 @@ pub enum Progress {
         read: u64,
         /// Bytes of the files.
         total: u64,
-        /// Whether the end is shown already, without what needs the whole.
+        /// Whether the end is shown already, without the analyses that need the whole run.
         glimpse: bool,
     },
-    /// It is there.
+    /// The recordings are read.
     At(Position),
 }
 
-/// Where a replay is in its recording.
+/// The position of a replay in its recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The time that is shown.
+    /// The time shown.
     pub at: Stamp,
     /// The time of the first event.
     pub from: Stamp,
-    /// The time of the last.
+    /// The time of the last event.
     pub to: Stamp,
-    /// The wall clock then, µs of Unix time.
+    /// The wall clock at the position, µs of Unix time.
     pub unix_us: Option<u64>,
-    /// Whether it moves.
+    /// Whether it plays.
     pub playing: bool,
     /// Its speed in percent of the recorded one.
     pub percent: u64,
-    /// The highest step done.
+    /// The highest completed step.
     pub step: Option<u64>,
-    /// When the jobs named something.
+    /// Times of the jobs' marks.
     pub marks: Vec<Stamp>,
-    /// When something went wrong.
+    /// Times of troubles.
     pub troubles: Vec<Stamp>,
     /// When alerts were raised.
     pub alerts: Vec<Stamp>,
-    /// What is to be said here, and whether it is a warning.
+    /// The message about this position, and whether it is a warning.
     pub word: Option<(String, bool)>,
 }
 
-/// A recording being played.
+/// A recording during replay.
 pub struct Replay {
     /// The files.
     pub recordings: RecordingSet,
-    /// What they hold.
+    /// Their contents.
     pub index: Index,
-    /// Where it stands.
+    /// The position.
     pub head: Playhead,
     folded: Folded,
     cursor: Cursor,
-    /// `None` where there is no file to be had for it: then a seek backward begins at the beginning.
+    /// `None` if no file can be created for it; then a seek backward starts at the beginning.
     checkpoints: Option<Checkpoints>,
-    /// At the end of a run: the devices as they were when its jobs ended.
+    /// At the end of a run: the session with its devices as they were when its jobs ended.
     ended: Option<Box<Session>>,
 }
 
 impl Replay {
-    /// At the end of a long recording that this program read before, from what the cache directory has of it.
+    /// Restores a long recording from the cache directory, at its end.
     pub fn kept(recordings: &RecordingSet, cache: &Path) -> Option<Self> {
         let (index, checkpoints) = Cache::of(recordings, cache)?.find()?;
         let end = checkpoints.last()?;
         Some(Self::new(recordings.clone(), index, end.cursor(recordings), end.folded, Some(checkpoints)))
     }
 
-    /// Reads all recordings once and stands at its end. `tell` hears now and then how many bytes were read and what is
-    /// known by then; what was read of a long one is kept in the cache directory.
-    pub fn load(recordings: RecordingSet, cache: Option<&Path>, tell: impl FnMut(u64, &Session)) -> Self {
+    /// Reads all recordings once and stops at the end. Calls `progress` now and then with the bytes read and the
+    /// session so far. Caches the index of a long recording.
+    pub fn load(recordings: RecordingSet, cache: Option<&Path>, progress: impl FnMut(u64, &Session)) -> Self {
         let cache = cache.and_then(|it| Cache::of(&recordings, it));
         let file = cache.as_ref().and_then(|it| it.begin().ok()).map_or_else(unkept, Ok);
         let mut checkpoints = file.ok().map(Checkpoints::new);
-        let (index, folded, cursor) = read(&recordings, &mut checkpoints, tell);
+        let (index, folded, cursor) = read(&recordings, &mut checkpoints, progress);
         if let Some((cache, checkpoints)) = cache.zip(checkpoints.as_mut()) {
-            // Without it the recordings are read again the next time.
+            // Without the cache the recordings are read again the next time.
             let _ = cache.keep(&index, checkpoints);
         }
         Self::new(recordings, index, cursor, folded, checkpoints)
@@ -143,12 +143,12 @@ impl Replay {
         replay
     }
 
-    /// What was known then.
+    /// Returns the session at the position.
     pub fn session(&self) -> &Session {
         &self.folded.session
     }
 
-    /// What is shown of it: at the end of a run, the devices as they were when its jobs ended.
+    /// Returns the session to show: at the end of a run, with the devices as they were when its jobs ended.
     pub fn shown(&self) -> &Session {
         self.ended.as_deref().unwrap_or(&self.folded.session)
     }
@@ -158,12 +158,12 @@ impl Replay {
         self.ended = is_at_end.then(|| self.folded.session.as_it_ended().map(Box::new)).flatten();
     }
 
-    /// The highest step that was done then.
+    /// Returns the highest step completed at the position.
     pub fn step(&self) -> Option<u64> {
         self.folded.step
     }
 
-    /// Takes a command.
+    /// Applies a command.
     pub fn update(&mut self, command: Command) {
         match command {
             Command::Play => {
@@ -187,7 +187,7 @@ impl Replay {
         self.look_back();
     }
 
-    /// So much time went by, µs.
+    /// Advances by this many µs of elapsed time.
     pub fn tick(&mut self, us: u64) {
         if self.head.playing {
             let at = self.head.tick(us);
@@ -196,12 +196,12 @@ impl Replay {
         }
     }
 
-    /// What a user must know of how the recording ends: files that were not closed, damage, losses.
+    /// Describes problems with the files' ends: unclosed files, damage, losses.
     pub fn troubles_of_files(&self) -> Vec<String> {
         troubles(&self.recordings, &self.index.endings)
     }
 
-    /// Returns where it is, for a picture.
+    /// Returns the position, for a frame.
     pub fn position(&self) -> Position {
         let here = self.here();
         let mut warns = here.is_some_and(|it| it.1);
@@ -226,7 +226,7 @@ impl Replay {
         }
     }
 
-    /// The trouble, alert or mark that it stands at, and whether it is one of the first two.
+    /// Returns the trouble, alert or mark at the position, and whether it is one of the first two.
     pub fn here(&self) -> Option<(&Foreign, bool)> {
         let is_here = |it: &&Moment| it.place == self.folded.place;
         let trouble = self.index.troubles.iter().find(is_here).map(|it| &it.text);
@@ -235,7 +235,7 @@ impl Replay {
         wrong.or_else(|| self.index.marks.iter().find(is_here).map(|it| (&it.text, false)))
     }
 
-    /// Goes to a time: everything up to it has happened, and its second has come.
+    /// Seeks to a time: all events up to it have happened, and its second has passed.
     pub fn seek(&mut self, at: Stamp) {
         self.restore(at < self.head.at, |it| it.now <= at);
         self.fold_by(at);
@@ -249,11 +249,11 @@ impl Replay {
         {
             self.folded.apply(&event);
         }
-        // Between events time is told as seconds, as a source tells it to a live view.
+        // Between events a replay sends seconds, as a source does in a live view.
         self.folded.session.apply(&Event { at, fact: Fact::Second });
     }
 
-    /// Goes to the place after so many events.
+    /// Seeks to the position after this many events.
     fn jump(&mut self, place: u64) {
         self.restore(place < self.folded.place, |it| it.place <= place);
         while self.folded.place < place
@@ -296,7 +296,7 @@ impl Replay {
         }
     }
 
-    /// To where every rank that keeps up has done the step: just before the next one begins.
+    /// Seeks to where every rank that keeps up has completed the step: just before the next one begins.
     fn next_step(&mut self) {
         let from = self.folded.place;
         while self.folded.place < self.index.events
@@ -311,13 +311,13 @@ impl Replay {
         self.rest();
     }
 
-    /// A place is looked at: the picture stands still there.
+    /// Pauses after a seek.
     fn rest(&mut self) {
         self.head.at = self.folded.session.now.max(self.head.from).min(self.head.to);
         self.head.playing = false;
     }
 
-    /// Takes up the last session kept before a place, where that is the shorter way.
+    /// Restores the last stored session before a position, if that is the shorter way.
     fn restore(&mut self, backward: bool, is_before: impl Fn(&Slot) -> bool) {
         let kept =
             self.checkpoints.as_ref().and_then(|checkpoints| Some((checkpoints, checkpoints.before(is_before)?)));
@@ -330,11 +330,11 @@ impl Replay {
     }
 }
 
-/// Reads recordings to its end and sets the stops down meanwhile, on a thread of its own.
+/// Reads recordings to the end and stores the stops meanwhile, on another thread.
 fn read(
     recordings: &RecordingSet,
     checkpoints: &mut Option<Checkpoints>,
-    tell: impl FnMut(u64, &Session),
+    progress: impl FnMut(u64, &Session),
 ) -> (Index, Folded, Cursor) {
     let (put, stops) = sync_channel::<Stop>(STOPS_WAITING);
     thread::scope(move |scope| {
@@ -344,9 +344,9 @@ fn read(
             stops.iter().try_for_each(|it| checkpoints.put(&it))
         };
         let written = thread::Builder::new().name("stops".into()).spawn_scoped(scope, set_down);
-        // The thread ends with the sender, which ends with the reading.
+        // The thread ends with the sender, which is dropped after reading.
         let put = put;
-        Index::build(recordings, tell, move |folded, cursor| {
+        Index::build(recordings, progress, move |folded, cursor| {
             // Without new checkpoints, seeks take longer.
             if written.as_ref().is_ok_and(|it| !it.is_finished()) {
                 let _ = put.send(Stop::new(folded, cursor));
@@ -363,7 +363,7 @@ fn before<'a>(moments: impl DoubleEndedIterator<Item = &'a Moment>, place: u64) 
     moments.rev().find(|it| it.place < place).map(|it| it.place)
 }
 
-/// What a user must know of how the files end.
+/// Describes problems with the files' ends.
 pub fn troubles(recordings: &RecordingSet, endings: &[Ending]) -> Vec<String> {
     let alone = recordings.tracks.len() == 1;
     let named = |(track, ending): (&recording_set::Track, &Ending)| {
@@ -373,7 +373,7 @@ pub fn troubles(recordings: &RecordingSet, endings: &[Ending]) -> Vec<String> {
     recordings.tracks.iter().zip(endings).filter_map(named).collect()
 }
 
-/// What a user must know of an ending; nothing where all is well. A captured stream has no last line.
+/// Describes a problem with a file's end; `None` if there is none. A captured stream has no last line.
 pub fn words(ending: &Ending, has_header: bool) -> Option<String> {
     match ending {
         Ending::Closed(closed) if closed.lost > 0 => {

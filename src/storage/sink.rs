@@ -1,4 +1,5 @@
-//! Where events go. A sink has a bounded queue and its own thread: a slow one loses, counts and says so.
+//! Consumers of events. A sink has a bounded queue and its own thread; a slow one drops events, counts them and reports
+//! that.
 
 /// Recordings: the event stream on disk.
 pub mod record;
@@ -6,13 +7,13 @@ pub mod record;
 /// A recording's file and its frames.
 pub mod writing;
 
-/// Where recordings are kept, and for how long.
+/// The directory of recordings and its limits.
 pub mod store;
 
-/// A program that runs for each alert.
+/// Runs a program for each alert.
 pub mod hook;
 
-/// Alerts on their way out.
+/// Delivers alerts.
 pub mod delivery;
 
 /// Runs the sources until they are stopped.

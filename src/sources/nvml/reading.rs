@@ -1,4 +1,4 @@
-//! Single readings of one device, each with its own way to be absent.
+//! Readings of one device; each can be absent in its own way.
 
 use crate::facts::{
     event::{DeviceId, DeviceInfo, DeviceMemory, Load, ProcessUse, Trouble},
@@ -19,21 +19,21 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-/// The library that the wrapper opens where none is named.
+/// The library that the wrapper opens by default.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// `NVML_ERROR_NOT_FOUND`
 const NOT_FOUND: i32 = 6;
 
-/// What a device is; the UUID is what everything is joined by, so a device without one is none.
+/// Returns a device's description. Everything is joined by UUID, so a device without one is skipped.
 pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
     let id = DeviceId(device.uuid()?);
     let name = Foreign::new(device.name().unwrap_or_default());
     Ok(DeviceInfo { id, index, name, parent })
 }
 
-/// Memory, with the driver's reserve apart. Drivers before 510 have only the first version of the call, which counts the
-/// reserve as used and does not say what it is.
+/// Returns memory, without the driver's reserve in `used`. Drivers before 510 have only the first version of the call,
+/// which includes the reserve in `used` and does not report it.
 pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, Trouble> {
     match (device.memory_info(), direct) {
         (Ok(it), _) => Ok(DeviceMemory {
@@ -50,7 +50,7 @@ pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>
     }
 }
 
-/// The library that is asked, which has been opened, without the wrapper.
+/// Opens the already loaded library directly, without the wrapper.
 pub(super) fn direct(library: Option<&OsStr>) -> Option<Direct> {
     let name = library.map_or(LIBRARY.as_bytes(), OsStr::as_bytes);
     Direct::loaded(&CString::new(name).ok()?)
@@ -65,7 +65,7 @@ fn refusal(result: i32) -> NvmlError {
     NvmlError::from(u32::try_from(result).unwrap_or(u32::MAX))
 }
 
-/// What a device says of its work, and of its warmth if that is asked for; the rest is as it was.
+/// Reads a device's utilisation, and its temperature if `warmth`; keeps the other figures.
 pub(super) fn load(device: &Device<'_>, before: &Load, warmth: bool) -> Load {
     let utilization = device.utilization_rates().ok();
     Load {
@@ -77,7 +77,7 @@ pub(super) fn load(device: &Device<'_>, before: &Load, warmth: bool) -> Load {
     }
 }
 
-/// What hardly moves.
+/// Reads the figures that hardly change.
 pub(super) fn steady(device: &Device<'_>) -> Load {
     Load {
         power_limit_mw: device.enforced_power_limit().ok(),
@@ -87,8 +87,8 @@ pub(super) fn steady(device: &Device<'_>) -> Load {
     }
 }
 
-/// Processes that compute. The wrapper asks twice, for the count and then for the list, and holds the driver's lock each
-/// time: it is asked only where a device is not found by its UUID, as MIG devices under some drivers.
+/// Returns compute processes. The wrapper calls the driver twice, for the count and for the list, and holds its lock
+/// each time, so it is only used for a device that is not found by UUID, such as MIG devices under some drivers.
 pub(super) fn compute(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<Vec<ProcessUse>, Trouble> {
     match direct.map_or(Err(NOT_FOUND), |it| it.processes(&id.0)) {
         Ok(list) => Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect()),
@@ -100,7 +100,7 @@ pub(super) fn compute(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct
     }
 }
 
-/// Processes that draw; a device without a display knows no such list, and then there are none.
+/// Returns graphics processes; a device without a display has no such list.
 pub(super) fn graphics(device: &Device<'_>) -> Vec<ProcessUse> {
     let list = match device.running_graphics_processes() {
         Err(error) if is_missing(&error) => device.running_graphics_processes_v2(),
@@ -109,7 +109,7 @@ pub(super) fn graphics(device: &Device<'_>) -> Vec<ProcessUse> {
     list.unwrap_or_default().iter().map(process).collect()
 }
 
-/// One list of both, the larger figure where both name the same process.
+/// Merges both lists; if both have a process, the larger figure counts.
 pub(super) fn merged(lists: [&[ProcessUse]; 2]) -> Vec<ProcessUse> {
     let mut by_pid: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
     for process in lists.into_iter().flatten() {
@@ -127,13 +127,13 @@ fn process(info: &ProcessInfo) -> ProcessUse {
     ProcessUse { pid: info.pid, used }
 }
 
-/// The reason for a device's silence.
+/// Converts an error of a device.
 fn trouble(error: &NvmlError) -> Trouble {
     match error {
         NvmlError::NoPermission => Trouble::NoPermission,
         NvmlError::NotSupported => Trouble::NotSupported,
         missing if is_missing(missing) => Trouble::NotSupported,
-        // 28 is GPU_NOT_FOUND of newer headers.
+        // 28 is GPU_NOT_FOUND in newer headers.
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::UnexpectedVariant(28) => {
             Trouble::Lost
         }
@@ -141,7 +141,7 @@ fn trouble(error: &NvmlError) -> Trouble {
     }
 }
 
-/// Why there is no driver to ask, and what to do.
+/// Describes why there is no driver, and what to do.
 pub(super) fn absence(error: &NvmlError) -> Foreign {
     let why = match error {
         NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => {

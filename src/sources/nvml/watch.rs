@@ -27,38 +27,38 @@ use tokio::sync::{
     watch::{Receiver, Sender},
 };
 
-/// No reading of memory follows another sooner.
+/// The shortest time between two readings of memory.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 const STAGGER: Duration = Duration::from_millis(60);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_secs(3);
 
-/// Each device is asked who it is at least this often; sooner when their number changes, or one has trouble.
+/// Devices are listed at least this often; sooner when their number changes or one has trouble.
 const NAMES_EVERY: Duration = Duration::from_secs(10);
 
-/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers, and limits, fans and error counts hardly
-/// move: one reading in so many has them, of one device after the other.
+/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers; limits, fans and error counts hardly change.
+/// One in this many readings includes them, for one device after the other.
 const SLOWEST_EVERY: u64 = 10;
 
-/// Readings are ahead of the picture that shows them by this part of the interval.
+/// Readings precede the frame that shows them by this part of the interval.
 const LEAD: u32 = 10;
 
-/// Warmth moves slowly: one reading in so many has it.
+/// Temperature changes slowly: one in this many readings includes it.
 const WARMTH_EVERY: u64 = 2;
 
 /// The events that a device reports by itself, and how many are read at a time.
 const EVENTS: EventTypes = EventTypes::CRITICAL_XID_ERROR.union(EventTypes::MIG_CONFIG_CHANGE);
 const EVENTS_MAX: usize = 4;
 
-/// Replaces the processes of a divided device: listed under both, they would count twice.
+/// Replaces the processes of a divided device, which would count twice if both lists had them.
 const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
 
 /// Why a watch ended.
 enum End {
-    /// It was stopped, or nothing receives the facts.
+    /// gpuwatch stopped it, or nothing receives the facts.
     Wanted,
-    /// The driver gives no list of devices: it may have been exchanged, and has to be opened again.
+    /// The driver returns no list of devices: it may have been replaced, and must be opened again.
     Down(NvmlError),
 }
 
@@ -72,7 +72,7 @@ pub(super) fn run(
     sender: &EventSender,
     hurry: &Notify,
 ) {
-    let mut told = None;
+    let mut sent = None;
     let mut listed = BTreeSet::new();
     while !calls.end.load(SeqCst) {
         let mut builder = Nvml::builder();
@@ -97,9 +97,9 @@ pub(super) fn run(
                     troubled: Cell::default(),
                     news: Cell::default(),
                 };
-                match watch.run(&mut told) {
+                match watch.run(&mut sent) {
                     End::Wanted => {
-                        // Shutting the library down may block like any call, so do not wait for it.
+                        // Closing the library may block like any call, so do not wait for it.
                         std::mem::forget(library);
                         return;
                     }
@@ -112,10 +112,10 @@ pub(super) fn run(
             Err(error) => error,
         };
         let why = absence(&error);
-        if told.as_ref() != Some(&why) {
+        if sent.as_ref() != Some(&why) {
             sender.send_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
             hurry.notify_one();
-            told = Some(why);
+            sent = Some(why);
         }
         nap_until(Instant::now() + RETRY_EVERY, calls);
     }
@@ -123,27 +123,27 @@ pub(super) fn run(
 
 struct Watch<'a> {
     nvml: &'a Nvml,
-    /// What the wrapper does not ask, or asks twice.
+    /// Direct calls for what the wrapper lacks, or does twice.
     direct: Option<Direct>,
-    /// Whole intervals after this moment what is read is shown.
+    /// Readings are shown at whole intervals after this moment.
     begun: Instant,
     pace: &'a Receiver<Duration>,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     sender: &'a EventSender,
-    /// Notified of facts that should not wait for the next picture.
+    /// Notified of facts that should not wait for the next frame.
     hurry: &'a Notify,
-    /// What was said to be there; outlives a driver that went and came back.
+    /// Devices reported as present; outlives a driver that goes and returns.
     listed: &'a mut BTreeSet<DeviceId>,
     version: Option<Foreign>,
-    /// Whether a device has refused a figure, or was divided otherwise, since the devices were last asked who they are.
+    /// Whether a device has refused a figure, or its division changed, since the devices were last listed.
     troubled: Cell<bool>,
-    /// Whether this pass has told what is to be seen at once: it began or ended, beyond figures that move.
+    /// Whether this pass sent something to show at once: something began or ended, not just changed figures.
     news: Cell<bool>,
 }
 
 impl<'a> Watch<'a> {
-    /// Watches; the driver is said to be up, and `absent` no longer, once it has given a list of devices.
+    /// Watches the devices. Once the driver has returned a list of devices, reports it as up and clears `absent`.
     fn run(mut self, absent: &mut Option<Foreign>) -> End {
         self.version = self.call(|| self.nvml.sys_driver_version()).ok().map(Foreign::new);
         let mut devices: BTreeMap<DeviceId, Watched<'a>> = BTreeMap::new();
@@ -154,7 +154,7 @@ impl<'a> Watch<'a> {
         while !self.calls.end.load(SeqCst) {
             let now = Instant::now();
             let pass = self.interval().min(SLOW_EVERY);
-            // What is nearly due comes with what is: each time somebody has to wake up costs more than the readings.
+            // Do what is nearly due together with what is due: each wakeup costs more than the readings.
             let soon = now + pass / 2;
             if soon >= list_at {
                 list_at = now + LIST_EVERY;
@@ -175,7 +175,7 @@ impl<'a> Watch<'a> {
                         }
                     }
                     Err(error) => {
-                        // What frees their events may block like any call.
+                        // Freeing their events may block like any call.
                         self.call(|| devices.clear());
                         return End::Down(error);
                     }
@@ -204,7 +204,7 @@ impl<'a> Watch<'a> {
             if self.news.replace(false) {
                 self.hurry.notify_one();
             }
-            // Shortly before the next picture. Not past a second, so that another pace is never slept over.
+            // Shortly before the next frame, at most a second away, so that a new rate never waits longer.
             let ahead = now + pass / LEAD;
             let wait = beat(self.begun.into(), pass, ahead.into()).into_std().duration_since(ahead);
             nap_until(now + wait, self.calls);
@@ -216,7 +216,7 @@ impl<'a> Watch<'a> {
         (*self.pace.borrow()).max(FASTEST)
     }
 
-    /// Compares the driver's list of devices with ours.
+    /// Compares the driver's list of devices with the known ones.
     fn list(&mut self, count: u32, devices: &mut BTreeMap<DeviceId, Watched<'a>>) {
         let mut seen = BTreeSet::new();
         for index in 0..count {
@@ -225,7 +225,7 @@ impl<'a> Watch<'a> {
                 let info = info(&device, index, None)?;
                 Ok::<_, NvmlError>((device, info))
             });
-            // A lost device may keep its place and lose its name: the one we know stays, with its trouble.
+            // A lost device may keep its index and lose its UUID: the known device stays, with its trouble.
             let Ok((device, info)) = found else {
                 seen.extend(devices.values().filter(|it| it.info.index == index).map(|it| it.info.id.clone()));
                 continue;
@@ -246,7 +246,7 @@ impl<'a> Watch<'a> {
         *self.listed = seen;
     }
 
-    /// The MIG devices of a device that is divided.
+    /// Returns the MIG devices of a divided device.
     fn mig_parts(&self, device: &Device<'a>, parent: &DeviceInfo) -> Vec<(Device<'a>, DeviceInfo)> {
         let divided = self.call(|| device.mig_mode()).is_ok_and(|it| it.current == 1);
         let slots = if divided { self.call(|| device.mig_device_count()).unwrap_or(0) } else { 0 };
@@ -292,13 +292,12 @@ impl<'a> Watch<'a> {
     }
 
     fn events_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
-        let told = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
+        let sent = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
         let set = self.call(|| self.nvml.create_event_set()).ok()?;
-        self.call(|| device.register_events(EVENTS & told, set)).ok()
+        self.call(|| device.register_events(EVENTS & sent, set)).ok()
     }
 
-    /// Says which critical errors a device has had since the last look, and sees whether it is divided otherwise; nothing
-    /// is waited for.
+    /// Reports the critical errors since the last check, and whether the device's division changed, without waiting.
     fn events(&self, watched: &Watched<'a>) {
         let Some(set) = &watched.events else { return };
         for _ in 0..EVENTS_MAX {
@@ -354,23 +353,23 @@ impl<'a> Watch<'a> {
         let reading = reading.map(|it| merged([&it, &watched.graphics]));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.note_refusal(reading.as_ref().err(), &mut watched.refusals.processes);
-        let is_untold =
+        let is_unreported =
             reading.as_ref().is_ok_and(|it| !it.is_empty() && it.iter().all(|process| process.used.is_none()));
-        self.news.set(self.news.get() || is_untold != watched.refusals.is_untold);
-        watched.refusals.is_untold = is_untold;
+        self.news.set(self.news.get() || is_unreported != watched.refusals.is_unreported);
+        watched.refusals.is_unreported = is_unreported;
         watched.pids = reading.iter().flatten().map(|it| it.pid).collect();
         self.sender.send_blocking(Fact::Processes { device, reading });
     }
 
     /// Compares a refusal, or its absence, with the last one sent.
-    fn note_refusal(&self, now: Option<&Trouble>, told: &mut Option<Trouble>) {
-        if now != told.as_ref() {
-            *told = now.cloned();
+    fn note_refusal(&self, now: Option<&Trouble>, sent: &mut Option<Trouble>) {
+        if now != sent.as_ref() {
+            *sent = now.cloned();
             self.news.set(true);
         }
     }
 
-    /// Makes a call; the first that comes back after a stall says that the driver answers again.
+    /// Makes a call; the first that returns after a stall reports that the driver answers again.
     fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         let answer = self.calls.call(call);
         if self.calls.stalled.swap(false, SeqCst) {
@@ -391,7 +390,7 @@ fn nap_until(until: Instant, calls: &Calls) {
         if left.is_zero() {
             return;
         }
-        // Whoever says that it is the end unparks this thread.
+        // Whoever stops the watch unparks this thread.
         thread::park_timeout(left);
     }
 }

@@ -1,4 +1,4 @@
-//! A device that is watched: what is known of it from one reading to the next.
+//! A watched device: its state from one reading to the next.
 
 use crate::facts::event::{DeviceInfo, Load, ProcessUse, Trouble};
 use nvml_wrapper::{Device, EventSet};
@@ -10,22 +10,22 @@ pub(super) struct Watched<'a> {
     pub(super) info: DeviceInfo,
     pub(super) slow_at: Instant,
     pub(super) slow_readings: u64,
-    /// Figures that are read less often: their last values.
+    /// The last values of figures that are read less often.
     pub(super) graphics: Vec<ProcessUse>,
     pub(super) load: Option<Load>,
     pub(super) pids: Vec<u32>,
-    /// Divided into MIG devices: its processes are theirs.
+    /// Whether it is divided into MIG devices, which then have its processes.
     pub(super) is_divided: bool,
     /// Receives its critical errors and changes of its MIG devices, if it reports them.
     pub(super) events: Option<EventSet<'a>>,
     pub(super) refusals: Refusals,
 }
 
-/// What a device refused, as last sent.
+/// A device's refusals, as last sent.
 #[derive(Default)]
 pub(super) struct Refusals {
     pub(super) memory: Option<Trouble>,
     pub(super) processes: Option<Trouble>,
-    /// Processes are listed, and what they use is not said.
-    pub(super) is_untold: bool,
+    /// Whether the driver lists processes without their memory.
+    pub(super) is_unreported: bool,
 }

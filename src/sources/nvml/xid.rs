@@ -1,6 +1,7 @@
-//! Critical errors (Xid): what the commonest mean and what to do, after NVIDIA's "Xid Errors" catalogue.
+//! Critical errors (Xid): the most common ones with their meaning and what to do, after NVIDIA's "Xid Errors"
+//! catalogue.
 
-/// Number, what it says, the next step.
+/// Number, meaning, next step.
 const MEANINGS: [(u64, &str, &str); 15] = [
     (13, "a kernel of a job used memory out of bounds", "run that job under compute-sanitizer"),
     (31, "a job used an address that is not mapped", "run that job under compute-sanitizer"),
@@ -19,7 +20,7 @@ const MEANINGS: [(u64, &str, &str); 15] = [
     (120, "the device's system processor failed", "end the jobs and reset the device, or reboot"),
 ];
 
-/// An error in words, with the next step.
+/// Describes an error, with the next step.
 pub(super) fn words(number: u64) -> String {
     match MEANINGS.iter().find(|it| it.0 == number) {
         Some((_, what, step)) => format!("Xid {number}, {what}: {step}"),

@@ -1,4 +1,4 @@
-//! One probe's connection: who is at the other end, its lines, and in words why it ended.
+//! One probe's connection: its peer, its lines, and why it ended.
 
 use super::{
     directory::Socket,
@@ -30,31 +30,31 @@ use tokio::{
     time::sleep,
 };
 
-/// The kernel's stand-in for users that this namespace does not know: nobody in particular.
+/// The kernel shows this uid for users that this namespace does not map.
 const OVERFLOW_UID: u32 = 65534;
 
-/// Between two looks whether a process still runs.
+/// Time between two checks whether a process still runs.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// A line of more bytes is rare, and the next one is read only so much later: the view takes what waits in its queue at
-/// least once a second.
+/// After a line of more bytes, which is rare, the reader waits before the next one: the view empties its queue at least
+/// once a second.
 const HEAVY: usize = 32 << 10;
 const AFTER_HEAVY: Duration = Duration::from_millis(100);
 
-/// A connected socket and who is at its other end.
+/// A connected socket and its peer.
 pub(super) struct Stream {
     socket: UnixStream,
     uid: u32,
-    /// `None` when it lives in a pid namespace that we cannot see into.
+    /// `None` in a pid namespace that gpuwatch cannot see.
     pub(super) pid: Option<u32>,
 }
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreachable {
-    /// Nobody listens there, or too many wait there already.
+    /// Nothing listens there, or its backlog is full.
     Silent,
-    /// We may not open more files.
+    /// gpuwatch has reached its limit of open files.
     NoRoom,
 }
 
@@ -77,36 +77,36 @@ pub(super) fn connect(path: &Path) -> Result<Stream, Unreachable> {
 
 /// Why a connection ended.
 enum End {
-    /// It said so, or it is none of ours: nothing to add.
+    /// It ended with a bye, or belongs to another run: nothing to report.
     Quiet(Next),
-    /// In words for the user.
+    /// A fault, described for the user.
     Fault { why: String, next: Next },
-    /// Nobody listens to us any more.
+    /// Nothing receives the facts any more.
     Unheard,
 }
 
-/// A connection to be read.
+/// A connection to read.
 pub(super) struct Job {
     pub(super) socket: Socket,
     pub(super) stream: Stream,
     pub(super) probes: Probes,
-    /// Only if the probe is of this run.
+    /// Read only a probe of this run.
     pub(super) run: Option<String>,
 }
 
 impl Job {
-    /// Reads to the end and says how it ended.
+    /// Reads to the end and reports how it ended.
     pub(super) async fn read(self, sender: EventSender, reports: mpsc::Sender<Report>) {
         let Self { socket, stream, probes, run } = self;
         let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, sender: &sender };
         let end = reader.follow(stream, run.as_deref()).await;
         let next = reader.end(end).await;
-        // Whoever looks for sockets is gone only when everything ends.
+        // The scanner ends only when everything does.
         let _ = reports.send(Report::Ended(socket.id, next)).await;
     }
 }
 
-/// The hello that the first line has to be.
+/// Returns the hello, which must be the first line.
 fn greeting(first: Result<Option<Line>, String>, path: &Foreign) -> Result<Hello, End> {
     match first {
         Ok(Some(Line::Hello(hello))) => Ok(hello),
@@ -125,7 +125,7 @@ struct Reader<'a> {
     socket: &'a Socket,
     probes: &'a Probes,
     reports: &'a mpsc::Sender<Report>,
-    /// Since it was introduced.
+    /// Set once the probe is identified.
     lines: Option<(Box<Hello>, Lines<'a>)>,
     sender: &'a EventSender,
 }
@@ -138,7 +138,7 @@ impl Reader<'_> {
             return fault(format!("{path} is answered by user {uid}, not by you: refused"), Next::Later);
         }
         let (stream, mut out) = stream.into_split();
-        // A probe that has no name of its own waits for this only shortly, and may do so before it says a word.
+        // A probe without a name waits only briefly for this, perhaps before it sends its hello.
         let early = self.probes.last_at(self.socket).filter(|it| it.seq > 0);
         if let Some(known) = early
             && since(&mut out, known).await.is_err()
@@ -161,13 +161,13 @@ impl Reader<'_> {
         };
         let (_, lines) = self.lines.insert((
             Box::new(hello.clone()),
-            Lines { probe: known.probe, seq: known.seq, said_bye: false, sender: self.sender },
+            Lines { probe: known.probe, seq: known.seq, has_bye: false, sender: self.sender },
         ));
         if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
             return End::Quiet(Next::Again);
         }
         let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
-        // Counting from the start again: another life of the probe in the same process.
+        // A lower sequence number: another life of the probe in the same process.
         if hello.seq < lines.seq {
             lines.seq = 0;
         }
@@ -186,10 +186,10 @@ impl Reader<'_> {
         hear(lines, &mut input, &path).await
     }
 
-    /// Tells how it ended, and before that what the probe has spilled, if it went without a bye.
+    /// Reports how it ended. If the probe went without a bye, reads its spill first.
     async fn end(&mut self, end: End) -> Next {
         let Some((hello, lines)) = &mut self.lines else {
-            // What never greeted is nobody yet: there is no probe to say it of.
+            // A connection without a hello has no probe to report.
             return match end {
                 End::Quiet(next) => next,
                 End::Fault { why, next } => {
@@ -206,7 +206,7 @@ impl Reader<'_> {
                 for line in spilled.into_iter().flat_map(|it| it.lines) {
                     lines.pass_on_news(line).await;
                 }
-                if !lines.said_bye {
+                if !lines.has_bye {
                     self.sender.send(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
                 }
                 next
@@ -218,12 +218,12 @@ impl Reader<'_> {
     }
 }
 
-/// Hands on what a probe says until it ends.
+/// Passes on a probe's lines until it ends.
 async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
     let mut buffer = Vec::new();
     loop {
         if buffer.len() > HEAVY {
-            // What it takes must not pile up in the queue, whatever a probe sends.
+            // Long lines must not pile up in the queue, whatever a probe sends.
             sleep(AFTER_HEAVY).await;
             buffer = Vec::new();
         }
@@ -233,7 +233,7 @@ async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path:
                     return End::Unheard;
                 }
             }
-            Ok(None) if lines.said_bye => return End::Quiet(Next::Again),
+            Ok(None) if lines.has_bye => return End::Quiet(Next::Again),
             Ok(None) => {
                 return fault("the connection ended without a bye: was the process killed?".into(), Next::Again);
             }
@@ -242,12 +242,13 @@ async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path:
     }
 }
 
-/// Where a reader was.
+/// Requests the lines after the last one received.
 async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
     out.write_all(format!("since seq={}\n", known.seq).as_bytes()).await
 }
 
-/// Asks until nobody asks any more. The way out stays open: its end would be the end of all asking.
+/// Sends requests until the sender is gone. Keeps the socket's write half open, because closing it would end all
+/// requests.
 async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
     while let Some(ask) = asks.recv().await {
         if out.write_all(ask.line().as_bytes()).await.is_err() {
@@ -266,8 +267,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Waits for the end of a process whose lines are not understood: it is to be named while it lives, and its probe
-/// may close the connection earlier.
+/// Waits for the end of a process whose wire is unknown. Its probe may close the connection earlier, and the process
+/// should be listed while it runs.
 async fn last_as_long(mut input: BufReader<OwnedReadHalf>, pid: Option<u32>) {
     let alive = || system::runs_since(pid?);
     let since = alive();
@@ -287,18 +288,18 @@ fn fault(why: String, next: Next) -> End {
     End::Fault { why, next }
 }
 
-/// Ourselves and root; root listens to everybody with a name.
+/// Whether a peer is the same user or root; root accepts every named user.
 fn may_talk(own: u32, uid: u32) -> bool {
     uid == own || uid == 0 || (own == 0 && uid != OVERFLOW_UID)
 }
 
-/// The next line; `None` at the end; in words, what is wrong with it.
+/// Reads the next line: `None` at the end, or a description of the error.
 async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
     buffer.clear();
     let limit = LINE_MAX as u64;
     match (&mut *input).take(limit).read_until(b'\n', buffer).await {
         Ok(0) => return Ok(None),
-        // A process that was killed: the same as an end.
+        // The process was killed, which is the same as an end.
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         Err(e) => return Err(format!("cannot be read ({e})")),
         Ok(_) if buffer.last() == Some(&b'\n') => {}

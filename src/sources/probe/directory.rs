@@ -1,4 +1,4 @@
-//! Sockets and spills in the directories that are the user's own, and why another directory is not looked into.
+//! Finds sockets and spills in directories that belong to the user, and explains why others are skipped.
 
 use crate::facts::text::Foreign;
 use gpuwatch_probe::{
@@ -13,12 +13,11 @@ use std::{
     time::SystemTime,
 };
 
-/// More sockets than this in one directory are not looked at, nor are more names than the second.
+/// Most sockets, and most names, that are read of one directory.
 const SOCKETS_MAX: usize = 4096;
 const NAMES_MAX: usize = 1 << 16;
 
-/// What tells a socket apart, whatever path leads to it: device, inode, and when it was made, in ns, as the number of one
-/// that is gone is given to another.
+/// Identifies a socket by any path: device, inode, and creation time in ns, because inodes are reused.
 pub(super) type SocketId = (u64, u64, i64);
 
 /// A socket.
@@ -37,16 +36,16 @@ pub(super) struct Found {
     pub(super) modified: SystemTime,
 }
 
-/// What the directories hold.
+/// The contents of the directories.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// The directories that may be looked into.
+    /// The trusted directories.
     pub(super) trusted: Vec<PathBuf>,
     pub(super) sockets: Vec<Socket>,
     pub(super) spills: Vec<Found>,
-    /// In words for the user, which directories were not trusted.
+    /// Why other directories are not trusted, for the user.
     pub(super) troubles: Vec<String>,
-    /// Names that were not looked at, as there are too many.
+    /// Names beyond the limit.
     pub(super) names_left: u64,
 }
 
@@ -56,13 +55,13 @@ impl Socket {
         Some(Self { id: id(&about), path })
     }
 
-    /// Whether its path still leads to it.
+    /// Returns whether its path still leads to it.
     pub(super) fn has_its_name(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|it| id(&it) == self.id)
     }
 }
 
-/// Every socket and every spill, once.
+/// Returns every socket and every spill, once.
 pub(super) fn contents(directories: &[PathBuf]) -> Contents {
     let mut seen = HashSet::new();
     let mut out = Contents::default();
@@ -70,7 +69,7 @@ pub(super) fn contents(directories: &[PathBuf]) -> Contents {
         match check(directory) {
             Ok(()) => {}
             Err(Reason::Missing) => continue,
-            // The private /tmp of a process that is going, or that we may not enter.
+            // The private /tmp of a process that is ending, or that gpuwatch may not enter.
             Err(Reason::Unreadable(_)) if directory.starts_with("/proc") => continue,
             Err(why) => {
                 let path = Foreign::new(directory.to_string_lossy());
@@ -113,7 +112,7 @@ impl Contents {
 
 fn found(path: PathBuf) -> Option<Found> {
     let about = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
-    // A file is written to, so that the time of its last change does not tell it apart.
+    // Files change, so their modification time does not identify them.
     let id = (about.dev(), about.ino(), 0);
     Some(Found { path, id, bytes: about.len(), modified: about.modified().ok()? })
 }

@@ -11,11 +11,11 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Probes remembered; past it, those that are not connected are forgotten and would get a new number.
+/// Most probes remembered; beyond that, unconnected ones are forgotten and would get a new number.
 const KNOWN_MAX: usize = 4096;
 
-/// Who a probe is: what it calls itself. One that has no name of its own is its process, or where processes cannot be told
-/// apart (another pid namespace), its socket.
+/// A probe's identity: the name that it gives itself. An unnamed probe is identified by its process, or by its socket
+/// if processes are indistinguishable (another pid namespace).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Identity {
     Instance(String),
@@ -23,48 +23,49 @@ enum Identity {
     Socket(SocketId),
 }
 
-/// What is known of a probe across its connections.
+/// A probe across its connections.
 #[derive(Debug)]
 struct Known {
     probe: ProbeId,
     pid: Option<u32>,
-    /// The last line it sent: where a reconnect continues.
+    /// The last line it sent; a new connection continues there.
     seq: u64,
-    /// The socket that it is read from, and the channel for requests; `None` while it is not read.
+    /// The socket that it is read from, and the channel for requests; `None` while nothing reads it.
     read: Option<(Option<Socket>, mpsc::Sender<Ask>)>,
 }
 
-/// A probe that was introduced, and the last line that it is known to have sent.
+/// An identified probe, and the last line that it sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Introduced {
     pub(super) probe: ProbeId,
     pub(super) seq: u64,
 }
 
-/// Every probe met, shared by the tasks that read them.
+/// Every known probe, shared by the tasks that read them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes(Arc<Mutex<Register>>);
 
 #[derive(Debug, Default)]
 struct Register {
     known: HashMap<Identity, Known>,
-    /// Whose socket it was when it was last read.
+    /// The last known probe of each socket.
     sockets: HashMap<SocketId, Identity>,
     next: u32,
 }
 
 impl Probes {
-    /// The probe whose socket this was when it was last read.
+    /// Returns the last known probe of this socket.
     pub(super) fn last_at(&self, socket: &Socket) -> Option<Introduced> {
         let register = self.register();
         let known = register.known.get(register.sockets.get(&socket.id)?)?;
         known.read.is_none().then_some(Introduced { probe: known.probe, seq: known.seq })
     }
 
-    /// The probe that says this hello at a socket; from here on it is being read, and asked through `ear`.
+    /// Identifies the probe with this hello at a socket. From then on it counts as read, and gets requests through
+    /// `ear`.
     ///
     /// # Errors
-    /// With the probe's number, when it is being read from another socket already: names are removed and made again.
+    /// The probe's number, if another socket is reading it already, because names may be removed and created again.
     pub(super) fn introduce(
         &self,
         hello: &Hello,
@@ -77,21 +78,21 @@ impl Probes {
         register.read(identity, pid, Some(socket.clone()), ear)
     }
 
-    /// The same for a probe that is read from what it has spilled.
+    /// The same for a probe that is read from its spill.
     pub(super) fn introduce_spilled(&self, instance: &str, pid: Option<u32>) -> Result<Introduced, ProbeId> {
         // No reader would receive the answer.
         let (ear, _) = mpsc::channel(1);
         self.register().read(Identity::Instance(instance.to_owned()), pid, None, ear)
     }
 
-    /// The probe of this name, if it was met before.
+    /// Returns the probe with this name, if it is known.
     pub(super) fn named(&self, instance: &str) -> Option<Introduced> {
         let register = self.register();
         let known = register.known.get(&Identity::Instance(instance.to_owned()))?;
         Some(Introduced { probe: known.probe, seq: known.seq })
     }
 
-    /// Nobody reads it any more; `seq` was its last line.
+    /// Marks a probe as no longer read; `seq` was its last line.
     pub(super) fn part(&self, probe: ProbeId, seq: u64) {
         if let Some(known) = self.register().known.values_mut().find(|it| it.probe == probe) {
             known.read = None;
@@ -99,12 +100,12 @@ impl Probes {
         }
     }
 
-    /// Whether it is read.
+    /// Returns whether it is being read.
     pub(super) fn is_read(&self, probe: ProbeId) -> bool {
         self.register().known.values().any(|it| it.probe == probe && it.read.is_some())
     }
 
-    /// Asks a probe, if it is connected; that it has gone is an event of its own.
+    /// Sends a request to a probe, if it is connected. The loss of a connection is a separate event.
     pub(super) fn ask(&self, ask: Ask) {
         let register = self.register();
         let asked = register.known.values().find(|it| it.probe == ask.probe);
@@ -113,7 +114,7 @@ impl Probes {
         }
     }
 
-    /// The processes whose probes are read, as this host numbers them.
+    /// Returns the processes whose probes are read, by their pids on this host.
     pub(super) fn processes(&self) -> Vec<u32> {
         let register = self.register();
         let read = register.known.values().filter(|it| it.read.is_some());
@@ -134,7 +135,7 @@ impl Register {
             return Identity::Instance(name.clone());
         }
         let by_process = pid.and_then(|pid| Some(Identity::Process { pid, start_ticks: system::start_ticks(pid)? }));
-        // A second socket of a process is a probe of its own, as long as the first has its name.
+        // A second socket of a process is a separate probe while the first still has its name.
         let is_another = |it: &Identity| {
             let read = self.known.get(it).and_then(|known| known.read.as_ref());
             read.and_then(|read| read.0.as_ref()).is_some_and(Socket::has_its_name)
@@ -198,7 +199,7 @@ mod tests {
             let read = probes.introduce(&one, &first, own, ear()).unwrap().probe;
             let beside = probes.introduce(&other, &second, own, ear()).unwrap().probe;
             assert_ne!(read, beside, "two probes of one process, each at its socket");
-            // Its name was removed and made again.
+            // Its name was removed and created again.
             let anew = socket(dir.path(), "1.sock");
             assert_eq!(probes.introduce(&one, &anew, own, ear()).unwrap_err(), read);
             probes.part(read, 7);

@@ -1,4 +1,4 @@
-//! The lines of one probe, handed over each once, and what a reader of them reports to whoever looks for sockets.
+//! The lines of one probe, each passed on once, and what its reader reports to the scanner.
 
 use super::directory::SocketId;
 use crate::{
@@ -9,25 +9,25 @@ use crate::{
     sources::{EventSender, now},
 };
 
-/// What becomes of a socket whose connection ended.
+/// What to do with a socket after its connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It is asked again soon.
+    /// Try it again soon.
     Again,
-    /// It is left alone for a while: what is wrong with it may last.
+    /// Wait, because the fault may last.
     Later,
-    /// It is none of those that are looked for.
+    /// Ignore it, because it does not belong to this run.
     Never,
-    /// It is asked again once this probe is not read from another socket any more.
+    /// Try it again once no other socket reads this probe.
     After(ProbeId),
 }
 
-/// What a connection reports to whoever looks for sockets.
+/// What a connection reports to the scanner.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Report {
-    /// The peer was reported, or refused.
+    /// The peer was identified or refused.
     Greeted(SocketId),
-    /// It ended.
+    /// The connection ended.
     Ended(SocketId, Next),
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Report {
 pub(super) struct Lines<'a> {
     pub(super) probe: ProbeId,
     pub(super) seq: u64,
-    pub(super) said_bye: bool,
+    pub(super) has_bye: bool,
     pub(super) sender: &'a EventSender,
 }
 
@@ -46,7 +46,7 @@ impl Lines<'_> {
         self.sender.send(found).await && self.pass_on(Line::Hello(hello.clone())).await
     }
 
-    /// Sends a line, unless it came before; false when nothing receives the facts.
+    /// Sends a line, unless it was sent before; false when nothing receives the facts.
     pub(super) async fn pass_on(&mut self, line: Line) -> bool {
         if let Some(seq) = line.seq() {
             if seq <= self.seq {
@@ -54,14 +54,14 @@ impl Lines<'_> {
             }
             self.seq = seq;
         }
-        self.said_bye |= matches!(line, Line::Bye(_));
-        // A clock that runs ahead of ours (a time namespace) must not carry the session into the future.
+        self.has_bye |= matches!(line, Line::Bye(_));
+        // A clock that runs ahead of this one (a time namespace) must not move the session into the future.
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
         self.sender.send_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
     }
 
-    /// The same for a stream of which a part may have come already, so that only numbered lines are news.
+    /// The same for a stream that may have been sent in part, so only numbered lines can be new.
     pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
         line.seq().is_none() || self.pass_on(line).await
     }

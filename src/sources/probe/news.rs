@@ -1,4 +1,4 @@
-//! News of the socket directories from the kernel: a probe may live for less time than lies between two looks.
+//! The kernel's notifications about the socket directories: a probe may live for less time than lies between two scans.
 
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use std::{
@@ -9,8 +9,8 @@ use std::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Says when a socket gets its name or a spill was written. Where the kernel has no more watches to give, it says nothing,
-/// and the directories are only looked into at intervals.
+/// Notifies when a socket gets its name or a spill is written. If the kernel has no watches left, it never notifies,
+/// and the directories are only scanned at intervals.
 pub(super) struct News(Option<AsyncFd<OwnedFd>>);
 
 impl News {
@@ -20,18 +20,18 @@ impl News {
         Self(kernel.and_then(|it| AsyncFd::new(it).ok()))
     }
 
-    /// Watches these directories as well; one that is watched already stays so.
+    /// Adds watches for these directories; keeps existing ones.
     pub(super) fn of<'a>(&self, directories: impl Iterator<Item = &'a PathBuf>) {
         let Some(kernel) = &self.0 else { return };
         let wanted = WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         for directory in directories {
             let directory: &Path = directory;
-            // One that is not there, or not ours, is looked into or not, as ever.
+            // A directory that is missing or not ours is scanned or skipped as before.
             let _ = add_watch(kernel.get_ref(), directory, wanted);
         }
     }
 
-    /// Waits until there is news, and takes it.
+    /// Waits for a notification and takes it.
     pub(super) async fn come(&self) {
         let Some(kernel) = &self.0 else { return pending().await };
         let Ok(mut ready) = kernel.readable().await else { return pending().await };

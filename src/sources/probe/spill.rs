@@ -1,4 +1,4 @@
-//! What a probe has spilled: lines of the wire in a file, of a process that may be gone.
+//! A probe's spill: lines of the wire in a file, from a process that may be gone.
 
 use super::{
     directory::Found,
@@ -19,22 +19,22 @@ use gpuwatch_probe::{
 use std::{fs, io::Read, path::Path};
 use tokio::sync::mpsc;
 
-/// What is in one.
+/// The contents of a spill.
 #[derive(Debug)]
 pub(super) struct Spilled {
     pub(super) hello: Hello,
-    /// What follows the hello.
+    /// The lines after the hello.
     pub(super) lines: Vec<Line>,
 }
 
 impl Spilled {
-    /// What this probe has spilled beside its socket.
+    /// Reads this probe's spill next to its socket.
     pub(super) fn of(hello: &Hello, socket: &Path) -> Option<Self> {
         let spilled = Self::read(&socket.with_file_name(name(hello.pid, hello.instance.as_deref()?)))?;
         (spilled.hello.instance == hello.instance).then_some(spilled)
     }
 
-    /// What is in a file, as far as it was written: its process may have been killed over it.
+    /// Reads a file as far as it was written; its process may have been killed while writing.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let mut bytes = Vec::new();
         open(path).ok()?.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
@@ -47,21 +47,21 @@ impl Spilled {
         }
     }
 
-    /// Whether the process that wrote it still runs here: then its socket tells the same.
+    /// Returns whether the process that wrote it still runs here, in which case its socket delivers the same.
     pub(super) fn is_written(&self) -> bool {
         let ends_after = |start_us: u64| self.hello.start_us.is_none_or(|it| it.abs_diff(start_us) < 2_000_000);
         system::runs_since_us(self.hello.pid).is_some_and(ends_after)
     }
 
-    /// The process as this host numbers it; `None` where it may have numbered itself otherwise.
+    /// Returns the process's pid on this host; `None` if the process may see another pid.
     pub(super) fn pid(&self, path: &Path) -> Option<u32> {
         let is_here = self.hello.host == crate::sources::host() && !path.starts_with("/proc");
         is_here.then_some(self.hello.pid)
     }
 }
 
-/// Tells what a probe has spilled that is gone, as far as its socket has not; where it is of the job that this reader was
-/// started with, nobody else needs it.
+/// Sends the lines of a gone probe's spill that its socket did not deliver. If the spill belongs to the job that this
+/// reader was started with, no other reader needs it.
 pub(super) async fn read(
     found: Found,
     spilled: Spilled,
@@ -74,20 +74,20 @@ pub(super) async fn read(
     let instance = spilled.hello.instance.as_deref().unwrap_or_default();
     let introduced = probes.introduce_spilled(instance, pid);
     if let Ok(known) = introduced {
-        let mut lines = Lines { probe: known.probe, seq: known.seq, said_bye: false, sender: &sender };
+        let mut lines = Lines { probe: known.probe, seq: known.seq, has_bye: false, sender: &sender };
         if known.seq == 0 {
             lines.find(pid, Foreign::new(found.path.to_string_lossy()), &spilled.hello).await;
         }
         for line in spilled.lines {
             let _ = if known.seq == 0 { lines.pass_on(line).await } else { lines.pass_on_news(line).await };
         }
-        if known.seq == 0 && !lines.said_bye {
+        if known.seq == 0 && !lines.has_bye {
             let why = Foreign::new("the process ended without a bye: was it killed?");
             sender.send(Fact::ProbeGone { probe: known.probe, why }).await;
         }
         probes.part(known.probe, lines.seq);
     }
-    // Where its socket is still read, that reader may need the file.
+    // If a socket is still read, its reader may need the file.
     if is_run && introduced.is_ok() {
         let _ = fs::remove_file(&found.path);
     }

@@ -2,17 +2,16 @@
 
 use crate::facts::{event::Line, text};
 
-/// Reads a line; in words, what is wrong with it.
+/// Parses a line, or describes what is wrong with it.
 ///
-/// Python writes what is no character as half of a surrogate pair, which JSON allows to be written and no text can hold:
-/// such halves are read as U+FFFD.
-pub(super) fn line(said: &str) -> Result<Line, String> {
-    let read = serde_json::from_str(said);
-    let read = read.or_else(|e| without_halves(said).map_or(Err(e), |it| serde_json::from_str(&it)));
+/// Python writes a lone surrogate as an escape that JSON allows and that no text can hold. Such halves become U+FFFD.
+pub(super) fn line(text: &str) -> Result<Line, String> {
+    let read = serde_json::from_str(text);
+    let read = read.or_else(|e| without_halves(text).map_or(Err(e), |it| serde_json::from_str(&it)));
     read.map_err(|e| format!("sent a line that is not of the wire ({})", text::fault(&e)))
 }
 
-/// The text with every half of a surrogate pair (`\ud83d` without its other half) replaced; `None` where there is none.
+/// Replaces every lone surrogate (`\ud83d` without its other half); `None` if there is none.
 fn without_halves(text: &str) -> Option<String> {
     let (mut out, mut rest, mut has_halves) = (String::new(), text, false);
     while let Some(at) = rest.find('\\') {
@@ -32,7 +31,7 @@ fn without_halves(text: &str) -> Option<String> {
     has_halves.then(|| out + rest)
 }
 
-/// The half of a surrogate pair that a text begins with.
+/// Returns the surrogate that a text begins with.
 fn surrogate(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok().filter(|it| (0xd800..=0xdfff).contains(it))

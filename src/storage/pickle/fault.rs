@@ -1,12 +1,12 @@
-//! Why a snapshot cannot be read, or not to its end.
+//! Why a snapshot cannot be read, or not completely.
 
 use std::io;
 use thiserror::Error;
 
-/// What is wrong with a file, where, and what to do about it.
+/// The error, its place in the file, and what to do about it.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// It holds an opcode with which a pickle calls functions or makes objects.
+    /// An opcode with which a pickle calls functions or creates objects.
     #[error(
         "byte {at} holds {name}, with which a pickle can run code; gpuwatch reads snapshots that are plain data: write one \
          with torch.cuda.memory._dump_snapshot"
@@ -17,17 +17,17 @@ pub enum Fault {
         /// The opcode.
         name: &'static str,
     },
-    /// It holds an opcode that no snapshot needs, or one that fits nothing before it.
+    /// An opcode that no snapshot needs, or that does not fit what precedes it.
     #[error(
         "byte {at} holds {what}: the file is damaged, or not a memory snapshot; write it again with torch.cuda.memory._dump_snapshot"
     )]
     Damaged {
         /// The opcode's offset.
         at: u64,
-        /// What is wrong there.
+        /// The error.
         what: String,
     },
-    /// It ends before the pickle does.
+    /// The file ends before the pickle does.
     #[error(
         "the file ends at byte {at}, in the middle of the snapshot: copy it again, or let the job that writes it finish"
     )]
@@ -35,26 +35,26 @@ pub enum Fault {
         /// Where it ends.
         at: u64,
     },
-    /// What it was compressed with cannot be undone.
+    /// Decompression failed.
     #[error("after byte {at} of what was unpacked: {why}; copy the file again")]
     Packed {
-        /// Bytes that were unpacked.
+        /// Bytes decompressed so far.
         at: u64,
-        /// What the unpacker says.
+        /// The decompressor's error.
         why: io::Error,
     },
-    /// It is no pickle.
+    /// Not a pickle.
     #[error("{what}: give a file that torch.cuda.memory._dump_snapshot wrote (plain, .gz or .zst)")]
     NoPickle {
-        /// What it is instead.
+        /// What it is.
         what: &'static str,
     },
-    /// It is a pickle of something else.
+    /// A pickle of something else.
     #[error(
         "the pickle holds no memory snapshot (no `segments`, no `device_traces`): give a file that torch.cuda.memory._dump_snapshot wrote"
     )]
     NoSnapshot,
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! The bytes of a snapshot: a window that moves over a file, unpacked if need be.
+//! The bytes of a snapshot: a window that moves over a file, decompressed if necessary.
 
 use super::fault::Fault;
 use flate2::read::MultiGzDecoder;
@@ -8,13 +8,13 @@ use std::{
     rc::Rc,
 };
 
-/// Bytes that are held at a time.
+/// Size of the window in bytes.
 const WINDOW: usize = 256 << 10;
 
-/// How much larger than its file a snapshot may be. Real ones compress to a tenth up to a fortieth.
+/// Largest ratio of a snapshot to its file. Real ones compress to a tenth up to a fortieth.
 const RATIO: u64 = 250;
 
-/// What may be unpacked in any case.
+/// Bytes that may be decompressed in any case.
 const UNPACKED: u64 = 8 << 20;
 
 /// A window over the bytes.
@@ -29,10 +29,10 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Looks at the first bytes to tell gzip and zstd from plain bytes.
+    /// Reads the first bytes to detect gzip and zstd.
     ///
     /// # Errors
-    /// When nothing can be read, or when it is none of the three.
+    /// Fails if nothing can be read, or if it is none of the three.
     pub(super) fn new(mut from: impl Read + 'a) -> Result<Self, Fault> {
         let mut first = Vec::with_capacity(4);
         from.by_ref().take(4).read_to_end(&mut first)?;
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
         self.base + self.at as u64
     }
 
-    /// Returns the next bytes without taking them: as many as are asked for, or all that there are.
+    /// Returns the next bytes without consuming them: `count`, or all that are left.
     #[inline]
     pub(super) fn peek(&mut self, count: usize) -> Result<&[u8], Fault> {
         if self.end - self.at < count {
@@ -66,13 +66,13 @@ impl<'a> Input<'a> {
         Ok(self.window.get(self.at..self.end).unwrap_or_default())
     }
 
-    /// Takes bytes that were peeked at.
+    /// Consumes bytes that were peeked at.
     #[inline]
     pub(super) fn skip(&mut self, count: usize) {
         self.at = (self.at + count).min(self.end);
     }
 
-    /// Takes so many bytes.
+    /// Consumes this many bytes.
     #[inline]
     pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
         let Some(bytes) = self.peek(N)?.first_chunk().copied() else { return Err(self.cut()) };
@@ -80,7 +80,7 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// Takes bytes, of which it gives the first ones to `keep`, at most `WINDOW` of them.
+    /// Consumes bytes and passes the first ones, at most `WINDOW`, to `keep`.
     pub(super) fn take_long<T>(&mut self, count: u64, keep: impl FnOnce(&[u8]) -> T) -> Result<T, Fault> {
         let short = usize::try_from(count).unwrap_or(usize::MAX).min(WINDOW);
         let bytes = self.peek(short)?.get(..short);
@@ -100,7 +100,7 @@ impl<'a> Input<'a> {
         Ok(kept)
     }
 
-    /// Unpacks what is left, so that a checksum is looked at. Of plain bytes, what comes after the pickle is nobody's.
+    /// Decompresses the rest, so that its checksum is verified. Ignores bytes after a plain pickle.
     pub(super) fn rest(&mut self) -> Result<(), Fault> {
         while self.is_packed && !self.peek(1)?.is_empty() {
             self.skip(WINDOW);
@@ -108,7 +108,7 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// What is wrong where bytes are missing.
+    /// Returns the error for missing bytes.
     fn cut(&self) -> Fault {
         Fault::Cut { at: self.base + self.end as u64 }
     }
@@ -133,7 +133,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What an unpacker gives, as long as it stays in proportion to what it takes: a small file must not fill the memory.
+/// Decompresses within limits relative to its input: a small file must not fill the memory.
 fn unpacked<'a, R: Read + 'a>(
     from: impl Read + 'a,
     with: impl FnOnce(Counted<Box<dyn Read + 'a>>) -> io::Result<R>,

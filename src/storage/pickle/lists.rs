@@ -1,26 +1,26 @@
-//! What lists come to: frames become a stack, rows one after the other a range.
+//! Converts lists: frames become a stack, consecutive rows a range.
 
 use super::value::{Kept, Kind, Value};
 use crate::model::trace::{StackId, Trace};
 use std::ops::Range;
 
-/// Lists of lists that are kept; a snapshot has one for each device.
+/// Most lists of lists; a snapshot has one for each device.
 const LISTS_MAX: usize = 4096;
 
-/// A list that is no stack.
+/// A list other than a stack.
 #[derive(Debug)]
 enum List {
-    /// Rows of one kind, one after the other.
+    /// Consecutive rows of one kind.
     Run { kind: Kind, first: u32, count: u32 },
-    /// A stack that comes in pieces.
+    /// A stack under construction.
     Frames(Vec<u32>),
-    /// A stack that came in pieces.
+    /// A complete stack.
     Stack(StackId),
     /// Lists.
     Lists(Vec<Kept>),
 }
 
-/// All lists that are no stacks.
+/// All lists other than stacks.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     all: Vec<List>,
@@ -28,7 +28,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Appends items to a list; `None` where that is no list, or where rows do not follow each other.
+    /// Appends items to a list; `None` if it is not a list, or if rows are not consecutive.
     pub(super) fn extend(&mut self, list: Kept, items: &[Value], trace: &mut Trace) -> Option<Kept> {
         match list {
             _ if items.is_empty() && matches!(list, Kept::List | Kept::Stack(_) | Kept::Rows(_) | Kept::Opaque) => {
@@ -87,7 +87,7 @@ impl Lists {
         place.map_or(Kept::Opaque, Kept::Rows)
     }
 
-    /// A list as it is from now on: frames become a stack.
+    /// Completes a list: frames become a stack.
     pub(super) fn close(&mut self, list: Kept, trace: &mut Trace) -> Kept {
         if let Kept::Rows(place) = list
             && let Some(it) = self.all.get_mut(place as usize)
@@ -100,7 +100,7 @@ impl Lists {
         list
     }
 
-    /// Returns the stack that a list is; that of what is not known, of any other value.
+    /// Returns the stack of a list; the unknown stack for any other value.
     pub(super) fn stack(&self, value: Value) -> StackId {
         match value {
             Value::Kept(Kept::Stack(id)) => id,
@@ -112,7 +112,7 @@ impl Lists {
         }
     }
 
-    /// Returns which rows of a kind a list is; `None` of any other list.
+    /// Returns the rows of a kind in a list; `None` for any other list.
     pub(super) fn rows(&self, list: Kept, of: Kind) -> Option<Range<u32>> {
         match list {
             Kept::List => Some(0..0),
@@ -124,7 +124,7 @@ impl Lists {
         }
     }
 
-    /// Returns the lists of a list.
+    /// Returns the lists in a list.
     pub(super) fn lists(&self, list: Kept) -> Option<&[Kept]> {
         match list {
             Kept::List => Some(&[]),
@@ -137,7 +137,7 @@ impl Lists {
     }
 }
 
-/// Two whole numbers, such as the id of a pool.
+/// Returns two whole numbers, such as a pool's id, as one value.
 pub(super) fn pair(a: i64, b: i64, trace: &mut Trace) -> Kept {
     match (u64::try_from(a), u64::try_from(b)) {
         (Ok(a), Ok(b)) => Kept::Pair(trace.pools.id((a, b))),
@@ -145,7 +145,7 @@ pub(super) fn pair(a: i64, b: i64, trace: &mut Trace) -> Kept {
     }
 }
 
-/// Appends the frames that items are, if they are frames all.
+/// Appends the items if all of them are frames.
 fn all_frames(items: &[Value], to: &mut Vec<u32>) -> bool {
     for it in items {
         let Value::Kept(Kept::Row(Kind::Frame, id)) = it else { return false };
@@ -162,7 +162,7 @@ fn all_lists(items: &[Value], to: &mut Vec<Kept>) -> bool {
     true
 }
 
-/// The kind and the first of rows that follow each other.
+/// Returns the kind and the first of consecutive rows.
 fn run(items: &[Value]) -> Option<(Kind, u32)> {
     let Some(Value::Kept(Kept::Row(kind, first))) = items.first() else { return None };
     let follows = |(it, at): (&Value, u32)| *it == Value::Kept(Kept::Row(*kind, at));

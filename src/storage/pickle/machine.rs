@@ -1,4 +1,5 @@
-//! The machine: one opcode after the other, a stack, marks on it and a memo. It calls itself nowhere, so that no nesting is too deep.
+//! The pickle machine: one opcode after the other, a stack, marks on it and a memo. It is not recursive, so that
+//! nesting may have any depth.
 
 use super::{
     Reading,
@@ -12,11 +13,11 @@ use super::{
     words,
 };
 
-/// Bytes of a text that are kept; a file's name is shorter, and a note of the job's own may be longer.
+/// Most bytes kept of a text; file names are shorter, the job's annotations may be longer.
 const TEXT_MAX: usize = 16 << 10;
 
-/// Values that the stack may hold in any case, and bytes of a file for each further one: the longest stacks are events that
-/// wait for the end of their list.
+/// Values that the stack may always hold, and file bytes per further value: the longest stacks are events that wait for
+/// the end of their list.
 const ROOM: usize = 1 << 20;
 const BYTES_A_VALUE: usize = 16;
 
@@ -24,13 +25,13 @@ const BYTES_A_VALUE: usize = 16;
 pub(super) struct Machine<'a> {
     input: Input<'a>,
     stack: Vec<Value>,
-    /// Where on the stack marks stand.
+    /// Positions of marks on the stack.
     marks: Vec<usize>,
     memo: Memo,
     rows: Rows,
-    /// The offset of the opcode in hand.
+    /// The offset of the current opcode.
     at: u64,
-    /// Values that the stack may hold.
+    /// Most values on the stack.
     room: usize,
 }
 
@@ -41,7 +42,7 @@ impl<'a> Machine<'a> {
         Self { input, stack: Vec::new(), marks: Vec::new(), memo: Memo::default(), rows, at: 0, room: 0 }
     }
 
-    /// Reads to the end, or as far as it goes.
+    /// Reads to the end, or as far as possible.
     pub(super) fn read(mut self) -> Result<Reading, Fault> {
         let (outermost, ended) = match self.run() {
             Ok(kept) => (Some(kept), self.input.rest().err()),
@@ -51,7 +52,7 @@ impl<'a> Machine<'a> {
         let bytes = self.input.offset();
         match (self.rows.finish(outermost, bytes), ended) {
             (Ok(trace), ended) => Ok(Reading { trace, bytes, ended }),
-            // Where nothing was read yet, what ended it is the reason, and not what is missing for it.
+            // If nothing was read yet, the first fault is the reason, not the missing parts.
             (Err(fault), None) | (Err(_), Some(fault)) => Err(fault),
         }
     }
@@ -157,7 +158,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A byte that takes sixteen of memory must not stand there too often.
+    /// A single byte that adds sixteen bytes of memory must not occur too often.
     #[cold]
     fn more_room(&mut self) -> Result<(), Fault> {
         let read = usize::try_from(self.at).unwrap_or(usize::MAX);
@@ -168,7 +169,7 @@ impl<'a> Machine<'a> {
         Err(self.damaged(format!("the {}th object that belongs to nothing", self.room)))
     }
 
-    /// A length in so many bytes.
+    /// Reads a length of this many bytes.
     fn length(&mut self, bytes: usize) -> Result<u64, Fault> {
         Ok(match bytes {
             1 => u64::from(self.input.take::<1>()?[0]),
@@ -215,13 +216,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The place of the latest mark, and the mark is gone.
+    /// Removes the latest mark and returns its position.
     fn mark(&mut self) -> Result<usize, Fault> {
         let mark = self.marks.pop().filter(|it| *it <= self.stack.len());
         mark.ok_or_else(|| self.damaged("an end without a beginning".to_owned()))
     }
 
-    /// The items from a place on are used from now on, and filled no more.
+    /// Completes the items from a position on, because they are used from now on.
     #[inline]
     fn close(&mut self, from: usize) {
         let Self { stack, memo, rows, .. } = self;
@@ -236,7 +237,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Fills what stands before a place with the items from there on, if it is one that may be filled.
+    /// Adds the items from a position on to the value before it, if that can be extended.
     #[inline]
     fn fill(&mut self, from: usize, how: impl FnOnce(&mut Rows, Kept, &[Value]) -> Option<Kept>) -> Option<()> {
         self.close(from);
@@ -281,7 +282,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What an unfinished pickle comes to: its lists end where it ends, and dictionaries that are not done are left out.
+    /// Returns the result of an unfinished pickle: its open lists end here, and incomplete dictionaries are dropped.
     fn unwind(&mut self) -> Option<Kept> {
         while let Some(mark) = self.marks.pop() {
             self.close(mark);
@@ -290,7 +291,7 @@ impl<'a> Machine<'a> {
             let container = mark.checked_sub(1).and_then(|it| self.stack.get(it));
             let (is_list, is_root) = (container.is_some_and(is_list), rows::is_root(items));
             if is_list {
-                // The last item may be a dictionary that is not done.
+                // The last item may be an incomplete dictionary.
                 while self.stack.len() > mark && self.stack.last() == Some(&Value::Kept(Kept::Dict)) {
                     self.stack.pop();
                 }
@@ -313,7 +314,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A whole number of any length, two's complement, the lowest byte first.
+/// Parses a whole number of any length, two's complement, lowest byte first.
 fn long(bytes: &[u8]) -> Value {
     let is_negative = bytes.last().is_some_and(|it| it & 0x80 != 0);
     let fill = if is_negative { 0xff } else { 0 };

@@ -1,9 +1,9 @@
-//! What was memoised, by the number that the pickle gives it.
+//! The pickle's memo, by number.
 
 use super::value::{Kept, Slot};
 use std::collections::HashMap;
 
-/// Picklers count from 0 on; a number far ahead claims no room for those before it.
+/// Picklers count from 0 on; a much larger number reserves nothing for those before it.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     dense: Vec<Kept>,
@@ -11,7 +11,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Returns the number of the next object, for picklers that do not say it.
+    /// Returns the number of the next object, for picklers that leave it out.
     pub(super) fn next(&self) -> Slot {
         Slot::try_from(self.dense.len() + self.sparse.len()).unwrap_or(Slot::MAX)
     }

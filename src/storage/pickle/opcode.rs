@@ -1,6 +1,6 @@
 //! The opcodes that a snapshot may hold, and the names of all others.
 
-/// Declares the opcodes that are read as constants, so that `match` has names.
+/// Declares the opcodes of plain data as constants, for use in `match`.
 macro_rules! read {
     ($($name:ident = $byte:literal,)+) => {
         $(pub(super) const $name: u8 = $byte;)+
@@ -47,7 +47,7 @@ read! {
     LONG_BINGET = b'j',
 }
 
-/// Opcodes that import, call, or make objects.
+/// Opcodes that import, call, or create objects.
 pub(super) const CODE: [(u8, &str); 14] = [
     (b'c', "GLOBAL"),
     (0x93, "STACK_GLOBAL"),
@@ -65,7 +65,7 @@ pub(super) const CODE: [(u8, &str); 14] = [
     (0x97, "NEXT_BUFFER"),
 ];
 
-/// Opcodes that are data, but not a snapshot's.
+/// Opcodes for data that no snapshot has.
 const FOREIGN: [(u8, &str); 20] = [
     (b'0', "POP"),
     (b'1', "POP_MARK"),
@@ -94,7 +94,7 @@ pub(super) fn code(op: u8) -> Option<&'static str> {
     CODE.iter().find(|it| it.0 == op).map(|it| it.1)
 }
 
-/// Returns what a byte that is not read is called.
+/// Returns the name of an unsupported byte.
 pub(super) fn foreign(op: u8) -> String {
     let name = FOREIGN.iter().find(|it| it.0 == op).map(|it| it.1);
     name.map_or_else(|| format!("{op:#04x}, which is not an opcode"), |it| format!("{it}, which no snapshot has"))

@@ -9,15 +9,15 @@ use super::{
 use crate::model::trace::{Block, Event, Frame, Note, Segment, Setting, Settings, State, TextId, Trace};
 use std::ops::Range;
 
-/// Dictionaries of numbers by size that are kept, and the pairs of each.
+/// Most dictionaries of numbers by size, and most pairs of each.
 const MAPS_MAX: usize = 64;
 
-/// What has been made of dictionaries so far.
+/// The rows built so far.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) trace: Trace,
     pub(super) lists: Lists,
-    /// Numbers that were memoised.
+    /// Memoised numbers.
     pub(super) numbers: Vec<Value>,
     segments: Vec<Segment>,
     notes: Vec<Note>,
@@ -26,7 +26,7 @@ pub(super) struct Rows {
     root: Root,
 }
 
-/// What the outermost dictionary has under its keys.
+/// The values of the outermost dictionary.
 #[derive(Debug, Default)]
 struct Root {
     segments: Option<Kept>,
@@ -43,7 +43,7 @@ enum Shape {
     Settings,
 }
 
-/// The shape that a key determines.
+/// Returns the shape that a key determines.
 fn shape(key: Word) -> Option<Shape> {
     match key {
         Word::Filename => Some(Shape::Row(Kind::Frame)),
@@ -69,13 +69,13 @@ fn known(items: &[Value]) -> impl Iterator<Item = (Word, Value)> {
     pairs(items).filter_map(|(key, value)| Some((word(key)?, value)))
 }
 
-/// Whether a dictionary with these items is the whole snapshot.
+/// Returns whether a dictionary with these items is the whole snapshot.
 pub(super) fn is_root(items: &[Value]) -> bool {
     known(items).find_map(|(key, _)| shape(key)).is_some_and(|it| matches!(it, Shape::Root))
 }
 
 impl Rows {
-    /// Puts pairs into a dictionary; `None` where that is none, or one that is done.
+    /// Adds pairs to a dictionary; `None` if it is not one, or is complete.
     pub(super) fn fill(&mut self, dict: Kept, items: &[Value]) -> Option<Kept> {
         match dict {
             _ if items.is_empty() => Some(dict),
@@ -186,7 +186,7 @@ impl Rows {
         self.segments.len() - 1
     }
 
-    /// Blocks of old releases have no addresses: they lie one behind the other.
+    /// Computes a block's address: old releases leave it out, and blocks are contiguous.
     fn place(&mut self, segment: &Segment) {
         let mut next = segment.address;
         let range = segment.blocks.start as usize..segment.blocks.end as usize;
@@ -227,7 +227,7 @@ impl Rows {
                 Word::HostSegments => self.root.host_segments = Some(value),
                 Word::HostTraces => self.root.host_traces = Some(value),
                 Word::ExternalAnnotations => self.root.notes = Some(value),
-                // There is one, whatever stands there: settings are known by their keys.
+                // Settings are recognised by their keys alone.
                 _ => {}
             }
         }
@@ -254,7 +254,7 @@ impl Rows {
         Kept::Opaque
     }
 
-    /// Numbers by text are kept, if they are few: one of the settings is made of them.
+    /// Keeps numbers by text, if they are few: one setting is made of them.
     fn map(&mut self, items: &[Value]) -> Kept {
         let number = |(key, value): (TextId, Value)| match value {
             Value::Int(it) => Some((key, it)),
@@ -289,14 +289,14 @@ impl Rows {
         self.lists.rows(it, kind)
     }
 
-    /// The trace, from what the outermost object turned out to be.
+    /// Builds the trace from the outermost object.
     ///
     /// # Errors
-    /// When that is no snapshot, or one with parts that belong to each other in no way that a snapshot's do.
+    /// Fails if it is not a snapshot, or if its parts do not fit together.
     pub(super) fn finish(mut self, outermost: Option<Kept>, at: u64) -> Result<Trace, Fault> {
         match outermost {
             Some(Kept::Root) => {}
-            // What `torch.cuda.memory_snapshot()` gives.
+            // The result of `torch.cuda.memory_snapshot()`.
             Some(list @ Kept::Rows(_)) if self.lists.rows(list, Kind::Segment).is_some() => {
                 self.root = Root { segments: Some(list), ..Root::default() };
             }

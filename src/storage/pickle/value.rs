@@ -1,11 +1,11 @@
-//! What is on the machine's stack: numbers, and references into tables.
+//! Values on the machine's stack: numbers, and references into tables.
 
 use crate::model::trace::{StackId, TextId};
 
-/// Where an object is memoised; [`NOWHERE`] of one that is not.
+/// An object's place in the memo; [`NOWHERE`] if it is not memoised.
 pub(super) type Slot = u32;
 
-/// The slot of what is not memoised.
+/// The slot of an object that is not memoised.
 pub(super) const NOWHERE: Slot = Slot::MAX;
 
 /// A value on the stack.
@@ -13,17 +13,17 @@ pub(super) const NOWHERE: Slot = Slot::MAX;
 pub(super) enum Value {
     /// A whole number.
     Int(i64),
-    /// A whole number above those.
+    /// A larger whole number.
     Large(u64),
     /// Any other number.
     Float(f64),
-    /// What the machine remembers by a few bytes.
+    /// A reference of a few bytes.
     Kept(Kept),
-    /// A list or dictionary that was made here, which may still be filled.
+    /// A new list or dictionary, which may still be extended.
     Fresh(Slot, Kept),
 }
 
-/// Rows of what.
+/// Kinds of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Frame,
@@ -33,30 +33,30 @@ pub(super) enum Kind {
     Note,
 }
 
-/// What the machine remembers of an object, in eight bytes.
+/// A reference to an object, in eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kept {
     None,
     Bool(bool),
     Text(TextId),
-    /// Two whole numbers, by their place among the pools.
+    /// Two whole numbers, by index among the pools.
     Pair(u32),
-    /// A number that was memoised, by its place among those.
+    /// A memoised number, by index.
     Number(u32),
     /// An empty dictionary.
     Dict,
     /// An empty list.
     List,
-    /// A dictionary that became a row.
+    /// A dictionary converted to a row.
     Row(Kind, u32),
     /// A list of frames.
     Stack(StackId),
-    /// Any other list that matters, by its place among the lists.
+    /// Any other relevant list, by index among the lists.
     Rows(u32),
-    /// A dictionary of settings, by its place among those.
+    /// A dictionary of settings, by index.
     Map(u32),
     /// The whole snapshot.
     Root,
-    /// What no snapshot needs.
+    /// An object that no snapshot needs.
     Opaque,
 }

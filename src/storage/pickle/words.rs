@@ -1,16 +1,16 @@
-//! The words of snapshots, as numbers: they are the first texts that a reading gives numbers to.
+//! The keys and values of snapshots as numbers: a reading interns them before any other text.
 
 use crate::model::trace::{Action, TextId, Texts};
 
 macro_rules! words {
     ($($name:ident = $text:literal,)+) => {
-        /// A key, or one of the values that mean something.
+        /// A key, or a value with a meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Word {
             $($name,)+
         }
 
-        /// Each with its text, by its number.
+        /// Every word with its text, by number.
         const WORDS: &[(Word, &str)] = &[$((Word::$name, $text),)+];
     };
 }
@@ -53,10 +53,10 @@ words! {
     State = "state",
     Live = "active_allocated",
     Pending = "active_pending_free",
-    // What PyTorch's documentation calls it.
+    // PyTorch's documentation has this name.
     Awaiting = "active_awaiting_free",
     Inactive = "inactive",
-    // A note.
+    // An annotation.
     Stage = "stage",
     Start = "START",
     End = "END",
@@ -66,19 +66,19 @@ words! {
     MaxSplitSize = "max_split_size",
 }
 
-/// Gives every word its number, before any other text has one.
+/// Interns every word before any other text.
 pub(super) fn begin(texts: &mut Texts) {
     for text in WORDS.iter().map(|it| it.1).chain(Action::WORDS.iter().map(|it| it.0)) {
         texts.id(text.as_bytes());
     }
 }
 
-/// Returns the word that a text is.
+/// Returns the word with this text.
 pub(super) fn word(text: TextId) -> Option<Word> {
     WORDS.get(text.0 as usize).map(|it| it.0)
 }
 
-/// Returns the action that a text names.
+/// Returns the action with this name.
 pub(super) fn action(text: TextId) -> Action {
     let place = (text.0 as usize).checked_sub(WORDS.len());
     place.and_then(|it| Action::WORDS.get(it)).map_or(Action::Other, |it| it.1)

@@ -1,49 +1,49 @@
-//! The text of a recording, and where in the file each byte of it stands: zstd frames, or plain lines.
+//! The text of a recording, and the position in the file of each byte: zstd frames, or plain lines.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-/// 128 MiB, which zstd's own tools grant unasked, so that a recording that was compressed again can be read. Our frames
-/// need less; a hostile one must not make us allocate more.
+/// 128 MiB, which zstd's own tools allow by default, so that a recording compressed by other tools can be read.
+/// gpuwatch's own frames need less; a hostile one must not force it to allocate more.
 const WINDOW_LOG_MAX: u32 = 27;
 
 const CHUNK: usize = 64 << 10;
 
-/// A place between two lines that reading can go on from.
+/// A position between two lines from which reading can continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Where in the file the frame begins; in a plain file, any byte before the place.
+    /// Where the frame begins in the file; in a plain file, any byte before the position.
     pub offset: u64,
-    /// Bytes of its text before the place.
+    /// Bytes of its text before the position.
     skip: u64,
-    /// Lines before the place.
+    /// Lines before the position.
     pub(super) lines: u64,
     compressed: bool,
 }
 
 impl Place {
-    /// Where a compressed frame begins; how many lines there are before is not known, and counted as none.
+    /// Returns the beginning of a compressed frame; the number of earlier lines is unknown and counts as 0.
     pub fn of_frame(offset: u64) -> Self {
         Self { offset, skip: 0, lines: 0, compressed: true }
     }
 }
 
-/// Text, read chunk by chunk; no chunk holds bytes of two frames.
+/// Text, read in chunks; no chunk has bytes of two frames.
 pub(super) struct Text<R> {
     from: R,
     decoder: Option<Decoder<'static>>,
     input: Chunk,
     output: Chunk,
-    /// Where in the file `input` begins.
+    /// Where `input` begins in the file.
     input_offset: u64,
-    /// Where in the file the frame begins that is being decoded, and how much text it has given.
+    /// Where the current frame begins in the file, and how much text it has produced.
     frame: u64,
     given: u64,
     inside: bool,
-    /// Whether the decoder may hold text that the last chunk had no room for.
+    /// Whether the decoder may have text that did not fit the last chunk.
     full: bool,
-    /// Where `output` begins: its frame, and how much of the frame's text stands before it.
+    /// Where `output` begins: its frame, and the length of the frame's text before it.
     output_at: u64,
     output_skip: u64,
 }
@@ -60,7 +60,7 @@ impl Chunk {
         self.bytes.get(self.at..self.end).unwrap_or_default()
     }
 
-    /// Replaces what is in it; false at the end of the file.
+    /// Refills the buffer; false at the end of the file.
     fn fill(&mut self, from: &mut impl Read) -> io::Result<bool> {
         self.bytes.resize(CHUNK, 0);
         (self.at, self.end) = (0, 0);
@@ -74,7 +74,7 @@ impl Chunk {
 }
 
 impl<R: Read> Text<R> {
-    /// Looks at the first bytes to tell zstd from plain lines.
+    /// Reads the first bytes to detect zstd.
     pub(super) fn new(mut from: R) -> io::Result<Self> {
         let mut magic = Vec::with_capacity(4);
         from.by_ref().take(4).read_to_end(&mut magic)?;
@@ -91,7 +91,7 @@ impl<R: Read> Text<R> {
         Ok(text)
     }
 
-    /// Goes on from a place; `from` stands at its offset.
+    /// Continues from a position; `from` is at its offset.
     pub(super) fn resume(from: R, place: &Place) -> io::Result<Self> {
         let mut text = Self::at(from, place)?;
         let mut skip = place.skip;
@@ -132,7 +132,7 @@ impl<R: Read> Text<R> {
         self.decoder.is_some()
     }
 
-    /// Where the next byte stands.
+    /// Returns the position of the next byte.
     pub(super) fn place(&self, lines: u64) -> Place {
         let (offset, skip) = if self.output.left().is_empty() {
             (self.frame, self.given)
@@ -142,7 +142,7 @@ impl<R: Read> Text<R> {
         Place { offset, skip, lines, compressed: self.is_compressed() }
     }
 
-    /// The next chunk of text; none at the end.
+    /// Reads the next chunk of text; none at the end.
     fn next(&mut self) -> io::Result<()> {
         let Self { decoder, from, input, output, .. } = self;
         let Some(decoder) = decoder else {
@@ -206,7 +206,7 @@ impl<R: Read> BufRead for Text<R> {
     }
 }
 
-/// A zstd frame, or one of the sixteen kinds of skippable frame.
+/// Whether this is a zstd frame, or one of the sixteen kinds of skippable frame.
 fn is_zstd(magic: &[u8]) -> bool {
     matches!(magic, [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18])
 }

@@ -1,5 +1,5 @@
-//! The facts that are no probe's line, as a recording writes them: types of their own, so that the
-//! program's types may change and old files stay readable.
+//! Facts other than probes' lines, as a recording stores them: in separate types, so that the program's types may
+//! change while old files stay readable.
 
 use crate::facts::{
     event::{
@@ -89,13 +89,13 @@ pub(super) enum Own {
     },
 }
 
-/// A device's list of processes, where there is one.
+/// Reads a device's list of processes, if there is one.
 fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<ProcessUse>>, D::Error> {
     limits::list::<_, _, PROCESSES_MAX>(from).map(Some)
 }
 
 impl Own {
-    /// The fact as written; `None` for those that are a probe's line or not written at all.
+    /// Converts a fact for storage; `None` for a probe's line and for facts that are not stored.
     pub(super) fn of(fact: &Fact) -> Option<Self> {
         Some(match fact.clone() {
             Fact::Second | Fact::Probe { .. } => return None,
@@ -121,7 +121,7 @@ impl Own {
         })
     }
 
-    /// The fact again; `None` when it says neither a figure nor why there is none.
+    /// Converts it back; `None` if it has neither a figure nor a reason why there is none.
     pub(super) fn into_fact(self) -> Option<Fact> {
         Some(match self {
             Self::Driver(state) => Fact::Driver(state),

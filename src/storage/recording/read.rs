@@ -1,4 +1,4 @@
-//! Reading a recording: zstd frames or plain lines, as far as they go, and why they end there.
+//! Reads a recording: zstd frames or plain lines, as far as possible, and why they end there.
 
 use super::{
     Entry, FORMAT, Header, decode,
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 use thiserror::Error;
 
-/// Bytes of room that is kept for the next line.
+/// Most capacity kept for the next line, in bytes.
 const KEPT: usize = 16 << 10;
 
-/// Why reading ended before the end.
+/// Why reading ended early.
 #[derive(Debug, Error, Serialize, Deserialize)]
 pub enum Fault {
-    /// The file stops inside a line or a frame: its writer was killed, or is still writing.
+    /// The file ends inside a line or a frame: its writer was killed, or is still writing.
     #[error("the file is cut after line {lines}: everything before was read")]
     Cut {
         /// Whole lines read.
         lines: u64,
     },
-    /// A checksum or the compression does not hold.
+    /// A checksum or the compression is wrong.
     #[error("the file is damaged after line {lines}: everything before was read")]
     Damaged {
         /// Whole lines read.
@@ -33,10 +33,10 @@ pub enum Fault {
     NotALine {
         /// Its number, from 1.
         line: u64,
-        /// What the parser says.
+        /// The parser's error.
         why: String,
     },
-    /// Longer than any line may be.
+    /// The line exceeds the limit.
     #[error("line {line} is longer than 1 MiB")]
     TooLong {
         /// Its number, from 1.
@@ -54,7 +54,7 @@ pub enum Fault {
     Io(#[from] io::Error),
 }
 
-/// The entries of a recording in their order. The last one may be a [`Fault`]; after it comes nothing.
+/// The entries of a recording in order. The last one may be a [`Fault`].
 pub struct Reader<R: Read> {
     input: Text<R>,
     line: Vec<u8>,
@@ -63,23 +63,23 @@ pub struct Reader<R: Read> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Looks at the first bytes to tell zstd from plain lines.
+    /// Reads the first bytes to detect zstd.
     ///
     /// # Errors
-    /// When nothing can be read at all.
+    /// Fails if nothing can be read.
     pub fn new(from: R) -> io::Result<Self> {
         Ok(Self { input: Text::new(from)?, line: Vec::new(), lines: 0, ended: false })
     }
 
-    /// Goes on from a place that [`Reader::place`] named; `from` stands at [`Place::offset`].
+    /// Continues from a position that [`Reader::place`] returned; `from` is at [`Place::offset`].
     ///
     /// # Errors
-    /// When the file does not reach to the place any more.
+    /// Fails if the file no longer reaches that position.
     pub fn resume(from: R, place: &Place) -> io::Result<Self> {
         Ok(Self { input: Text::resume(from, place)?, line: Vec::new(), lines: place.lines, ended: false })
     }
 
-    /// The place before the next entry.
+    /// Returns the position before the next entry.
     pub fn place(&self) -> Place {
         self.input.place(self.lines)
     }
@@ -91,7 +91,7 @@ impl<R: Read> Reader<R> {
         }
         let text = std::str::from_utf8(&self.line).map_err(|e| Fault::NotALine { line, why: text::fault(&e) })?;
         let entry = decode(text).map_err(|e| Fault::NotALine { line, why: text::fault(&e) })?;
-        // The room of a long line is given back: there may be a reader for each of many files.
+        // Free a long line's memory: each of many files may have a reader.
         self.line.truncate(0);
         self.line.shrink_to(KEPT);
         if let Entry::Header(Header { format, .. }) = entry

@@ -1,4 +1,4 @@
-//! A sample's line in one pass: nearly every line is one, and the general way looks at each three times.
+//! Parses a sample's line in one pass: nearly every line is a sample, and the general parser makes three passes.
 
 use crate::facts::{
     event::{
@@ -13,13 +13,13 @@ use serde::{
 };
 use std::fmt;
 
-/// As the wire and [`super::encode`] begin it.
+/// How the wire and [`super::encode`] begin it.
 const BEGINNING: &str = "{\"type\":\"sample\",";
 
-/// Its fields, save the counters.
+/// Its fields, except the counters.
 const OWN: [&str; 8] = ["type", "seq", "at_us", "device", "edge", "step", "from", "seen_us"];
 
-/// The sample of a line that is one and has nothing odd; any other goes the general way.
+/// Parses a line that is a plain sample; the general parser reads all others.
 pub(super) fn decode(line: &str) -> Option<Event> {
     if !line.starts_with(BEGINNING) {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn decode(line: &str) -> Option<Event> {
     Some(Event { at, fact: Fact::Probe { probe: from.unwrap_or(ProbeId(0)), line: Box::new(Line::Sample(sample)) } })
 }
 
-/// A sample and what the viewer knows of it.
+/// A sample with the viewer's additions.
 #[derive(Default)]
 struct Row {
     sample: Sample,
@@ -55,7 +55,7 @@ impl<'de> Visitor<'de> for Fields {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
         let mut row = Row::default();
         let mut values = Counters::default().values();
-        // A field said twice, or a name with an escape in it, goes the general way.
+        // The general parser reads a repeated field, or a name with an escape.
         let mut seen = 0_u64;
         while let Some(name) = map.next_key::<&str>()? {
             let counter = Counters::NAMES.iter().position(|it| *it == name);

@@ -1,4 +1,4 @@
-//! The format round-trips every fact and survives whatever a file may hold.
+//! The format round-trips every fact and survives any file content.
 
 use super::*;
 use crate::facts::event::{
@@ -165,8 +165,8 @@ fn a_file_cut_anywhere_reads_to_its_last_whole_line() {
         let (entries, fault) = read(&file[..cut]);
         assert_eq!(entries, whole[..entries.len()], "cut at {cut}");
         assert!(entries.len() >= most, "cut at {cut} lost what a shorter file had");
-        // A cut in the first four bytes leaves no zstd; one between frames and between lines is no cut at all.
-        assert!(fault.is_some() || entries.len() < whole.len(), "cut at {cut} is not said");
+        // A cut in the first four bytes leaves no zstd; one between frames and between lines is not a cut.
+        assert!(fault.is_some() || entries.len() < whole.len(), "cut at {cut} goes unnoticed");
         most = entries.len();
     }
     for cut in 0..text.len() {
@@ -203,7 +203,7 @@ fn garbage_has_a_clear_error() {
     for (bytes, message) in cases {
         let (entries, fault) = read(bytes);
         assert!(entries.is_empty());
-        let said = fault.map(|it| it.to_string()).unwrap_or_default();
-        assert!(said.starts_with(message), "{said:?} for {message:?}");
+        let fault_text = fault.map(|it| it.to_string()).unwrap_or_default();
+        assert!(fault_text.starts_with(message), "{fault_text:?} for {message:?}");
     }
 }

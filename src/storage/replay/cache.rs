@@ -1,7 +1,7 @@
-//! What was read of long recordings, kept in the user's cache: opened again, they are there at once.
+//! Caches the index of long recordings in the user's cache directory, so that they open at once.
 //!
-//! Only this very program takes up what it has set down, and only of the very files that it read: all else is as if
-//! there were nothing, and is read again. Nothing is lost with the cache.
+//! A cache entry is valid only for the same program and the same, unchanged files; otherwise the recordings are read
+//! again. Losing the cache loses nothing.
 //!
 //! ```text
 //! stop | stop | … | contents | where the contents begin, u64 | MAGIC
@@ -35,35 +35,35 @@ use std::{
 
 const MAGIC: [u8; 8] = *b"gpuwread";
 
-/// Bytes behind the contents.
+/// Bytes after the contents.
 const TAIL: u64 = 16;
 
-/// What every one's name ends in.
+/// Every entry's name ends in this.
 const ENDING: &str = ".read";
 
-/// Bytes that all of them may hold together; the oldest go first.
+/// Most bytes of all entries; the oldest are removed first.
 const BYTES_MAX: u64 = 512 << 20;
 
 /// The program and the files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Key(Vec<Identity>);
 
-/// The user's: `$XDG_CACHE_HOME/gpuwatch/replay`; `None` without a home directory.
+/// Returns the user's directory: `$XDG_CACHE_HOME/gpuwatch/replay`; `None` without a home directory.
 pub fn directory() -> Option<PathBuf> {
     Some(choose_base_strategy().ok()?.cache_dir().join("gpuwatch").join("replay"))
 }
 
-/// What stands behind the stops.
+/// What the file has after the stops.
 type Contents = (Key, Index, Vec<Slot>);
 
-/// Where what was read of a set of recordings stands, or will.
+/// The cache entry of a set of recordings, existing or not.
 pub(super) struct Cache {
     directory: PathBuf,
     key: Key,
 }
 
 impl Cache {
-    /// In a directory; `None` for recordings that are read in no time, and where it cannot be said which program this is.
+    /// Returns the entry in a directory; `None` for short recordings, and if this program cannot be identified.
     pub(super) fn of(recordings: &RecordingSet, directory: &Path) -> Option<Self> {
         if recordings.bytes() < LONG {
             return None;
@@ -79,7 +79,7 @@ impl Cache {
         self.directory.join(format!("{:016x}{ENDING}", hasher.finish()))
     }
 
-    /// What was kept of them.
+    /// Returns the cached index and checkpoints.
     pub(super) fn find(&self) -> Option<(Index, Checkpoints)> {
         let kept = File::open(self.path()).ok()?;
         let end = kept.metadata().ok()?.len().checked_sub(TAIL)?;
@@ -92,20 +92,20 @@ impl Cache {
         (magic == MAGIC && key == self.key).then(|| (index, Checkpoints::filled(kept, slots)))
     }
 
-    /// A file without a name in the directory: if this program dies now, nothing stays behind.
+    /// Creates an unnamed file in the directory: nothing is left behind if this program dies.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// Fails if the file cannot be created.
     pub(super) fn begin(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         Ok(File::from(open(&self.directory, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    /// Ends the file with what else was learnt, and gives it its name.
+    /// Completes the file with the rest of the index, and names it.
     ///
     /// # Errors
-    /// When the file cannot be written or named; then nothing is kept, and nothing else is amiss.
+    /// Fails if the file cannot be written or named; then nothing is cached, and everything else works.
     pub(super) fn keep(&self, index: &Index, stops: &mut Checkpoints) -> io::Result<()> {
         let piece = stops.write_contents(&self.key, index)?;
         stops.append(&piece.offset.to_le_bytes())?;
@@ -119,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// Removes the oldest until all of them are within bounds.
+    /// Removes the oldest entries until all fit the limit.
     fn prune(&self) {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let ours = entries.filter(|it| it.file_name().to_string_lossy().ends_with(ENDING));
@@ -135,13 +135,13 @@ impl Cache {
             if bytes <= BYTES_MAX {
                 break;
             }
-            // Whoever has it open keeps it.
+            // A program that has it open keeps it.
             bytes = bytes.saturating_sub(fs::remove_file(path).map_or(0, |()| size));
         }
     }
 }
 
-/// A file in memory, where there is no cache.
+/// Creates a file in memory, if there is no cache.
 pub(super) fn unkept() -> io::Result<File> {
     Ok(File::from(memfd_create("replay", MemfdFlags::CLOEXEC)?))
 }

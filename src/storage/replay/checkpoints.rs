@@ -1,17 +1,17 @@
-//! Sessions on the way through the recordings, set down in a file: a seek takes up the last one before its place.
+//! Sessions in the course of the recordings, stored in a file: a seek restores the last one before its position.
 //!
-//! They stand in a file and not in memory because a session is a megabyte or two and there are hundreds; compressed,
-//! each is about the twentieth part.
+//! They are in a file and not in memory because a session takes a megabyte or two and there are hundreds; compressed,
+//! each takes about a twentieth.
 //!
 //! # How a recording is opened
 //!
-//! `replay::recording_set` is the events of one or several files in the order of time. `replay::glimpse` shows the end
-//! of a long one from its last frames while the whole is read once; on the way `replay::index` notes what happened
-//! when, and `replay::checkpoints` sets some 400 sessions down in a file (MessagePack with names, zstd; a thread of its
-//! own writes them). A seek takes up the last one before its place and folds the rest. The file stays in the user's
-//! cache (`replay::cache`) for the next time: only the same program takes up what it has set down, and only of the
-//! same, unchanged files, so that neither the session nor the analysis needs a format that lasts. Recordings hold raw
-//! facts alone, and whatever is wrong with the cache, they are read again.
+//! `replay::recording_set` merges one or several files into one stream of events in order of time. `replay::glimpse`
+//! shows the end of a long one from its last frames while the whole is read once. Meanwhile `replay::index` notes what
+//! happened when, and `replay::checkpoints` stores some 400 sessions in a file (MessagePack with names, zstd; on its
+//! own thread). A seek restores the last one before its position and folds the rest. The file stays in the user's cache
+//! (`replay::cache`): only the same program uses it, and only for the same, unchanged files, so neither the session nor
+//! the analysis needs a stable format. Recordings have only raw facts; if anything is wrong with the cache, they are
+//! read again.
 
 use super::{
     index::Folded,
@@ -25,13 +25,13 @@ use std::{
     os::unix::fs::FileExt,
 };
 
-/// What one piece may hold when it is unpacked, in bytes: far more than any session.
+/// Most bytes of one piece after decompression: far more than any session.
 const PIECE_MAX: u64 = 64 << 20;
 
-/// zstd's level: higher ones make the pieces no smaller.
+/// zstd's level: higher ones do not make the pieces smaller.
 const LEVEL: i32 = 1;
 
-/// A session, and the place in the recordings where it was known.
+/// A session and its position in the recordings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stop {
     pub(super) folded: Folded,
@@ -44,30 +44,30 @@ impl Stop {
         Self { folded: folded.clone(), bookmark: Some(cursor.bookmark()) }
     }
 
-    /// Reading from there on.
+    /// Returns a cursor that reads from there on.
     pub(super) fn cursor(&self, recordings: &RecordingSet) -> Cursor {
         self.bookmark.as_ref().map_or_else(|| recordings.play(), |it| recordings.resume(it))
     }
 }
 
-/// Where a stop stands in the file.
+/// Where a stop is in the file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
-    /// Events folded.
+    /// Events folded so far.
     pub(super) place: u64,
-    /// The time then.
+    /// The session's time.
     pub(super) now: Stamp,
     piece: Piece,
 }
 
-/// A stretch of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Piece {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-/// The stops of the recordings, in its order.
+/// The stops of the recordings, in order.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     file: File,
@@ -76,33 +76,33 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Into an empty file.
+    /// Creates it in an empty file.
     pub(super) fn new(file: File) -> Self {
         Self { file, slots: Vec::new(), end: 0 }
     }
 
-    /// From a file that holds these.
+    /// Opens it from a file with these stops.
     pub(super) fn filled(file: File, slots: Vec<Slot>) -> Self {
         Self { file, slots, end: 0 }
     }
 
-    /// Sets a stop down, later than all others.
+    /// Appends a stop, which is later than all others.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn put(&mut self, stop: &Stop) -> io::Result<()> {
         let piece = self.write(stop)?;
         self.slots.push(Slot { place: stop.folded.place, now: stop.folded.session.now, piece });
         Ok(())
     }
 
-    /// The last stop at or before a place or a time, if it can be read.
+    /// Returns the last stop at or before a position or a time, if it is readable.
     pub(super) fn before(&self, is_before: impl Fn(&Slot) -> bool) -> Option<&Slot> {
         let after = self.slots.partition_point(is_before);
         self.slots.get(after.checked_sub(1)?)
     }
 
-    /// The session there; where its piece cannot be read, one before it.
+    /// Reads the session of a stop; if its piece is unreadable, an earlier one.
     pub(super) fn take(&self, slot: &Slot) -> Stop {
         let until = self.slots.partition_point(|it| it.place <= slot.place);
         let upto = self.slots.get(..until).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Checkpoints {
         &self.file
     }
 
-    /// Writes something and where the stops stand.
+    /// Writes the index and where the stops are.
     pub(super) fn write_contents(&mut self, key: &impl Serialize, index: &impl Serialize) -> io::Result<Piece> {
         let slots = std::mem::take(&mut self.slots);
         let piece = self.write(&(key, index, &slots));
@@ -135,7 +135,7 @@ impl Checkpoints {
         Ok(piece)
     }
 
-    /// Writes bytes at the end of the file.
+    /// Appends bytes to the file.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.end)?;
         self.end += bytes.len() as u64;
@@ -143,10 +143,10 @@ impl Checkpoints {
     }
 }
 
-/// What stands in a piece of a file.
+/// Reads a piece of a file.
 ///
 /// # Errors
-/// When it cannot be read, or is not what it should be.
+/// Fails if it is unreadable or not what it should be.
 pub(super) fn read<T: DeserializeOwned>(file: &File, piece: Piece) -> io::Result<T> {
     if piece.bytes > PIECE_MAX {
         return Err(io::ErrorKind::InvalidData.into());
@@ -154,7 +154,7 @@ pub(super) fn read<T: DeserializeOwned>(file: &File, piece: Piece) -> io::Result
     let mut packed = vec![0; usize::try_from(piece.bytes).map_err(io::Error::other)?];
     file.read_exact_at(&mut packed, piece.offset)?;
     let mut text = Vec::new();
-    // To the end: the checksum stands there.
+    // Read to the end, where the checksum is.
     zstd::Decoder::with_buffer(packed.as_slice())?.take(PIECE_MAX).read_to_end(&mut text)?;
     rmp_serde::from_slice(&text).map_err(io::Error::other)
 }

@@ -1,30 +1,30 @@
-//! What a key asks of a replay.
+//! Commands of a replay.
 
-/// What a key asks of a replay.
+/// A command of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// Play, or pause; at the end, play from the beginning.
+    /// Play or pause; at the end, play from the beginning.
     Play,
-    /// The next higher speed.
+    /// Increase the speed.
     Faster,
-    /// The next lower speed.
+    /// Decrease the speed.
     Slower,
-    /// So many hundredths of the whole, and not less than a second each: forward, or backward below 0.
+    /// Seek by this many hundredths of the whole, at least a second each; backward if negative.
     Hundredths(i8),
-    /// The first event.
+    /// Seek to the first event.
     Start,
-    /// The last event.
+    /// Seek to the last event.
     End,
-    /// The end of the step before.
+    /// Seek to the end of the previous step.
     PreviousStep,
-    /// The end of the next step.
+    /// Seek to the end of the next step.
     NextStep,
-    /// The mark before.
+    /// Seek to the previous mark.
     PreviousMark,
-    /// The next mark.
+    /// Seek to the next mark.
     NextMark,
-    /// The trouble or alert before.
+    /// Seek to the previous trouble or alert.
     PreviousTrouble,
-    /// The next trouble or alert.
+    /// Seek to the next trouble or alert.
     NextTrouble,
 }

@@ -1,4 +1,4 @@
-//! Which files are replayed together: those of one run.
+//! Finds the files to replay together: those of one run.
 
 use super::recording_set::{RecordingSet, Track};
 use crate::{
@@ -27,10 +27,10 @@ use std::{
 /// Lines of a file that are searched for the run's id.
 const LINES: usize = 4096;
 
-/// The name that stands for standard input.
+/// Stands for standard input.
 const STDIN: &str = "-";
 
-/// Bytes of a stream that are kept in memory.
+/// Most bytes of a stream that are kept in memory.
 const STREAM_MAX: u64 = 1 << 30;
 
 /// The advice if there is no recording.
@@ -40,14 +40,14 @@ const ADVICE: &str = "`gpuwatch run -- CMD` records a job";
 pub struct Found {
     /// The files of one run.
     pub recordings: RecordingSet,
-    /// A line each.
+    /// Notes, a line each.
     pub notes: Vec<String>,
 }
 
-/// Opens the files (`-` is standard input), and of a directory those of the newest run in it.
+/// Opens the files (`-` is standard input); for a directory, the files of the newest run in it.
 ///
 /// # Errors
-/// When a file cannot be opened, is no recording, is of a newer format or holds nothing, and when files are of
+/// Fails if a file cannot be opened, is not a recording, has a newer format or is empty, and if files belong to
 /// different runs.
 pub fn find(paths: &[PathBuf]) -> Result<Found> {
     if let [directory] = paths
@@ -67,8 +67,8 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     Ok(Found { recordings, notes })
 }
 
-/// Returns the recording in a store that goes by a name: its file's, with or without the ending, or the one that its user gave
-/// it; of several, the newest. `None` where there is none, or where the name is a path.
+/// Returns the recording in a store with this name: its file name, with or without the ending, or the name that its
+/// user gave it; the newest of several. `None` if there is none, or if the name is a path.
 pub fn stored(store: &Path, name: &Path) -> Option<PathBuf> {
     let name = name.to_str().filter(|it| !it.is_empty() && !it.contains('/'))?;
     let mut all = files(store).ok()?;
@@ -89,7 +89,7 @@ pub fn stored(store: &Path, name: &Path) -> Option<PathBuf> {
     named.filter(|it| it.0).max_by_key(|it| it.1).map(|it| it.2)
 }
 
-/// Leaves out files that were named before, and says so.
+/// Removes repeated files, and notes that.
 fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
     let (mut seen, mut notes) = (HashSet::new(), Vec::new());
     openings.retain(|it| {
@@ -102,7 +102,7 @@ fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
     notes
 }
 
-/// The files of the run that began last.
+/// Returns the files of the run that began last.
 fn newest(directory: &Path) -> Result<Found> {
     let shown = Foreign::new(directory.to_string_lossy());
     let (mut openings, mut notes) = (Vec::new(), Vec::new());
@@ -131,7 +131,7 @@ fn newest(directory: &Path) -> Result<Found> {
     Ok(Found { recordings: RecordingSet::new(openings.into_iter().map(|it| it.track).collect()), notes })
 }
 
-/// The recordings in a directory, by name.
+/// Returns the recordings in a directory, sorted by name.
 pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory)?.flatten();
     let mut files: Vec<PathBuf> = entries
@@ -168,7 +168,7 @@ fn open(path: &Path) -> Result<Opening> {
     Ok(Opening { track: Track::new(file, name, header)?, run, inode })
 }
 
-/// A file, or what a FIFO brings.
+/// Opens a file; copies a FIFO's contents into one.
 fn file(path: &Path) -> io::Result<File> {
     match input::open(path)? {
         Input::File(file) => Ok(file),
@@ -176,7 +176,7 @@ fn file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A stream as a file, which unlike a pipe is read more than once.
+/// Copies a stream to a file, which can be read more than once.
 fn spooled(stream: impl Read) -> io::Result<File> {
     let mut file = File::from(memfd_create("recording", MemfdFlags::CLOEXEC)?);
     if io::copy(&mut stream.take(STREAM_MAX), &mut file)? == STREAM_MAX {
@@ -186,13 +186,13 @@ fn spooled(stream: impl Read) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether it begins as what gzip makes.
+/// Whether it begins like a gzip file.
 fn is_gzip(file: &File) -> bool {
     let mut first = [0; 2];
     file.read_exact_at(&mut first, 0).is_ok() && first == [0x1f, 0x8b]
 }
 
-/// The header, and the id of the first run.
+/// Returns the header, and the id of the first run.
 fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     if is_gzip(file) {
         bail!("it is packed by gzip: unpack it, as in `zcat FILE | gpuwatch check -`");
@@ -211,7 +211,7 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
             Ok(Entry::Closed(_)) => {}
             Ok(Entry::Unknown) => others += 1,
             Err(Fault::NotALine { line: 1, why }) => bail!("it is not a recording ({why}); {ADVICE}"),
-            // What was read before the end of a cut file is there.
+            // Keep what was read before the end of a truncated file.
             Err(_) if events > 0 => break,
             Err(fault @ Fault::Cut { .. }) if header.is_some() => {
                 bail!("nothing had happened when its writer was killed, or has yet ({fault})")

@@ -1,9 +1,9 @@
-//! Which file something was read from.
+//! Identifies the file that something was read from.
 
 use serde::{Deserialize, Serialize};
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 
-/// Which file, and as of when: another one, or the same after a change, is not equal to it.
+/// A file at a time: another file, or the same after a change, is not equal to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Identity {
     place: (u64, u64),
@@ -12,10 +12,10 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of an open file.
+    /// Identifies an open file.
     ///
     /// # Errors
-    /// When nothing can be learnt of it.
+    /// Fails if its metadata cannot be read.
     pub(super) fn of(file: &File) -> io::Result<Self> {
         let it = file.metadata()?;
         Ok(Self { place: (it.dev(), it.ino()), bytes: it.len(), changed: (it.mtime(), it.mtime_nsec()) })

@@ -1,4 +1,4 @@
-//! What the recordings hold: how long it is, and what happened when.
+//! The index of a set of recordings: how long it is, and what happened when.
 
 use super::recording_set::{Cursor, Ending, RecordingSet};
 use crate::{
@@ -15,33 +15,33 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Sessions on the way, about so many: what a seek costs is what lies between two of them.
+/// Approximate number of stored sessions: a seek folds the events between two of them.
 const STOPS: u64 = 400;
 
-/// Events between two of them at least: a short recording is read faster than a session is set down.
+/// Fewest events between two of them: reading a short recording is faster than storing a session.
 const STOP_EVERY: u64 = 512;
 
-/// Moments kept of each kind; the oldest go first.
+/// Moments kept of each kind; the oldest are dropped first.
 pub const MOMENTS: usize = 1024;
 
-/// Events between two words on how far it is.
-const TELL_EVERY: u64 = 2048;
+/// Events between two progress reports.
+const REPORT_EVERY: u64 = 2048;
 
-/// What is known after so many events.
+/// The state after this many events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Folded {
     /// The fold.
     pub session: Session,
-    /// Events folded.
+    /// Events folded so far.
     pub place: u64,
-    /// The highest step of the living.
+    /// The highest step of the living processes.
     pub step: Option<u64>,
-    /// The place before the event that began it.
+    /// The position before the event that began it.
     pub(super) began: Option<u64>,
 }
 
 impl Folded {
-    /// Takes the next event.
+    /// Applies the next event.
     pub fn apply(&mut self, event: &Event) {
         if self.begins_step(event) {
             self.step = event.sample().map(|it| it.1).and_then(|it| it.step);
@@ -55,60 +55,59 @@ impl Folded {
         }
     }
 
-    /// Whether it is the first to tell of a step that no living process had done.
+    /// Returns whether the event is the first of a step that no living process had completed.
     pub fn begins_step(&self, event: &Event) -> bool {
         let stepped = event.sample().map(|it| it.1).filter(|it| it.edge != Edge::Tick).and_then(|it| it.step);
         stepped.is_some_and(|step| self.step.is_none_or(|it| step > it))
     }
 }
 
-/// Something worth a jump.
+/// A moment to jump to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Events up to it, itself among them.
+    /// Number of events up to it, including it.
     pub place: u64,
-    /// When.
+    /// When it was.
     pub at: Stamp,
-    /// What, in words.
+    /// Its description.
     pub text: Foreign,
 }
 
-/// An alert, as it was raised, or the line that it comes from, as it was found.
+/// A raised alert, or a found line that allocates what grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Raised {
-    /// When.
+    /// When it was.
     pub at: Stamp,
-    /// What, in words.
+    /// Its description.
     pub text: Foreign,
 }
 
-/// What the recordings hold.
+/// The contents of the recordings.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Index {
-    /// How many events.
+    /// Number of events.
     pub events: u64,
     /// The time of the first.
     pub from: Stamp,
     /// The time of the last.
     pub to: Stamp,
-    /// What the jobs named.
+    /// The jobs' marks.
     pub marks: Latest<Moment, MOMENTS>,
-    /// What went wrong.
+    /// Troubles.
     pub troubles: Latest<Moment, MOMENTS>,
-    /// The alerts from warning on that are remembered at the end, and the looks that found the line which allocates what
-    /// grows, in the order of their time.
+    /// The alerts from warning on that are remembered at the end, and the captures that found a line, in order of time.
     pub alerts: Vec<Raised>,
     /// How the files end, in the recordings' order.
     pub endings: Vec<Ending>,
 }
 
 impl Index {
-    /// Reads all recordings once. `tell` hears now and then how many bytes were read and what is known by then,
-    /// `stop` what a seek may begin at: evenly spread places, the end among them. Gives also the last state, and the
-    /// recordings read to its end.
+    /// Reads all recordings once. Calls `progress` now and then with the bytes read and the session so far, and `stop`
+    /// at evenly spread positions, the end included, for seeks. Returns the index, the last state, and the cursor at
+    /// the end.
     pub fn build(
         recordings: &RecordingSet,
-        mut tell: impl FnMut(u64, &Session),
+        mut progress: impl FnMut(u64, &Session),
         mut stop: impl FnMut(&Folded, &Cursor),
     ) -> (Self, Folded, Cursor) {
         let mut cursor = recordings.play();
@@ -124,8 +123,8 @@ impl Index {
             let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) else { break };
             folded.apply(&event);
             index.note(at, &event);
-            if folded.place.is_multiple_of(TELL_EVERY) {
-                tell(cursor.read(), &folded.session);
+            if folded.place.is_multiple_of(REPORT_EVERY) {
+                progress(cursor.read(), &folded.session);
             }
         }
         stop(&folded, &cursor);
@@ -134,12 +133,12 @@ impl Index {
         (index, folded, cursor)
     }
 
-    /// Takes the next event, for whoever reads them for another reason as well: what is known only at the end
-    /// (`alerts`, `endings`) stays empty then.
+    /// Adds the next event, for callers that read the events for another reason as well. The parts known only at the
+    /// end (`alerts`, `endings`) stay empty then.
     pub fn note(&mut self, at: Stamp, event: &Event) {
         self.events += 1;
         let place = self.events;
-        // A captured stream may begin with a line that carries no time.
+        // A captured stream may begin with a line without a time.
         if self.from == Stamp(0) {
             self.from = at;
         }
@@ -149,7 +148,7 @@ impl Index {
             Fact::Probe { line, .. } => match &**line {
                 Line::Mark(it) => {
                     let text = it.value.map_or_else(|| it.name.clone(), |value| format!("{} {value}", it.name));
-                    // Every rank says the same.
+                    // Every rank has the same mark.
                     if self.marks.last().is_none_or(|it| it.text.raw() != text) {
                         self.marks.push(moment(text));
                     }
@@ -168,13 +167,13 @@ impl Index {
     }
 }
 
-/// Events from stop to stop, where so many stood in `read` of `bytes`.
+/// Events between two stops, from the number of events in `read` of `bytes`.
 fn spacing(events: u64, read: u64, bytes: u64) -> u64 {
     let all = u128::from(events) * u128::from(bytes) / u128::from(read.max(1));
     u64::try_from(all).unwrap_or(u64::MAX).div_ceil(STOPS)
 }
 
-/// When it was looked for the line that allocates what grows, and what was found.
+/// Returns when captures ran, and what they found.
 fn captures(process: &Process) -> impl Iterator<Item = Raised> {
     let captures = process.sites.iter().filter(|it| it.steps > 0);
     captures.flat_map(|sites| {
@@ -187,7 +186,7 @@ fn captures(process: &Process) -> impl Iterator<Item = Raised> {
 }
 
 fn alerts(session: &Session) -> Vec<Raised> {
-    let told = findings(session).all.into_iter().filter(|it| it.severity >= Severity::Warning);
+    let raised = findings(session).all.into_iter().filter(|it| it.severity >= Severity::Warning);
     let words = |it: &Finding| {
         if let Some(sentence) = &it.sentence {
             return format!("{}: {sentence}", it.severity.name());
@@ -197,7 +196,7 @@ fn alerts(session: &Session) -> Vec<Raised> {
         format!("{}: {}", it.severity.name(), parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     };
     let mut alerts: Vec<Raised> =
-        told.map(|it| Raised { at: it.first_alert_at, text: Foreign::new(words(&it)) }).collect();
+        raised.map(|it| Raised { at: it.first_alert_at, text: Foreign::new(words(&it)) }).collect();
     alerts.extend(session.processes.iter().flat_map(captures));
     alerts.sort_by_key(|it| it.at);
     alerts

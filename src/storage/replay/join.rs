@@ -1,4 +1,4 @@
-//! Joins the recordings of one run: one clock, one numbering of probes, and no process twice.
+//! Joins the recordings of one run: one clock, one numbering of probes, and each process once.
 
 use crate::facts::{
     event::{DriverState, Event, Fact, ProbeId},
@@ -8,7 +8,7 @@ use crate::facts::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A living process, whoever records it: its host, its number there, its socket.
+/// A living process, whichever file records it: its host, its pid there, its socket.
 type Identity = (Foreign, Option<u32>, Foreign);
 
 /// A probe of one file.
@@ -17,8 +17,8 @@ type Local = (usize, ProbeId);
 /// The probes of all files, and the file that reports each: the first that found it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Join {
-    told_by: BTreeMap<Identity, Local>,
-    /// Returns the number among all; `None` for a probe that another file reports.
+    reported_by: BTreeMap<Identity, Local>,
+    /// The common number of each probe; `None` for a probe that another file reports.
     names: BTreeMap<Local, Option<ProbeId>>,
     next: u32,
 }
@@ -35,8 +35,8 @@ impl Join {
         let local = (track, *probe);
         *probe = self.name(local, found)?;
         if over {
-            // Its number may be given to another process now.
-            self.told_by.retain(|_, it| *it != local);
+            // Another process may get its pid now.
+            self.reported_by.retain(|_, it| *it != local);
         }
         Some(event)
     }
@@ -47,8 +47,8 @@ impl Join {
         }
         let mut doubled = false;
         if let Some(identity) = found {
-            doubled = self.told_by.get(&identity).is_some_and(|it| it.0 != local.0);
-            self.told_by.entry(identity).or_insert(local);
+            doubled = self.reported_by.get(&identity).is_some_and(|it| it.0 != local.0);
+            self.reported_by.entry(identity).or_insert(local);
         }
         let name = (!doubled).then_some(ProbeId(self.next));
         self.next += u32::from(!doubled);
@@ -57,7 +57,7 @@ impl Join {
     }
 }
 
-/// The event with every stamp in it moved, where two hosts' clocks count from different instants.
+/// Moves every stamp of an event, if two hosts' clocks count from different instants.
 pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
     if by_us == 0 {
         return event;

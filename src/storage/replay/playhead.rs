@@ -2,33 +2,33 @@
 
 use crate::facts::units::Stamp;
 
-/// Speeds in percent of the recorded one.
+/// Speeds in percent of the recorded speed.
 const SPEEDS: [u64; 10] = [25, 50, 100, 200, 500, 1_000, 3_000, 6_000, 30_000, 100_000];
 
-/// As it was recorded.
+/// The recorded speed.
 const AS_RECORDED: usize = 2;
 
-/// Position, speed, and whether it moves.
+/// Position, speed, and whether it plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Playhead {
-    /// The time that is shown.
+    /// The time shown.
     pub at: Stamp,
     /// The time of the first event.
     pub from: Stamp,
-    /// The time of the last.
+    /// The time of the last event.
     pub to: Stamp,
-    /// Whether it moves.
+    /// Whether it plays.
     pub playing: bool,
     speed: usize,
 }
 
 impl Playhead {
-    /// At the end, at rest.
+    /// Creates a paused playhead at the end.
     pub fn new(from: Stamp, to: Stamp) -> Self {
         Self { at: to, from, to, playing: false, speed: AS_RECORDED }
     }
 
-    /// So much time went by, µs: where it should be now. At the end it stops.
+    /// Advances by this many µs of elapsed time and returns the new position. Stops at the end.
     pub fn tick(&mut self, us: u64) -> Stamp {
         if !self.playing {
             return self.at;
@@ -39,29 +39,29 @@ impl Playhead {
         self.at
     }
 
-    /// The place so far from here, in hundredths of the whole and not less than a second.
+    /// Returns the position this many hundredths away, at least a second each.
     pub fn hundredths(&self, count: i64) -> Stamp {
         let hundredth = (self.to.since(self.from) / 100).max(1_000_000);
         let by = i64::try_from(hundredth).unwrap_or(i64::MAX).saturating_mul(count);
         Stamp(self.at.0.saturating_add_signed(by).clamp(self.from.0, self.to.0))
     }
 
-    /// Whether there is nothing after it.
+    /// Returns whether it is at the end.
     pub fn is_at_end(&self) -> bool {
         self.at >= self.to
     }
 
-    /// The speed in percent of the recorded one.
+    /// Returns the speed in percent of the recorded speed.
     pub fn percent(&self) -> u64 {
         SPEEDS.get(self.speed).copied().unwrap_or(100)
     }
 
-    /// The next higher speed.
+    /// Increases the speed.
     pub fn faster(&mut self) {
         self.speed = (self.speed + 1).min(SPEEDS.len() - 1);
     }
 
-    /// The next lower speed.
+    /// Decreases the speed.
     pub fn slower(&mut self) {
         self.speed = self.speed.saturating_sub(1);
     }

@@ -1,4 +1,4 @@
-//! The events of one or several files as one stream, in the order of time; reading goes on from any bookmark.
+//! Merges the events of one or several files into one stream, in order of time; reading continues from any bookmark.
 
 use super::{
     identity::Identity,
@@ -16,13 +16,13 @@ use std::{
     sync::Arc,
 };
 
-/// Recordings that began within this on one host count on one clock, µs: a boot takes longer.
+/// Recordings that began within this time on one host share a clock, in µs: a boot takes longer.
 const SAME_BOOT_US: u64 = 5_000_000;
 
 /// Files that belong together, each opened once.
 #[derive(Clone, Debug)]
 pub struct RecordingSet {
-    /// The files, the first to begin first.
+    /// The files, by start.
     pub tracks: Vec<Track>,
 }
 
@@ -36,45 +36,45 @@ pub struct Track {
     /// Its first line; `None` for a captured stream.
     pub header: Option<Header>,
     file: Arc<File>,
-    /// What is added to its stamps, µs: the clocks of two hosts have nothing in common.
+    /// Added to its stamps, in µs, because the clocks of two hosts are unrelated.
     shift_us: i64,
 }
 
 /// How a file ends.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ending {
-    /// In good order.
+    /// Closed properly.
     Closed(Closed),
-    /// Between two lines, without the last one: its writer was killed there.
+    /// Between two lines, without the last one: its writer was killed.
     Open,
-    /// Somewhere else.
+    /// With a fault.
     Fault(Fault),
 }
 
 impl Track {
-    /// A file whose first line is known.
+    /// Creates a track from a file and its parsed first line.
     pub fn new(file: File, name: Foreign, header: Option<Header>) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         Ok(Self { name, bytes, header, file: Arc::new(file), shift_us: 0 })
     }
 
-    /// At most so many bytes from a place of the file on.
+    /// Reads at most this many bytes from an offset on.
     pub(super) fn read_from(&self, offset: u64, most: u64, into: &mut Vec<u8>) -> io::Result<usize> {
         From { file: Arc::clone(&self.file), offset }.take(most).read_to_end(into)
     }
 
-    /// Whether a whole entry can be read there.
+    /// Returns whether a whole entry can be read at a position.
     pub(super) fn begins_at(&self, place: &Place) -> bool {
         let from = From { file: Arc::clone(&self.file), offset: place.offset };
         Reader::resume(from, place).is_ok_and(|mut it| matches!(it.next(), Some(Ok(_))))
     }
 
-    /// Which file it is, and as of when.
+    /// Identifies the file and its state.
     pub(super) fn identity(&self) -> io::Result<Identity> {
         Identity::of(&self.file)
     }
 
-    /// µs of Unix time at stamp 0.
+    /// Returns the µs of Unix time at stamp 0.
     fn epoch(&self) -> Option<i64> {
         let header = self.header.as_ref()?;
         i64::try_from(i128::from(header.started_unix_us) - i128::from(header.monotonic_us)).ok()
@@ -82,7 +82,7 @@ impl Track {
 }
 
 impl RecordingSet {
-    /// Files of one run, on the clock of the one that began first.
+    /// Combines the files of one run, on the clock of the one that began first.
     pub fn new(mut tracks: Vec<Track>) -> Self {
         tracks.sort_by_key(|it| it.header.as_ref().map(|header| header.started_unix_us));
         let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?.host)));
@@ -98,25 +98,25 @@ impl RecordingSet {
         Self { tracks }
     }
 
-    /// The wall clock at a stamp, µs of Unix time; `None` where no header says.
+    /// Returns the wall clock at a stamp, µs of Unix time; `None` without a header.
     pub fn unix_us(&self, at: Stamp) -> Option<u64> {
         let epoch = self.tracks.iter().find_map(|it| it.epoch().map(|epoch| epoch.saturating_sub(it.shift_us)))?;
         at.0.checked_add_signed(epoch)
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.tracks.iter().map(|it| it.bytes).sum()
     }
 
-    /// From the first event on.
+    /// Returns a cursor at the first event.
     pub fn play(&self) -> Cursor {
         let join = if self.tracks.len() > 1 { Some(Join::default()) } else { None };
         let head = Bookmark { marks: vec![Mark::default(); self.tracks.len()], join };
         self.resume(&head)
     }
 
-    /// From a bookmark on.
+    /// Returns a cursor at a bookmark.
     pub fn resume(&self, from: &Bookmark) -> Cursor {
         let heads = self.tracks.iter().zip(&from.marks).map(|(track, mark)| Head::new(track, *mark)).collect();
         let host = |(place, it): (usize, &Track)| {
@@ -131,7 +131,7 @@ impl RecordingSet {
     }
 }
 
-/// A place between two events of the recordings.
+/// A position between two events of the recordings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bookmark {
     marks: Vec<Mark>,
@@ -139,7 +139,7 @@ pub struct Bookmark {
 }
 
 impl Bookmark {
-    /// The same knowledge of who is who, at other places of the files.
+    /// Returns the same joined identities at other positions of the files.
     pub(super) fn moved(self, places: impl IntoIterator<Item = Place>) -> Self {
         let marks = places.into_iter().map(|it| Mark { place: Some(it), now: Stamp(0) }).collect();
         Self { marks, join: self.join }
@@ -153,7 +153,7 @@ struct Mark {
     now: Stamp,
 }
 
-/// Reading the recordings.
+/// A reader of the recordings.
 pub struct Cursor {
     heads: Vec<Head>,
     hosts: Vec<Foreign>,
@@ -162,7 +162,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The next event, unless it is later than `until`, and its time, which never falls.
+    /// Returns the next event and its time, which never falls, unless it is later than `until`.
     pub fn next_by(&mut self, until: Stamp) -> Option<(Stamp, Event)> {
         if let Some((at, _)) = &self.put_back {
             return if *at > until { None } else { self.put_back.take() };
@@ -178,41 +178,41 @@ impl Cursor {
         }
     }
 
-    /// Makes this the next event again, just after it was taken.
+    /// Makes this the next event again, just after it was returned.
     pub fn put_back(&mut self, at: Stamp, event: Event) {
         self.put_back = Some((at, event));
     }
 
-    /// The place before the next event that was not put back.
+    /// Returns the position before the next event that was not put back.
     pub fn bookmark(&self) -> Bookmark {
         Bookmark { marks: self.heads.iter().map(|it| it.mark).collect(), join: self.join.clone() }
     }
 
-    /// Bytes of the files that were read.
+    /// Returns the bytes of the files read so far.
     pub fn read(&self) -> u64 {
         self.heads.iter().map(|it| it.mark.place.map_or(0, |place| place.offset)).sum()
     }
 
-    /// How the files end, in the recordings' order, once everything was read.
+    /// Returns how the files end, in the recordings' order, once all is read.
     pub fn endings(&mut self) -> Vec<Ending> {
         self.heads.iter_mut().map(|it| it.ending.replace(Ending::Open).unwrap_or(Ending::Open)).collect()
     }
 
-    /// Which file is next, and when; at the same time, the first of them.
+    /// Returns the file with the next event and its time; the first file of several.
     fn first(&self) -> Option<(Stamp, usize)> {
         let waiting = self.heads.iter().enumerate().filter(|(_, it)| it.next.is_some());
         waiting.map(|(track, it)| (it.now, track)).min()
     }
 }
 
-/// Reading one file, one event ahead.
+/// Reads one file, one event ahead.
 struct Head {
     reader: Option<Reader<From>>,
     shift_us: i64,
     next: Option<Event>,
     /// The latest time of the events up to `next`.
     now: Stamp,
-    /// The place before `next`.
+    /// The position before `next`.
     mark: Mark,
     ending: Option<Ending>,
 }
@@ -258,7 +258,7 @@ impl Head {
     }
 }
 
-/// A file read from an offset of its own, so that many may read it.
+/// A file read from its own offset, so that several readers can share it.
 struct From {
     file: Arc<File>,
     offset: u64,

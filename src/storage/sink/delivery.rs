@@ -1,4 +1,4 @@
-//! Alerts on their way out, each once: to a program, into a recording, to people, and as questions to jobs.
+//! Delivers each alert once: to a program, a recording, the screen, and as requests to jobs.
 
 use super::hook::Hook;
 use crate::{
@@ -22,7 +22,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Tells a program, and asks jobs in which growth is found for the lines that allocate it.
+    /// Delivers to a program, and requests captures from jobs in which growth is found.
     pub fn new(hook: Option<Hook>, asks: Option<Sender<Ask>>) -> Self {
         let mut delivery = Self { hook, ..Self::default() };
         if let Some(asks) = asks {
@@ -31,7 +31,7 @@ impl Delivery {
         delivery
     }
 
-    /// Asks jobs from now on.
+    /// Requests captures from now on.
     pub fn ask(&mut self, asks: Sender<Ask>) {
         self.asks = Some((Captures::default(), asks));
     }
@@ -41,8 +41,8 @@ impl Delivery {
         self.hook.is_none() && self.asks.is_none()
     }
 
-    /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`], whatever is drawn. The one
-    /// path of the screen, `record` and `run`. Returns and keeps the same as [`Self::deliver`].
+    /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`], whatever is drawn. The
+    /// screen, `record` and `run` all use it. Returns and keeps the same as [`Self::deliver`].
     pub fn fold(
         &mut self,
         session: &mut Session,
@@ -57,7 +57,7 @@ impl Delivery {
         self.deliver(session, &policy.findings(session), keep)
     }
 
-    /// Delivers what is new, and returns it for people; `keep` takes each alert that was raised or resolved, with which of both.
+    /// Delivers what is new, and returns it for the screen; `keep` gets each alert with `raised` or `resolved`.
     pub fn deliver(
         &mut self,
         session: &Session,
@@ -69,7 +69,7 @@ impl Delivery {
         }
         if let Some((captures, asks)) = &mut self.asks {
             for ask in captures.at(session, findings) {
-                // A queue that is full holds the same question.
+                // A full queue has the same request already.
                 let _ = asks.try_send(ask);
             }
         }
@@ -82,12 +82,12 @@ impl Delivery {
         news
     }
 
-    /// What a user should know of the program, if anything.
+    /// Describes problems with the program, if any.
     pub fn complaint(&self) -> Option<String> {
         self.hook.as_ref()?.outcome().complaint()
     }
 
-    /// The same when it is over; what waits may still take so long.
+    /// Stops and describes problems; queued alerts may take until `patience`.
     pub fn finish(self, patience: Duration) -> Option<String> {
         self.hook?.finish(patience).complaint()
     }

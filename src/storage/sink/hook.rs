@@ -1,4 +1,4 @@
-//! Runs the alert program: one at a time, on a thread of its own, each with a deadline.
+//! Runs the alert program: one at a time, on its own thread, each with a deadline.
 
 use crate::{
     facts::{text::Foreign, units::counted},
@@ -19,32 +19,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Alerts that may wait for the one before.
+/// Alerts that may be queued.
 const QUEUE: usize = 16;
 
 /// How long the program may take for one alert.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// How often a running program is looked at.
+/// How often to check a running program.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A program and its arguments: never a line for a shell.
+/// A program and its arguments: never a shell's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its path, or its name to be looked for in `PATH`.
+    /// Its path, or its name, which is searched in `PATH`.
     pub path: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
 }
 
-/// A program that waits for alerts.
+/// The thread that runs a program for alerts.
 pub struct Hook {
     queue: Option<SyncSender<Message>>,
     finished: Receiver<()>,
     state: Arc<State>,
 }
 
-/// How it went so far.
+/// The result so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Alerts whose program exited with 0.
@@ -56,13 +56,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What a user should know of it, if anything.
+    /// Describes problems, if any.
     pub fn complaint(&self) -> Option<String> {
         let were = if self.lost == 1 { "was" } else { "were" };
         let lost =
             (self.lost > 0).then(|| format!("{} {were} dropped: the program is too slow", counted(self.lost, "alert")));
-        let said: Vec<String> = self.trouble.clone().into_iter().chain(lost).collect();
-        (!said.is_empty()).then(|| format!("--on-alert: {}", said.join("; ")))
+        let problems: Vec<String> = self.trouble.clone().into_iter().chain(lost).collect();
+        (!problems.is_empty()).then(|| format!("--on-alert: {}", problems.join("; ")))
     }
 }
 
@@ -71,7 +71,7 @@ struct State {
     done: AtomicU64,
     lost: AtomicU64,
     trouble: Mutex<Option<String>>,
-    /// When everything has to be over.
+    /// When everything must have ended.
     end: Mutex<Option<Instant>>,
 }
 
@@ -79,14 +79,14 @@ impl Hook {
     /// Starts the thread; the program may take `limit` for each alert.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// Fails if no thread can be started.
     pub fn start(program: Program, limit: Duration) -> io::Result<Self> {
         let (queue, messages) = sync_channel(QUEUE);
-        let (tell, finished) = channel();
+        let (done, finished) = channel();
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         thread::Builder::new().name("alert".into()).spawn(move || {
-            let _finished: Sender<()> = tell;
+            let _finished: Sender<()> = done;
             for message in messages {
                 shared.run(&program, &message, limit);
             }
@@ -94,7 +94,7 @@ impl Hook {
         Ok(Self { queue: Some(queue), finished, state })
     }
 
-    /// Hands over an alert; never waits. What finds the queue full is counted.
+    /// Queues an alert without waiting; counts it as lost if the queue is full.
     pub fn offer(&self, message: Message) {
         let Some(queue) = &self.queue else { return };
         if let Err(TrySendError::Full(_)) = queue.try_send(message) {
@@ -102,17 +102,17 @@ impl Hook {
         }
     }
 
-    /// How it goes so far.
+    /// Returns the result so far.
     pub fn outcome(&self) -> Outcome {
         let trouble = locked(&self.state.trouble).clone();
         Outcome { done: self.state.done.load(Relaxed), lost: self.state.lost.load(Relaxed), trouble }
     }
 
-    /// Waits for what is under way; what is not over after `patience` is killed, and what still waits is lost.
+    /// Waits for the running program. After `patience`, kills it and drops the queued alerts.
     pub fn finish(mut self, patience: Duration) -> Outcome {
         *locked(&self.state.end) = Some(Instant::now() + patience);
         self.queue = None;
-        // Nothing is ever sent: what ends the wait is that the thread is done. One that cannot be killed is left.
+        // Nothing is ever sent: the wait ends when the thread does. A program that cannot be killed is left.
         let _ = self.finished.recv_timeout(patience + 10 * LOOK);
         self.outcome()
     }
@@ -125,7 +125,7 @@ impl State {
             return;
         }
         let name = Foreign::new(program.path.to_string_lossy());
-        let trouble = match self.tell(program, message, limit) {
+        let trouble = match self.start_and_wait(program, message, limit) {
             Ok(Some(status)) if status.success() => {
                 self.done.fetch_add(1, Relaxed);
                 return;
@@ -138,23 +138,23 @@ impl State {
         *locked(&self.trouble) = Some(trouble);
     }
 
-    /// How the program ended; `None` when it had to be killed.
-    fn tell(&self, program: &Program, message: &Message, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    /// Runs the program and returns how it ended; `None` if it had to be killed.
+    fn start_and_wait(&self, program: &Program, message: &Message, limit: Duration) -> io::Result<Option<ExitStatus>> {
         let mut child = Command::new(&program.path)
             .args(&program.arguments)
             .envs(message.environment.iter().map(|(name, value)| (name, value)))
-            // It is no job: a probe in it would be watched as one.
+            // The program is not a job; with a probe it would be watched as one.
             .env("GPUWATCH", "off")
             .stdin(Stdio::piped())
-            // The terminal is the picture's, or the job's.
+            // The terminal belongs to the screen or the job.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of its own: what the terminal says to us is not for it, and it is killed with its children.
+            // A separate group: signals of the terminal do not reach it, and it is killed with its children.
             .process_group(0)
             .spawn()?;
         let started = Instant::now();
         if let Some(mut input) = child.stdin.take() {
-            // A program need not read it. It fits the pipe, so the write does not wait.
+            // A program need not read it. It fits the pipe, so the write does not block.
             let _ = writeln!(input, "{}", message.object);
         }
         loop {
@@ -177,7 +177,7 @@ fn is_over(end: &Mutex<Option<Instant>>) -> bool {
 
 fn kill(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // It may have ended meanwhile; its number stays its own until it was waited for.
+    // It may have ended meanwhile; its pid is not reused before the wait.
     let _ = group.map(|it| kill_process_group(it, Signal::KILL));
     let _ = child.wait();
 }

@@ -1,4 +1,4 @@
-//! Recording on a thread of its own: frames with checksums, flushed each second, synced off the write path.
+//! Writes a recording on its own thread: frames with checksums, flushed each second, synced on another thread.
 
 use crate::{
     facts::{
@@ -27,39 +27,39 @@ const QUEUE: usize = 8192;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(10);
 
-/// How long the last sync is waited for: what was written is there without it, unless the machine itself goes down.
+/// Limit for the last sync: written data survives without it unless the machine itself crashes.
 const LAST_SYNC: Duration = Duration::from_secs(1);
 
-/// What waits to be written.
+/// An item of the queue.
 enum Item {
     Event(Event),
-    /// A line that is not an event, its newline included: readers make their own of what it says.
+    /// A line that is not an event, with its newline; readers derive its contents themselves.
     Line(String),
 }
 
-/// A recording being written.
+/// A recording in progress.
 pub struct Recorder {
     queue: Option<SyncSender<Item>>,
     thread: Option<JoinHandle<()>>,
     state: Arc<State>,
 }
 
-/// How a recording went.
+/// The result of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Events that found the queue full.
+    /// Events dropped because the queue was full.
     pub lost: u64,
-    /// Why nothing more could be written, in words for the user.
+    /// Why writing stopped, for the user.
     pub trouble: Option<String>,
 }
 
 impl Outcome {
-    /// How much found the queue full, in words; `None` where nothing did.
+    /// Describes the losses; `None` without.
     pub fn loss(&self) -> Option<String> {
         (self.lost > 0).then(|| format!("{} lost: the disk is too slow", counted(self.lost, "event")))
     }
 
-    /// Why the recording is not whole, in words; `None` where it is.
+    /// Describes why the recording is incomplete; `None` if it is complete.
     pub fn fault(&self) -> Option<String> {
         self.trouble.clone().or_else(|| self.loss())
     }
@@ -75,7 +75,7 @@ impl Recorder {
     /// Writes the header and starts the thread.
     ///
     /// # Errors
-    /// When the header cannot be written: a full disk is told before the job starts.
+    /// Fails if the header cannot be written, so that the user learns of a full disk before the job starts.
     pub fn start(file: File, header: &Header) -> io::Result<Self> {
         let state = Arc::new(State::default());
         let (queue, items) = sync_channel(QUEUE);
@@ -87,12 +87,12 @@ impl Recorder {
         Ok(Self { queue: Some(queue), thread: Some(thread), state })
     }
 
-    /// Hands over an event; never waits. What finds the queue full is counted and the count is recorded.
+    /// Queues an event without waiting. If the queue is full, counts and records the loss.
     pub fn offer(&self, event: &Event) {
         self.hand_over(Item::Event(event.clone()));
     }
 
-    /// The same for an alert's line, as [`encode_alert`](crate::storage::recording::encode_alert) makes it.
+    /// The same for an alert's line, from [`encode_alert`](crate::storage::recording::encode_alert).
     pub fn offer_line(&self, line: String) {
         self.hand_over(Item::Line(line));
     }
@@ -104,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// How it goes so far.
+    /// Returns the result so far.
     pub fn outcome(&self) -> Outcome {
         let trouble = self.state.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Outcome { lost: self.state.lost.load(Relaxed), trouble }
@@ -119,7 +119,7 @@ impl Recorder {
     fn end(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; there is nothing to add.
+            // A panic there has been printed already.
             let _ = thread.join();
         }
     }
@@ -173,7 +173,7 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
     syncer.finish()
 }
 
-/// `fdatasync` on a thread of its own: it may take seconds, and the queue would fill meanwhile.
+/// Calls `fdatasync` on its own thread, because it may take seconds and the queue would fill meanwhile.
 struct Syncer {
     ask: SyncSender<()>,
     last: Receiver<io::Result<()>>,
@@ -183,27 +183,27 @@ impl Syncer {
     fn start(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
         let (ask, asked) = sync_channel::<()>(1);
-        let (tell, last) = sync_channel(1);
+        let (report, last) = sync_channel(1);
         thread::Builder::new().name("sync".into()).spawn(move || {
-            // The promise of one second is for killed processes, so a failed sync changes nothing here.
+            // The one-second guarantee covers killed processes, so a failed sync changes nothing.
             for () in asked {
                 drop(file.sync_data());
             }
-            let _ = tell.send(file.sync_data());
+            let _ = report.send(file.sync_data());
         })?;
         Ok(Self { ask, last })
     }
 
     fn ask(&self) {
-        // Full means that the last one still runs.
+        // A full queue means that the last sync still runs.
         let _ = self.ask.try_send(());
     }
 
-    /// Syncs a last time; a slow disk is not waited for, as a job's end waits for the recording's.
+    /// Syncs a last time. Does not wait for a slow disk, because a job's end waits for the recording's.
     fn finish(self) -> io::Result<()> {
         drop(self.ask);
         match self.last.recv_timeout(LAST_SYNC) {
-            // A pipe keeps nothing that could be synced.
+            // A pipe cannot be synced.
             Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
             Ok(synced) => synced,
             Err(_late) => Ok(()),

@@ -1,7 +1,7 @@
-//! Where recordings are kept: their names, and which go when there are too many.
+//! The directory of recordings: their names, and which to remove when there are too many.
 //!
-//! No locks, as home directories are on NFS: a name says who writes, and a file that somebody may still
-//! be writing is never removed.
+//! No locks, because home directories may be on NFS: the name identifies the writer, and a file that may still be
+//! written is never removed.
 
 use crate::{
     sources::system,
@@ -18,21 +18,21 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What every recording's name ends in.
+/// Every recording's name ends in this.
 pub const ENDING: &str = ".jsonl.zst";
 
-/// A directory of recordings and its bounds.
+/// A directory of recordings and its limits.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Where.
     pub directory: PathBuf,
-    /// How many recordings are kept.
+    /// Most recordings.
     pub files_max: usize,
-    /// How many bytes they may hold together.
+    /// Most bytes of all recordings.
     pub bytes_max: u64,
 }
 
-/// Who writes a recording: what its name is made of.
+/// The writer of a recording, from which its name is made.
 #[derive(Clone, Debug)]
 pub struct Writer {
     /// Wall clock at the start, µs of Unix time.
@@ -41,22 +41,22 @@ pub struct Writer {
     pub host: String,
     /// The writing process.
     pub pid: u32,
-    /// The run's id, or what else tells it apart.
+    /// The run's id, or another identification.
     pub run: String,
 }
 
 impl Store {
-    /// `$XDG_STATE_HOME/gpuwatch/recordings` with 200 files and 4 GiB; `None` without a home directory.
+    /// Returns `$XDG_STATE_HOME/gpuwatch/recordings` with 200 files and 4 GiB; `None` without a home directory.
     pub fn user() -> Option<Self> {
         let strategy = choose_base_strategy().ok()?;
         let directory = strategy.state_dir()?.join("gpuwatch").join("recordings");
         Some(Self { directory, files_max: 200, bytes_max: 4 << 30 })
     }
 
-    /// Makes the directory (0700) and a new file in it (0600), after removing the oldest beyond the bounds.
+    /// Creates the directory (0700) and a new file in it (0600), after removing the oldest beyond the limits.
     ///
     /// # Errors
-    /// When the directory or the file cannot be made.
+    /// Fails if the directory or the file cannot be created.
     pub fn create(&self, writer: &Writer) -> io::Result<(PathBuf, fs::File)> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         self.prune(writer);
@@ -65,8 +65,8 @@ impl Store {
         Ok((path, file))
     }
 
-    /// Removes the oldest recordings until one more fits, except those that may still be written. A file of another name
-    /// is the user's.
+    /// Removes the oldest recordings until one more fits, except those that may still be written. Files with other
+    /// names belong to the user.
     fn prune(&self, writer: &Writer) {
         let mut recordings = recordings(&self.directory);
         recordings.retain(|it| is_named(&it.path));
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-/// `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`: sorting by name is sorting by time.
+/// Returns a name such as `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`, which sorts by time.
 fn name(writer: &Writer) -> String {
     let time = utc(writer.started_unix_us / 1_000_000, "%Y%m%dT%H%M%SZ");
     format!("{time}_{}_{}_{}{ENDING}", word(&writer.host), writer.pid, word(&writer.run))
@@ -111,16 +111,16 @@ fn recordings(directory: &Path) -> Vec<Recording> {
         .collect()
 }
 
-/// Whether somebody may still write a recording. Its first line says who; where it does not (recordings of earlier
-/// releases), its name. A writer that cannot be seen from here, on another host or in another container, is taken to
-/// live where the file was touched within a day.
+/// Returns whether a recording may still be written. Its first line identifies the writer, or in recordings of earlier
+/// releases its name. A writer that cannot be seen from here, on another host or in another container, counts as
+/// running if the file changed within a day.
 pub fn may_be_written(path: &Path, about: &fs::Metadata, host: &str) -> bool {
     let Ok(modified) = about.modified() else { return false };
     let is_recent = modified.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600);
     let (of, pid) = match header(path) {
         Some(Header { host: of, writer: Some(writer), .. }) if of.raw() == host => match system::runs(&writer) {
             Some(runs) => return runs,
-            // The host was started again since, or the writer is in another container.
+            // The host has rebooted since, or the writer is in another container.
             None => return is_recent && system::booted().is_none_or(|it| modified >= it),
         },
         Some(Header { writer: Some(_), .. }) => return is_recent,
@@ -129,11 +129,11 @@ pub fn may_be_written(path: &Path, about: &fs::Metadata, host: &str) -> bool {
     if of != word(host) {
         return is_recent;
     }
-    // A process that started after the last word was written has only got the writer's number.
+    // A process that started after the last write only reuses the writer's pid.
     pid.and_then(system::started).is_some_and(|it| it <= modified + Duration::from_secs(2))
 }
 
-/// A recording's first line.
+/// Reads a recording's first line.
 fn header(path: &Path) -> Option<Header> {
     match Reader::new(fs::File::open(path).ok()?).ok()?.next()? {
         Ok(Entry::Header(header)) => Some(header),
@@ -141,10 +141,10 @@ fn header(path: &Path) -> Option<Header> {
     }
 }
 
-/// The host and the process that a recording's name says.
+/// Parses the host and the pid in a recording's name.
 fn named(path: &Path) -> (String, Option<u32>) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // A host's name may hold the character that parts are divided by; what follows it does not.
+    // A host's name may contain the separator; the parts after it do not.
     let mut parts = name.rsplitn(3, '_').skip(1);
     let pid = parts.next().and_then(|it| it.parse().ok());
     let host = parts.next().and_then(|it| it.split_once('_')).map_or("", |(_, host)| host);
@@ -164,12 +164,12 @@ fn is_named(path: &Path) -> bool {
     is_time && named(path).1.is_some()
 }
 
-/// A part of a name.
+/// Escapes a part of a name.
 fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
 }
 
-/// Unix seconds in a format of `strftime`, in UTC; nothing beyond the year 9999.
+/// Formats Unix seconds with `strftime`, in UTC; empty beyond the year 9999.
 pub fn utc(unix_s: u64, format: &str) -> String {
     let at = i64::try_from(unix_s).ok().and_then(|it| jiff::Timestamp::from_second(it).ok());
     at.map_or_else(String::new, |it| it.strftime(format).to_string())
@@ -251,7 +251,7 @@ mod tests {
         };
         let boot_id = || "11111111-2222-3333-4444-555555555555".to_owned();
         let cases = [
-            ("its process lives, and says little", long_ago, by("my_host", Some(own())), true),
+            ("its process runs but writes rarely", long_ago, by("my_host", Some(own())), true),
             ("its number was reused", 0, by("my_host", Some(WritingProcess { start_ticks: 1, ..own() })), false),
             ("its process ended", 0, by("my_host", Some(WritingProcess { pid: 4_194_305, ..own() })), false),
             (
@@ -268,7 +268,7 @@ mod tests {
         for (name, age_s, text, expected) in cases {
             assert_eq!(is_written("t_x_1_r.jsonl.zst", age_s, &text), expected, "{name}");
         }
-        // Recordings of earlier releases have only their names, in which `_` stands as `-`.
+        // Recordings of earlier releases have only their names, in which `_` becomes `-`.
         assert!(is_written(&format!("t_my-host_{pid}_r.jsonl.zst"), 0, &by("my_host", None)));
         assert!(is_written(&format!("t_my_host_{pid}_r.jsonl.zst"), 0, ""));
         assert!(!is_written("t_my-host_4194305_r.jsonl.zst", 0, &by("my_host", None)), "it ended");

@@ -12,26 +12,26 @@ use std::{
 };
 use zstd::zstd_safe::CParameter;
 
-/// A frame ends when it is this old, or has this many bytes: what a damaged byte costs. Where lines are few, the first
-/// of a frame, which nothing before it explains, is a good part of it.
+/// A frame ends at this age or size, which bounds the damage of a bad byte. If lines are few, a frame's first line,
+/// which has no earlier context, is a large part of it.
 const FRAME_AGE_MAX: Duration = Duration::from_secs(300);
 const FRAME_BYTES_MAX: u64 = 256 << 10;
 
-/// zstd's levels for lines that come fast and for those that come slowly. A block of one second's few lines is all
-/// literals and matches, and only the search for the best ones makes it small; it takes about 0.15 ms a line, which is
-/// too much for lines by the hundred. Those share a block with their like.
+/// zstd's levels for fast and for slow lines. A block of one second's few lines is all literals and matches, and only
+/// an exhaustive search makes it small. That takes about 0.15 ms per line, too much for hundreds of lines; those share
+/// a block with similar lines.
 const LEVEL_FAST: i32 = 9;
 const LEVEL_SLOW: i32 = 19;
 
-/// Lines between two flushes that may be searched for that long: so that it takes at most a hundredth of a second.
+/// Most lines between two flushes with the exhaustive search, so that it takes at most a hundredth of a second.
 const SLOW_LINES_MAX: u32 = 64;
 
-/// 128 KiB, in which the latest hundreds of lines stand: what is older says nothing more of the next one. It keeps the
-/// tables below 2 MiB, for whoever reads too.
+/// 128 KiB, which holds the latest hundreds of lines; older ones do not help to predict the next. It keeps the tables
+/// below 2 MiB, for readers too.
 const WINDOW_LOG: u32 = 17;
 const TABLE_LOG: u32 = 16;
 
-/// Shorter matches are not looked for in lines that come slowly: three equal digits say less than the match takes.
+/// Shortest match in slow lines: three equal digits save less than the match takes.
 const MATCH_LEAST: u32 = 4;
 
 /// The open file and its current frame.
@@ -53,17 +53,17 @@ struct Frame {
 }
 
 impl Writing {
-    /// Writes nothing yet.
+    /// Creates a writer; writes nothing yet.
     pub fn new(file: File, now: Instant) -> Self {
         Self { file, frame: None, flushed: now, lines: 0, last: Stamp(0), text: String::new() }
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The time of the latest event.
+    /// Returns the time of the latest event.
     pub fn last(&self) -> Stamp {
         self.last
     }
@@ -82,10 +82,10 @@ impl Writing {
         written
     }
 
-    /// Writes a line, its newline included. It is in the file after the next flush.
+    /// Writes a line, with its newline. It is in the file after the next flush.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn line(&mut self, line: &str) -> io::Result<()> {
         self.lines += 1;
         // A recording may be read on a terminal, as by `zstdcat`.
@@ -102,10 +102,10 @@ impl Writing {
         self.frame.as_mut().map_or(Ok(()), |it| it.encoder.write_all(line.as_bytes()))
     }
 
-    /// Ends the block, and the frame when it is old or large enough.
+    /// Ends the block, and the frame if it is old or large enough.
     ///
     /// # Errors
-    /// When the file cannot be written, or is gone.
+    /// Fails if the file cannot be written or was removed.
     pub fn flush(&mut self, now: Instant) -> io::Result<()> {
         self.flushed = now;
         if std::mem::take(&mut self.lines) > 0 {
@@ -120,7 +120,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Whether there is still a name to find it by.
+    /// Fails if the file has no name any more.
     fn stands(&self) -> io::Result<()> {
         if self.file.metadata()?.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
@@ -131,7 +131,7 @@ impl Writing {
     /// Ends the last frame.
     ///
     /// # Errors
-    /// When the file cannot be written, or is gone.
+    /// Fails if the file cannot be written or was removed.
     pub fn finish(mut self) -> io::Result<File> {
         if let Some(frame) = self.frame.take() {
             frame.encoder.finish()?;
@@ -160,7 +160,7 @@ impl Frame {
     }
 }
 
-/// The file, counting what this frame put there.
+/// A file that counts the bytes of the current frame.
 struct Counted {
     file: File,
     bytes: u64,
