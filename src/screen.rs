@@ -1,27 +1,27 @@
-//! What the user sees and does.
+//! The screen: what the user sees and does.
 
 /// Colours by role.
 pub mod theme;
 
-/// What the user looks at: selection, screen, freeze.
+/// The state of the user interface: selection, screen, freeze.
 pub mod ui;
 
 /// The table of keys.
 pub mod keys;
 
-/// What is seen.
+/// Draws the screen.
 pub mod view;
 
-/// A picture of the screen as SVG.
+/// Draws the screen as SVG.
 pub mod picture;
 
-/// The terminal: taken, given back.
+/// The terminal.
 pub mod term;
 
-/// A signal to exactly the process that was meant.
+/// Signals to exactly the selected process.
 pub mod signal;
 
-/// What keys ask of the world outside the picture, done.
+/// Carries out what keys request outside the frame.
 pub mod effects;
 
 /// The loop that every screen runs in.

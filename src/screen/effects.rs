@@ -1,4 +1,4 @@
-//! What keys ask of the world outside the picture, done: the terminal, the theme, the pace of reading, signals.
+//! Carries out what keys request outside the frame: the terminal, the theme, the refresh rate, signals.
 
 use crate::{
     config::{Edit, File},
@@ -18,40 +18,40 @@ use crossterm::event::Event as Input;
 use std::{io, time::Duration};
 use tokio::sync::{mpsc, watch::Sender};
 
-/// What a view may do, and how it looks at first.
+/// What a view may do, and its initial state.
 #[derive(Debug)]
 pub struct Options {
-    /// The theme at first.
+    /// The initial theme.
     pub theme: Theme,
-    /// Whether clicks are asked for.
+    /// Whether to enable the mouse.
     pub mouse: bool,
-    /// Why no signals are sent from here; `None` where they are.
+    /// Why this view sends no signals; `None` if it does.
     pub no_signals: Option<&'static str>,
-    /// The file that alerts are allowed in, or why none are from here.
+    /// The file for allowed alerts, or why this view allows none.
     pub config: Result<File, &'static str>,
-    /// The pace at which the driver is read, where it is.
+    /// Changes the driver's refresh rate, if the driver is read.
     pub pace: Option<Sender<Duration>>,
-    /// The way to probes, where they may be asked.
+    /// Sends requests to probes, if that is possible.
     pub asks: Option<mpsc::Sender<Ask>>,
 }
 
-/// What one view does outside the picture.
+/// The effects of one view.
 pub struct Effects {
-    /// The theme that is drawn with.
+    /// The current theme.
     pub theme: Theme,
     own: Theme,
     pace: Option<Sender<Duration>>,
     pub(crate) asks: Option<mpsc::Sender<Ask>>,
     held: Option<Held>,
     config: Option<File>,
-    /// What is to be written into it, with the name that becomes allowed.
+    /// The pending change of the config file, with the name to allow.
     edit: Option<(Edit, String)>,
     clicks: Clicks,
     regions: Regions,
 }
 
 impl Effects {
-    /// Hands, and what they can do told to the picture.
+    /// Creates the effects, and sets in `ui` what they can do.
     pub fn new(options: Options, ui: &mut Ui) -> Self {
         ui.no_signals = options.no_signals;
         ui.no_allow = options.config.as_ref().err().copied();
@@ -69,7 +69,7 @@ impl Effects {
         }
     }
 
-    /// Takes a key, or what the mouse did in the latest picture.
+    /// Handles a key, or a mouse event in the latest frame.
     pub fn obey(&mut self, input: &Input, ui: &mut Ui, session: &Session) {
         match input {
             Input::Key(key) => {
@@ -84,30 +84,30 @@ impl Effects {
                     ui.mouse(mouse, &self.regions, session);
                 }
             }
-            // What is pasted is meant for a filter or for nobody: it presses no key.
+            // Pasted text belongs to a filter; it must not press keys.
             Input::Paste(text) if ui.filter.typing => {
                 text.chars().for_each(|it| ui.update(Command::Type(it), session));
             }
-            // What the terminal cut off and shows again is not what was drawn there, also where it is as large as before.
+            // A resized terminal may show other cells than were drawn, also if its size is the same as before.
             Input::Resize(..) => ui.request = Some(Request::Redraw),
             _ => {}
         }
     }
 
-    /// Takes what a picture came to.
+    /// Takes the results of a frame.
     pub fn drawn(&mut self, drawn: Drawn, ui: &mut Ui) {
         (ui.scroll, ui.sight) = (drawn.scrolled.scroll, drawn.scrolled.sight);
         ui.help_scroll = ui.help_scroll.min(drawn.help_most);
         self.regions = drawn.regions;
     }
 
-    /// Does what the last command asked for.
+    /// Carries out the last command's request.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn serve(&mut self, ui: &mut Ui, screen: &mut Screen) -> io::Result<()> {
         match ui.request.take() {
-            // What plays takes its own before.
+            // The player has taken these before.
             None | Some(Request::Replay(_)) => {}
             Some(Request::Redraw) => screen.redraw()?,
             Some(Request::Suspend) => screen.suspend()?,
@@ -121,13 +121,13 @@ impl Effects {
             }
             Some(Request::Interval(pace)) => {
                 if let Some(it) = &self.pace {
-                    // With the driver's thread gone there is nothing to read any more.
+                    // The driver's thread may have ended.
                     let _ = it.send(pace);
                 }
             }
             Some(Request::Ask(ask)) => {
                 if let Some(it) = &self.asks {
-                    // A queue that is full holds the same question.
+                    // A full queue has the same request already.
                     let _ = it.try_send(ask);
                 }
             }
@@ -139,12 +139,12 @@ impl Effects {
         Ok(())
     }
 
-    /// Finds out what would be written for a name to be allowed, and opens the question.
+    /// Determines the change that allows a name, and opens the question.
     fn ask_allow(&mut self, name: String, ui: &mut Ui) {
         let Some(config) = &self.config else { return };
         match config.allowing(&name) {
             Err(why) => ui.say(why.to_string()),
-            // Written since this program read it.
+            // Another program has written it since.
             Ok(None) => expect(&name, "it is in the list already", ui),
             Ok(Some(edit)) => {
                 ui.allowing = Some(Allowing {
@@ -192,7 +192,7 @@ impl Effects {
     }
 }
 
-/// Makes a name one of those that are allowed, and says so.
+/// Allows a name, and reports that.
 fn expect(name: &str, how: &str, ui: &mut Ui) {
     ui.policy.allow.extend(Name::read(name));
     ui.say(format!("{name} is expected from now on: {how}"));

@@ -2,7 +2,7 @@
 
 /// The mouse.
 pub mod mouse;
-/// Every key as text: for the reference and the manual.
+/// Every key as text, for the reference and the manual.
 pub mod sheet;
 /// The table itself.
 mod table;
@@ -11,50 +11,50 @@ use crate::screen::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub use table::{BINDINGS, DEVICES};
 
-/// Where a key means what it means.
+/// Where a key has its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Wherever nothing else has the keys.
+    /// Wherever no other place has the keys.
     Anywhere,
-    /// On the timeline, before those of anywhere.
+    /// On the timeline, before those of `Anywhere`.
     Timeline,
-    /// In a replay, before those of anywhere and of the timeline; there, the keys that seek move its cursor.
+    /// In a replay, before those of `Anywhere` and `Timeline`; there, the keys that seek move its cursor.
     Replay,
-    /// While a filter is typed; every other key is a letter of it.
+    /// While a filter is typed; every other key is a character of it.
     Filter,
     /// While the menu of signals is open.
     Signal,
-    /// While the view asks whether to expect an alert; every other key means no.
+    /// While gpuwatch asks whether to expect an alert; every other key means no.
     Allow,
 }
 
-/// What keys are for.
+/// The purpose of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// To open screens, and to leave them.
+    /// Open and close screens.
     Screens,
-    /// To move and to select.
+    /// Move and select.
     Moving,
-    /// For the selected process, and for their list.
+    /// For the selected process, and for the list.
     Processes,
     /// For the selected alert.
     Alerts,
-    /// For the timeline alone.
+    /// For the timeline only.
     Timeline,
-    /// How it is drawn and read.
+    /// Display and refresh rate.
     Display,
-    /// For a replay alone.
+    /// For a replay only.
     Replay,
-    /// Where something is asked.
+    /// Answers to questions.
     Asking,
 }
 
 impl Group {
-    /// Those of the help, in its order.
+    /// The groups of the help, in order.
     pub const HELP: [Self; 6] =
         [Self::Screens, Self::Moving, Self::Processes, Self::Alerts, Self::Timeline, Self::Display];
 
-    /// Its heading.
+    /// Returns its heading.
     pub fn name(self) -> &'static str {
         match self {
             Self::Screens => "screens",
@@ -69,20 +69,20 @@ impl Group {
     }
 }
 
-/// One line of the help: what it does, how its keys are written, and the keys.
+/// One line of the help: a command, and its keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    /// Where.
+    /// Where it applies.
     pub place: Place,
-    /// What for.
+    /// Its purpose.
     pub group: Group,
-    /// What it does.
+    /// Its command.
     pub command: Command,
-    /// What its last key does, where that is the opposite.
+    /// The command of its last key, if that is the opposite.
     opposite: Option<Command>,
-    /// Its keys as the help writes them.
+    /// Its keys as the help shows them.
     pub keys: &'static str,
-    /// What the help says.
+    /// The help's text.
     pub help: &'static str,
     codes: &'static [(KeyModifiers, KeyCode)],
 }
@@ -92,13 +92,13 @@ const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 const SHIFT: KeyModifiers = KeyModifiers::SHIFT;
 
 impl Binding {
-    /// What one of its keys does.
+    /// Returns the command of one of its keys.
     fn command_of(&self, pressed: (KeyModifiers, KeyCode)) -> Option<Command> {
         let at = self.codes.iter().position(|it| *it == pressed)?;
         Some(self.opposite.filter(|_| at + 1 == self.codes.len()).unwrap_or(self.command))
     }
 
-    /// The first of its keys that does this, as the help writes it.
+    /// Returns the first of its keys with this command, as the help shows it.
     fn first(&self, command: Command) -> Option<&'static str> {
         let at = self.codes.iter().position(|it| self.command_of(*it) == Some(command))?;
         self.keys.split(' ').nth(at)
@@ -106,17 +106,17 @@ impl Binding {
 }
 
 impl Place {
-    /// Whether a place has the keys of another one as well.
+    /// Whether a place also has the keys of another one.
     fn has(self, other: Self) -> bool {
         self == other || (self == Self::Timeline && other == Self::Anywhere)
     }
 
-    /// Whether keys are letters or answers here, and nothing else.
+    /// Returns whether keys are characters or answers here.
     pub fn is_asking(self) -> bool {
         matches!(self, Self::Filter | Self::Signal | Self::Allow)
     }
 
-    /// What has the keys now.
+    /// Returns the place that has the keys now.
     pub fn of(ui: &Ui) -> Self {
         if ui.dialog.is_some() {
             Self::Signal
@@ -132,7 +132,7 @@ impl Place {
     }
 }
 
-/// Why a command can do nothing here, whatever is selected; nothing where it can.
+/// Returns why a command is unavailable, whatever is selected; `None` if it is available.
 pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
     match command {
         Command::Signal => ui.no_signals,
@@ -148,13 +148,14 @@ fn seeks(code: KeyCode) -> bool {
     matches!(code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End)
 }
 
-/// Whether a replay has one of the keys of a line for itself.
+/// Whether a replay uses one of the keys of a line.
 fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
     let mut taken = BINDINGS.iter().filter(|it| it.place == Place::Replay && ui.is_replay()).flat_map(|it| it.codes);
     taken.any(|it| binding.codes.contains(it) && !(seeks(it.1) && ui.screen == Screen::Timeline))
 }
 
-/// Whether a line of the table holds on a screen: no key of the screen's own takes it away, and it can do something.
+/// Returns whether a line applies on the current screen: no key of the screen overrides it, and its command is
+/// available.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
     if unavailable(binding.command, ui).is_some() {
         return false;
@@ -168,7 +169,7 @@ pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
     binding.place == here || (binding.place == Place::Anywhere && !is_taken())
 }
 
-/// The first key of a command as the line of keys writes it, where it has one on this screen.
+/// Returns a command's first key as the footer shows it, if it has one on this screen.
 pub fn first(command: Command, ui: &Ui) -> Option<&'static str> {
     if let Command::Device(_) = command {
         return Some("1-9");
@@ -176,12 +177,12 @@ pub fn first(command: Command, ui: &Ui) -> Option<&'static str> {
     BINDINGS.iter().filter(|it| reaches(it, ui)).find_map(|it| it.first(command))
 }
 
-/// The command of a key, if it has one. Only presses and repeats count.
+/// Returns a key's command, if it has one. Only presses and repeats count.
 pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
-    // Shift is already in the character.
+    // Shift is already part of the character.
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
     let place = Place::of(ui);
     let bound = |of: Place| {
@@ -190,21 +191,21 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     };
     let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(|_| place.has(Place::Anywhere)));
     of_replay(key, ui).or_else(bound).or(match (place, pressed) {
-        // Whatever has the keys, these leave.
+        // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
         (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) => {
             Some(Command::Device(digit as u8 - b'1'))
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Type(letter)),
-        // What was no yes is a no.
+        // Any other key means no.
         (Place::Allow, _) => Some(Command::Back),
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,
     })
 }
 
-/// What a key does in a replay.
+/// Returns a key's command in a replay.
 fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
     if !ui.is_replay() || Place::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
         return None;
@@ -215,7 +216,7 @@ fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
     BINDINGS.iter().filter(|it| it.place == Place::Replay).find_map(|it| it.command_of(pressed))
 }
 
-/// The answer to a key that does nothing here; nothing where keys are letters or answers.
+/// Returns the answer to a key without a command; `None` while keys are characters or answers.
 pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
     if key.kind == KeyEventKind::Release || Place::of(ui).is_asking() {
         return None;
@@ -226,7 +227,7 @@ pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
     Some(format!("{}: {what} · ? help", name(pressed)))
 }
 
-/// `x`, `Ctrl-x`, `Insert`.
+/// Formats a key: `x`, `Ctrl-x`, `Insert`.
 fn name((modifiers, code): (KeyModifiers, KeyCode)) -> String {
     let held = [(CONTROL, "Ctrl-"), (KeyModifiers::ALT, "Alt-")];
     let held: String = held.iter().filter(|it| modifiers.contains(it.0)).map(|it| it.1).collect();

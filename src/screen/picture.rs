@@ -1,7 +1,7 @@
-//! A picture of the screen as SVG, from the very cells that a terminal would be sent: for READMEs, and for issues.
+//! Draws the screen as SVG, from the same cells that a terminal gets: for documents and bug reports.
 //!
-//! Text stands in runs of one style, each with the length that its cells have, so that columns stay aligned whatever
-//! font there is. What a font may leave gaps in (blocks, shades, lines, braille) is drawn as rectangles.
+//! Text is drawn in runs of one style, each with the length of its cells, so that columns stay aligned in any font.
+//! Signs that fonts may draw with gaps (blocks, shades, lines, braille) are drawn as rectangles.
 
 mod shape;
 
@@ -14,23 +14,23 @@ use ratatui::{
 use shape::Part;
 use std::collections::BTreeMap;
 
-/// A cell, and its font's size: of most monospaced fonts, letters are 0.6 of it wide.
+/// The size of a cell and of its font: in most monospaced fonts, letters are 0.6 of it wide.
 const WIDTH: u32 = 9;
 const HEIGHT: u32 = 18;
 const FONT: u32 = 15;
 
-/// Where letters stand in a cell, from above.
+/// The baseline of letters in a cell, from above.
 const BASELINE: u32 = 14;
 
-/// Around the cells.
+/// The margin around the cells.
 const MARGIN: u32 = 12;
 
-/// Where a theme is meant for any background.
+/// The background for a theme without one.
 const DARK: [u8; 3] = [0x1f, 0x23, 0x2b];
 const ON_DARK: [u8; 3] = [0xd8, 0xde, 0xe9];
 const ON_LIGHT: [u8; 3] = [0x2b, 0x30, 0x3b];
 
-/// How a cell's letters look.
+/// The style of a cell's letters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ink {
     fill: [u8; 3],
@@ -39,13 +39,13 @@ struct Ink {
     faint: bool,
 }
 
-/// The colours where a cell has none of its own.
+/// The default colours.
 struct Paper {
     ink: [u8; 3],
     ground: [u8; 3],
 }
 
-/// The picture of a buffer that was drawn with a theme; `about` is what it says to those who cannot see it.
+/// Draws a buffer with its theme; `about` is the description for screen readers.
 pub fn svg(buffer: &Buffer, theme: &Theme, about: &str) -> String {
     let ground = theme.background.and_then(theme::rgb).unwrap_or(DARK);
     let is_light = ground.iter().map(|it| u32::from(*it)).sum::<u32>() > 3 * 128;
@@ -85,7 +85,7 @@ pub fn svg(buffer: &Buffer, theme: &Theme, about: &str) -> String {
     out + "</g>\n</g>\n</svg>\n"
 }
 
-/// A row's letters: a run for each style, broken where nothing is for two cells or more.
+/// Draws a row's letters: a run for each style, split at gaps of two cells or more.
 fn text(cells: &[Cell], row: u32, paper: &Paper) -> String {
     let mut runs: Vec<(Ink, u32, String)> = Vec::new();
     let mut end = 0;
@@ -138,7 +138,7 @@ impl Paper {
         Ink { fill, bold: has(Modifier::BOLD), underlined: has(Modifier::UNDERLINED), faint: has(Modifier::DIM) }
     }
 
-    /// What is behind a cell's letters, where that is not the picture's own.
+    /// Returns the background of a cell, if it differs from the picture's.
     fn ground(&self, cell: &Cell) -> Option<[u8; 3]> {
         let is_reversed = cell.modifier.contains(Modifier::REVERSED);
         let (colour, else_) = if is_reversed { (cell.fg, Some(self.ink)) } else { (cell.bg, None) };
@@ -146,11 +146,11 @@ impl Paper {
     }
 }
 
-/// Rectangles by colour and strength in percent: one path each.
+/// Rectangles by colour and opacity in percent: one path each.
 #[derive(Default)]
 struct Paths(BTreeMap<([u8; 3], u32), Vec<Rectangle>>);
 
-/// In hundredths of a pixel.
+/// A rectangle, in hundredths of a pixel.
 #[derive(Clone, Copy)]
 struct Rectangle {
     x: u32,
@@ -160,7 +160,7 @@ struct Rectangle {
 }
 
 impl Paths {
-    /// Adds a part of a cell; one that goes on where the last of the same colour ended makes that longer.
+    /// Adds a part of a cell; if it continues the last rectangle of the same colour, extends that one.
     fn add(&mut self, colour: ([u8; 3], u32), part: &Part, column: u32, row: u32) {
         let next = Rectangle {
             x: column * WIDTH * 100 + part.x * WIDTH,
@@ -194,7 +194,7 @@ impl Rectangle {
     }
 }
 
-/// A number of pixels from hundredths, as short as it can be written.
+/// Formats hundredths of a pixel as briefly as possible.
 fn pixels(hundredths: u32) -> String {
     let (whole, part) = (hundredths / 100, hundredths % 100);
     match part {
@@ -208,7 +208,7 @@ fn hex([r, g, b]: [u8; 3]) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// Text in XML 1.0, which has no way to write control characters.
+/// Escapes text for XML 1.0, which cannot represent control characters.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().filter(|it| !it.is_control()) {

@@ -1,5 +1,5 @@
-//! Signals that end a program; and one sent to exactly the process that was meant: it is held by a descriptor from the moment it was asked about, so that
-//! its number cannot come to mean another one between the question and the answer.
+//! Signals that end gpuwatch, and signals sent to exactly the process that the user selected: a descriptor holds it
+//! from the question on, so that its pid cannot refer to another process by the time of the answer.
 
 use crate::{
     facts::event::ProcessInfo,
@@ -16,8 +16,8 @@ use rustix::{
     process::{self, Pid, PidfdFlags, pidfd_open, pidfd_send_signal},
 };
 
-/// The signals that would end this program with the terminal taken or a recording open: all whose default action is to end
-/// it, but for SIGKILL and those of faults in the program itself.
+/// Returns the signals that would end gpuwatch while it has the terminal or an open recording: all whose default action
+/// is to end it, except SIGKILL and those for faults of the program itself.
 pub fn ending() -> impl Iterator<Item = c_int> {
     let named = [
         SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGXCPU, SIGVTALRM,
@@ -26,19 +26,20 @@ pub fn ending() -> impl Iterator<Item = c_int> {
     named.into_iter().chain(SIGRTMIN()..=SIGRTMAX())
 }
 
-/// A process that a signal may be sent to.
+/// A process that can receive a signal.
 #[derive(Debug)]
 pub struct Held {
-    /// Who it is, read after it was held.
+    /// Its description, read after it was held.
     pub info: ProcessInfo,
     descriptor: OwnedFd,
 }
 
 impl Held {
-    /// Holds the process, if it is the one that is meant; else the reason, for the user.
+    /// Holds the selected process, or returns the reason for the user.
     ///
     /// # Errors
-    /// When there is none of that number, when it is another one by now, or when the number is not one of ours.
+    /// Fails if there is no process with this pid, if another process has it by now, or if the pid belongs to another
+    /// namespace.
     pub fn hold(subject: &Subject) -> Result<Self, String> {
         let number = subject.pid;
         if !subject.vouched && system::in_container() {
@@ -58,10 +59,10 @@ impl Held {
         Ok(Self { info, descriptor })
     }
 
-    /// Sends it.
+    /// Sends the signal.
     ///
     /// # Errors
-    /// When it has ended, or is somebody else's.
+    /// Fails if the process has ended or belongs to another user.
     pub fn send(&self, signal: Signal) -> Result<(), String> {
         let signal = match signal {
             Signal::Term => process::Signal::TERM,
@@ -72,7 +73,7 @@ impl Held {
             Signal::Usr1 => process::Signal::USR1,
         };
         let number = self.info.pid;
-        // The descriptor is of one process; that its start is still the one that was shown costs one look more.
+        // The descriptor refers to one process; also check that its start is the one that was shown.
         if system::start_ticks(number).is_some_and(|it| it != self.info.start_ticks) {
             return Err(format!("pid {number} is another process by now"));
         }

@@ -1,10 +1,10 @@
-//! The terminal: taken, given back by one guard, also when the program panics.
+//! The terminal: one guard takes it and restores it, also when the program panics.
 
-/// What is copied.
+/// The clipboard.
 mod clipboard;
-/// What the terminal writes with.
+/// The terminal's colours and attributes.
 mod pen;
-/// What is sent to it.
+/// Writes changed cells.
 mod writer;
 
 use crate::screen::theme::ColorDepth;
@@ -34,27 +34,27 @@ use writer::Writer;
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// Clicks, the wheel, and moves with a button down, with places beyond column 223; of moves without one a view has no use,
-/// and a slow line no room.
+/// Enables clicks, the wheel, and moves with a button down, also beyond column 223. Other moves are useless to a view
+/// and too much for a slow line.
 const MOUSE: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
-/// The terminal while it is ours. Dropping it gives it back.
+/// The terminal in raw mode. Dropping it restores the terminal.
 pub struct Screen {
     terminal: Terminal<Writer<File>>,
     mouse: bool,
 }
 
 impl Screen {
-    /// Takes it: raw mode, the alternate screen, and the mouse if it is wanted.
+    /// Takes the terminal: raw mode, the alternate screen, and optionally the mouse.
     ///
     /// # Errors
-    /// When there is no terminal, or it does not take orders.
+    /// Fails if there is no terminal, or if it cannot be set up.
     pub fn take(mouse: bool) -> io::Result<Self> {
         restore_on_panic();
         let out = || -> io::Result<_> {
             enter(mouse)?;
-            // Not through the buffer of standard output, which ends at each line.
+            // Bypasses the buffer of standard output, which flushes at each line.
             Terminal::new(Writer::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
         };
         match out() {
@@ -66,33 +66,33 @@ impl Screen {
         }
     }
 
-    /// Puts a text into the clipboard (OSC 52); terminals that do not let programs do that leave it out.
+    /// Copies a text to the clipboard (OSC 52); terminals that do not allow that ignore it.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
         self.terminal.backend_mut().send(&clipboard::sequence(text))
     }
 
-    /// Forgets what the terminal shows, so that the next frame is drawn whole.
+    /// Draws the next frame completely, whatever the terminal shows.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`: it asks where the cursor is, and a terminal that does not answer costs two seconds.
+        // Not `Terminal::clear`: it queries the cursor position, which takes two seconds if the terminal does not
+        // answer.
         self.terminal.backend_mut().clear()?;
         self.terminal.swap_buffers();
         Ok(())
     }
 
-    /// Gives the terminal back, stops until somebody lets the job go on, and takes the terminal again.
+    /// Restores the terminal, stops until a user resumes the job, and takes the terminal again.
     ///
     /// # Errors
-    /// When the terminal is gone by then.
+    /// Fails if the terminal is gone by then.
     pub fn suspend(&mut self) -> io::Result<()> {
         leave();
-        // The whole job, as the terminal would do it. Where there is no shell that could let it go on, the kernel lets
-        // it go on at once.
+        // Stops the whole job, as the terminal would. If there is no shell to resume it, the kernel resumes it at once.
         kill_current_process_group(Signal::TSTP)?;
         enter(self.mouse)?;
         self.redraw()
@@ -101,25 +101,25 @@ impl Screen {
     /// Rings the terminal's bell.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn ring(&mut self) -> io::Result<()> {
         self.terminal.backend_mut().send("\x07")
     }
 
-    /// Asks the terminal for a notification (OSC 9), which those that have none leave out. The words are our own:
-    /// what is not printable ASCII is left out.
+    /// Sends a notification to the terminal (OSC 9); terminals without notifications ignore it. Only printable ASCII of
+    /// gpuwatch's own words is sent.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn notify(&mut self, words: &str) -> io::Result<()> {
         let plain: String = words.chars().filter(|it| it.is_ascii() && !it.is_ascii_control()).collect();
         self.terminal.backend_mut().send(&format!("\x1b]9;gpuwatch: {plain}\x1b\\"))
     }
 
-    /// Draws a frame; the terminal shows it at once or not at all, and what has not changed is not sent.
+    /// Draws a frame, which the terminal shows at once, and sends only what changed.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// Fails if the terminal is gone.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
         self.terminal.draw(draw).map(|_| ())
     }
@@ -138,7 +138,7 @@ fn enter(mouse: bool) -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)
 }
 
-/// Gives the terminal back, if it is taken. Nothing can be done when it is gone.
+/// Restores the terminal, if it is taken. Ignores errors, because the terminal may be gone.
 pub fn leave() {
     if TAKEN.swap(false, SeqCst) {
         let mut out = io::stdout();
@@ -155,8 +155,8 @@ pub fn leave() {
     }
 }
 
-/// A panic is a fault of ours: the user gets the terminal back and then the message. One in a helper's
-/// thread ends the program too, as half a picture would be taken for a whole one.
+/// After a panic, the user gets the terminal back and then the message. A panic in a helper thread ends the program
+/// too, because its part of the frame would be missing.
 fn restore_on_panic() {
     HOOK.call_once(|| {
         let main = thread::current().id();
@@ -172,7 +172,7 @@ fn restore_on_panic() {
     });
 }
 
-/// Whether a live view is possible: stdin and stdout are terminals that can move a cursor.
+/// Returns whether a live view is possible: stdin and stdout are terminals that can move a cursor.
 pub fn is_screen() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb(env::var("TERM").ok().as_deref())
 }
@@ -181,7 +181,7 @@ fn is_dumb(term: Option<&str>) -> bool {
     term.is_none_or(|it| it.is_empty() || it == "dumb")
 }
 
-/// How many colours the environment says that the terminal has.
+/// Returns how many colours the terminal has, according to the environment.
 pub fn color_depth() -> ColorDepth {
     let get = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
     depth(get("NO_COLOR").as_deref(), get("COLORTERM").as_deref(), get("TERM").as_deref())
@@ -201,8 +201,8 @@ fn depth(no_color: Option<&str>, colorterm: Option<&str>, term: Option<&str>) ->
     }
 }
 
-/// Whether the locale says that the terminal does not take UTF-8. An environment without any locale (a bare
-/// container) says nothing, and terminals take UTF-8.
+/// Returns whether the locale excludes UTF-8. An environment without a locale (a bare container) does not, and
+/// terminals accept UTF-8.
 pub fn is_ascii_only() -> bool {
     let set = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
     is_ascii_locale(set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).as_deref())
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_locale_that_says_otherwise_is_not_utf_8() {
+    fn only_a_locale_that_excludes_utf_8_means_ascii() {
         for (locale, ascii) in [
             (None, false),
             (Some("C"), true),

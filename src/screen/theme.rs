@@ -1,10 +1,10 @@
-//! Colours by role: built-in themes as data, and their way down to terminals with fewer colours.
+//! Colours by role: built-in themes as data, and their conversion for terminals with fewer colours.
 
-/// The way down to fewer colours.
+/// Converts to fewer colours.
 mod colour;
-/// A theme's file.
+/// Parses a theme's file.
 mod file;
-/// Where themes are.
+/// Finds themes.
 mod find;
 
 use crate::{facts::text::Foreign, model::analysis::ladder::Gap};
@@ -14,10 +14,10 @@ pub use find::{all, find};
 use ratatui::style::{Color, Modifier, Style};
 use std::collections::BTreeMap;
 
-/// How many colours the terminal shows.
+/// How many colours the terminal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ColorDepth {
-    /// None: `NO_COLOR`, `TERM=dumb`.
+    /// No colours: `NO_COLOR`, `TERM=dumb`.
     None,
     /// The sixteen of the terminal's own palette.
     Ansi16,
@@ -27,7 +27,7 @@ pub enum ColorDepth {
     TrueColor,
 }
 
-/// What graphs are drawn with.
+/// The characters of graphs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Graph {
     /// Eighths of a cell.
@@ -39,12 +39,12 @@ pub enum Graph {
     Ascii,
 }
 
-/// What a colour is for.
+/// The purpose of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Ordinary text.
     Text,
-    /// What matters less: units, hints.
+    /// Less important text: units, hints.
     Dim,
     /// Names of boxes and the program.
     Title,
@@ -54,7 +54,7 @@ pub enum Role {
     Selected,
     /// All is well.
     Good,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
     /// Wrong.
     Bad,
@@ -62,7 +62,7 @@ pub enum Role {
     Spark,
     /// A key in the footer and the help.
     Key,
-    /// A stretch of the ladder.
+    /// A gap of the ladder.
     Gap(Gap),
 }
 
@@ -72,15 +72,15 @@ pub struct Theme {
     name: String,
     styles: BTreeMap<Role, Style>,
     depth: ColorDepth,
-    /// The background that it is meant for; `None` for any.
+    /// The background that the theme is made for; `None` for any.
     pub background: Option<Color>,
-    /// What graphs are drawn with.
+    /// The characters of graphs.
     pub graph: Graph,
-    /// Whether colours alone may tell one thing from another.
+    /// Whether colours alone may distinguish things.
     pub coloured: bool,
 }
 
-/// Roles that are not gaps, with their names in the theme files.
+/// Roles other than gaps, with their names in theme files.
 const GENERAL: [(&str, Role); 10] = [
     ("text", Role::Text),
     ("dim", Role::Dim),
@@ -110,7 +110,7 @@ pub const ROLES: [(&str, Role); GENERAL.len() + Gap::ALL.len()] = {
     roles
 };
 
-/// The role whose style a theme uses where it does not name one: themes need not name every gap, and a new gap needs no
+/// Returns the role whose style a theme uses if it lacks one: themes need not name every gap, and a new gap needs no
 /// change of themes.
 fn stand_in(role: Role) -> Option<Role> {
     match role {
@@ -119,7 +119,7 @@ fn stand_in(role: Role) -> Option<Role> {
     }
 }
 
-/// The built-in themes and their files.
+/// The built-in themes with their files.
 const BUILTIN: [(&str, &str); 7] = [
     ("dusk", include_str!("../../themes/dusk.toml")),
     ("paper", include_str!("../../themes/paper.toml")),
@@ -130,7 +130,7 @@ const BUILTIN: [(&str, &str); 7] = [
     ("mono", include_str!("../../themes/mono.toml")),
 ];
 
-/// Names of the built-in themes; the first is the default.
+/// Returns the names of the built-in themes; the first is the default.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTIN.iter().map(|(name, _)| *name)
 }
@@ -149,35 +149,35 @@ impl Default for Theme {
 }
 
 impl Theme {
-    /// A theme that comes with the program.
+    /// Returns a built-in theme.
     pub fn builtin(name: &str) -> Option<Self> {
         let (_, text) = BUILTIN.iter().find(|(known, _)| *known == name)?;
         Self::parse(name, text).ok()
     }
 
-    /// A theme from the text of a file.
+    /// Parses a theme from the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// Returns what is wrong with it, and what would be valid.
     pub fn parse(name: &str, text: &str) -> Result<Self, Fault> {
         let source = file::Source { file: Foreign::new(name), text: text.to_owned() };
         Ok(Self::made(name, file::read(source, find::builtin)?))
     }
 
-    fn made(name: &str, said: file::Said) -> Self {
+    fn made(name: &str, parsed: file::Parsed) -> Self {
         let is_colour = |it: &Color| *it != Color::Reset;
-        let coloured = said.styles.values().any(|it| it.fg.iter().chain(&it.bg).any(is_colour));
+        let coloured = parsed.styles.values().any(|it| it.fg.iter().chain(&it.bg).any(is_colour));
         Self {
             name: name.to_owned(),
-            styles: said.styles,
-            background: said.background,
+            styles: parsed.styles,
+            background: parsed.background,
             depth: ColorDepth::TrueColor,
             graph: Graph::default(),
             coloured,
         }
     }
 
-    /// The next of the built-in themes, and after the last one the user's own, for the same terminal.
+    /// Returns the next built-in theme, and after the last one the user's own, for the same terminal.
     #[must_use]
     pub fn next(&self, own: &Self) -> Self {
         let mut names: Vec<&str> = names().collect();
@@ -190,17 +190,17 @@ impl Theme {
         builtin.map_or_else(|| own.clone(), |it| Self { graph: self.graph, ..it.at(self.depth) })
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The style of a role.
+    /// Returns the style of a role.
     pub fn style(&self, role: Role) -> Style {
         self.styles.get(&role).copied().unwrap_or_default()
     }
 
-    /// The same theme for a terminal that shows only so many colours.
+    /// Converts the theme for a terminal with fewer colours.
     #[must_use]
     pub fn at(mut self, depth: ColorDepth) -> Self {
         for style in self.styles.values_mut() {
@@ -210,33 +210,33 @@ impl Theme {
         self.depth = depth;
         self.background = self.background.map(|it| colour::at(it, depth));
         if depth <= ColorDepth::Ansi16 {
-            // The shade of a selected row is one that sixteen colours do not have.
+            // Sixteen colours do not include the shade of a selected row.
             let mut selected = self.style(Role::Selected).add_modifier(Modifier::REVERSED);
             (selected.fg, selected.bg) = (None, None);
             self.styles.insert(Role::Selected, selected);
         }
         if depth == ColorDepth::None {
             self.coloured = false;
-            // Without colours, weight has to say it.
+            // Without colours, bold distinguishes it.
             let bad = self.style(Role::Bad).add_modifier(Modifier::BOLD);
             self.styles.insert(Role::Bad, bad);
         }
         self
     }
 
-    /// The same theme with graphs of another kind.
+    /// Returns the theme with other characters for graphs.
     #[must_use]
     pub fn drawn_in(self, graph: Graph) -> Self {
         Self { graph, ..self }
     }
 
-    /// The same theme for a terminal whose locale is not UTF-8.
+    /// Returns the theme for a terminal whose locale is not UTF-8.
     #[must_use]
     pub fn in_ascii(self) -> Self {
         self.drawn_in(Graph::Ascii)
     }
 
-    /// Whether only ASCII is drawn.
+    /// Returns whether it draws only ASCII.
     pub fn is_ascii(&self) -> bool {
         self.graph == Graph::Ascii
     }
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(Theme::builtin("none"), None);
     }
 
-    /// Also where it inherits from none, as a theme does that was written before a gap was added.
+    /// Also without a parent theme, as in a theme that is older than a gap.
     #[test]
     fn a_theme_without_a_gap_draws_it_like_another_one() {
         let general = GENERAL.map(|(name, _)| format!("{name} = 'white'\n")).concat();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_theme_inherits_what_it_does_not_say() {
+    fn a_theme_inherits_what_it_lacks() {
         let theme = Theme::parse("own", "inherits = 'dusk'\n[roles]\nbad = '#102030 bold'").unwrap();
         assert_eq!(theme.style(Role::Bad).fg, Some(Color::Rgb(0x10, 0x20, 0x30)));
         assert_eq!(theme.style(Role::Good), Theme::builtin("dusk").unwrap().style(Role::Good));
@@ -293,8 +293,8 @@ mod tests {
             ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: expected a string"),
             ("\n[roles", "own:2: unclosed table, expected `]`"),
         ] {
-            let said = Theme::parse("own", text).unwrap_err().to_string();
-            assert!(said.starts_with(fault), "{said}");
+            let parsed = Theme::parse("own", text).unwrap_err().to_string();
+            assert!(parsed.starts_with(fault), "{parsed}");
         }
     }
 

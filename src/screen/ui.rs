@@ -1,18 +1,18 @@
-//! What the user looks at: selection, screen, freeze. No facts, no clock.
+//! The state of the user interface: selection, screen, freeze. No facts, no clock.
 
-/// What keys do beside moving.
+/// Commands other than moving.
 mod act;
 /// Alerts as rows.
 pub mod alerts;
-/// What is looked at before anything is selected.
+/// Selects a default before the user does.
 mod attention;
-/// What keys ask for.
+/// Commands and requests.
 mod command;
-/// What is looked for.
+/// The filter of the process list.
 pub mod filter;
-/// What clicks do.
+/// Mouse events.
 pub mod mouse;
-/// What rows are ordered by.
+/// The order of rows.
 pub mod order;
 /// The rows of the process list.
 pub mod rows;
@@ -20,9 +20,9 @@ pub mod rows;
 mod rungs;
 /// The menu of signals.
 pub mod signal;
-/// Asking a job which lines allocate what grows.
+/// Requests captures.
 mod sites;
-/// What part of a run the timeline shows.
+/// The part of a run that the timeline shows.
 pub mod timeline;
 
 use crate::{
@@ -50,16 +50,16 @@ use timeline::Section;
 /// The screens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Screen {
-    /// Devices, the selected one's ladder, its processes.
+    /// Devices, the selected one's ladder and processes.
     #[default]
     Overview,
     /// The ladder of the selected device with every gap explained.
     Device,
-    /// One process on one device: who it is, what it holds, how that moves.
+    /// One process on one device: description, memory, growth.
     Process,
     /// Every rung of that process over its run.
     Timeline,
-    /// What was found: open, and ended.
+    /// The findings: open and resolved ones.
     Alerts,
 }
 
@@ -77,118 +77,118 @@ pub enum Focus {
     Ladder,
 }
 
-/// What is shown.
+/// The source of the view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// What happens now.
+    /// Live events.
     #[default]
     Live,
-    /// Recordings, whose keys come first.
+    /// Recordings; their keys come first.
     Replay,
 }
 
-/// Whose processes are listed.
+/// Which processes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// Those of the selected device.
     #[default]
     Selected,
-    /// Those of every device: the ranks of a run side by side.
+    /// Those of every device: the ranks of a run together.
     All,
 }
 
-/// Why no job is asked anything.
+/// Why this view requests no captures.
 pub const NO_QUESTIONS: &str = "this view sends no requests to jobs";
 
-/// Why no pace can be changed.
+/// Why this view cannot change the refresh rate.
 pub const NO_PACE: &str = "no driver is read here: there is no refresh rate to change";
 
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
-/// What the user looks at.
+/// The state of the user interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ui {
-    /// Which screen.
+    /// The current screen.
     pub screen: Screen,
-    /// The screens that it was opened from, the latest last, and which box had the arrows there.
+    /// The screens that it was opened from, latest last, with the focused box of each.
     pub back_stack: Vec<(Screen, Focus)>,
-    /// What part of a run the timeline shows.
+    /// The part of a run that the timeline shows.
     pub timeline: Section,
-    /// Whether the help lies over it.
+    /// Whether the help is open.
     pub help: bool,
-    /// Which box has the arrows.
+    /// The focused box.
     pub focus: Focus,
-    /// The selected device; `None`, before anybody chose, is the one that needs attention, else the first that a probed
-    /// process works on, or the first.
+    /// The selected device. Before the user selects one, `None` means the one that needs attention, otherwise the first
+    /// with a probed process, or the first.
     pub device: Option<DeviceId>,
-    /// What needs attention most, before anybody chose.
+    /// What needs the most attention, before the user selects anything.
     pub attention: Option<Attention>,
-    /// The selected rung; `None`, before anybody chose, is the largest that something can be done about.
+    /// The selected rung. Before the user selects one, `None` means the largest one that can be reduced.
     pub gap: Option<Gap>,
-    /// Of each device the rungs that held something since the view began, a bit each.
+    /// For each device, the rungs that had bytes since the view began, one bit each.
     pub held_bytes: Vec<(DeviceId, GapSet)>,
-    /// The selected row of the processes, where `held` is not listed.
+    /// The selected row of the processes, if `held` is not listed.
     pub row: usize,
-    /// The process that was selected: it stays selected wherever the order takes it.
+    /// The selected process: it stays selected wherever it moves in the order.
     pub held: Option<RowId>,
-    /// Whose processes are listed.
+    /// Which processes are listed.
     pub scope: Scope,
-    /// What the user asks of alerts.
+    /// The user's rules for alerts.
     pub policy: Policy,
-    /// The selected alert; `None` is the first that is listed.
+    /// The selected alert; `None` is the first in the list.
     pub alert: Option<Identity>,
-    /// How much of it is seen.
+    /// How much of it is visible.
     pub sight: Sight,
-    /// The cause that is explained over the picture.
+    /// The cause whose explanation is open.
     pub explained: Option<Cause>,
-    /// The question whether an alert is to be expected.
+    /// The open question whether to expect an alert.
     pub allowing: Option<Allowing>,
-    /// Why no alert can be allowed from here; `None` where it can.
+    /// Why this view cannot allow alerts; `None` if it can.
     pub no_allow: Option<&'static str>,
-    /// Lines that the help is scrolled by.
+    /// Lines by which the help is scrolled.
     pub help_scroll: usize,
-    /// Lines that the detail or the alerts are scrolled by; the loop takes back what the picture has no lines for.
+    /// Lines by which the detail or the alerts are scrolled; the loop limits it to the lines of the frame.
     pub scroll: usize,
-    /// What is shown.
+    /// The source of the view.
     pub source: Source,
-    /// Whether the picture stands still. The loop keeps the session and findings of that moment and draws
-    /// them, while events go on being folded into the live one.
+    /// Whether the view is frozen. The loop keeps the session and findings of that moment and draws them, while it
+    /// continues to fold events into the live session.
     pub frozen: bool,
-    /// What is looked for among the processes.
+    /// The filter of the processes.
     pub filter: Filter,
-    /// What the processes are ordered by.
+    /// The order of the processes.
     pub order: Order,
     /// The menu of signals, while it is open.
     pub dialog: Option<Dialog>,
-    /// Why no signals are sent from here; `None` where they are.
+    /// Why this view sends no signals; `None` if it does.
     pub no_signals: Option<&'static str>,
-    /// The pace at which devices are read; `None` where it is not ours to change.
+    /// The refresh rate of the devices; `None` if this view cannot change it.
     pub interval: Option<Duration>,
-    /// What is to be said of the last key; the next one takes it away.
+    /// The message about the last key; the next key removes it.
     pub status: Option<String>,
-    /// The complaints of the program that alerts start.
+    /// Complaints about the alert program.
     pub complaint: Option<Foreign>,
-    /// The run, while the mouse holds it.
+    /// The part of the run that the user drags with the mouse.
     pub grabbed: Option<Grab>,
-    /// What the last command asked of the loop, which takes it.
+    /// The last command's request to the loop.
     pub request: Option<Request>,
-    /// Whether the user asked to leave.
+    /// Whether the user quit.
     pub quit: bool,
 }
 
 impl Ui {
-    /// Whether recordings are played.
+    /// Returns whether it plays recordings.
     pub fn is_replay(&self) -> bool {
         self.source == Source::Replay
     }
 
-    /// Says something until the next key.
+    /// Shows a message until the next key.
     pub fn say(&mut self, word: impl Into<String>) {
         self.status = Some(word.into());
     }
 
-    /// The boxes of the overview, those that are used most first; on the other screens the alerts, and all the rest.
+    /// Focuses the next box: on the overview the most used first, on other screens the alerts and the rest.
     fn next_box(&mut self, forward: bool, session: &Session) {
         let mut boxes = vec![Focus::Devices, Focus::Processes, Focus::Alerts, Focus::Ladder];
         if self.screen != Screen::Overview {
@@ -214,7 +214,7 @@ impl Ui {
         }
     }
 
-    /// Opens a screen; one that is open behind this one comes forward.
+    /// Opens a screen; if it is in the back stack, returns to it.
     fn open(&mut self, screen: Screen) {
         if let Some(at) = self.back_stack.iter().position(|it| it.0 == screen) {
             self.back_stack.truncate(at);
@@ -230,14 +230,14 @@ impl Ui {
     fn close(&mut self) {
         let (screen, focus) = self.back_stack.pop().unwrap_or_default();
         (self.screen, self.scroll, self.sight) = (screen, 0, Sight::default());
-        // Back among the alerts it goes on with the next one.
+        // Back in the alerts, the selection moves to the next one.
         if focus == Focus::Alerts || self.focus == Focus::Alerts {
             self.focus = focus;
         }
         self.sight.reveal = self.is_among_alerts();
     }
 
-    /// What is inside of what is shown: a device's processes, a process's run.
+    /// Opens the next level: a device's processes, a process's run.
     fn open_next(&mut self, session: &Session) {
         let probed = self.process(session).is_some();
         match self.screen {
@@ -261,7 +261,7 @@ impl Ui {
         }
     }
 
-    /// The place of the selected device in the session's list.
+    /// Returns the index of the selected device in the session.
     pub fn selected(&self, session: &Session) -> usize {
         let place = |id: &DeviceId| session.devices.iter().position(|it| it.id == *id);
         let chosen = self.device.as_ref().or(self.attended().map(|it| &it.device)).and_then(place);
@@ -273,7 +273,7 @@ impl Ui {
         chosen.or_else(watched).unwrap_or(0)
     }
 
-    /// The device whose processes are listed; `None` for those of all devices.
+    /// Returns the device whose processes are listed; `None` for all devices.
     pub fn listed<'a>(&self, session: &'a Session) -> Option<&'a DeviceId> {
         session.devices.get(self.selected(session)).map(|it| &it.id).filter(|_| self.scope == Scope::Selected)
     }

@@ -1,24 +1,24 @@
-//! What is seen: the frame, its boxes arranged. Pure, and total for every size down to 0×0.
+//! Draws the screen: the frame and the arrangement of its boxes. Pure, for every size down to 0×0.
 
-/// Every finding, the open ones in full.
+/// All findings, the open ones in detail.
 mod alerts;
-/// What is left where only ASCII can be drawn.
+/// Replaces symbols if only ASCII can be drawn.
 mod ascii;
-/// How figures and foreign text are written in a given width.
+/// Formats figures and foreign text for a given width.
 mod cells;
-/// Which line allocates what grows, and who keeps it.
+/// The line that allocates what grows, and its holder.
 mod culprit;
-/// One device: its ladder large, every gap explained.
+/// One device: its ladder large, with every gap explained.
 mod device;
 /// The device list.
 mod devices;
-/// What is known of a cause, and the question before an alert is allowed.
+/// The explanation of a cause, and the question before an alert is allowed.
 mod explain;
 /// The line of keys.
 mod footer;
-/// How much of what is held is not in use.
+/// Unused part of reserved memory.
 mod gauge;
-/// Whether memory grows.
+/// Growth of memory.
 mod growth;
 /// The first line.
 mod header;
@@ -26,21 +26,21 @@ mod header;
 mod help;
 /// The ladder as a bar and its legend.
 mod ladder;
-/// What a user must know now.
+/// Messages that need attention now.
 mod messages;
 /// A box over everything else.
 mod over;
-/// Devices, the selected one's ladder, whether it grows, its processes.
+/// Devices, the selected one's ladder, its growth, its processes.
 mod overview;
-/// Where a replay stands, instead of the line of keys.
+/// The position of a replay, instead of the line of keys.
 mod playback;
 /// One process on one device.
 mod process;
 /// The processes of a device.
 mod processes;
-/// The ranks of a run side by side.
+/// The ranks of a run together.
 mod ranks;
-/// What is opened, from where the user scrolled to.
+/// Scrolling.
 mod scroll;
 /// The menu of signals.
 mod signal;
@@ -48,7 +48,7 @@ mod signal;
 mod table;
 /// The run of a process.
 mod timeline;
-/// What a finding is called.
+/// Descriptions of findings.
 mod verdict;
 
 use crate::{
@@ -83,14 +83,14 @@ pub use scroll::Scrolled;
 use scroll::scrolled;
 use std::cell::RefCell;
 
-/// What a picture came to, for whoever moves in it.
+/// The results of a frame, for scrolling and clicks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// How far what is open is scrolled, and could be.
+    /// How far the open box is scrolled, and can be.
     pub scrolled: Scrolled,
-    /// Lines that the help could be scrolled by.
+    /// Lines by which the help can be scrolled.
     pub help_most: usize,
-    /// What stands where.
+    /// Clickable regions.
     pub regions: Regions,
 }
 
@@ -99,7 +99,7 @@ pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, 
     paint(frame.buffer_mut(), session, findings, ui, theme, None)
 }
 
-/// The same with where a replay stands instead of the line of keys.
+/// Draws the screen with the position of a replay instead of the line of keys.
 pub fn draw_replay(
     frame: &mut Frame,
     session: &Session,
@@ -111,7 +111,7 @@ pub fn draw_replay(
     paint(frame.buffer_mut(), session, findings, ui, theme, Some(progress))
 }
 
-/// The same into any buffer.
+/// Draws the screen into any buffer.
 pub fn paint(
     buffer: &mut Buffer,
     session: &Session,
@@ -134,14 +134,14 @@ pub fn paint(
     Drawn { scrolled, help_most, regions: context.regions.take() }
 }
 
-/// What every box looks at.
+/// The input of every box.
 struct RenderContext<'a> {
     session: &'a Session,
     findings: &'a Findings,
     ui: &'a Ui,
     theme: &'a Theme,
     progress: Option<&'a Progress>,
-    /// Filled while drawing, so that a click meets what was seen.
+    /// Filled while drawing, so that clicks match what is visible.
     regions: RefCell<Regions>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> RenderContext<'a> {
         self.theme.style(role)
     }
 
-    /// The eighths of a cell that graphs are drawn with, from the lowest.
+    /// Returns the characters of graphs by height, lowest first.
     fn eighths(&self) -> [char; 8] {
         match self.theme.graph {
             Graph::Braille => ['⡀', '⣀', '⣄', '⣤', '⣦', '⣶', '⣷', '⣿'],
@@ -158,7 +158,7 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Says that an area stands for something that can be clicked.
+    /// Makes an area clickable.
     fn claim(&self, area: Rect, target: Target) {
         self.regions.borrow_mut().claim(area, target);
     }
@@ -172,7 +172,7 @@ impl<'a> RenderContext<'a> {
         all.iter().find(|it| it.probe == process.probe && it.ordinal == on.ordinal)
     }
 
-    /// The alert that the arrows are on.
+    /// Returns the alert that the arrows are on.
     fn selected_alert(&self) -> Option<Identity> {
         let listed = self.ui.alerts(self.findings, self.session);
         let it = listed.get(self.ui.alert_place(&listed)).filter(|_| self.ui.is_among_alerts());
@@ -184,7 +184,7 @@ impl<'a> RenderContext<'a> {
     }
 }
 
-/// Header, messages and footer, and between them the screen:
+/// Arranges header, messages and footer, and between them the screen:
 ///
 /// ```text
 /// header     what was found, what is watched, how the driver is
@@ -193,17 +193,17 @@ impl<'a> RenderContext<'a> {
 /// footer     the keys; of a replay, where it stands
 /// ```
 ///
-/// The footer is left out below 8 rows; messages have 3 rows at most, and below 20 rows one.
+/// Below 8 rows there is no footer; messages have 3 rows at most, and below 20 rows one.
 fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     let (mut rest, tall) = (area, area.height >= 20);
-    let footed = area.height >= 8 || footer::speaks(context);
+    let footed = area.height >= 8 || footer::has_text(context);
     header::draw(buffer, take(&mut rest, 1), context, footed && context.progress.is_none());
     if let Some(progress) = context.progress {
         let height = playback::height(area.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         playback::draw(buffer, bottom, context, progress);
-        if footer::speaks(context) {
+        if footer::has_text(context) {
             let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
             Clear.render(row, buffer);
             footer::draw(buffer, row, context);
@@ -218,13 +218,13 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
         (false, true) => 3,
         (false, false) => 1,
     };
-    let said = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
-    messages::draw(buffer, take(&mut rest, said.len()), &said, context);
+    let lines = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
+    messages::draw(buffer, take(&mut rest, lines.len()), &lines, context);
     if context.session.devices.is_empty() && context.ui.screen != Screen::Alerts {
         devices::draw_none(buffer, rest, context);
         return Scrolled::default();
     }
-    // What is opened is about one device, which is named in one line.
+    // The opened screen is about one device, which is named in one line.
     let mut alone = |rest: &mut Rect| devices::draw(buffer, take(rest, 1), context);
     match context.ui.screen {
         Screen::Overview => overview::draw(buffer, area, rest, context),
@@ -245,7 +245,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     Scrolled::default()
 }
 
-/// The key that opens the device, where all messages have room; `None` where it does something else.
+/// Returns the key that opens the device, where all messages have room; `None` if it does something else.
 fn key_to_more(context: &RenderContext) -> Option<&'static str> {
     let ui = context.ui;
     let is_free = !ui.help && ui.explained.is_none() && !keys::Place::of(ui).is_asking();
@@ -254,7 +254,7 @@ fn key_to_more(context: &RenderContext) -> Option<&'static str> {
     open.filter(|_| is_free && opens_device).map(|it| it.keys)
 }
 
-/// Cuts rows off the top of what is left.
+/// Cuts rows off the top of the rest.
 fn take(rest: &mut Rect, rows: usize) -> Rect {
     let height = u16::try_from(rows).unwrap_or(u16::MAX).min(rest.height);
     let top = Rect { height, ..*rest };
@@ -263,7 +263,7 @@ fn take(rest: &mut Rect, rows: usize) -> Rect {
     top
 }
 
-/// Writes a line in a row of an area, or nothing where there is no such row; what is too long is elided, no number cut.
+/// Writes a line in a row of an area, if the row exists; elides a line that is too long, never within a number.
 fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
     let Ok(row) = u16::try_from(row) else { return };
     if row < area.height {
@@ -277,11 +277,11 @@ fn put(buffer: &mut Buffer, area: Rect, row: usize, line: &Line) {
     }
 }
 
-/// A box's first line: its name, a rule, and what is most worth knowing at the right end.
+/// Draws a box's first line: its name, a rule, and its most important figure at the right end.
 fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, context: &RenderContext) {
     let width = usize::from(area.width);
     let tail: usize = right.iter().map(Span::width).sum();
-    // The right end is a figure or a verdict: it is whole or it is not there.
+    // The right end is a figure or a verdict; it is drawn completely or not at all.
     let right = if tail + 12 > width { Vec::new() } else { right };
     let tail: usize = right.iter().map(Span::width).sum();
     let name = cells::elide(name, width.saturating_sub(tail + 6));
@@ -300,7 +300,7 @@ fn title(buffer: &mut Buffer, area: Rect, name: &str, right: Vec<Span>, context:
     put(buffer, area, 0, &Line::from(spans));
 }
 
-/// A line between two parts of the figures.
+/// Returns a separator between two groups of figures.
 fn heading(name: &str, width: usize, context: &RenderContext) -> Line<'static> {
     let rule = "─".repeat(width.saturating_sub(cells::width(name) + 4));
     Line::from(vec![
@@ -310,7 +310,7 @@ fn heading(name: &str, width: usize, context: &RenderContext) -> Line<'static> {
     ])
 }
 
-/// What users call a device: `GPU 0`, or the number its process gave it.
+/// Returns the displayed name of a device: `GPU 0`, or the ordinal in its process.
 fn device_name(device: &Device) -> String {
     device.index.map_or_else(|| cells::raw(&device.id.0), |index| format!("GPU {index}"))
 }

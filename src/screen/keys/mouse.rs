@@ -1,20 +1,20 @@
-//! What a terminal says of its mouse, as the views know it.
+//! Converts a terminal's mouse events for the views.
 
 use crate::{facts::units::Stamp, screen::ui::mouse::Mouse};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::Position;
 
-/// Two clicks within this time are one that opens.
+/// Two clicks within this time are a double click.
 const DOUBLE_US: u64 = 400_000;
 
-/// What was clicked last.
+/// The last click.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clicks {
     last: Option<(Stamp, Position)>,
 }
 
 impl Clicks {
-    /// What it means, at that time; nothing for buttons and moves that mean nothing.
+    /// Converts an event; `None` for buttons and moves without a meaning.
     pub fn take(&mut self, event: MouseEvent, at: Stamp) -> Option<Mouse> {
         let place = Position { x: event.column, y: event.row };
         match event.kind {
@@ -23,7 +23,7 @@ impl Clicks {
             MouseEventKind::Drag(MouseButton::Left) => Some(Mouse::Drag(place)),
             MouseEventKind::Down(MouseButton::Left) => {
                 let again = self.last.is_some_and(|(then, there)| there == place && at.since(then) <= DOUBLE_US);
-                // A third click begins anew.
+                // A third click starts again.
                 self.last = (!again).then_some((at, place));
                 Some(if again { Mouse::Double(place) } else { Mouse::Press(place) })
             }

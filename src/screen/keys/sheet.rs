@@ -1,16 +1,16 @@
-//! Every key as text, made from the table: the help, the manual and the reference hold it.
+//! Every key as text, from the table, for the help, the manual and the reference.
 
 use super::{BINDINGS, Binding, DEVICES, Group, Place};
 
-/// A heading, and its keys with what they do.
+/// A heading with its keys.
 pub struct Section {
-    /// What they are for, or where.
+    /// Their purpose, or where they apply.
     pub title: &'static str,
-    /// Keys, and what they do.
+    /// Keys and their help texts.
     pub keys: Vec<(&'static str, &'static str)>,
 }
 
-/// Every key.
+/// Returns every key.
 pub fn sections() -> Vec<Section> {
     let section = |title, wanted: &dyn Fn(&&Binding) -> bool| {
         let own = BINDINGS.iter().filter(wanted).map(|Binding { keys, help, .. }| (*keys, *help));
@@ -30,7 +30,7 @@ pub fn sections() -> Vec<Section> {
     all
 }
 
-/// The same as a table in Markdown: a row for each section.
+/// Returns the same as a Markdown table: a row for each section.
 pub fn markdown() -> String {
     let row = |it: &Section| {
         let keys: Vec<String> = it.keys.iter().map(entry).collect();

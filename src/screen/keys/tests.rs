@@ -1,4 +1,4 @@
-//! The table of keys: every key has one meaning where it is pressed.
+//! Every key in the table has one meaning in each place.
 
 use super::*;
 use crate::storage::replay::Command as Replay;

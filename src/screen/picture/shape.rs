@@ -1,4 +1,4 @@
-//! Signs that are drawn and not written: blocks, shades, quadrants, lines and braille, as rectangles within a cell.
+//! Signs that are drawn as rectangles within a cell: blocks, shades, quadrants, lines and braille.
 
 /// A rectangle within a cell, in percent of its width and height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub(super) struct Part {
     pub(super) height: u32,
 }
 
-/// The thickness of a line, in percent of a cell's width, and of its height.
+/// The thickness of a line, in percent of a cell's width and height.
 const ACROSS: u32 = 12;
 const DOWN: u32 = 6;
 
-/// The middle, where lines meet.
+/// The centre, where lines meet.
 const MIDDLE: (u32, u32) = (50 - ACROSS / 2, 50 - DOWN / 2);
 
 impl Part {
@@ -23,12 +23,12 @@ impl Part {
     }
 }
 
-/// Whether a sign is drawn.
+/// Returns whether a sign is drawn as rectangles.
 pub(super) fn is_drawn(symbol: &str) -> bool {
     parts(symbol).next().is_some()
 }
 
-/// The rectangles of a sign, and how much of the colour is in them, in percent; none of what is written.
+/// Returns a sign's rectangles with their opacity in percent; none for text.
 pub(super) fn parts(symbol: &str) -> impl Iterator<Item = (Part, u32)> {
     let sign = symbol.chars().next().unwrap_or(' ');
     let percent = match sign {
@@ -58,7 +58,7 @@ fn all(sign: char) -> Vec<Part> {
     }
 }
 
-/// The quadrants that are full: upper left, upper right, lower left, lower right.
+/// Returns the filled quadrants: upper left, upper right, lower left, lower right.
 fn quadrants(sign: char) -> Vec<Part> {
     let full = match sign {
         '▘' => [true, false, false, false],
@@ -76,14 +76,14 @@ fn quadrants(sign: char) -> Vec<Part> {
     places.map(|((x, y), _)| Part { x, y, width: 50, height: 50 }).collect()
 }
 
-/// Braille: the bits of its number are dots, the lowest row's last.
+/// Returns braille dots: a bit of the number each, the lowest row last.
 fn dots(bits: u32) -> Vec<Part> {
     const PLACES: [(u32, u32); 8] = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)];
     let set = PLACES.into_iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
     set.map(|(_, (x, y))| Part { x: 14 + x * 50, y: 7 + y * 25, width: 24, height: 12 }).collect()
 }
 
-/// Lines from the middle: to the left, right, up, down.
+/// Returns lines from the centre: to the left, right, up, down.
 fn lines(sign: char) -> Vec<Part> {
     let ways = match sign {
         '─' => [true, true, false, false],

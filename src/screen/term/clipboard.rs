@@ -1,12 +1,12 @@
-//! The clipboard of whoever sits at the terminal, also at the other end of ssh: OSC 52.
+//! The clipboard of the user's terminal, also over ssh: OSC 52.
 
 use crate::facts::text::Foreign;
 use crossterm::{Command, clipboard::CopyToClipboard};
 
-/// Bytes that are sent at most; more than terminals are known to take of one sequence would be lost whole.
+/// Most bytes sent; terminals drop longer sequences completely.
 const BYTES_MAX: usize = 8 << 10;
 
-/// The sequence that puts a text into the clipboard: escaped, so that pasting it presses no key, and cut at a letter.
+/// Returns the sequence that copies a text: escaped, so that pasting it presses no key, and cut between characters.
 pub(super) fn sequence(text: &str) -> String {
     let mut clean = Foreign::new(text).to_string();
     while clean.len() > BYTES_MAX {

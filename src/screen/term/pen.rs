@@ -1,4 +1,4 @@
-//! How the terminal writes: colours and weight, and the shortest order from one pen to another.
+//! Colours and attributes of the terminal, and the shortest escape sequence from one state to another.
 
 use ratatui::{
     buffer::Cell,
@@ -6,7 +6,7 @@ use ratatui::{
 };
 use std::io::Write;
 
-/// What the terminal writes with.
+/// The terminal's current colours and attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pen {
     fg: Color,
@@ -14,7 +14,7 @@ pub(super) struct Pen {
     modifier: Modifier,
 }
 
-/// A modifier, the order for it, and the one against it.
+/// A modifier, the code that sets it, and the code that resets it.
 const MODIFIERS: [(Modifier, &str, &str); 9] = [
     (Modifier::BOLD, "1", "22"),
     (Modifier::DIM, "2", "22"),
@@ -27,41 +27,42 @@ const MODIFIERS: [(Modifier, &str, &str); 9] = [
     (Modifier::CROSSED_OUT, "9", "29"),
 ];
 
-/// What is seen where nothing is written.
+/// Modifiers that are visible on blanks.
 const MARKS: Modifier =
     Modifier::REVERSED.union(Modifier::UNDERLINED).union(Modifier::CROSSED_OUT).union(Modifier::HIDDEN);
 
 impl Pen {
-    /// The pen that writes a cell.
+    /// Returns the pen of a cell.
     pub(super) fn of(cell: &Cell) -> Self {
         Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
     }
 
-    /// A pen for blanks on a background.
+    /// Returns a pen for blanks on a background.
     pub(super) fn blank(bg: Color) -> Self {
         Self { bg, ..Self::default() }
     }
 
-    /// Whether its blanks can be told from others on the same background.
+    /// Returns whether its blanks look different from others on the same background.
     pub(super) fn marks_blanks(self) -> bool {
         self.modifier.intersects(MARKS)
     }
 
-    /// Whether its blanks are as those of any pen on this background: their colour and weight nobody sees.
+    /// Returns whether its blanks look like those of any pen on this background: foreground and weight are invisible
+    /// there.
     pub(super) fn leaves_blanks_on(self, bg: Color) -> bool {
         self.bg == bg && !self.marks_blanks()
     }
 
-    /// Says the shortest order that makes it another pen.
+    /// Appends the shortest sequence that changes it into another pen.
     pub(super) fn become_pen(&mut self, wanted: Self, out: &mut Vec<u8>) {
         if *self == wanted {
             return;
         }
-        let (change, anew) = (Self::orders(*self, wanted), Self::orders(Self::default(), wanted));
-        // From the terminal's own pen on (an empty parameter), where that is shorter.
-        let anew = if anew.is_empty() { anew } else { format!(";{anew}") };
-        let shorter = if change.len() <= anew.len() { change } else { anew };
-        // A vector takes everything.
+        let (change, reset) = (Self::orders(*self, wanted), Self::orders(Self::default(), wanted));
+        // Starts from the terminal's default (an empty parameter) if that is shorter.
+        let reset = if reset.is_empty() { reset } else { format!(";{reset}") };
+        let shorter = if change.len() <= reset.len() { change } else { reset };
+        // Writing to a vector cannot fail.
         let _ = write!(out, "\x1b[{shorter}m");
         *self = wanted;
     }
@@ -73,7 +74,7 @@ impl Pen {
         for (modifier, _, off) in MODIFIERS {
             if lost.contains(modifier) && !all.iter().any(|it| it == off) {
                 all.push(off.to_owned());
-                // One order ends two of them.
+                // One code resets two of them.
                 kept -= MODIFIERS.iter().filter(|it| it.2 == off).fold(Modifier::empty(), |all, it| all | it.0);
             }
         }
@@ -91,7 +92,7 @@ impl Pen {
     }
 }
 
-/// The order for a colour; `place` is 30 for what is written and 40 for what is behind it.
+/// Returns the code of a colour; `place` is 30 for the foreground and 40 for the background.
 fn colour(colour: Color, place: u8) -> String {
     let of_sixteen = |number: u8| if number < 8 { place + number } else { place + 60 + number - 8 };
     let number = match colour {

@@ -1,7 +1,7 @@
-//! What a picture costs on the line: of what changed, the fewest bytes that say it, in one write, and nothing for nothing.
+//! Writes a frame's changes to the terminal: the fewest bytes, in one write, and nothing if nothing changed.
 //!
-//! ratatui hands over the cells that changed. What the terminal already does is not said again: its pen and the
-//! cursor's place are remembered from one picture to the next, and a blank needs no colour to write in.
+//! ratatui passes the changed cells. The writer remembers the terminal's pen and cursor between frames, so it does not
+//! send what the terminal already has; a blank needs no foreground colour.
 
 use super::pen::Pen;
 use ratatui::{
@@ -13,55 +13,56 @@ use ratatui::{
 use rustix::{stdio::stdout, termios::tcgetwinsize};
 use std::io::{self, Write};
 
-/// Between these the terminal shows nothing, so that no half picture is seen (DEC private mode 2026).
+/// Between these the terminal does not refresh, so that no partial frame is visible (DEC private mode 2026).
 const BEGIN: &[u8] = b"\x1b[?2026h";
 const END: &[u8] = b"\x1b[?2026l";
 
-/// Blanks from which on it is shorter to erase than to write them.
+/// From this many blanks on, erasing is shorter than writing.
 const ERASED: u16 = 9;
 
-/// The way to the terminal.
+/// Writes to the terminal.
 pub(super) struct Writer<W> {
     to: W,
-    /// What the picture comes to, until it is whole.
-    said: Vec<u8>,
+    /// The bytes of the frame, until it is complete.
+    pending: Vec<u8>,
     pen: Pen,
-    /// Where the cursor is; `None` when the terminal alone knows. Behind the last column it waits, on terminals of every
-    /// kind: what takes it from there is a place or the row's beginning, which mean the same to all.
+    /// The cursor's position; `None` if only the terminal knows. After the last column it is undefined in a way that
+    /// differs between terminals, so from there it only moves to a position or to the row's beginning, which is the
+    /// same on all.
     at: Option<Position>,
-    /// The last column that was written to: up to here the cursor is not behind the last one.
+    /// The last column that was written: up to here the cursor is not after the last column.
     right: u16,
     shows_cursor: Option<bool>,
 }
 
-/// Neighbours in a row that one pen writes.
+/// Neighbouring cells in a row with one pen.
 struct Run {
     from: Position,
     pen: Pen,
     text: String,
-    /// Columns that it takes, as far as is known.
+    /// Its width in columns, if known.
     columns: Option<u16>,
-    /// Blanks that are waiting at its end.
+    /// Blanks pending at its end.
     blanks: u16,
 }
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, said: Vec::new(), pen: Pen::default(), at: None, right: 0, shows_cursor: None }
+        Self { to, pending: Vec::new(), pen: Pen::default(), at: None, right: 0, shows_cursor: None }
     }
 
-    /// Sends orders of the caller's at once. They must leave pen and cursor as they are.
+    /// Sends the caller's sequences at once. They must not change pen or cursor.
     pub(super) fn send(&mut self, orders: &str) -> io::Result<()> {
         self.to.write_all(orders.as_bytes())?;
         self.to.flush()
     }
 
-    fn say(&mut self, words: std::fmt::Arguments) {
-        // A vector takes everything.
-        let _ = self.said.write_fmt(words);
+    fn append(&mut self, words: std::fmt::Arguments) {
+        // Writing to a vector cannot fail.
+        let _ = self.pending.write_fmt(words);
     }
 
-    /// Moves the cursor by the shortest order.
+    /// Moves the cursor by the shortest sequence.
     fn go(&mut self, to: Position) {
         if self.at == Some(to) {
             return;
@@ -72,11 +73,12 @@ impl<W: Write> Writer<W> {
             (x, y) => format!("\x1b[{};{}H", y + 1, x + 1),
         };
         let path = self.at.and_then(|at| self.path(at, to)).filter(|it| it.len() <= place.len());
-        self.said.extend_from_slice(path.unwrap_or(place).as_bytes());
+        self.pending.extend_from_slice(path.unwrap_or(place).as_bytes());
         self.at = Some(to);
     }
 
-    /// The way from one place to another, where it means the same to all terminals: across, then down or up.
+    /// Returns the relative path from one position to another, if it is the same on all terminals: across, then down or
+    /// up.
     fn path(&self, at: Position, to: Position) -> Option<String> {
         let across = if to.x == 0 && at.x > 0 {
             "\r".to_owned()
@@ -87,21 +89,21 @@ impl<W: Write> Writer<W> {
         } else {
             steps(to.x - at.x, 'C')
         };
-        // What is below is there, so that nothing is scrolled.
+        // The rows below exist, so nothing scrolls.
         let along = if to.y < at.y { steps(at.y - to.y, 'A') } else { shorter('\n', to.y - at.y, 'B') };
         Some(across + &along)
     }
 
     fn run(&mut self, run: &Run) {
         self.go(run.from);
-        self.pen.become_pen(run.pen, &mut self.said);
-        self.said.extend_from_slice(run.text.as_bytes());
+        self.pen.become_pen(run.pen, &mut self.pending);
+        self.pending.extend_from_slice(run.text.as_bytes());
         self.advance(run.columns);
-        // What is erased gets the terminal's own background, on terminals of every kind, if that is wanted at all.
+        // Erased cells get the terminal's default background on all terminals.
         if run.blanks >= ERASED && run.pen.bg == Color::Reset {
-            self.say(format_args!("\x1b[{}X", run.blanks));
+            self.append(format_args!("\x1b[{}X", run.blanks));
         } else {
-            self.said.resize(self.said.len() + usize::from(run.blanks), b' ');
+            self.pending.resize(self.pending.len() + usize::from(run.blanks), b' ');
             self.advance(Some(run.blanks));
         }
     }
@@ -111,7 +113,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// An order to go so many cells in a direction.
+/// Returns the sequence to move this many cells in a direction.
 fn steps(count: u16, direction: char) -> String {
     match count {
         0 => String::new(),
@@ -120,13 +122,13 @@ fn steps(count: u16, direction: char) -> String {
     }
 }
 
-/// The same with a character that goes one cell, where that is no longer.
+/// Returns the same with a character that moves one cell, if that is no longer.
 fn shorter(step: char, count: u16, direction: char) -> String {
     let order = steps(count, direction);
     if usize::from(count) <= order.len() { step.to_string().repeat(count.into()) } else { order }
 }
 
-/// Cells as runs, from left to right and from top to bottom.
+/// Splits cells into runs, from left to right and from top to bottom.
 fn runs<'a>(cells: impl Iterator<Item = (u16, u16, &'a Cell)>, pen: Pen) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (x, y, cell) in cells {
@@ -166,7 +168,7 @@ impl Run {
     }
 }
 
-/// Columns that a symbol takes, where every terminal agrees.
+/// Returns the columns of a symbol, if all terminals agree.
 fn width(symbol: &str) -> Option<u16> {
     let mut chars = symbol.chars();
     let (Some(char), None) = (chars.next(), chars.next()) else { return None };
@@ -183,8 +185,8 @@ impl<W: Write> Backend for Writer<W> {
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
         let mut runs = runs(content, self.pen);
-        // Pen by pen, that in hand first: to change one costs more than to move the cursor, and nothing is seen before
-        // all of it is there.
+        // Writes pen by pen, the current one first: changing it costs more than moving the cursor, and nothing is
+        // visible before all is written.
         let mut pens = vec![self.pen];
         for run in &runs {
             if !pens.contains(&run.pen) {
@@ -202,7 +204,7 @@ impl<W: Write> Backend for Writer<W> {
 
     fn hide_cursor(&mut self) -> io::Result<()> {
         if self.shows_cursor != Some(false) {
-            self.said.extend_from_slice(b"\x1b[?25l");
+            self.pending.extend_from_slice(b"\x1b[?25l");
             self.shows_cursor = Some(false);
         }
         Ok(())
@@ -210,13 +212,14 @@ impl<W: Write> Backend for Writer<W> {
 
     fn show_cursor(&mut self) -> io::Result<()> {
         if self.shows_cursor != Some(true) {
-            self.said.extend_from_slice(b"\x1b[?25h");
+            self.pending.extend_from_slice(b"\x1b[?25h");
             self.shows_cursor = Some(true);
         }
         Ok(())
     }
 
-    /// As far as is known: a terminal is never asked, as one that does not answer costs seconds.
+    /// Returns the position as far as known; never queries the terminal, because one that does not answer costs
+    /// seconds.
     fn get_cursor_position(&mut self) -> io::Result<Position> {
         Ok(self.at.unwrap_or_default())
     }
@@ -231,15 +234,15 @@ impl<W: Write> Backend for Writer<W> {
     }
 
     fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
-        self.pen.become_pen(Pen::default(), &mut self.said);
-        self.said.extend_from_slice(match clear_type {
+        self.pen.become_pen(Pen::default(), &mut self.pending);
+        self.pending.extend_from_slice(match clear_type {
             ClearType::All => b"\x1b[2J",
             ClearType::AfterCursor => b"\x1b[J",
             ClearType::BeforeCursor => b"\x1b[1J",
             ClearType::CurrentLine => b"\x1b[2K",
             ClearType::UntilNewLine => b"\x1b[K",
         });
-        // A terminal that was resized may have moved it, and may have fewer columns.
+        // A resized terminal may have moved the cursor, and may have fewer columns.
         (self.at, self.right) = (None, 0);
         Ok(())
     }
@@ -254,10 +257,10 @@ impl<W: Write> Backend for Writer<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !self.said.is_empty() {
-            self.said.extend_from_slice(END);
-            let all = [BEGIN, &self.said].concat();
-            self.said.clear();
+        if !self.pending.is_empty() {
+            self.pending.extend_from_slice(END);
+            let all = [BEGIN, &self.pending].concat();
+            self.pending.clear();
             self.to.write_all(&all)?;
         }
         self.to.flush()

@@ -1,9 +1,9 @@
-//! The way down to fewer colours, done here because nothing below us does it.
+//! Converts to fewer colours, because no library below does.
 
 use super::ColorDepth;
 use ratatui::style::Color;
 
-/// The sixteen colours as xterm shows them, in the order of their numbers.
+/// The sixteen colours as xterm shows them, in numeric order.
 const ANSI: [(Color, [u8; 3]); 16] = [
     (Color::Black, [0, 0, 0]),
     (Color::Red, [205, 0, 0]),
@@ -26,7 +26,7 @@ const ANSI: [(Color, [u8; 3]); 16] = [
 /// Levels of each channel in xterm's 6 × 6 × 6 cube.
 const CUBE: [u8; 6] = [0, 95, 135, 175, 215, 255];
 
-/// The nearest colour that the terminal shows.
+/// Returns the nearest colour that the terminal has.
 pub(super) fn at(colour: Color, depth: ColorDepth) -> Color {
     match (depth, colour) {
         (ColorDepth::None, _) => Color::Reset,
@@ -37,7 +37,7 @@ pub(super) fn at(colour: Color, depth: ColorDepth) -> Color {
     }
 }
 
-/// What a colour looks like, those of the terminal's own palette as xterm has them; nothing where it is the terminal's.
+/// Returns a colour's RGB value, with xterm's values for the terminal's palette; `None` for the terminal's default.
 pub fn shown(colour: Color) -> Option<[u8; 3]> {
     match colour {
         Color::Rgb(r, g, b) => Some([r, g, b]),
@@ -46,14 +46,14 @@ pub fn shown(colour: Color) -> Option<[u8; 3]> {
     }
 }
 
-/// Colours with less than this between their channels are greys.
+/// Colours whose channels differ by less than this are greys.
 const GREY: u8 = 36;
 
-/// From this brightness on, a colour is one of the light eight.
+/// From this brightness on, a colour is one of the bright eight.
 const LIGHT: u8 = 210;
 
-/// The one of the sixteen with the same hue: by distance, most colours that are meant to be looked at for long, and so are
-/// pale, would be greys. The hues are not cut evenly, as names of colours are not.
+/// Returns the one of the sixteen with the same hue. By distance, most pale colours would become greys. The hues are
+/// divided unevenly, like the names of colours.
 fn ansi([r, g, b]: [u8; 3]) -> Color {
     let (most, least) = (r.max(g).max(b), r.min(g).min(b));
     if most - least < GREY {
@@ -82,7 +82,7 @@ fn ansi([r, g, b]: [u8; 3]) -> Color {
     if most >= LIGHT { light } else { plain }
 }
 
-/// The nearest of the cube and of the grey ramp; the first sixteen vary from terminal to terminal.
+/// Returns the nearest of the cube and the grey ramp; the first sixteen differ between terminals.
 fn indexed(wanted: [u8; 3]) -> u8 {
     (16..=255).min_by_key(|it| distance(rgb(*it), wanted)).unwrap_or(16)
 }
@@ -99,7 +99,7 @@ fn rgb(index: u8) -> [u8; 3] {
 }
 
 fn distance(a: [u8; 3], b: [u8; 3]) -> u32 {
-    // The eye sees green best and blue least.
+    // The eye is most sensitive to green and least to blue.
     [2, 4, 3].iter().zip(a.iter().zip(b)).map(|(weight, (a, b))| weight * u32::from(a.abs_diff(b)).pow(2)).sum()
 }
 

@@ -1,4 +1,4 @@
-//! A theme's file: a palette, a style of words for each role, and the theme that it takes the rest from.
+//! Parses a theme's file: a palette, a style for each role, and the theme that it inherits from.
 
 use super::{ROLES, Role};
 use crate::facts::text::{Foreign, nearest};
@@ -9,18 +9,18 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// Themes may inherit from one another this deep.
+/// Most levels of inheritance.
 const DEPTH_MAX: usize = 4;
 
-/// Characters of a text from the file that are told.
-const TOLD: usize = 60;
+/// Most characters quoted from the file.
+const QUOTED: usize = 60;
 
-/// Words that are no colours.
+/// Words of a style that are not colours.
 const WORDS: [&str; 5] = ["on", "bold", "dim", "reverse", "underline"];
 
 const KEYS: [&str; 4] = ["inherits", "background", "palette", "roles"];
 
-/// The sixteen colours that every terminal has, and none of its own.
+/// The sixteen colours that every terminal has, and the default.
 const COLOURS: [&str; 17] = [
     "reset",
     "black",
@@ -41,7 +41,7 @@ const COLOURS: [&str; 17] = [
     "white",
 ];
 
-/// What is wrong with a file: its name, the line, the key, and what would be right.
+/// An error in a file: its name, the line, the key, and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", .file, .line.map(|it| format!(":{it}")).unwrap_or_default())]
 pub struct Fault {
@@ -49,25 +49,25 @@ pub struct Fault {
     pub file: Foreign,
     /// The line in it, from 1.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The error.
     pub what: String,
 }
 
-/// A file's name, and its text.
+/// A file's name and text.
 pub(super) struct Source {
     pub(super) file: Foreign,
     pub(super) text: String,
 }
 
-/// What files say, the nearest first: a parent fills only what is missing.
+/// The merged contents of the files, nearest first: a parent only fills gaps.
 #[derive(Default)]
-pub(super) struct Said {
-    /// The background that it is meant for, if it says so.
+pub(super) struct Parsed {
+    /// The background that the theme is made for, if it has one.
     pub(super) background: Option<Color>,
     pub(super) styles: BTreeMap<Role, Style>,
 }
 
-/// A text and where it stands.
+/// A text and its position.
 struct Word {
     text: String,
     source: usize,
@@ -81,8 +81,8 @@ struct Reader {
     background: Option<Word>,
 }
 
-/// Reads a theme; `parent` finds the files that it inherits from by name, or says what there is.
-pub(super) fn read(source: Source, parent: impl Fn(&str) -> Result<Source, String>) -> Result<Said, Fault> {
+/// Reads a theme; `parent` finds the files that it inherits from by name, or lists the existing ones.
+pub(super) fn read(source: Source, parent: impl Fn(&str) -> Result<Source, String>) -> Result<Parsed, Fault> {
     let mut reader = Reader { sources: Vec::new(), palette: BTreeMap::new(), roles: BTreeMap::new(), background: None };
     let mut next = Some(source);
     while let Some(source) = next.take() {
@@ -95,11 +95,11 @@ pub(super) fn read(source: Source, parent: impl Fn(&str) -> Result<Source, Strin
             next = Some(parent(&inherits.text).map_err(|what| reader.fault(&inherits, what))?);
         }
     }
-    reader.said()
+    reader.parsed()
 }
 
 impl Reader {
-    /// Takes the latest file in, and says what it inherits.
+    /// Parses the latest file, and returns the name of its parent.
     fn take(&mut self) -> Result<Option<Word>, Fault> {
         let source = self.sources.len() - 1;
         let text = self.sources[source].text.clone();
@@ -151,10 +151,10 @@ impl Reader {
         value.get_ref().as_table().ok_or_else(|| self.fault(&at, format!("{key}: expected a table, as in [{key}]")))
     }
 
-    fn said(&self) -> Result<Said, Fault> {
-        let mut said = Said::default();
+    fn parsed(&self) -> Result<Parsed, Fault> {
+        let mut parsed = Parsed::default();
         if let Some(word) = &self.background {
-            said.background = Some(self.colour(word, &word.text)?);
+            parsed.background = Some(self.colour(word, &word.text)?);
         }
         for (name, role) in ROLES {
             let mut stand_ins = std::iter::successors(Some(role), |it| super::stand_in(*it));
@@ -164,12 +164,12 @@ impl Reader {
                 let what = format!("role {name:?} has no style; inherits = \"dusk\" takes what is missing from there");
                 return Err(Fault { file, line: None, what });
             };
-            said.styles.insert(role, self.style(words)?);
+            parsed.styles.insert(role, self.style(words)?);
         }
-        Ok(said)
+        Ok(parsed)
     }
 
-    /// A style from words: `blue bold`, `ink on shade`.
+    /// Parses a style: `blue bold`, `ink on shade`.
     fn style(&self, words: &Word) -> Result<Style, Fault> {
         let mut style = Style::new();
         let mut background = false;
@@ -196,7 +196,7 @@ impl Reader {
     fn colour(&self, at: &Word, name: &str) -> Result<Color, Fault> {
         Color::from_str(name).map_err(|_unknown| {
             if name.starts_with('#') {
-                return self.fault(at, format!("\"{}\" is not a colour; write #rrggbb", told(name)));
+                return self.fault(at, format!("\"{}\" is not a colour; write #rrggbb", quoted(name)));
             }
             let palette = self.palette.keys().map(String::as_str);
             self.unknown(at, "colour", name, palette.chain(COLOURS).chain(WORDS))
@@ -204,8 +204,8 @@ impl Reader {
     }
 
     fn unknown<'n>(&self, at: &Word, what: &str, text: &str, names: impl IntoIterator<Item = &'n str>) -> Fault {
-        let near = nearest(text, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", told(it)));
-        self.fault(at, format!("there is no {what} \"{}\"{near}", told(text)))
+        let near = nearest(text, names).map_or_else(String::new, |it| format!("; the nearest is \"{}\"", quoted(it)));
+        self.fault(at, format!("there is no {what} \"{}\"{near}", quoted(text)))
     }
 
     fn fault(&self, at: &Word, what: String) -> Fault {
@@ -217,6 +217,6 @@ impl Reader {
     }
 }
 
-fn told(text: &str) -> Foreign {
-    Foreign::new(text.chars().take(TOLD).collect::<String>())
+fn quoted(text: &str) -> Foreign {
+    Foreign::new(text.chars().take(QUOTED).collect::<String>())
 }

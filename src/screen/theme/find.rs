@@ -1,4 +1,4 @@
-//! Where themes are: those that come with the program, the user's own by name, and files by path.
+//! Finds themes: built-in ones, the user's own by name, and files by path.
 
 use super::{
     Fault, Theme,
@@ -17,16 +17,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a file may hold, in bytes: far more than anybody writes.
+/// Most bytes of a file: far more than users write.
 const BYTES_MAX: u64 = 1 << 16;
 
-/// User's themes that are told at most.
-const TOLD: usize = 12;
+/// Most user themes listed.
+const LISTED: usize = 12;
 
-/// The theme of a name, the user's own first, or of a path: one with a `/` in it or `.toml` at its end.
+/// Finds a theme by name, the user's own first, or by path: with a `/` in it or `.toml` at its end.
 ///
 /// # Errors
-/// When there is none, or when something is wrong in its file.
+/// Fails if there is none, or if its file has an error.
 pub fn find(name: &str) -> Result<Theme, Fault> {
     if let Some(builtin) = Theme::builtin(name).filter(|_| own(name).is_none_or(|it| !it.is_file())) {
         return Ok(builtin);
@@ -35,21 +35,21 @@ pub fn find(name: &str) -> Result<Theme, Fault> {
     let title = Path::new(name).file_stem().map_or_else(|| name.into(), |it| it.to_string_lossy().into_owned());
     let asking = RefCell::new(title.clone());
     let parent = |parent: &str| {
-        // A theme of the user's that has a built-in one's name takes the rest from that one.
+        // A user theme with a built-in one's name inherits from that one.
         let is_same = asking.replace(parent.to_owned()) == parent;
         if is_same { builtin(parent) } else { self::source(parent) }
     };
     Ok(Theme::made(&title, read(source, parent)?))
 }
 
-/// Names of all themes that can be had by one.
+/// Returns the names of all themes.
 pub fn all() -> Vec<String> {
     let entries = directory().and_then(|it| fs::read_dir(it).ok()).into_iter().flatten().flatten();
     let mut own: Vec<String> = entries
         .filter_map(|it| Some(it.path()).filter(|it| it.extension().is_some_and(|it| it == "toml")))
         .filter_map(|it| Some(it.file_stem()?.to_string_lossy().into_owned()))
         .filter(|it| names().all(|name| name != it))
-        .take(TOLD)
+        .take(LISTED)
         .collect();
     own.sort();
     names().map(str::to_owned).chain(own).collect()
@@ -72,7 +72,7 @@ pub(super) fn builtin(name: &str) -> Result<Source, String> {
     Ok(Source { file: format!("themes/{name}.toml").as_str().into(), text: (*text).to_owned() })
 }
 
-/// The text of a theme: a file's, or of one that comes with the program.
+/// Returns the text of a theme from its file or from the program.
 fn source(name: &str) -> Result<Source, String> {
     let Some(path) = own(name).filter(|it| is_path(name) || it.is_file()) else { return builtin(name) };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What keys do beside moving: filter, order, pace, copying.
+//! Commands other than moving: filter, order, refresh rate, copying.
 
 use super::{Command, Focus, NO_PACE, Request, Screen, Ui, filter::Filter};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Paces that devices can be read at, ms.
+/// Available refresh rates, in ms.
 const PACES_MS: [u64; 10] = [100, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 impl Ui {
@@ -20,21 +20,21 @@ impl Ui {
 
     pub(super) fn order_by_next(&mut self) {
         self.order.next();
-        self.say_order();
+        self.show_order();
     }
 
     pub(super) fn invert_order(&mut self) {
         self.order.inverted = !self.order.inverted;
-        self.say_order();
+        self.show_order();
     }
 
-    /// Says by what the processes are ordered.
-    pub(super) fn say_order(&mut self) {
+    /// Shows the order of the processes.
+    pub(super) fn show_order(&mut self) {
         let end = if self.order.rises() { "lowest" } else { "highest" };
         self.say(format!("processes by {}, {end} first", self.order.by.name()));
     }
 
-    /// Takes a command while a filter is typed.
+    /// Handles a command while a filter is typed.
     pub(super) fn type_filter(&mut self, command: Command, session: &Session) {
         match command {
             Command::Type(letter) => self.filter.add(letter),

@@ -1,4 +1,4 @@
-//! Alerts as rows: which of them a screen lists, which one is selected, and what keys do with it.
+//! Alerts as rows: which ones a screen lists, which one is selected, and what keys do with it.
 
 use super::{Command, Focus, Request, Screen, Ui, filter::Filter, moved, rows::RowId, timeline::XAxis};
 use crate::model::{
@@ -11,33 +11,33 @@ use crate::model::{
 };
 use std::cmp::Reverse;
 
-/// How much of the selected alert is seen.
+/// How much of the selected alert is visible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
-    /// Whether the next picture has to show it.
+    /// Whether the next frame has to show it.
     pub reveal: bool,
-    /// Whether the latest picture cut lines of it off above.
+    /// Whether the latest frame cut off lines above.
     pub above: bool,
-    /// The same below.
+    /// Whether it cut off lines below.
     pub below: bool,
 }
 
-/// The question whether an alert is to be expected from now on.
+/// The question whether to expect an alert from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowing {
-    /// The name that is added to the list.
+    /// The name to add to the list.
     pub name: String,
-    /// The lines of the file that are new or changed, as they will be.
+    /// The new or changed lines of the file.
     pub lines: Vec<String>,
     /// The file.
     pub file: String,
-    /// Whether the file is made for it.
+    /// Whether the file is new.
     pub is_new: bool,
 }
 
 impl Ui {
-    /// The alerts that the screen lists, in its order: the open ones, worst first; on their own screen the ended ones
-    /// after them, the latest first.
+    /// Returns the alerts of the screen in order: open ones first, worst first; on the alerts screen the resolved ones
+    /// after them, latest first.
     pub fn alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
         let (mut listed, mut ended): (Vec<_>, Vec<_>) = findings.all.iter().partition(|it| is_open(it, session));
         match self.screen {
@@ -61,7 +61,7 @@ impl Ui {
         listed
     }
 
-    /// Whether the arrows move among the alerts.
+    /// Returns whether the arrows move among the alerts.
     pub fn is_among_alerts(&self) -> bool {
         match self.screen {
             Screen::Overview | Screen::Device | Screen::Process => self.focus == Focus::Alerts,
@@ -70,13 +70,13 @@ impl Ui {
         }
     }
 
-    /// The place of the selected alert among those that are listed.
+    /// Returns the index of the selected alert in the list.
     pub fn alert_place(&self, listed: &[&Finding]) -> usize {
         let held = self.alert.and_then(|held| listed.iter().position(|it| alerts::identity(it) == held));
         held.unwrap_or(0)
     }
 
-    /// Moves among the alerts; one that does not fit on the screen is read to its end before the next is selected.
+    /// Moves among the alerts; an alert that exceeds the screen is scrolled to its end before the next is selected.
     pub(super) fn travel_alerts(&mut self, command: Command, session: &Session) {
         match command {
             Command::Up if self.sight.above => return self.scroll = self.scroll.saturating_sub(1),
@@ -91,12 +91,12 @@ impl Ui {
         }
     }
 
-    /// Selects an alert, and lets the next picture show it.
+    /// Selects an alert, and makes the next frame show it.
     pub(super) fn select_alert(&mut self, alert: alerts::Identity) {
         (self.alert, self.sight.reveal) = (Some(alert), true);
     }
 
-    /// Takes a command for the selected alert; says whether it was one.
+    /// Handles a command for the selected alert; returns whether it was one.
     pub(super) fn with_alert(&mut self, command: Command, session: &Session) -> bool {
         if command == Command::Explain && self.explained.take().is_some() {
             return true;
@@ -108,7 +108,7 @@ impl Ui {
         }
         let found = self.policy.findings(session);
         let listed = self.alerts(&found, session);
-        // Where the arrows are elsewhere, only the one alert that there is can be meant.
+        // If the focus is elsewhere, only a single alert can be meant.
         let is_seen = self.is_among_alerts() || listed.len() == 1;
         let Some(it) = listed.get(self.alert_place(&listed)).copied().filter(|_| is_seen) else {
             if listed.is_empty() {
@@ -145,7 +145,7 @@ impl Ui {
         }
     }
 
-    /// The process of an alert, or its run at the step at which the alert was raised.
+    /// Opens the process of an alert, or its run at the step at which the alert was raised.
     fn go_to_alert(&mut self, it: &Finding, run: bool, session: &Session) {
         let Some((process, on)) = place(it, session) else {
             self.say("its process is no longer known");
@@ -154,7 +154,7 @@ impl Ui {
         if self.rows_of(None, session).iter().all(|it| it.probed().is_none_or(|it| it.0.probe != process.probe)) {
             self.filter = Filter::default();
         }
-        // On the screen of the process, the run is what is further in.
+        // On the process screen, the run is the next level.
         let run = run || self.screen == Screen::Process;
         let row = RowId::Probed(process.probe, on.ordinal);
         (self.device, self.held) = (Some(on.device.clone()), Some(row));
@@ -165,7 +165,7 @@ impl Ui {
         self.open(if run { Screen::Timeline } else { Screen::Process });
     }
 
-    /// Takes a command while the view asks whether to expect an alert; anything but yes means no.
+    /// Handles a command while the question is open; anything but yes means no.
     pub(super) fn answer(&mut self, command: Command) {
         if self.allowing.take().is_some() {
             if command == Command::Yes {
@@ -177,7 +177,7 @@ impl Ui {
     }
 }
 
-/// The process of an alert on its device; where it never worked there, on the first of its own.
+/// Returns the process of an alert on its device; if it never worked there, on the first of its own.
 fn place<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
     let own = || session.probed(None).into_iter().filter(|(process, _)| process.probe == it.probe);
     own().find(|(_, on)| Some(on.ordinal) == it.ordinal).or_else(|| own().next())

@@ -1,4 +1,4 @@
-//! What is looked at before the user has selected anything: what needs attention most.
+//! Selects what needs the most attention before the user selects anything.
 
 use super::{Command, Ui, rows::RowId};
 use crate::{
@@ -18,15 +18,15 @@ pub struct Attention {
 }
 
 impl Ui {
-    /// Looks at the worst open finding, for as long as the user has selected nothing, and notes which rungs hold
-    /// something. To be asked before each picture of what goes on.
+    /// Selects the worst open finding while the user has selected nothing, and notes which rungs have bytes. Call it
+    /// before each live frame.
     pub fn attend(&mut self, session: &Session, findings: &Findings) {
         self.note_rungs(findings);
         let open = findings.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session));
         self.attention = open.filter(|_| self.is_free()).find_map(|it| subject(it, session));
     }
 
-    /// What needs attention, where the user has selected nothing.
+    /// Returns what needs attention, if the user has selected nothing.
     pub(super) fn attended(&self) -> Option<&Attention> {
         self.attention.as_ref().filter(|_| self.is_free())
     }
@@ -35,7 +35,7 @@ impl Ui {
         self.device.is_none() && self.held.is_none()
     }
 
-    /// Keeps what is looked at: a command that is about it must not find something else there.
+    /// Keeps the current selection, so that a command about it does not act on something else.
     pub(super) fn settle(&mut self, command: Command) {
         let is_aside = matches!(
             command,
@@ -57,7 +57,7 @@ impl Ui {
     }
 }
 
-/// The device and the process that a finding is about; of host memory, the first device of the process.
+/// Returns the device and the process of a finding; for host memory, the first device of the process.
 fn subject(it: &Finding, session: &Session) -> Option<Attention> {
     let first = || session.process(it.probe)?.devices.first();
     let device = it.device.clone().or_else(|| Some(first()?.device.clone()))?;

@@ -1,104 +1,104 @@
-//! What keys ask for, who does it, and what of that is asked of the world outside the picture.
+//! Commands of keys, the state that handles them, and requests to the outside.
 
 use super::{Focus, Scope, Screen, Ui};
 use crate::{facts::event::Ask, model::session::Session, storage::replay};
 use std::time::Duration;
 
-/// What a key asks for.
+/// A command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// End the program.
     Quit,
-    /// Show the help, or hide it.
+    /// Show or hide the help.
     Help,
-    /// Leave what was opened last.
+    /// Close what was opened last.
     Back,
-    /// The row above.
+    /// Select the row above.
     Up,
-    /// The row below.
+    /// Select the row below.
     Down,
-    /// The device before; on the screens of a process, what was before: the process, or the place in its run.
+    /// Select the previous device; on the screens of a process, the previous process or the position before the cursor.
     Left,
-    /// The device after; on the screens of a process, what comes after.
+    /// Select the next device; on the screens of a process, the next process or position.
     Right,
-    /// The box after.
+    /// Focus the next box.
     NextBox,
-    /// The box before.
+    /// Focus the previous box.
     PreviousBox,
-    /// The first row.
+    /// Select the first row.
     First,
-    /// The last row.
+    /// Select the last row.
     Last,
-    /// A page up.
+    /// Move a page up.
     PageUp,
-    /// A page down.
+    /// Move a page down.
     PageDown,
-    /// Open what is selected, and from there what is inside of it.
+    /// Open the selected item, and from there the next level.
     Open,
-    /// Show the run of the selected process, or what was there before.
+    /// Show the run of the selected process, or return.
     Timeline,
     /// Count the timeline in steps, or in time.
     Axis,
-    /// Draw the timeline from nothing to the whole device, or only where it moves.
+    /// Scale the timeline to the whole device, or to its range.
     Scale,
-    /// More: of the timeline, a nearer look.
+    /// Increase: on the timeline, zoom in.
     Plus,
-    /// Less: of the timeline, a wider look.
+    /// Decrease: on the timeline, zoom out.
     Minus,
-    /// As it was at first: of the timeline, the whole run.
+    /// Reset: on the timeline, show the whole run.
     Reset,
-    /// Show the alerts, or what was there before.
+    /// Show the alerts, or return.
     Alerts,
-    /// List the processes of all devices, or those of the selected one alone.
+    /// List the processes of all devices, or only of the selected one.
     All,
-    /// Stop the picture, or let it go on.
+    /// Freeze the view, or continue.
     Freeze,
-    /// The device with this place in the list, from 0.
+    /// Select the device with this index, from 0.
     Device(u8),
-    /// Type what is looked for among the processes.
+    /// Type a filter for the processes.
     Filter,
-    /// A letter of it.
+    /// Add a character to the filter.
     Type(char),
-    /// One letter less.
+    /// Delete its last character.
     Erase,
-    /// None of it.
+    /// Clear it.
     EraseAll,
-    /// The next row that matches, on any device.
+    /// Select the next row that matches, on any device.
     NextMatch,
-    /// The one before.
+    /// Select the previous one.
     PreviousMatch,
-    /// Order the processes by the next column.
+    /// Sort the processes by the next column.
     Order,
-    /// The other end first.
+    /// Reverse the order.
     Invert,
     /// Read the devices less often.
     Slower,
     /// Read them more often.
     Faster,
-    /// Draw everything again.
+    /// Redraw everything.
     Redraw,
-    /// Copy what is selected.
+    /// Copy the selected item.
     Copy,
-    /// Send the selected process a signal.
+    /// Send a signal to the selected process.
     Signal,
-    /// Ask the selected job which lines allocate what grows.
+    /// Request a capture from the selected job.
     Sites,
     /// Explain the cause of the selected alert.
     Explain,
     /// Expect the selected alert from now on.
     Allow,
-    /// Yes, do it.
+    /// Confirm.
     Yes,
-    /// The next theme.
+    /// Switch to the next theme.
     Theme,
-    /// Stop, and give the terminal back until the job goes on.
+    /// Stop, and restore the terminal until the job continues.
     Suspend,
-    /// Play, seek, step: where recordings are played.
+    /// Play, seek or step, in a replay.
     Replay(replay::Command),
 }
 
 impl Ui {
-    /// Takes a command.
+    /// Handles a command.
     pub fn update(&mut self, command: Command, session: &Session) {
         self.status = None;
         self.settle(command);
@@ -150,7 +150,8 @@ impl Ui {
             Command::Signal => self.ask_signal(session),
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
-            // Letters and answers, where nothing is asked; and those for the selected alert, which took them before.
+            // Characters and answers without a question, and commands for the selected alert, which handled them
+            // before.
             Command::Type(_)
             | Command::Erase
             | Command::EraseAll
@@ -161,25 +162,25 @@ impl Ui {
     }
 }
 
-/// A signal that the menu offers.
+/// A signal in the menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// To end in good order.
+    /// Ends it cleanly.
     Term,
-    /// As Ctrl-C does.
+    /// Like Ctrl-C.
     Int,
-    /// To end at once, whatever it does.
+    /// Ends it at once.
     Kill,
-    /// To stand still.
+    /// Suspends it.
     Stop,
-    /// To go on.
+    /// Resumes it.
     Cont,
-    /// What the job made of it.
+    /// The job defines it.
     Usr1,
 }
 
 impl Signal {
-    /// The menu, top to bottom: its name, and what it does.
+    /// The menu, top to bottom: name and effect.
     pub const MENU: [(Self, &'static str, &'static str); 6] = [
         (Self::Term, "TERM", "asks it to exit"),
         (Self::Int, "INT", "interrupts it, as Ctrl-C does"),
@@ -190,40 +191,40 @@ impl Signal {
     ];
 }
 
-/// Which process a signal is meant for.
+/// The process that a signal is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// Its number.
+    /// Its pid.
     pub pid: u32,
-    /// Its start in the kernel's clock ticks since boot, where it is known.
+    /// Its start in the kernel's clock ticks since boot, if known.
     pub start_ticks: Option<u64>,
-    /// Whether the kernel vouched for the number; the driver's is the host's, whatever it is here.
+    /// Whether the kernel vouched for the pid; the driver reports the host's pid, which may differ here.
     pub vouched: bool,
 }
 
-/// What a command asks of the world outside the picture; whoever runs the loop does it.
+/// A command's request to the outside, which the loop carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Draw everything again, whatever the terminal shows.
+    /// Redraw everything, whatever the terminal shows.
     Redraw,
-    /// Put a text into the clipboard.
+    /// Copy a text to the clipboard.
     Copy(String),
-    /// Give the terminal back until the job goes on.
+    /// Restore the terminal until the job continues.
     Suspend,
-    /// Take the next theme.
+    /// Switch to the next theme.
     Theme,
-    /// Read the devices at this pace.
+    /// Change the refresh rate of the devices.
     Interval(Duration),
-    /// Ask a probe.
+    /// Send a request to a probe.
     Ask(Ask),
-    /// Find out what has to be written for this alert to be expected, and ask whether to.
+    /// Determine the change that allows this name, and ask the user.
     AskAllow(String),
-    /// Write it.
+    /// Write the change.
     Allow,
-    /// Make sure which process it is, and open the menu of signals for it.
+    /// Identify the process, and open the menu of signals for it.
     Hold(Subject),
-    /// Send the process that is held a signal; its name.
+    /// Send a signal, with its name, to the held process.
     Send(Signal, &'static str),
-    /// Play, seek, step.
+    /// Play, seek or step.
     Replay(replay::Command),
 }

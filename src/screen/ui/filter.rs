@@ -1,22 +1,22 @@
-//! The filter of the process list: what is typed, and what it lets through.
+//! The filter of the process list: its text, and the rows that match.
 
 use super::rows::Row;
 use crate::model::session::Session;
 
-/// Characters that a filter can have.
+/// Most characters of a filter.
 const TEXT_MAX: usize = 80;
 
-/// What is looked for in command, pid, rank and user.
+/// A text to search in command, pid, rank and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The text; all of it has to be found as it stands, great or small letters.
+    /// The text; a row must contain it literally, in any case.
     pub text: String,
-    /// Whether keys are its letters.
+    /// Whether keys add characters to it.
     pub typing: bool,
 }
 
 impl Filter {
-    /// Whether it lets a row through.
+    /// Returns whether a row matches.
     pub(super) fn lets_through(&self, row: &Row, session: &Session) -> bool {
         let wanted = self.text.trim();
         wanted.is_empty() || row.words(session).to_lowercase().contains(&wanted.to_lowercase())

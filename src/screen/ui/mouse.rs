@@ -1,4 +1,4 @@
-//! The mouse: what stands where in a picture, and what a click on it does.
+//! Mouse events: the clickable regions of a frame, and what a click does.
 
 use super::{Command, Focus, Screen, Ui, filter::Filter, order::By, rows::RowId};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use ratatui::layout::{Position, Rect};
 
-/// What a place in a picture stands for.
+/// What a region of a frame represents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A box that the arrows can move in.
@@ -20,34 +20,34 @@ pub enum Target {
     Alert(Identity),
     /// The title of a column of the process list.
     Column(By),
-    /// A signal of the menu, by its place.
+    /// A signal in the menu, by index.
     Signal(usize),
     /// A rung of the ladder.
     Rung(Gap),
-    /// The timeline, from this place of its axis at the left end to that at the right.
+    /// The timeline, with the positions on its axis at the left and right end.
     Run(u64, u64),
-    /// What a key does.
+    /// A key's command.
     Key(Command),
 }
 
-/// What stands where, as it was drawn: the later lies over the earlier.
+/// The regions of a frame; later ones cover earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Regions(Vec<(Rect, Target)>);
 
-/// What a mouse does, in cells.
+/// A mouse event, in cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mouse {
-    /// The left button went down.
+    /// The left button was pressed.
     Press(Position),
-    /// It did so twice at one place within a moment.
+    /// It was pressed twice at one position within a short time.
     Double(Position),
-    /// It moved while the button is down.
+    /// The mouse moved with the button down.
     Drag(Position),
-    /// The wheel turned, away from the user or towards.
+    /// The wheel turned: up or not.
     Wheel(Position, bool),
 }
 
-/// The run in the user's hand: where it was taken, and where its cursor stood then.
+/// The run that the user drags: where the drag began, and the cursor then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grab {
     column: u16,
@@ -55,21 +55,21 @@ pub struct Grab {
 }
 
 impl Regions {
-    /// Says that an area stands for something.
+    /// Adds a region.
     pub fn claim(&mut self, area: Rect, target: Target) {
         if !area.is_empty() {
             self.0.push((area, target));
         }
     }
 
-    /// What stands at a place, and where, the topmost first.
+    /// Returns the regions at a position, the topmost first.
     pub fn at(&self, place: Position) -> impl Iterator<Item = (Rect, &Target)> {
         self.0.iter().rev().filter(move |it| it.0.contains(place)).map(|it| (it.0, &it.1))
     }
 }
 
 impl Ui {
-    /// Takes what the mouse did in a picture.
+    /// Handles a mouse event in a frame.
     pub fn mouse(&mut self, mouse: Mouse, regions: &Regions, session: &Session) {
         let (Mouse::Press(at) | Mouse::Double(at) | Mouse::Drag(at) | Mouse::Wheel(at, _)) = mouse;
         let over = || regions.at(at);
@@ -97,7 +97,7 @@ impl Ui {
         }
     }
 
-    /// Opens what was clicked twice; of a process on its device's screen, that very one or none.
+    /// Opens a double-clicked item; for a process on its device's screen, only that process.
     fn open_clicked(&mut self, target: &Target, session: &Session) {
         if self.screen == Screen::Device && matches!(target, Target::Row(RowId::Unprobed(..))) {
             self.say("no probe is in this process: start it with gpuwatch run");
@@ -106,12 +106,12 @@ impl Ui {
         }
     }
 
-    /// Whether a question lies over the picture.
+    /// Whether a question is open.
     fn is_asked(&self) -> bool {
         self.dialog.is_some() || self.allowing.is_some()
     }
 
-    /// A click beside everything leaves what lies over the picture.
+    /// A click outside an open box closes it.
     fn leave(&mut self) {
         (self.help, self.explained) = (false, None);
         self.filter.typing = false;
@@ -119,7 +119,7 @@ impl Ui {
 
     fn press(&mut self, target: &Target, area: Rect, column: u16, session: &Session) {
         match target {
-            // What lies under an open menu is not there.
+            // Nothing below an open menu can be clicked.
             Target::Signal(place) => {
                 if let Some(dialog) = self.dialog.as_mut().filter(|it| !it.asked) {
                     dialog.place = *place;
@@ -138,7 +138,7 @@ impl Ui {
             }
             Target::Row(row) => {
                 self.focus = Focus::Processes;
-                // The screen of a device lists what the filter hides, too.
+                // A device's screen also lists processes that the filter hides.
                 if self.rows(session).iter().all(|it| it.id() != *row) {
                     self.filter = Filter::default();
                 }
@@ -154,7 +154,7 @@ impl Ui {
             Target::Column(by) => {
                 self.focus = Focus::Processes;
                 self.order.choose(*by);
-                self.say_order();
+                self.show_order();
             }
             Target::Run(from, to) => {
                 self.timeline.cursor = Some(place(column, area, (*from, *to)));
@@ -163,7 +163,7 @@ impl Ui {
         }
     }
 
-    /// The wheel moves in the box that it is over; on the timeline it goes nearer, or away.
+    /// The wheel moves in the box under it; on the timeline it zooms.
     fn wheel<'a>(&mut self, up: bool, mut over: impl Iterator<Item = &'a Target>, session: &Session) {
         if self.allowing.is_some() {
             return;
@@ -183,7 +183,7 @@ impl Ui {
         self.update(command, session);
     }
 
-    /// Where all of a run is seen, the cursor follows the mouse; where a part is, the run does.
+    /// If the whole run is visible, the cursor follows the mouse; if a part is, the run does.
     fn drag(&mut self, column: u16, area: Rect, ends: (u64, u64)) {
         let Some(grab) = self.grabbed else { return };
         if self.timeline.zoom == 0 {
@@ -195,7 +195,7 @@ impl Ui {
     }
 }
 
-/// The place on the axis under a column of an area.
+/// Returns the position on the axis under a column of an area.
 fn place(column: u16, area: Rect, (from, to): (u64, u64)) -> u64 {
     let (past, whole) = (u128::from(column.saturating_sub(area.x)), u128::from(area.width.saturating_sub(1)).max(1));
     let length = u128::from(to.saturating_sub(from));

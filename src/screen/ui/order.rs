@@ -1,4 +1,4 @@
-//! The order of the process list: by which figure, and which end first.
+//! The order of the process list: by which figure, and in which direction.
 
 use super::rows::Row;
 use crate::model::{
@@ -7,7 +7,7 @@ use crate::model::{
 };
 use std::cmp::Ordering;
 
-/// What rows are ordered by.
+/// The figure to sort by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
     /// The probed ones by rank, then the others by their memory.
@@ -15,24 +15,24 @@ pub enum By {
     Rank,
     /// Bytes of live allocations.
     Allocated,
-    /// Bytes that the allocator holds.
+    /// Bytes that the allocator reserved.
     Reserved,
-    /// The part of what is held that is not in use.
+    /// The unused part of reserved memory.
     Unused,
     /// Growth per step.
     PerStep,
-    /// Bytes that the driver sees, whoever holds them in the process.
+    /// Bytes that the driver reports for the process.
     Driver,
     /// Steps done.
     Step,
-    /// The process's number.
+    /// The pid.
     Pid,
     /// The command line.
     Command,
 }
 
 impl By {
-    /// All of them, in the order in which a key goes through them.
+    /// All of them, in the order of the key.
     pub const ALL: [Self; 9] = [
         Self::Rank,
         Self::Allocated,
@@ -45,7 +45,7 @@ impl By {
         Self::Command,
     ];
 
-    /// Its name, that of the column.
+    /// Returns its name, which is also the column's.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rank => "rank",
@@ -60,48 +60,48 @@ impl By {
         }
     }
 
-    /// What a column of this name is ordered by.
+    /// Returns the order for a column of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
-    /// Whether the lowest comes first by itself: names and numbers do, what costs memory does not.
+    /// Whether ascending is the default: for names and numbers, not for memory.
     fn rises(self) -> bool {
         matches!(self, Self::Rank | Self::Pid | Self::Command)
     }
 }
 
-/// By what, and whether the other end comes first.
+/// The figure to sort by, and whether it is reversed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// By what.
+    /// The figure.
     pub by: By,
-    /// Whether it is turned round.
+    /// Whether it is reversed.
     pub inverted: bool,
 }
 
 impl Order {
-    /// By the next column, its usual end first.
+    /// Sorts by the next column, in its default direction.
     pub(super) fn next(&mut self) {
         let place = By::ALL.iter().position(|it| *it == self.by).unwrap_or(0);
         *self = Self { by: By::ALL[(place + 1) % By::ALL.len()], inverted: false };
     }
 
-    /// By this column, its usual end first; turned round where it is by that one already.
+    /// Sorts by this column in its default direction; reverses it if it is sorted by it already.
     pub(super) fn choose(&mut self, by: By) {
         *self = Self { by, inverted: self.by == by && !self.inverted };
     }
 
-    /// Whether the lowest comes first.
+    /// Returns whether the lowest comes first.
     pub fn rises(self) -> bool {
         self.by.rises() != self.inverted
     }
 
-    /// Orders rows; those of which the figure is not known come last, whichever end is first.
+    /// Sorts rows; rows of unknown figure come last in either direction.
     pub(super) fn sort(self, rows: &mut [Row], session: &Session) {
         let turned = |it: Ordering| if self.rises() { it } else { it.reverse() };
         match self.by {
-            // They come in this order.
+            // Rows already have this order.
             By::Rank if self.inverted => rows.reverse(),
             By::Rank => {}
             By::Command => rows.sort_by_cached_key(|it| it.command(session)),
@@ -137,7 +137,7 @@ fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
     }
 }
 
-/// How fast it grows: 0 where nothing does, and nothing where too little was seen.
+/// Returns the growth per step: 0 without growth, `None` without enough data.
 fn slope(on: &OnDevice) -> Option<f64> {
     let lasting = || on.growth.episodes().filter(|it| it.resolved.is_none() && it.resource != Resource::Device);
     let live = lasting().find(|it| it.resource == Resource::Allocated);

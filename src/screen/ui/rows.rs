@@ -1,4 +1,4 @@
-//! The rows of the process list: what the filter lets through, in the order that was asked for.
+//! The rows of the process list: those that match the filter, in the chosen order.
 
 use super::{Focus, Screen, Ui};
 use crate::{
@@ -22,17 +22,17 @@ pub enum Row<'a> {
     Unprobed(&'a Device, ProcessUse),
 }
 
-/// Which row it is, wherever it stands.
+/// A row's identity, wherever it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowId {
-    /// The probe's number, and its own number for the device.
+    /// The probe's number, and its ordinal of the device.
     Probed(ProbeId, u32),
-    /// The process's number, and the device.
+    /// The pid, and the device.
     Unprobed(u32, DeviceId),
 }
 
 impl<'a> Row<'a> {
-    /// Which it is.
+    /// Returns its identity.
     pub fn id(&self) -> RowId {
         match self {
             Self::Probed(process, on) => RowId::Probed(process.probe, on.ordinal),
@@ -40,7 +40,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The probed process that it is, if it is one.
+    /// Returns the probed process, if it is one.
     pub fn probed(&self) -> Option<(&'a Process, &'a OnDevice)> {
         match self {
             Self::Probed(process, on) => Some((process, on)),
@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The device that it stands for.
+    /// Returns its device.
     pub fn device(&self) -> &'a DeviceId {
         match self {
             Self::Probed(_, on) => &on.device,
@@ -56,7 +56,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The process's number, here or as it sees itself.
+    /// Returns the pid on this host, or the one the process reports.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Self::Probed(process, _) => process.any_pid(),
@@ -64,7 +64,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The words of its command line, as they came.
+    /// Returns the unescaped arguments of its command line.
     pub fn argv(&self, session: &'a Session) -> Vec<&'a str> {
         match self {
             Self::Probed(process, _) => process.hello.iter().flat_map(|it| &it.argv).map(String::as_str).collect(),
@@ -76,12 +76,12 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The command line as a shell would take it, whole.
+    /// Returns the complete command line, quoted for a shell.
     pub fn command(&self, session: &Session) -> String {
         text::command(self.argv(session).into_iter(), text::COMMAND_MAX)
     }
 
-    /// What a filter looks through: `rank 3 pid 4242 user ada python train.py`.
+    /// Returns the text that a filter searches: `rank 3 pid 4242 user ada python train.py`.
     pub(super) fn words(&self, session: &Session) -> String {
         let rank = match self {
             Self::Probed(process, _) => process.rank(),
@@ -97,12 +97,12 @@ impl<'a> Row<'a> {
 }
 
 impl Ui {
-    /// The rows of the process list.
+    /// Returns the rows of the process list.
     pub fn rows<'a>(&self, session: &'a Session) -> Vec<Row<'a>> {
         self.rows_of(self.listed(session), session)
     }
 
-    /// How many rows there would be without the filter.
+    /// Returns the number of rows without the filter.
     pub fn unfiltered(&self, session: &Session) -> usize {
         let listed = self.listed(session);
         session.probed(listed).len() + session.unprobed(listed).len()
@@ -116,28 +116,28 @@ impl Ui {
         rows
     }
 
-    /// The place of the selected row among them: where the process went that was selected, else the same place. Before
-    /// anybody chose, that of the process that needs attention.
+    /// Returns the index of the selected row: that of the selected process, wherever it moved, otherwise the same
+    /// index. Before the user selects anything, that of the process that needs attention.
     pub fn place(&self, rows: &[Row]) -> usize {
         let meant = self.held.as_ref().or_else(|| self.attended()?.row.as_ref());
         let held = meant.and_then(|held| rows.iter().position(|it| it.id() == *held));
         held.unwrap_or(self.row.min(rows.len().saturating_sub(1)))
     }
 
-    /// The selected row.
+    /// Returns the selected row.
     pub fn chosen<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
         let rows = self.rows(session);
         rows.get(self.place(&rows)).copied()
     }
 
-    /// The process of the selected row, if it is a probed one, else the first that is listed.
+    /// Returns the process of the selected row if it is probed, otherwise the first in the list.
     pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
         let rows = self.rows(session);
         rows.get(self.place(&rows)).and_then(Row::probed).or_else(|| rows.iter().find_map(Row::probed))
     }
 
-    /// The row that is seen to be meant: the selected one where the list has the arrows, the process of a screen that
-    /// shows one; elsewhere the only one there is.
+    /// Returns the row that is visibly meant: the selected one if the list is focused, the process of a process screen,
+    /// otherwise the only one.
     pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
         if matches!(self.screen, Screen::Process | Screen::Timeline) {
             return self.process(session).map(|(process, on)| Row::Probed(process, on));
@@ -147,7 +147,7 @@ impl Ui {
         rows.get(self.place(&rows)).copied().filter(|_| is_seen || rows.len() == 1)
     }
 
-    /// The process after or before the selected one, on whichever device it is.
+    /// Selects the process after or before the selected one, on any device.
     pub(super) fn neighbour(&mut self, after: bool, session: &Session) {
         let all: Vec<Row> = self.rows_of(None, session).into_iter().filter(|it| it.probed().is_some()).collect();
         let Some((process, on)) = self.process(session) else { return };
@@ -166,7 +166,7 @@ impl Ui {
         self.row = self.place(&self.rows(session));
     }
 
-    /// Selects a row, and the device with it where rows of several devices are listed.
+    /// Selects a row, and its device if rows of several devices are listed.
     pub(super) fn select_row(&mut self, place: usize, session: &Session) {
         let rows = self.rows(session);
         self.row = place.min(rows.len().saturating_sub(1));
@@ -176,7 +176,7 @@ impl Ui {
         }
     }
 
-    /// The first row of the selected device.
+    /// Selects the first row of the selected device.
     pub(super) fn row_of_device(&mut self, session: &Session) {
         let rows = self.rows(session);
         let device = session.devices.get(self.selected(session)).map(|it| &it.id);
@@ -184,7 +184,7 @@ impl Ui {
         self.held = rows.get(self.row).map(Row::id);
     }
 
-    /// The next row on any device that the filter lets through, or the one before; round and round.
+    /// Selects the next or previous row on any device that matches the filter, cyclically.
     pub(super) fn next_match(&mut self, forward: bool, session: &Session) {
         if self.filter.text.is_empty() {
             self.say("no filter to look for: / begins one");

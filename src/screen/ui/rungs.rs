@@ -1,4 +1,4 @@
-//! The rungs of the ladder as rows: which are listed, which one is selected, what to do about it.
+//! The rungs of the ladder as rows: which are listed, which one is selected, and its remedy.
 
 use super::{Command, Focus, Ui};
 use crate::{
@@ -12,30 +12,30 @@ use crate::{
 use std::cmp::Reverse;
 
 impl Ui {
-    /// The rungs of a device that are worth a row, from the inside out.
+    /// Returns the rungs of a device that get a row, from the inside out.
     pub fn rungs(&self, found: &DeviceFindings) -> Vec<Rung> {
         let mut rungs = found.ladder.by_gap();
-        // What nobody could know anything of without a probe is not worth one.
+        // A rung that only a probe could measure gets no row.
         rungs.retain(|it| it.bytes.is_some() || it.inconsistent.is_some() || !found.processes.is_empty());
         rungs.retain(|it| !self.is_folded(&found.device, it));
         rungs
     }
 
-    /// Whether a rung holds nothing, and never did since the view began: one that comes and goes keeps its row, so that
-    /// the rows below it stay where they are.
+    /// Returns whether a rung has no bytes, and had none since the view began. A rung that comes and goes keeps its
+    /// row, so that the rows below it do not move.
     pub fn is_folded(&self, device: &DeviceId, rung: &Rung) -> bool {
         let held = self.held_bytes.iter().any(|it| it.0 == *device && it.1.contains(rung.gap));
         rung.bytes == Some(Bytes(0)) && rung.inconsistent.is_none() && !held
     }
 
-    /// The selected one of them; before anybody chose, the largest that something can be done about.
+    /// Returns the selected rung; before the user selects one, the largest one that can be reduced.
     pub fn rung(&self, rungs: &[Rung]) -> Option<Rung> {
         let chosen = rungs.iter().find(|it| Some(it.gap) == self.gap);
         let worth = |it: &&Rung| (it.gap.row().remedy.is_empty(), Reverse(it.bytes));
         chosen.or_else(|| rungs.iter().min_by_key(worth)).copied()
     }
 
-    /// Notes which rungs hold something.
+    /// Notes which rungs have bytes.
     pub(super) fn note_rungs(&mut self, findings: &Findings) {
         for found in &findings.devices {
             let mut held = GapSet::default();
@@ -60,7 +60,7 @@ impl Ui {
         (self.focus, self.gap) = (Focus::Ladder, Some(gap));
     }
 
-    /// What makes the selected rung smaller, as it stands on the screen.
+    /// Returns the remedy for the selected rung, as the screen shows it.
     pub(super) fn remedy(&self, session: &Session) -> Option<String> {
         let remedy = self.rung(&self.rungs_of_selected(session))?.gap.row().remedy;
         (!remedy.is_empty()).then(|| remedy.to_owned())

@@ -1,4 +1,4 @@
-//! The menu of signals, and the question before one is sent. What is sent, and how, is not decided here.
+//! The menu of signals, and the question before one is sent. Other modules send them.
 
 use super::{Command, Focus, Request, Screen, Signal, Subject, Ui, rows::Row};
 use crate::{facts::text::Foreign, model::session::Session};
@@ -6,27 +6,27 @@ use crate::{facts::text::Foreign, model::session::Session};
 /// The menu while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialog {
-    /// The process's number.
+    /// The process's pid.
     pub pid: u32,
-    /// Its command line, as a shell would take it.
+    /// Its command line, quoted for a shell.
     pub command: String,
-    /// Whose it is.
+    /// Its owner.
     pub user: Foreign,
-    /// The place in the menu.
+    /// The selected index in the menu.
     pub place: usize,
-    /// Whether a signal was chosen and only a `y` is missing.
+    /// Whether a signal was chosen and awaits confirmation with `y`.
     pub asked: bool,
 }
 
 impl Dialog {
-    /// The signal that is chosen.
+    /// Returns the chosen signal.
     pub fn signal(&self) -> (Signal, &'static str, &'static str) {
         Signal::MENU[self.place % Signal::MENU.len()]
     }
 }
 
 impl Ui {
-    /// Asks for the menu, where signals are sent at all; it opens when the process was found to be the one that is meant.
+    /// Requests the menu, if signals can be sent; it opens once the process is identified.
     pub(super) fn ask_signal(&mut self, session: &Session) {
         if let Some(why) = self.no_signals {
             self.say(why);
@@ -35,7 +35,7 @@ impl Ui {
         let subject = match self.meant(session) {
             None if self.rows(session).is_empty() => Err("no process is listed that could be signalled"),
             None => {
-                // Nobody is signalled who was not seen to be selected.
+                // A signal requires a visible selection.
                 if self.screen == Screen::Overview {
                     self.focus = Focus::Processes;
                 }
@@ -57,7 +57,7 @@ impl Ui {
         }
     }
 
-    /// Takes a command while the menu is open.
+    /// Handles a command while the menu is open.
     pub(super) fn choose(&mut self, command: Command) {
         let Some(dialog) = &mut self.dialog else { return };
         match command {
@@ -69,7 +69,7 @@ impl Ui {
                 self.request = Some(Request::Send(signal, name));
                 self.dialog = None;
             }
-            // Anything else is no yes.
+            // Anything else means no.
             _ if dialog.asked => dialog.asked = false,
             Command::Back => self.dialog = None,
             _ => {}

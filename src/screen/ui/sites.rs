@@ -1,4 +1,4 @@
-//! Asking a job which lines allocate what grows.
+//! Requests captures from jobs.
 
 use super::{NO_QUESTIONS, Request, Ui};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
     },
 };
 
-/// What a hello says where the job can be asked.
+/// A hello has this if the job accepts requests.
 const READY: &str = "ready";
 
 impl Ui {
-    /// Asks the job that is seen to be meant, or says why it cannot be asked.
+    /// Sends a request to the visibly selected job, or shows why it cannot.
     pub(super) fn ask_sites(&mut self, session: &Session) {
         if self.no_signals.is_some() {
             self.say(NO_QUESTIONS);

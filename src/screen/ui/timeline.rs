@@ -1,4 +1,4 @@
-//! What part of a run the timeline shows: its axis, its zoom, and the cursor, around which the picture lies.
+//! The part of a run that the timeline shows: its axis, its zoom, and the cursor at its centre.
 
 use super::Command;
 use crate::{
@@ -6,15 +6,15 @@ use crate::{
     model::session::{process::OnDevice, timeline::Column},
 };
 
-/// Nearest looks: steps, and µs.
+/// Smallest spans: in steps, and in µs.
 const LEAST_STEPS: u64 = 16;
 const LEAST_US: u64 = 2_000_000;
 
-/// A key moves the cursor by this part of what is shown, and a page key by that.
+/// A key moves the cursor by this part of the span, and a page key by that.
 const MOVE: u64 = 64;
 const PAGE: u64 = 8;
 
-/// What the timeline counts from left to right.
+/// The unit of the timeline's axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XAxis {
     /// Steps of the job.
@@ -24,36 +24,36 @@ pub enum XAxis {
     Time,
 }
 
-/// What the user asked to see of a run.
+/// What the user selected of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Section {
-    /// What is counted, where there are steps.
+    /// The unit, if there are steps.
     pub axis: XAxis,
-    /// Whether only the range that moves is drawn, and not all from nothing to the whole device.
+    /// Whether only the range of the values is drawn, instead of the whole device from 0.
     pub fitted: bool,
-    /// The whole run, halved so often.
+    /// How often the whole run is halved.
     pub zoom: u8,
-    /// The place of the cursor on the axis; `None` is the end, wherever that goes.
+    /// The cursor's position on the axis; `None` is the end, which may move.
     pub cursor: Option<u64>,
 }
 
-/// The part of a run that is shown, in places of its axis, both ends in it.
+/// The visible part of a run, in positions on its axis, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What is counted.
+    /// The unit.
     pub axis: XAxis,
     /// Where the run begins and ends.
     pub whole: (u64, u64),
-    /// The first place shown.
+    /// The first visible position.
     pub from: u64,
-    /// The last.
+    /// The last visible position.
     pub to: u64,
-    /// The cursor's place, between them.
+    /// The cursor's position, between them.
     pub cursor: u64,
 }
 
 impl XAxis {
-    /// The place of a stretch of a run: that of its last sample.
+    /// Returns the position of a column: that of its last sample.
     pub fn place(self, it: &Column) -> u64 {
         self.of((it.at, it.step))
     }
@@ -74,7 +74,7 @@ impl XAxis {
 }
 
 impl Section {
-    /// What is shown of a run; `None` where there is none yet. A job that counts no steps is counted in time.
+    /// Returns the visible part of a run; `None` if it is empty. A job that counts no steps uses time.
     pub fn span(&self, on: &OnDevice) -> Option<Span> {
         let run = &on.timeline;
         let axis = if on.step.is_none() { XAxis::Time } else { self.axis };
@@ -86,14 +86,14 @@ impl Section {
         Some(Span { axis, whole: (first, last), from, to: from + length, cursor })
     }
 
-    /// The stretch that the cursor is in: the first that reaches it.
+    /// Returns the column that the cursor is in: the first that reaches it.
     pub fn under_cursor(&self, on: &OnDevice) -> Option<Column> {
         let span = self.span(on)?;
         let before = on.timeline.places().take_while(|it| span.axis.of(*it) < span.cursor).count();
         on.timeline.columns().nth(before)
     }
 
-    /// Takes a command.
+    /// Handles a command.
     pub(super) fn update(&mut self, command: Command, on: &OnDevice) {
         let Some(span) = self.span(on) else { return };
         let length = span.to - span.from;
@@ -114,7 +114,7 @@ impl Section {
         }
     }
 
-    /// Counts in the other unit; the cursor stays where it is.
+    /// Switches the unit; the cursor stays at the same moment.
     fn turn(&mut self, on: &OnDevice) {
         let under = self.cursor.and_then(|_| self.under_cursor(on));
         self.axis = match self.axis {
@@ -125,12 +125,12 @@ impl Section {
     }
 }
 
-/// When a step was done, as well as a run tells: at the end of the stretch that it is in.
+/// Returns when a step completed, to the resolution of the run: at the end of its column.
 pub fn when(on: &OnDevice, step: u64) -> Option<Stamp> {
     on.timeline.places().find(|it| it.1.is_some_and(|it| it >= step)).map(|it| it.0)
 }
 
-/// The step that was being done at a time, as well as a run tells.
+/// Returns the step in progress at a time, to the resolution of the run.
 pub fn step_at(on: &OnDevice, at: Stamp) -> Option<u64> {
     on.timeline.places().find(|it| it.0 >= at)?.1
 }

@@ -1,5 +1,4 @@
-//! Every finding: the open ones in full, worst first, what is allowed after them; below those that ended, the latest
-//! first.
+//! All findings: open ones in detail, worst first, then allowed ones, then resolved ones, latest first.
 
 use super::{
     RenderContext, Scrolled, cells, culprit, put,
@@ -27,14 +26,14 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// The place of the severity; on narrow screens what is said of it begins below.
+/// The column of the severity; on narrow screens the text begins below it.
 const SEVERITY: usize = 10;
 const NARROW: usize = 60;
 
-/// Lines of source told of a culprit.
+/// Most source lines shown of a culprit.
 const SOURCE: usize = 3;
 
-/// Draws what fits from where the user scrolled to, and says how far that can be.
+/// Draws the visible part, and returns how far it can be scrolled.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     let all = context.ui.alerts(context.findings, context.session);
     let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| alerts::is_open(it, context.session));
@@ -47,7 +46,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     let mut spots = Vec::new();
     for it in &all {
         let is_open = alerts::is_open(it, context.session);
-        // The ended ones stand apart.
+        // A gap separates the resolved ones.
         if !is_open && spots.len() == open.len() && !spots.is_empty() {
             lines.push(Line::default());
         }
@@ -63,10 +62,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     scrolled(buffer, area, &lines, &spots, context)
 }
 
-/// A line of the short list, and the alert that it is of.
+/// A line of the short list, and its alert.
 type Row = (Line<'static>, Option<alerts::Identity>);
 
-/// The open ones in a line each, the worst first, and how many more there are; the selected one is among them.
+/// Returns the open ones, a line each, worst first, with the number of the rest; includes the selected one.
 pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<Row> {
     let open = context.ui.alerts(context.findings, context.session);
     let list = List { width: usize::MAX, context };
@@ -81,19 +80,19 @@ pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<R
             Some(sentence) => format!("{}: {sentence}", verdict::whose(it, context)),
             None => format!("{}{line}", list.what(it)),
         };
-        // When it ends is worth more than in how many steps.
+        // The time is more useful than the number of steps.
         let soon = it.left().map(|it| format!("full in {it}"));
-        let mut told = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
+        let mut shown = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
         let room = width.saturating_sub(SEVERITY);
-        let rest = told.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
+        let rest = shown.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
         (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(alerts::identity(it)))
     };
-    let told = if open.len() > most { most.saturating_sub(1) } else { open.len() };
+    let shown = if open.len() > most { most.saturating_sub(1) } else { open.len() };
     let place = if context.ui.is_among_alerts() { context.ui.alert_place(&open) } else { 0 };
-    let first = first_row(place, open.len(), told.max(1));
-    let mut rows: Vec<Row> = open.iter().skip(first).take(told).map(line).collect();
-    if told < open.len() {
-        let more = format!(" and {} more: a", open.len() - told);
+    let first = first_row(place, open.len(), shown.max(1));
+    let mut rows: Vec<Row> = open.iter().skip(first).take(shown).map(line).collect();
+    if shown < open.len() {
+        let more = format!(" and {} more: a", open.len() - shown);
         rows.push((Line::styled(more, context.style(Role::Dim)), None));
     }
     rows
@@ -115,7 +114,7 @@ pub(super) fn draw_brief(buffer: &mut Buffer, area: Rect, rows: &[Row], context:
     }
 }
 
-/// What is open of a device or a process, each with what to do, and the lines that each of them has.
+/// Returns the open alerts of a device or a process, each with its remedy, and each one's range of lines.
 pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
     let (mut lines, mut spots) = (Vec::new(), Vec::new());
     for it in context.ui.alerts(context.findings, context.session) {
@@ -139,9 +138,9 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
         if let Some(words) = it.following().filter(|_| !is_device).or_else(|| it.sentence.clone()) {
             say(&words, 3, Role::Text);
         }
-        // The culprit's advice stands above, as does what it follows from.
-        let is_said = it.culprit.as_ref().is_some_and(|culprit| culprit.cause == it.cause) && !is_device;
-        if it.follows.is_none() && !is_said {
+        // The culprit's advice is already above, as is that of the causing finding.
+        let is_shown = it.culprit.as_ref().is_some_and(|culprit| culprit.cause == it.cause) && !is_device;
+        if it.follows.is_none() && !is_shown {
             say(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
@@ -152,7 +151,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
     (lines, spots)
 }
 
-/// How it becomes an expected one; nothing where it is.
+/// Returns how to make it expected; `None` if it is.
 fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
     let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && context.ui.no_allow.is_none());
     let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
@@ -191,7 +190,7 @@ impl List<'_> {
         if let Some(words) = allow(it, self.context) {
             self.below(&mut lines, &words, Role::Dim);
         }
-        lines.extend(self.look_at(it));
+        lines.extend(self.source(it));
         let figures = figures(it);
         if !figures.is_empty() {
             self.below(&mut lines, &figures, Role::Dim);
@@ -199,8 +198,8 @@ impl List<'_> {
         lines
     }
 
-    /// The lines around the culprit's; where it was not looked for, why, or how to.
-    fn look_at(&self, it: &Finding) -> Vec<Line<'static>> {
+    /// Returns the lines around the culprit's, or why there was no capture and how to request one.
+    fn source(&self, it: &Finding) -> Vec<Line<'static>> {
         if let Some(it) = &it.culprit {
             return culprit::source(it, SOURCE, self.indent(), self.width, self.context);
         }
@@ -239,7 +238,7 @@ impl List<'_> {
         lines
     }
 
-    /// `rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained`
+    /// Returns `rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained`.
     fn what(&self, it: &Finding) -> String {
         let what = match (it.kind, it.resource) {
             (Kind::Growth, Some(resource)) => {
@@ -281,19 +280,19 @@ impl List<'_> {
     }
 }
 
-/// What it rests on, in words.
+/// Returns its evidence in words.
 fn figures(it: &Finding) -> String {
     let words =
         if it.kind != Kind::Growth && !it.account.is_empty() { it.account.clone() } else { it.evidence.words() };
     words.join("; ")
 }
 
-/// When it began and when it was told, which for what happened at once is the same.
+/// Returns when it began and when it was raised, which is the same for instantaneous events.
 fn when(it: &Finding) -> String {
-    let told = it.place(it.first_alert_step);
+    let shown = it.place(it.first_alert_step);
     if it.since_step < it.first_alert_step {
-        format!("since {}, noticed at {told}", it.place(it.since_step))
+        format!("since {}, noticed at {shown}", it.place(it.since_step))
     } else {
-        format!("at {told}")
+        format!("at {shown}")
     }
 }

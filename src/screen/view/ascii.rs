@@ -1,9 +1,9 @@
-//! What is left where only ASCII can be drawn: one pass over the finished picture.
+//! Replaces symbols if only ASCII can be drawn: one pass over the finished frame.
 
 use crate::model::analysis::ladder::Gap;
 use ratatui::{buffer::Buffer, layout::Rect};
 
-/// Replaces every symbol that is not ASCII by the one that says most of the same.
+/// Replaces every non-ASCII symbol by the most similar ASCII one.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect) {
     for position in area.positions() {
         if let Some(cell) = buffer.cell_mut(position)

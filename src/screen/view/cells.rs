@@ -1,4 +1,4 @@
-//! How figures and foreign text are written in a given width: right-aligned, never cut inside a number.
+//! Formats figures and foreign text for a given width: right-aligned, never cut within a number.
 
 use crate::facts::{
     text::{self, Foreign},
@@ -6,16 +6,16 @@ use crate::facts::{
 };
 use ratatui::text::{Line, Span};
 
-/// What unknown looks like.
+/// Shown for an unknown value.
 pub(super) const UNKNOWN: &str = "–";
 
-/// What stands behind a number of bytes.
+/// Units of bytes.
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Foreign text is looked at this far: more never fits a screen.
+/// Most characters read of foreign text: longer text never fits a screen.
 const FOREIGN_MAX: usize = 600;
 
-/// Bytes in GiB with two decimals, from 10 MiB on; smaller ones in their own unit.
+/// Formats bytes in GiB with two decimals, from 10 MiB on; smaller ones in their own unit.
 pub(super) fn bytes(value: Option<Bytes>) -> String {
     match value {
         None => UNKNOWN.to_owned(),
@@ -24,18 +24,18 @@ pub(super) fn bytes(value: Option<Bytes>) -> String {
     }
 }
 
-/// A rate per step without the words, for a column that says them: three digits, as there is no room for more.
+/// Formats a rate per step without the unit, which the column's title has: three digits, for lack of room.
 pub(super) fn rate(per_step: f64) -> String {
     units::signed(per_step, 3, "")
 }
 
-/// A share of a whole in percent; 0 % and 100 % only where it is nothing and all.
+/// Formats a share in percent; 0 % and 100 % only for none and all.
 pub(super) fn percent(part: Option<Bytes>, whole: Option<Bytes>) -> String {
     let Some((part, whole)) = part.zip(whole).filter(|(_, whole)| whole.0 > 0) else { return UNKNOWN.to_owned() };
     share(Some(part.0 as f64 / whole.0 as f64))
 }
 
-/// A share from 0 to 1 in percent.
+/// Formats a share from 0 to 1 in percent.
 pub(super) fn share(share: Option<f64>) -> String {
     match share {
         Some(it) if it.is_finite() && it > 0.0 && it < 0.005 => "<1 %".to_owned(),
@@ -45,39 +45,39 @@ pub(super) fn share(share: Option<f64>) -> String {
     }
 }
 
-/// Anything that has a text, or the sign for unknown.
+/// Formats a value with its unit, or the sign for unknown.
 pub(super) fn known(value: Option<impl ToString>, unit: &str) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string() + unit)
 }
 
-/// A duration in µs as `1:02:03`.
+/// Formats a duration in µs as `1:02:03`.
 pub(super) fn clock(us: u64) -> String {
     let seconds = us / 1_000_000;
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Foreign text, escaped, looked at only as far as a screen can show.
+/// Escapes foreign text, up to the width of a screen.
 pub(super) fn foreign(text: &Foreign) -> String {
     raw(text.raw())
 }
 
-/// The same for text that came over the wire.
+/// The same for text from the wire.
 pub(super) fn raw(text: &str) -> String {
     Foreign::new(text.chars().take(FOREIGN_MAX).collect::<String>()).to_string()
 }
 
-/// A command line, escaped, its words in quotes where a shell would need them.
+/// Formats a command line, escaped and quoted where a shell needs quotes.
 pub(super) fn command<'a>(words: impl Iterator<Item = &'a str>) -> String {
     text::command(words, FOREIGN_MAX)
 }
 
-/// The columns a text takes.
+/// Returns the columns of a text.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A text that fits, its end replaced by `…` where it is too long; a number that would be cut, or parted from its unit,
-/// goes whole.
+/// Cuts a text to fit and ends it with `…`; a number that would be cut, or separated from its unit, is dropped
+/// completely.
 pub(super) fn elide(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -98,7 +98,7 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     out
 }
 
-/// How much of what was kept of a text, before this character, is no part of a figure.
+/// Returns how much of the kept text, before this character, is no part of a figure.
 fn uncut(text: &str, kept: &str, next: char) -> usize {
     let figure = |c: char| c.is_ascii_digit() || c == '.';
     if figure(next) {
@@ -112,7 +112,7 @@ fn uncut(text: &str, kept: &str, next: char) -> usize {
     if is_parted { number.trim_end_matches(figure).len() } else { kept.len() }
 }
 
-/// A line that fits: the span that does not is elided, what is after it left out.
+/// Cuts a line to fit: elides the span that does not, and drops the rest.
 pub(super) fn fitting<'a>(line: &Line<'a>, columns: usize) -> Line<'a> {
     let mut out = Line { spans: Vec::with_capacity(line.spans.len()), ..line.clone() };
     let mut left = columns;
@@ -130,8 +130,7 @@ pub(super) fn fitting<'a>(line: &Line<'a>, columns: usize) -> Line<'a> {
     out
 }
 
-/// A text in lines of a width, broken between words, and not between a number and its unit; a word that is too long is
-/// elided.
+/// Wraps a text between words, but not between a number and its unit; elides a word that is too long.
 pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -158,7 +157,7 @@ pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// A figure in a column: right-aligned, and where it does not fit, `…` instead of a part of it.
+/// Formats a figure for a column: right-aligned, or `…` if it does not fit.
 pub(super) fn right(figure: &str, columns: usize) -> String {
     let taken = width(figure);
     if taken > columns {
@@ -167,7 +166,7 @@ pub(super) fn right(figure: &str, columns: usize) -> String {
     format!("{}{figure}", " ".repeat(columns - taken))
 }
 
-/// A text in a column: left-aligned, elided.
+/// Formats a text for a column: left-aligned, elided.
 pub(super) fn left(text: &str, columns: usize) -> String {
     let mut out = elide(text, columns);
     out.push_str(&" ".repeat(columns.saturating_sub(width(&out))));
@@ -181,7 +180,7 @@ mod tests {
     const MIB: f64 = 1_048_576.0;
 
     #[test]
-    fn bytes_keep_one_unit_where_it_says_enough() {
+    fn bytes_keep_one_unit_where_that_is_precise_enough() {
         let cases = [(0, "0 B"), (9 << 20, "9.00 MiB"), (1536 << 20, "1.50 GiB"), (150_754_820_096, "140.40 GiB")];
         for (value, text) in cases {
             assert_eq!(bytes(Some(Bytes(value))), text);

@@ -1,4 +1,4 @@
-//! Which line allocates what grows and who keeps it: the answer first, then where it rests on.
+//! The line that allocates what grows, and its holder: the answer first, then its evidence.
 
 use super::{RenderContext, cells, heading};
 use crate::{
@@ -15,13 +15,13 @@ use crate::{
 };
 use ratatui::text::{Line, Span};
 
-/// What a probe says that can be asked.
+/// A hello has this if the probe accepts requests.
 const READY: &str = "ready";
 
-/// Columns of a word before its lines.
+/// Columns of a label before its lines.
 const WORD: usize = 11;
 
-/// The answer: what happens and what to do; where it was not looked for yet, how to.
+/// Returns the answer: what happens and what to do; without a capture, how to request one.
 ///
 /// ```text
 /// ─ culprit · at step 690, over 8 steps ──────────
@@ -46,7 +46,7 @@ pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, context: &R
     lines
 }
 
-/// What the answer rests on: the lines around it, who holds it, the stack, what else was seen, what it cost.
+/// Returns the evidence: the lines around it, its holders, the stack, notes, and the cost.
 pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some((_, Account { culprits, notes })) = process.answer(on.ordinal, |_| true) else { return Vec::new() };
     let Some((first, others)) = culprits.split_first() else { return Vec::new() };
@@ -60,7 +60,7 @@ pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &
     lines
 }
 
-/// At most so many of the lines around the one that leads, which is marked; so is the one that allocates.
+/// Returns at most `most` of the lines around the leading one, which is marked, as is the allocating one.
 pub(super) fn source(
     it: &Culprit,
     most: usize,
@@ -73,7 +73,7 @@ pub(super) fn source(
     let lead = it.source.iter().position(|line| is(line, leading)).unwrap_or(it.source.len() / 2);
     let from = lead.saturating_sub(most / 2).min(it.source.len().saturating_sub(most));
     let shown = it.source.iter().skip(from).take(most);
-    // How deep they all stand says nothing.
+    // Remove their common indentation.
     let depth = |it: &Spot| it.text.raw().len() - it.text.raw().trim_start_matches(' ').len();
     let common = it.source.iter().filter(|it| !it.text.raw().trim().is_empty()).map(depth).min().unwrap_or(0);
     let line = |line: &Spot| {
@@ -93,7 +93,7 @@ pub(super) fn source(
     shown.map(line).collect()
 }
 
-/// Why there is no answer, and how to come to one; nothing where nothing of weight grows.
+/// Returns why there is no answer, and how to get one; empty if nothing relevant grows.
 pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) -> Option<String> {
     let asked = process.hello.as_ref()?.sites.as_deref()?;
     let matters = |it: &Severity| *it >= Severity::Warning;
@@ -107,7 +107,7 @@ pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) ->
     if let Some(why) = &process.refused {
         return Some(format!("it was not looked for: {}", cells::foreign(why)));
     }
-    // What is past cannot be asked.
+    // A replay cannot send requests.
     let pid = process.any_pid().filter(|_| context.progress.is_none())?;
     let is_meant = context.ui.process(context.session).is_some_and(|(it, _)| it.probe == process.probe);
     let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, context.ui));
@@ -118,13 +118,13 @@ pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) ->
     Some(format!("it was not looked for yet which line it is: {how}"))
 }
 
-/// `culprit · at step 690, over 8 steps`
+/// Returns `culprit · at step 690, over 8 steps`.
 fn name(sites: &Sites) -> String {
     let step = sites.step.map_or_else(String::new, |it| format!("at step {it}, "));
     format!("culprit · {step}over {}", units::counted(sites.steps, "step"))
 }
 
-/// A frame a line, those of a package that follow each other as one: `train.py:40 in main() · /home/ada`.
+/// Returns a line per frame, consecutive frames of a package as one: `train.py:40 in main() · /home/ada`.
 fn stack(frames: &[Spot]) -> Vec<String> {
     let mut out = Vec::new();
     for run in frames.chunk_by(|one, other| package(one).is_some() && package(one) == package(other)) {
@@ -145,7 +145,7 @@ fn directory(it: &Spot) -> String {
     directory.map_or_else(String::new, |it| format!(" · {}", cells::raw(it)))
 }
 
-/// The name of an installed package, of a frame that is of one.
+/// Returns the name of the installed package of a frame, if any.
 fn package(it: &Spot) -> Option<String> {
     if !it.is_library() {
         return None;
@@ -156,7 +156,7 @@ fn package(it: &Spot) -> Option<String> {
     Some(cells::raw(name))
 }
 
-/// A word, and beside it its lines, each wrapped below itself.
+/// Returns a label with its lines next to it, wrapped and aligned.
 fn listed(word: &str, all: &[String], width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let wrapped = all.iter().flat_map(|it| cells::wrapped(it, width.saturating_sub(WORD + 1)));
     let line = |(at, words): (usize, String)| {

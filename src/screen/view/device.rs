@@ -1,5 +1,5 @@
-//! One device: its ladder large, every gap of it explained, who else is on it, what the driver says of it; before it all,
-//! every message in full.
+//! One device: its ladder large, every gap explained, its processes, the driver's figures; above them, all messages in
+//! full.
 
 mod facts;
 mod rungs;
@@ -25,20 +25,20 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// From here on the facts stand beside what is explained.
+/// From this width on, the facts are next to the explanations.
 const WIDE: u16 = 132;
 
-/// The width of what is explained beside the facts.
+/// The width of the explanations next to the facts.
 const EXPLAINED: u16 = 82;
 
-/// Of a driver that has only the first version of the call for memory.
+/// Shown for a driver that has only the first version of the memory call.
 const RESERVE_UNKNOWN: &str = "this driver counts its own reserve as used and does not say how much it is: it is part of what \
     is unattributed; drivers from 510 on tell it apart";
 
-/// Rows below which the ladder is left to the words.
+/// Below this many rows there is only text.
 const LADDER: u16 = 12;
 
-/// Draws what fits from where the user scrolled to, and says how far that can be:
+/// Draws the visible part, and returns how far it can be scrolled:
 ///
 /// ```text
 /// title      which device, how full
@@ -48,8 +48,8 @@ const LADDER: u16 = 12;
 /// device     what the driver says of it
 /// ```
 ///
-/// From 132 columns on, processes, device and its past stand beside what is explained. Below 12 rows there is no
-/// ladder; what is below it scrolls.
+/// From 132 columns on, processes, device and its past are next to the explanations. Below 12 rows there is no ladder;
+/// the part below it scrolls.
 pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, context: &RenderContext) -> Scrolled {
     let Some(device) = context.device() else { return Scrolled::default() };
     let full = vec![Span::styled(facts::full(device, context), context.style(Role::Text))];
@@ -64,7 +64,7 @@ pub(super) fn draw(buffer: &mut Buffer, mut area: Rect, context: &RenderContext)
     if area.width >= WIDE {
         let mut right = Rect { x: area.x + EXPLAINED + 2, width: area.width - EXPLAINED - 2, ..area };
         left.width = EXPLAINED;
-        // The lines under the ladder begin a row lower: what is scrolled has a title above it.
+        // The lines under the ladder begin a row lower, because the scrolled part has a title above it.
         super::take(&mut right, 1);
         facts_and_past(buffer, right, context);
     }
@@ -92,7 +92,7 @@ fn facts_and_past(buffer: &mut Buffer, mut area: Rect, context: &RenderContext) 
     growth::of_device(buffer, area, context);
 }
 
-/// Every message in full, every alert, and every gap; and which lines are an alert's.
+/// Returns all messages in full, all alerts and all gaps, and which lines belong to an alert.
 fn explained(width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
     let Some(found) = context.found() else { return (Vec::new(), Vec::new()) };
     let mut lines: Vec<Line> = messages::lines(&messages::messages(context), width, usize::MAX, None)
@@ -128,7 +128,7 @@ fn explain(rung: &Rung, found: &DeviceFindings, context: &RenderContext, width: 
         Span::styled(cells::right(&cells::percent(rung.bytes, found.ladder.total), 6), dim),
         Span::styled(owner.map_or_else(String::new, |it| format!("  {it}")), text),
     ]);
-    // The cause follows where it fits, and else begins a line of its own.
+    // The cause follows on the same line if it fits.
     let cause = format!("  {}", row.cause);
     let fits = line.width() + cells::width(&cause) <= width;
     if fits {

@@ -1,4 +1,4 @@
-//! The device list: one row each, a grid where there are many, the selected one alone where there is no room.
+//! The device list: a row each, a grid for many, only the selected one in little room.
 
 use super::{
     RenderContext, cells, put,
@@ -33,7 +33,7 @@ const COLUMNS: [Column; 10] = [
     Column { title: "power", width: 9, rank: 9 },
 ];
 
-/// The places of the columns that smaller pictures choose from.
+/// Indices of the columns that smaller views choose from.
 const NUMBER: usize = 0;
 const FULL: usize = 3;
 const GAUGE: usize = 4;
@@ -48,18 +48,18 @@ const BAR: usize = 10;
 /// Heights that a cell can show.
 const EIGHTHS: usize = 8;
 
-/// °C from which on a device is warm, and from which on it is likely to be slowed down.
+/// °C from which on a device is warm, and likely to be throttled.
 const WARM: u32 = 83;
 const HOT: u32 = 90;
 
-/// Below this width a device goes by its model's name alone.
+/// Below this width only a device's model is shown.
 const NARROW: u16 = 100;
 const MAKER: &str = "NVIDIA ";
 
 /// The width of a cell of the grid.
 const CELL: u16 = 26;
 
-/// The rows that the list wants.
+/// Returns the rows that the list wants.
 pub(super) fn height(area: Rect, context: &RenderContext) -> usize {
     let count = context.session.devices.len();
     if area.height < 20 {
@@ -69,14 +69,14 @@ pub(super) fn height(area: Rect, context: &RenderContext) -> usize {
     if count < most { count + 1 } else { most.min(count.div_ceil(grid_columns(area)) + 1) }
 }
 
-/// Draws as many devices as fit, the selected one always among them.
+/// Draws as many devices as fit, always including the selected one.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     context.claim(area, Target::Box(Focus::Devices));
     let rows = usize::from(area.height);
     let devices = &context.session.devices;
     let selected = context.ui.selected(context.session);
     if rows == 1 {
-        // Without a place for titles the row alone has to do: drawn one higher, its titles fall away.
+        // Without room for titles, draw the row one higher, which clips its titles.
         if let Some(device) = context.device() {
             put(buffer, area, 0, &alone(device, usize::from(area.width), context));
         }
@@ -104,7 +104,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     }
 }
 
-/// What stands there when there is no device at all.
+/// Draws the text for the case without any device.
 pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let words = match context.session.driver {
         None => "waiting for the driver and for probes",
@@ -151,7 +151,7 @@ fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
     Row { figures, text: (name, context.style(name_role)), style: selected.then(|| context.style(Role::Selected)) }
 }
 
-/// The selected device in one line, as much of it as fits, the most telling first:
+/// Draws the selected device in one line, as much of it as fits, most important first:
 ///
 /// ```text
 /// GPU 1  76.9/140.4 GiB █████····· 55 %  util 98 %  +4.00 MiB/step  full in 41 min  61 °C  512/700 W  device 2 of 8
@@ -167,7 +167,7 @@ fn alone(device: &Device, width: usize, context: &RenderContext) -> Line<'static
     let end = end(device, context).map(|it| (format!("full in {it}"), rate.1));
     let count = context.session.devices.len();
     let position = format!("device {} of {count}", context.ui.selected(context.session) + 1);
-    // How much each is worth, and what stands before it.
+    // Each piece with its priority and its separator.
     let pieces = [
         (0, "", Some((format!("GPU{}", figure(NUMBER).0), context.style(Role::Title)))),
         (1, "  ", Some((filling(device, context), text))),
@@ -201,7 +201,7 @@ fn alone(device: &Device, width: usize, context: &RenderContext) -> Line<'static
         .collect()
 }
 
-/// `76.9/140.4 GiB`
+/// Returns `76.9/140.4 GiB`.
 fn filling(device: &Device, context: &RenderContext) -> String {
     let gib = |it: Option<Bytes>| it.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
     let used = gib(used(device, context)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
@@ -222,7 +222,7 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, context: &RenderContex
         let full = row(device, at == selected, context);
         let figure = |place: usize| full.figures.get(place).cloned().unwrap_or_default();
         let mut line = Line::default();
-        // What grows matters more than how it looks.
+        // Growth matters more than the gauge.
         let middle = if growing(device, context).is_some() { RATE } else { GAUGE };
         for (place, width) in [(NUMBER, 4), (FULL, 5), (middle, BAR), (UTIL, 5)] {
             let (text, style) = figure(place);
@@ -242,7 +242,7 @@ fn grid_columns(area: Rect) -> usize {
     usize::from((area.width / CELL).max(1))
 }
 
-/// What is used, as the driver says it; without a driver, what CUDA does not call free.
+/// Returns used memory, from the driver, or without it what CUDA does not report as free.
 pub(super) fn used(device: &Device, context: &RenderContext) -> Option<Bytes> {
     if let Some(memory) = device.figures() {
         return Some(memory.used);
@@ -256,17 +256,17 @@ pub(super) fn total(device: &Device, context: &RenderContext) -> Option<Bytes> {
     context.findings.device(&device.id)?.ladder.total
 }
 
-/// The fastest growth on the device.
+/// Returns the fastest growth on the device.
 fn growing<'a>(device: &Device, context: &RenderContext<'a>) -> Option<&'a Finding> {
     context.findings.growing_on(context.findings.device(&device.id)?)
 }
 
-/// In what time the device is full at the pace of that growth.
+/// Returns when the device is full at the pace of that growth.
 fn end(device: &Device, context: &RenderContext) -> Option<String> {
     growing(device, context)?.left()
 }
 
-/// What the fastest process grows by in a step, so that it is seen whichever device is selected.
+/// Returns the fastest growth per step, so that it is visible whichever device is selected.
 fn rate(device: &Device, context: &RenderContext) -> (String, Style) {
     if let Some(it) = growing(device, context) {
         return (verdict::rate(it), context.style(verdict::role(it.severity)));
@@ -278,7 +278,7 @@ fn rate(device: &Device, context: &RenderContext) -> (String, Style) {
     (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), context.style(Role::Dim))
 }
 
-/// How soon somebody has to look at a device: how full it is, or how soon what grows fills it, whichever is worse.
+/// Returns the role for a device by how full it is, or how soon growth fills it, whichever is worse.
 fn urgency(share: Option<f64>, growing: Option<&Finding>, context: &RenderContext) -> Style {
     let grows = growing.map(|it| it.severity);
     context.style(match share {
@@ -297,7 +297,7 @@ fn heat(celsius: Option<u32>, context: &RenderContext) -> Style {
     })
 }
 
-/// A cell that is as full as a device is busy or hot before the figures that say so.
+/// Adds a cell with the height of a figure before it, for utilisation and temperature.
 fn add_bars(row: &mut Row, device: &Device, context: &RenderContext) {
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
     for (place, percent) in [(UTIL, load.gpu_percent), (TEMP, load.celsius)] {
@@ -309,7 +309,7 @@ fn add_bars(row: &mut Row, device: &Device, context: &RenderContext) {
     }
 }
 
-/// A bar as wide as told.
+/// Draws a bar of a width.
 fn gauge(share: Option<f64>, width: usize) -> String {
     let Some(share) = share else { return cells::UNKNOWN.to_owned() };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width of a bar")]

@@ -1,4 +1,4 @@
-//! What is known of a cause, and whether an alert is to be expected: over everything else.
+//! The explanation of a cause, and the question whether to expect an alert: over everything else.
 
 use super::{
     RenderContext, cells,
@@ -16,21 +16,21 @@ use ratatui::{
 
 const WIDTH: u16 = 84;
 
-/// Draws the page of a cause while it is open, from where the user scrolled to; says how far that can be.
+/// Draws the open explanation, and returns how far it can be scrolled.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> usize {
     let Some(entry) = context.ui.explained.map(Cause::entry) else { return 0 };
     let inner = usize::from(area.width.min(WIDTH).saturating_sub(4));
     let mut lines = Vec::new();
-    let mut say = |words: &str, role| {
+    let mut add = |words: &str, role| {
         lines.extend(cells::wrapped(words, inner).iter().map(|it| Line::styled(format!(" {it}"), context.style(role))));
     };
-    say(entry.title, Role::Title);
+    add(entry.title, Role::Title);
     for paragraph in entry.text.trim_end().split("\n\n") {
-        say("", Role::Text);
-        say(&paragraph.replace('\n', " "), Role::Text);
+        add("", Role::Text);
+        add(&paragraph.replace('\n', " "), Role::Text);
     }
-    say("", Role::Text);
-    say(&format!("→ {}", entry.advice), Role::Good);
+    add("", Role::Text);
+    add(&format!("→ {}", entry.advice), Role::Good);
     let frame = Frame {
         title: entry.id,
         hint: "Esc: back",
@@ -41,19 +41,19 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     over::draw(buffer, area, &frame, &lines, context.ui.help_scroll, context).1
 }
 
-/// Draws the question while it is asked.
+/// Draws the open question.
 pub(super) fn question(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(Allowing { name, lines, file, is_new }) = &context.ui.allowing else { return };
     let inner = usize::from(area.width.min(WIDTH).saturating_sub(4));
     let mut shown = Vec::new();
-    let mut say = |words: &str, role| {
+    let mut add = |words: &str, role| {
         let wrapped = cells::wrapped(&cells::raw(words), inner);
         shown.extend(wrapped.iter().map(|it| Line::styled(format!(" {it}"), context.style(role))));
     };
-    say(&format!("expect {name}? It then counts in no badge, rings no bell and fails no check."), Role::Title);
-    say(&format!("{} {file}:", if *is_new { "makes" } else { "writes into" }), Role::Text);
+    add(&format!("expect {name}? It then counts in no badge, rings no bell and fails no check."), Role::Title);
+    add(&format!("{} {file}:", if *is_new { "makes" } else { "writes into" }), Role::Text);
     for line in lines.iter().filter(|it| !it.is_empty()) {
-        say(line, Role::Good);
+        add(line, Role::Good);
     }
     shown.push(Line::from(vec![
         Span::styled(" y", context.style(Role::Key)),

@@ -1,4 +1,4 @@
-//! The line of keys: what can be done here, and always how to leave.
+//! The line of keys: the available commands, and always how to leave.
 
 use super::{RenderContext, cells, put};
 use crate::{
@@ -15,10 +15,10 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// Commands whose first keys are written, and a word for what they do; a click does what a single one does.
+/// Commands whose first keys are shown, and their label; a click runs a single one.
 type Hint = (&'static [Command], &'static str);
 
-/// The keys worth a place here, most useful first.
+/// The keys shown here, most useful first.
 const OVERVIEW: &[Hint] = &[
     QUIT,
     HELP,
@@ -76,7 +76,7 @@ const TIMELINE: &[Hint] = &[
 ];
 const HELPED: &[Hint] = &[BACK, QUIT, SCROLL];
 
-/// Those of a replay.
+/// The keys of a replay.
 const REPLAY: &[Hint] = &[
     (&[Command::Replay(Replay::Play)], "play"),
     (&[Command::Replay(Replay::Hundredths(-1)), Command::Replay(Replay::Hundredths(1))], "seek"),
@@ -94,17 +94,17 @@ const FREEZE: Hint = (&[Command::Freeze], "freeze");
 const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
 const SCROLL: Hint = (&[Command::Up, Command::Down], "scroll");
 
-/// Whether something is asked or said that is more than keys: then the line is there on any screen.
-pub(super) fn speaks(context: &RenderContext) -> bool {
+/// Returns whether there is a question or a message: then the line is shown on any screen.
+pub(super) fn has_text(context: &RenderContext) -> bool {
     context.ui.filter.typing || context.ui.status.is_some()
 }
 
-/// What is asked or said; else as many keys as fit, none cut.
+/// Draws the question or message, or else as many keys as fit.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let width = usize::from(area.width);
     let ui = context.ui;
     if ui.filter.typing {
-        // The end of what is typed is what is looked at.
+        // The end of the typed text stays visible.
         let text = cells::raw(&ui.filter.text);
         let shown: String = text.chars().skip(text.chars().count().saturating_sub(width.saturating_sub(2))).collect();
         let mut line =
@@ -119,7 +119,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     }
 }
 
-/// As many keys as fit, none cut; in a replay its own come after those that lead away.
+/// Draws as many keys as fit; in a replay its own come after those that leave.
 pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let ui = context.ui;
     let hints = match ui.screen {

@@ -1,4 +1,4 @@
-//! How much of what the allocators hold is not in use: stuck, or to be had back.
+//! Unused part of reserved memory: stuck, or releasable.
 
 use super::{RenderContext, cells, put};
 use crate::{
@@ -15,12 +15,12 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// The rows that it wants: none where no probe says what is held.
+/// Returns the rows that it wants: none if no probe reports reserved memory.
 pub(super) fn height(context: &RenderContext) -> usize {
     usize::from(context.found().is_some_and(|it| !it.processes.is_empty()))
 }
 
-/// `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`
+/// Draws `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(found) = context.found().filter(|it| !it.processes.is_empty()) else { return };
     let text = context.style(Role::Text);
@@ -60,7 +60,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     put(buffer, area, 0, &Line::from(spans));
 }
 
-/// The sum over all processes, `None` as soon as one is unknown.
+/// Returns the sum over all processes, `None` if one is unknown.
 fn sum(processes: &[ProcessFindings], part: impl Fn(&ProcessFindings) -> Option<Bytes>) -> Option<Bytes> {
     processes.iter().map(part).try_fold(Bytes(0), |sum, it| Some(sum.plus(it?)))
 }

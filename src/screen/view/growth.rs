@@ -1,4 +1,5 @@
-//! Whether the selected process's memory grows: the whole run as a curve, the fitted line ahead of it, the verdict in words.
+//! Growth of the selected process's memory: the whole run as a curve, the fitted line ahead of it, the verdict in
+//! words.
 
 mod fit;
 mod plane;
@@ -30,19 +31,19 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// Rows beyond which a curve says no more.
+/// Most rows of a curve.
 const CURVE_MAX: usize = 12;
 
-/// The columns of a title that are neither its name nor what stands at its right end.
+/// The columns of a title apart from its name and its right end.
 const TITLE: usize = 8;
 
 /// The columns kept for the scale.
 const SCALE: usize = 11;
 
-/// Beside the lowest figure of an axis that does not begin at 0.
+/// Shown next to the lowest figure of an axis that does not begin at 0.
 pub(super) const CUT: &str = "⋮";
 
-/// The rows that the box wants, where the processes below it want `below`.
+/// Returns the rows that the box wants, if the processes below it want `below`.
 pub(super) fn height(area: Rect, below: usize) -> usize {
     match usize::from(area.height) {
         rows @ 0..=3 => rows,
@@ -51,7 +52,7 @@ pub(super) fn height(area: Rect, below: usize) -> usize {
     }
 }
 
-/// Draws title and curve, or how to get one.
+/// Draws the title and the curve, or how to get one.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     match context.ui.process(context.session) {
         Some((process, it)) => of_process(buffer, area, context, process, it),
@@ -73,7 +74,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
     let name = format!("{} · {owner}{mark}{ended}", resource.name());
     let (words, role) = match growing {
         Some(growing) => {
-            // The words are worth more than the end of the name, and the name's beginning more than all of them.
+            // The forecast is worth more than the end of the name, and the beginning of the name more than all of it.
             let room = usize::from(area.width).saturating_sub(cells::width(name.trim_end()) + TITLE);
             let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
             (of_growth(growing, slope, process.is_alive(), room), verdict::role(growing.severity))
@@ -91,7 +92,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
     plot(buffer, area, context, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
 }
 
-/// How much of what the allocator holds was not in use over the run.
+/// Draws the unused part of reserved memory over the run.
 pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &OnDevice, context: &RenderContext) {
     let mut curve = Curve::default();
     for column in it.timeline.columns() {
@@ -108,7 +109,7 @@ pub(super) fn unused(buffer: &mut Buffer, area: Rect, process: &Process, it: &On
     plot(buffer, area, context, &curve, None, Unit::Permille);
 }
 
-/// What is known of the past of what grows. Of the host's memory, any device of the process can tell it.
+/// Returns the curve of a growing resource. Any device of the process has the curve of host memory.
 fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Option<(Resource, &'a Curve)> {
     let resource = growing.resource?;
     let others = process.devices.iter().filter(|_| growing.ordinal.is_none());
@@ -116,7 +117,7 @@ fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Opt
     Some((resource, on.find_map(|on| on.growth.curve(resource))?))
 }
 
-/// What is used on the selected device, as far back as it was seen.
+/// Draws used memory of the selected device over its known past.
 pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(device) = context.device() else { return };
     let buckets = device.history.buckets();
@@ -131,16 +132,16 @@ pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext
     plot(buffer, area, context, &device.history, None, Unit::BytesOverTime);
 }
 
-/// The fitted slope and when the device is full at that pace: as many words as there is room for.
+/// Returns the slope and when the device is full at that pace: as much as fits.
 fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -> String {
     let slope = slope.unwrap_or_else(|| cells::UNKNOWN.to_owned());
     let since = format!("since {}", it.place(it.since_step));
-    // A process that has ended fills nothing any more.
+    // An ended process does not fill the device.
     let forecast = it.forecast().filter(|_| is_alive);
     let mut choices = vec![format!("{slope} {since}"), slope.clone()];
     if let Some(full) = forecast {
         choices.splice(0..0, [format!("growing {slope} {since} · {full}"), format!("{slope} · {full}")]);
-        // When it ends is worth more than when it began.
+        // The end is worth more than the beginning.
         let soon = it.left().map(|it| format!("{slope} · full in {it}"));
         choices.splice(2..2, soon);
     }
@@ -157,7 +158,7 @@ fn nothing_grows(it: &OnDevice, is_approximate: bool) -> (String, Role) {
     }
 }
 
-/// A thin line, the scale's ends at the left; from where it grows on, bars in the growth's colour, and ahead of them the
+/// Draws a thin line with the scale at the left; from the start of growth on, bars in its colour, and ahead of them the
 /// fitted line.
 fn plot(
     buffer: &mut Buffer,
@@ -185,18 +186,18 @@ fn plot(
     }
 }
 
-/// What is plotted.
+/// The unit of the curve.
 #[derive(Clone, Copy)]
 enum Unit {
     Bytes,
-    /// Of a device, whose axis is one of µs.
+    /// Bytes of a device, over an axis of µs.
     BytesOverTime,
-    /// Shares, which begin at nothing.
+    /// Shares, which begin at 0.
     Permille,
 }
 
 impl Unit {
-    /// A minute is filled from the left: what begins is not drawn anew with each reading.
+    /// The first minute is filled from the left, so that a new curve is not redrawn completely with each reading.
     fn shortest_axis(self) -> u64 {
         if matches!(self, Self::BytesOverTime) { 60_000_000 } else { 0 }
     }
@@ -221,7 +222,7 @@ fn bars(
     let symbols = context.eighths();
     let from = growing.map_or(plane.highs.len(), |it| plane.column(it.since_step));
     let role = growing.map_or(Role::Spark, |it| verdict::role(it.severity));
-    // A column between two values has no sample of its own: it is part of the stretch before it.
+    // A column without a sample belongs to the stretch before it.
     let mut before = None;
     let heights: Vec<usize> = plane
         .highs
@@ -259,8 +260,8 @@ fn symbol(levels: usize, symbols: &[char; plane::LEVELS]) -> char {
     levels.checked_sub(1).map_or(' ', |it| symbols[it.min(symbols.len() - 1)])
 }
 
-/// A thin line's part of the cell whose levels begin above `floor`: a dash at its height, and what joins it to the column
-/// before.
+/// Returns a thin line's part of the cell whose levels begin above `floor`: a dash at its height, or what connects it
+/// to the column before.
 fn stroke(before: usize, level: usize, floor: usize) -> char {
     let cell = floor + 1..=floor + plane::LEVELS;
     let is_between = |one: usize, other: usize| one < *cell.start() && *cell.end() < other;

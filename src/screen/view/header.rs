@@ -1,4 +1,4 @@
-//! The first line: what was found, what is watched, how the driver is, what was lost, whether the picture stands still.
+//! The first line: findings, what is watched, the driver's state, losses, and whether the view is frozen.
 
 use super::{RenderContext, cells, put, verdict};
 use crate::{
@@ -12,8 +12,8 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// `gpuwatch  1 warning  2 devices  4 probes  12 samples lost          driver 570.86`; where there is no footer,
-/// its end says how to leave.
+/// Draws `gpuwatch  1 warning  2 devices  4 probes  12 samples lost          driver 570.86`; without a footer, its end
+/// shows how to leave.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, footed: bool) {
     let session = context.session;
     let alive = session.processes.iter().filter(|it| it.is_alive()).count();

@@ -1,4 +1,4 @@
-//! The keys by what they are for, what cannot be done here and why, and what the picture means: over everything else.
+//! The keys by purpose, what is unavailable and why, and what the screen means: over everything else.
 
 use super::{
     RenderContext, cells,
@@ -20,7 +20,7 @@ const ENTRY: usize = 37;
 /// The columns of a key.
 const KEYS: usize = 13;
 
-/// What is not a key and still asks to be explained.
+/// Explanations of what is not a key.
 const NOTES: [&str; 7] = [
     "–  unknown; it is never drawn as 0",
     "≈  approximate: samples are missing in what it rests on",
@@ -34,7 +34,7 @@ const NOTES: [&str; 7] = [
 /// A heading and its entries.
 type Section = (&'static str, Vec<(&'static str, &'static str)>);
 
-/// Draws a box in the middle, as large as needed and as fits, from where the user scrolled to; says how far that can be.
+/// Draws a box in the middle, as large as needed and possible, and returns how far it can be scrolled.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> usize {
     let columns = (usize::from(area.width).saturating_sub(2) / ENTRY).clamp(1, 3);
     let width = u16::try_from(columns * ENTRY + 2).unwrap_or(u16::MAX);
@@ -57,9 +57,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     over::draw(buffer, area, &frame, &lines, context.ui.help_scroll, context).1
 }
 
-/// What the help lists here: filter, menu and question show their own keys.
+/// Returns the sections of the help; filter, menu and question show their own keys.
 fn sections(context: &RenderContext) -> Vec<Section> {
-    // The timeline's keys are in the help of every screen, and take no other's place while it is not open.
+    // The timeline's keys are in the help of every screen; while it is closed they replace no other.
     let is_there = |it: &&Binding| keys::reaches(it, context.ui) || it.group == Group::Timeline;
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
     let groups = Group::HELP.into_iter().chain([Group::Replay]);
@@ -72,7 +72,7 @@ fn sections(context: &RenderContext) -> Vec<Section> {
     sections
 }
 
-/// Why something cannot be done here, and the keys that would do it elsewhere.
+/// Returns why a command is unavailable, with its keys.
 fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for it in BINDINGS {
@@ -86,7 +86,7 @@ fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     all
 }
 
-/// Sections in columns of about the same height, none torn apart.
+/// Distributes sections over columns of about the same height, without splitting one.
 fn side_by_side(sections: &[Section], columns: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let whole: usize = sections.iter().map(|it| it.1.len() + 1).sum();
     let mut stacks: Vec<Vec<[Span; 2]>> = vec![Vec::new()];

@@ -1,4 +1,4 @@
-//! The ladder of the selected device: one stacked bar, and a legend with every gap by name.
+//! The ladder of the selected device: one stacked bar, and a legend with the name of every gap.
 
 use super::{RenderContext, cells, device_name, devices::used, put, title};
 use crate::{
@@ -15,28 +15,28 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// Below this width the title says only the device; the list says how full it is.
+/// Below this width the title has only the device; the list shows how full it is.
 const NARROW: usize = 56;
 
 /// The narrowest legend entry.
 const ENTRY: usize = 36;
 
-/// The least place in which an explanation says anything.
+/// The least room for an explanation.
 const EXPLANATION: usize = 36;
 
-/// The least of a cause that says anything beside a remedy.
+/// The least room for a cause next to a remedy.
 const CAUSE: usize = 16;
 
-/// The place for a rung's bytes.
+/// The columns of a rung's bytes.
 const FIGURE: usize = 11;
 
-/// The rows that the box wants.
+/// Returns the rows that the box wants.
 pub(super) fn height(area: Rect, context: &RenderContext, explained: bool) -> usize {
     let columns = columns(area, explained);
     1 + bar_height(area) + legend(context).len().div_ceil(columns) + notes(usize::from(area.width), context).len()
 }
 
-/// Draws title, bar and legend; where the arrows are in it, below them what to do about the selected rung, whole.
+/// Draws title, bar and legend; if it is focused, the remedy of the selected rung below them.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, explained: bool) {
     let (Some(device), Some(found)) = (context.device(), context.found()) else { return };
     context.claim(area, Target::Box(Focus::Ladder));
@@ -68,7 +68,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
         put(buffer, area, row, &bar);
     }
     let selected = context.ui.rung(&legend).filter(|_| context.ui.focus == Focus::Ladder).map(|it| it.gap);
-    let shown = most_telling(legend, below.saturating_sub(bars) * columns, selected);
+    let shown = largest(legend, below.saturating_sub(bars) * columns, selected);
     let height = shown.len().div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     for (place, rung) in shown.iter().enumerate() {
@@ -86,27 +86,27 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
     }
 }
 
-/// The rungs of the selected device that have a row.
+/// Returns the rungs of the selected device that have a row.
 fn legend(context: &RenderContext) -> Vec<Rung> {
     context.found().map_or_else(Vec::new, |it| context.ui.rungs(it))
 }
 
-/// What to do about the selected rung, or what it is where nothing is to be done, in lines of a width: it is what one
-/// copies. Nothing while the arrows are elsewhere.
+/// Returns the remedy of the selected rung, or without one its description, wrapped: a user can copy it. Empty while
+/// another box is focused.
 fn notes(width: usize, context: &RenderContext) -> Vec<String> {
     let selected = context.ui.rung(&legend(context)).filter(|_| context.ui.focus == Focus::Ladder);
     let Some(row) = selected.map(|it| it.gap.row()) else { return Vec::new() };
     // The arrow stays with its word.
     let words = if row.remedy.is_empty() { row.cause.to_owned() } else { format!("→\u{a0}{}", row.remedy) };
     let room = width.saturating_sub(4).max(1);
-    // A word that is longer than a line goes on in the next one.
+    // Wraps a word that is longer than a line.
     let letters: Vec<char> = words.chars().collect();
     let parts = letters.split(|it| *it == ' ').flat_map(|word| word.chunks(room));
     let parts: Vec<String> = parts.map(|it| it.iter().collect()).collect();
     cells::wrapped(&parts.join(" "), room).into_iter().map(|it| it.replace('\u{a0}', " ")).collect()
 }
 
-/// The rungs of the selected device, as they lie in the bar, from the inside out.
+/// Returns the rungs of the selected device in the order of the bar, from the inside out.
 pub(super) fn rungs(context: &RenderContext) -> Vec<Rung> {
     context.found().map_or_else(Vec::new, |it| it.ladder.by_gap())
 }
@@ -122,8 +122,8 @@ fn columns(area: Rect, explained: bool) -> usize {
     if explained { 1 } else { (usize::from(area.width) / ENTRY).clamp(1, 3) }
 }
 
-/// Where not all fit, the selected one and the largest; in their order from the inside out.
-fn most_telling(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec<Rung> {
+/// If not all fit, keeps the selected and the largest ones, in their order from the inside out.
+fn largest(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec<Rung> {
     if rungs.len() > room {
         rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
         rungs.truncate(room);
@@ -132,7 +132,8 @@ fn most_telling(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec
     rungs
 }
 
-/// `█ releasable    12.00 GiB   9 %`, and where there is room, why and what to do: this whole, as long as it fits.
+/// Returns `█ releasable    12.00 GiB   9 %`, and if it fits, the cause and the remedy, the remedy completely if
+/// possible.
 fn entry(
     rung: &Rung,
     total: Option<Bytes>,
@@ -169,7 +170,7 @@ fn entry(
     line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style)
 }
 
-/// Why a rung is there, and what makes it smaller: of the two, the second is whole where it fits.
+/// Returns a rung's cause and remedy; if only one fits, the remedy.
 fn explanation(rung: &Rung, room: usize) -> String {
     let row = rung.gap.row();
     let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { row.cause };
@@ -183,8 +184,8 @@ fn explanation(rung: &Rung, room: usize) -> String {
     }
 }
 
-/// The whole device as one row of cells. Every rung that is there gets a cell, however small, and the
-/// largest pay for it.
+/// Draws the whole device as one row of cells. Every existing rung gets a cell, however small, at the cost of the
+/// largest.
 pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, context: &RenderContext) -> Line<'static> {
     let mut spans: Vec<_> = rungs
         .iter()
@@ -197,13 +198,13 @@ pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, context: &RenderCo
     Line::from(spans)
 }
 
-/// The cells that each rung has in the bar.
+/// Returns the number of cells of each rung in the bar.
 pub(super) fn widths(rungs: &[Rung], whole: Bytes, width: usize) -> Vec<usize> {
     let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
     apportion(&parts, whole.0, width)
 }
 
-/// Shares `width` cells among parts of a whole, by the largest remainder.
+/// Distributes `width` cells among parts of a whole, by the largest remainder.
 fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
     if whole == 0 {
         return vec![0; parts.len()];
@@ -234,8 +235,8 @@ fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
     cells
 }
 
-/// What a gap is drawn with: the picture must be readable by its shapes. Half cells are ragged, so that they
-/// stand only where no colour tells one full cell from another.
+/// Returns the sign of a gap: shapes alone must distinguish gaps. Half cells look ragged, so they are used only without
+/// colours.
 pub(super) fn glyph(gap: Gap, context: &RenderContext) -> char {
     let row = gap.row();
     if context.theme.coloured { row.sign } else { row.colourless }

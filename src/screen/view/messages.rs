@@ -1,4 +1,4 @@
-//! What a user must know now: errors first, each with the next step.
+//! Messages that need attention now: errors first, each with the next step.
 
 use super::{RenderContext, cells, device_name, put};
 use crate::{
@@ -17,19 +17,19 @@ use crate::{
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-/// A broken connection is told this long, then only in the table.
+/// A broken connection is shown here for this long, in µs; then only in the table.
 const GONE_US: u64 = 60_000_000;
 
-/// How the sentence of an out-of-memory error begins, which the message says in its own way.
+/// The beginning of an out-of-memory error's sentence, which the message words differently.
 const SENTENCE: &str = "Out of memory: ";
 
-/// Sizes of live blocks that are told of an out-of-memory error.
+/// Most sizes of live blocks listed for an out-of-memory error.
 const GROUPS: usize = 4;
 
-/// A line and its weight.
+/// A line and its role.
 pub(super) type Message = (Role, String);
 
-/// Everything to be said, the gravest first.
+/// Returns all messages, worst first.
 pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
     let mut out: Vec<Message> = context.session.processes.iter().filter_map(|it| oom(it, context)).collect();
     let session = context.session;
@@ -70,8 +70,8 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
     out
 }
 
-/// The messages in lines of a width, at most so many: the next step stands at the end of a message, and
-/// must not be what is cut. `key` shows those that have no room.
+/// Wraps the messages to a width, with at most `most` lines. A message ends with the next step, which must not be cut
+/// off. `key` opens the messages that have no room.
 pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option<&str>) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::new();
     for (at, (role, text)) in messages.iter().enumerate() {
@@ -79,7 +79,7 @@ pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option
         let left = most - out.len();
         let more = messages.len() - at - 1;
         if wrapped.len() > left || (wrapped.len() == left && more > 0) {
-            // As much of it as fits, and how many are not told.
+            // As much of it as fits, and the number of omitted ones.
             let tail = match key {
                 _ if more == 0 => String::new(),
                 Some(key) => format!(" (+{more}: {key})"),
@@ -97,7 +97,7 @@ pub(super) fn lines(messages: &[Message], width: usize, most: usize, key: Option
     out
 }
 
-/// Draws lines that were made to fit.
+/// Draws lines that fit already.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, lines: &[Message], context: &RenderContext) {
     for (row, (role, text)) in lines.iter().enumerate() {
         put(buffer, area, row, &Line::styled(text.as_str(), context.style(*role)));
@@ -119,7 +119,7 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let who = short(process);
     let is_it = |it: &&Finding| it.kind == Kind::Oom && it.probe == process.probe && it.first_alert_at.0 == oom.at_us;
     let found = context.findings.all.iter().find(is_it);
-    // What it comes from is worth more than its figures, of which the sentence may have the first two.
+    // The cause is worth more than its figures; the sentence may have the first two already.
     let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);
     let is_grown = found.is_none_or(|it| it.led_by.is_some());
     let figures = is_grown.then(|| format!("Asked for {tried}, {free} was free{limit}"));
@@ -128,16 +128,16 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: {}", words.trim_end())))
 }
 
-/// What the allocator held then: the largest hole, and the sizes that took most.
+/// Describes the allocator then: the largest hole, and the sizes with the most memory.
 fn held(oom: &Oom) -> Vec<String> {
     // Blocks are small: in one unit for all, most would be 0.
     let size = |bytes: u64| Bytes(bytes).to_string();
     let hole = oom.largest_free.map(|it| format!("Largest unused block: {}", size(it)));
-    let told: Vec<_> =
+    let sizes: Vec<_> =
         oom.blocks.iter().take(GROUPS).map(|(bytes, count)| format!("{count} x {}", size(*bytes))).collect();
     let more = oom.blocks.len() > GROUPS || oom.other_blocks.is_some_and(|it| it > 0);
-    let live = format!("Live blocks: {}{}", told.join(", "), if more { ", …" } else { "" });
-    hole.into_iter().chain((!told.is_empty()).then_some(live)).collect()
+    let live = format!("Live blocks: {}{}", sizes.join(", "), if more { ", …" } else { "" });
+    hole.into_iter().chain((!sizes.is_empty()).then_some(live)).collect()
 }
 
 fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
@@ -150,7 +150,7 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());
     let processes = device.processes.as_ref().and_then(|it| it.value.as_ref().err());
     let found = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)));
-    let Some((what, trouble)) = found else { return untold(device, &name) };
+    let Some((what, trouble)) = found else { return unreported(device, &name) };
     let why = match trouble {
         Trouble::Other(words) => cells::foreign(words),
         known => known.to_string(),
@@ -158,11 +158,11 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
 }
 
-fn untold(device: &Device, name: &str) -> Option<Message> {
+fn unreported(device: &Device, name: &str) -> Option<Message> {
     let list = device.process_list()?;
     let words = "the driver does not say what its processes use (WSL does not, MIG to root only): it is unattributed";
-    let is_untold = !list.is_empty() && list.iter().all(|it| it.used.is_none());
-    is_untold.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
+    let is_unreported = !list.is_empty() && list.iter().all(|it| it.used.is_none());
+    is_unreported.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
 }
 
 fn suspended(pid: u32, context: &RenderContext) -> Message {
@@ -187,13 +187,13 @@ fn life(process: &Process, context: &RenderContext) -> Option<Message> {
     }
 }
 
-/// `rank 3 (pid 4242)`, or as much of it as is known.
+/// Returns `rank 3 (pid 4242)`, or the known part of it.
 pub(super) fn who(process: &Process) -> String {
     let pid = process.any_pid().map_or_else(|| "a probe".to_owned(), |pid| format!("pid {pid}"));
     process.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
 }
 
-/// `rank 3`, else `pid 4242`.
+/// Returns `rank 3`, or `pid 4242`.
 pub(super) fn short(process: &Process) -> String {
     process.rank().map_or_else(|| who(process), |rank| format!("rank {rank}"))
 }

@@ -1,4 +1,4 @@
-//! A box over everything else: in the middle, as large as needed and as fits.
+//! A box over everything else: in the middle, as large as needed and possible.
 
 use super::{RenderContext, put};
 use crate::screen::theme::Role;
@@ -9,22 +9,22 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-/// What stands in its frame.
+/// The texts of its frame.
 pub(super) struct Frame<'a> {
     pub(super) title: &'a str,
-    /// What can be done, at the right.
+    /// The available keys, at the right.
     pub(super) hint: &'a str,
-    /// The hint where lines have no room.
+    /// The hint if not all lines fit.
     pub(super) hint_more: &'a str,
     pub(super) border: Role,
-    /// The widest it may be.
+    /// Its maximum width.
     pub(super) width: u16,
 }
 
-/// Rows below which there is no frame: what it frames is worth more.
+/// Below this many rows there is no frame, because its content is worth more.
 const FRAMED: u16 = 5;
 
-/// Draws the lines, from one of them on. Says where they stand, and how far they can be scrolled.
+/// Draws the lines from an offset on. Returns where they are, and how far they can be scrolled.
 pub(super) fn draw(
     buffer: &mut Buffer,
     area: Rect,

@@ -1,25 +1,25 @@
-//! The first screen: every device, where the selected one's memory is, whether it grows, whose it is.
+//! The first screen: all devices, the selected one's ladder, its growth, and its processes.
 
 use super::{RenderContext, alerts, devices, gauge, growth, ladder, processes, take, timeline};
 use crate::screen::ui::Scope;
 use ratatui::{buffer::Buffer, layout::Rect};
 
-/// From here on, growth stands beside the ladder.
+/// From this width on, growth is next to the ladder.
 const WIDE: u16 = 160;
 
-/// From here on, the legend says of every gap why and what to do.
+/// From this height on, the legend has each gap's cause and remedy.
 const EXPLAINED: u16 = 34;
 
 /// Rows of the ladder's title and bar without a legend.
 const BAR: usize = 2;
 
-/// The least rows of a run that are worth a place.
+/// The least rows of a run.
 const RUN: usize = 12;
 
-/// Alerts told here, at most.
+/// Most alerts shown here.
 const ALERTS: usize = 6;
 
-/// Arranges the boxes in what header, messages and footer left of the whole:
+/// Arranges the boxes in the area between header and footer:
 ///
 /// ```text
 /// devices      one row each, or a grid
@@ -31,17 +31,17 @@ const ALERTS: usize = 6;
 /// alerts       what is open, a line each, where there is room left
 /// ```
 ///
-/// From 160 columns on, growth stands to the right of ladder and gauge. What does not fit folds away in this order:
+/// From 160 columns on, growth is to the right of ladder and gauge. Boxes fold away in this order:
 ///
 /// 1. the run, then the alerts,
-/// 2. what the legend says of every gap (below 34 rows),
+/// 2. the causes and remedies in the legend (below 34 rows),
 /// 3. rows of the curve, down to one,
 /// 4. the device list: first into a grid, then to the selected device alone (below 20 rows),
 /// 5. the smallest rungs of the legend,
 /// 6. processes, curve and gauge.
 ///
-/// Where the ranks of all devices are listed, they come first: the curve goes, then legend and gauge, then the device list,
-/// until every rank has its row.
+/// If the ranks of all devices are listed, they come first: the curve goes, then legend and gauge, then the device
+/// list, until every rank has its row.
 pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &RenderContext) {
     let wanted = processes::height(context);
     let (mut rows, ranks) = (devices::height(whole, context), context.ui.scope == Scope::All && whole.height >= 12);
@@ -52,7 +52,7 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     let explained = whole.height >= EXPLAINED;
     let above = ladder::height(rest, context, explained) + gauge::height(context);
     if ranks && usize::from(rest.height) < above + wanted {
-        // The legend has what the ranks leave of it.
+        // The legend gets the rows that the ranks leave.
         let spare = usize::from(rest.height).saturating_sub(wanted).max(BAR);
         ladder::draw(buffer, take(&mut rest, spare.min(above - gauge::height(context))), context, explained);
     } else if whole.width >= WIDE {
@@ -71,17 +71,17 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
         growth::draw(buffer, take(&mut rest, curve), context);
     }
     let mut spare = usize::from(rest.height).saturating_sub(wanted);
-    // Where the arrows are among the alerts, they are seen, whatever has to go.
+    // Focused alerts stay visible, whatever else has to go.
     let selected = context.ui.is_among_alerts();
     let most = if selected { usize::from(rest.height / 2).clamp(2, ALERTS) } else { ALERTS };
-    let told = alerts::brief(most, usize::from(rest.width), context);
-    let told = Some(told).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
-    if !told.is_empty() {
-        let height = u16::try_from(told.len() + 1).unwrap_or(rest.height).min(rest.height);
+    let brief = alerts::brief(most, usize::from(rest.width), context);
+    let brief = Some(brief).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
+    if !brief.is_empty() {
+        let height = u16::try_from(brief.len() + 1).unwrap_or(rest.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
         spare = spare.saturating_sub(usize::from(height));
-        alerts::draw_brief(buffer, bottom, &told, context);
+        alerts::draw_brief(buffer, bottom, &brief, context);
     }
     if spare >= RUN && context.ui.process(context.session).is_some() {
         timeline::draw(buffer, take(&mut rest, spare), context);
@@ -89,7 +89,7 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     processes::draw(buffer, rest, context);
 }
 
-/// Where the memory is now. Gives back the area below, of which so many rows are always left.
+/// Draws where the memory is now. Returns the area below, which always keeps `rows` rows.
 fn inside(buffer: &mut Buffer, mut rest: Rect, context: &RenderContext, explained: bool, kept: usize) -> Rect {
     let rows = ladder::height(rest, context, explained).min(usize::from(rest.height).saturating_sub(kept));
     ladder::draw(buffer, take(&mut rest, rows), context, explained);

@@ -1,4 +1,4 @@
-//! Where a replay stands: position and speed, the whole as a line with what happened on it, and a word on it.
+//! The position of a replay: position and speed, the whole as a line with its events, and a message.
 
 use super::{RenderContext, cells, footer, put};
 use crate::{
@@ -12,12 +12,12 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// Rows it takes, on screens of so many: position, a word on it, keys; on low ones the word takes the place of the keys.
+/// Returns its rows for a height: position, message, keys; on low screens the message replaces the keys.
 pub(super) fn height(whole: u16) -> u16 {
     if whole >= 20 { 3 } else { 2 }
 }
 
-/// As many rows as there are.
+/// Draws as many rows as there are.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, progress: &Progress) {
     match progress {
         Progress::Loading { read, total, glimpse } => {
@@ -70,7 +70,7 @@ fn first<'a>(width: usize, context: &RenderContext, it: &Position) -> Line<'a> {
     Line::from(spans)
 }
 
-/// The whole recording; what lies before the position is drawn heavier.
+/// Draws the whole recording as a line; the part before the position is heavier.
 fn line<'a>(width: usize, context: &RenderContext, it: &Position) -> Vec<Span<'a>> {
     let column = |at: Stamp| {
         let (past, whole) = (u128::from(at.since(it.from)), u128::from(it.to.since(it.from)).max(1));

@@ -1,4 +1,4 @@
-//! One process on one device: who it is, what it holds, what of that moves, what was found.
+//! One process on one device: its description, memory, growth and findings.
 
 mod counters;
 mod growths;
@@ -19,23 +19,23 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// From here on the curves stand beside the figures.
+/// From this width on, the curves are next to the figures.
 const WIDE: u16 = 132;
 
-/// The width of the figures beside the curves.
+/// The width of the figures next to the curves.
 const FIGURES: u16 = 82;
 
 /// Rows of figures before there is a curve below them, and rows of that curve.
 const ROWS: u16 = 22;
 const CURVE: std::ops::RangeInclusive<u16> = 5..=14;
 
-/// Rows below which growth comes first, and who it is is the command alone.
+/// Below this many rows growth comes first, and the description is only the command.
 const SMALL: u16 = 12;
 
-/// Marks listed, the latest ones.
+/// Most marks listed, the latest ones.
 const MARKS: usize = 12;
 
-/// Draws figures and curves, and says how far the figures can be scrolled:
+/// Draws figures and curves, and returns how far the figures can be scrolled:
 ///
 /// ```text
 /// title     who, and where in its life
@@ -49,7 +49,7 @@ const MARKS: usize = 12;
 /// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
 /// ```
 ///
-/// The figures scroll; below 27 rows they have the place of the curve as well.
+/// The figures scroll; below 27 rows they also use the curve's room.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     let Some((process, on)) = context.ui.process(context.session) else { return nobody(buffer, area, context) };
     let mut figures = area;
@@ -73,7 +73,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     counters.extend(counters::lines(process, on, width, context));
     let is_small = area.height < SMALL;
     if is_small {
-        // What fits without scrolling is what moves.
+        // Growth is what should be visible without scrolling.
         lines.truncate(1);
     }
     lines.extend(culprit::answer(process, on, width, context));
@@ -103,7 +103,7 @@ fn nobody(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled 
     scrolled(buffer, area, &lines, &[], context)
 }
 
-/// What grows, and below it what is held and not in use.
+/// Draws the curve of growth, and below it unused memory.
 fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice, context: &RenderContext) {
     let half = usize::from(area.height / 2);
     growth::draw(buffer, super::take(&mut area, half), context);
@@ -125,7 +125,7 @@ fn life(process: &Process, context: &RenderContext) -> String {
     }
 }
 
-/// The latest marks, and how many more there were.
+/// Returns the latest marks, and the number of earlier ones.
 fn marks(process: &Process, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     if process.marks.is_empty() {
         return Vec::new();
@@ -148,7 +148,7 @@ fn marks(process: &Process, width: usize, context: &RenderContext) -> Vec<Line<'
     lines
 }
 
-/// `name   words`, wrapped below itself.
+/// Returns `name   words`, wrapped and aligned.
 fn named(name: &str, words: &str, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     const NAME: usize = 11;
     let words = cells::wrapped(words, width.saturating_sub(NAME + 1));

@@ -1,5 +1,5 @@
-//! The processes of the selected device: the probed ones with their counters, the others as the driver
-//! lists them, and the command line that would probe them.
+//! The processes of the selected device: the probed ones with their counters, the others as the driver lists them, and
+//! the command line that would probe them.
 
 use super::{
     RenderContext, cells, device_name, put, ranks,
@@ -32,13 +32,13 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// A probe ticks once a second; silent this long, it is said.
+/// A probe sends a tick each second; after this silence, in µs, the state shows it.
 pub(super) const SILENT_US: u64 = 5_000_000;
 
-/// The place kept for state and command line.
+/// The columns for state and command line.
 const TEXT: usize = 12;
 
-/// Rows below which the ranks have no summary above them.
+/// Below this many rows there is no summary above the ranks.
 const SUMMED: usize = 8;
 
 const PROBED: [Column; 9] = [
@@ -60,7 +60,7 @@ const UNPROBED: [Column; 4] = [
     Column { title: "user", width: 10, rank: 2 },
 ];
 
-/// The rows that would show everything.
+/// Returns the rows to show everything.
 pub(super) fn height(context: &RenderContext) -> usize {
     let rows = context.ui.rows(context.session);
     2 + ranks::summary(&rows, context).len() + rows.len().max(1) + usize::from(hint(&rows, context).is_some())
@@ -106,7 +106,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         if let Some((figure, first)) =
             rows.get_mut(place).and_then(|it| it.figures.first_mut()).zip(columns.first_mut())
         {
-            // What the boxes above are about, wherever the arrows are. A pid may leave no room for it.
+            // Mark the process that the boxes above are about, whichever box is focused. A long pid may leave no room
+            // for it.
             first.width += usize::from(first.title == "pid");
             figure.0 = marked(&figure.0, first.width);
         }
@@ -127,7 +128,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     }
 }
 
-/// The box's name, what the rows are filtered and ordered by, and how many are seen.
+/// Draws the box's name, the filter and the order, and how many rows are visible.
 fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), context: &RenderContext) {
     let (ui, rows) = (context.ui, listed.len());
     let last = rows.min(first + room);
@@ -145,7 +146,8 @@ fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usiz
     title(buffer, area, &name, right, context);
 }
 
-/// `processes on GPU 0 by allocated ↓: 2 of 6`: their order, how many are listed, and how many all devices have.
+/// Returns `processes on GPU 0 by allocated ↓: 2 of 6`: the order, the number of listed rows, and the number on all
+/// devices.
 fn named(rows: usize, context: &RenderContext) -> String {
     let ui = context.ui;
     let place = match context.device().filter(|_| ui.scope == Scope::Selected) {
@@ -160,13 +162,13 @@ fn named(rows: usize, context: &RenderContext) -> String {
     format!("processes on {place}{order}: {rows}{of}")
 }
 
-/// A figure in a column, `▸` in the first cell if that is free.
+/// Formats a figure for a column, with `▸` in the first cell if that is free.
 fn marked(figure: &str, columns: usize) -> String {
     let text = cells::right(figure, columns);
     text.strip_prefix(' ').map_or_else(|| text.clone(), |rest| format!("▸{rest}"))
 }
 
-/// Why no row is there.
+/// Returns why there are no rows.
 fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     match (&device.processes, device.process_list()) {
         _ if context.ui.unfiltered(context.session) > 0 => "none that the filter lets through; Esc: no filter",
@@ -220,7 +222,7 @@ fn rate(process: &Process, it: &OnDevice, context: &RenderContext) -> (String, S
     (words, context.style(role))
 }
 
-/// Where a probe is in its life, in a word; nothing while all is well.
+/// Returns a probe's state in a word; empty for a healthy one.
 fn state(process: &Process, context: &RenderContext) -> (String, Role) {
     let silent = context.session.now.since(process.last_line_at);
     match &process.life {
@@ -250,8 +252,8 @@ fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, context: &R
     Row { figures, text: (command, dim), style: None }
 }
 
-/// The line that would probe a job: of the selected process, else of the largest that runs Python. What was recorded cannot
-/// be started any more.
+/// Returns the command line that would probe a job: the selected process, otherwise the largest that runs Python. A
+/// recording's jobs cannot be started again.
 fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
     if context.progress.is_some() {
         return None;
@@ -272,7 +274,7 @@ fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {
     who.argv.iter().map(crate::facts::text::Foreign::raw)
 }
 
-/// A command line whose program is named without its path.
+/// Returns a command line with the program's name without its path.
 fn shortened<'a>(mut argv: impl Iterator<Item = &'a str>) -> String {
     let program = argv.next().map(|it| it.rsplit('/').next().unwrap_or(it));
     cells::command(program.into_iter().chain(argv))

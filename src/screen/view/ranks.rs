@@ -1,4 +1,4 @@
-//! The ranks of a run side by side: the worst and the median of every figure, and who holds more than the others.
+//! The ranks of a run together: the worst and the median of every figure, and which rank holds more than the others.
 
 use super::{RenderContext, cells, messages, table::Row};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Ranks from which on a median says something.
+/// Fewest ranks for a median.
 const LEAST: usize = 3;
 
 /// From this ratio to the median on, a rank is named.
@@ -18,7 +18,7 @@ const UNEVEN: f64 = 1.05;
 
 type Own<'a> = (&'a Process, &'a OnDevice);
 
-/// The rows above the ranks: none unless several of all devices are listed.
+/// Returns the rows above the ranks: none unless several ranks of all devices are listed.
 pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
     let own = living(listed, context);
     if own.len() < LEAST {
@@ -30,7 +30,7 @@ pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
     let found = |it: Own| context.found_for(it.0, it.1);
     let row = |worst: bool, name: String, role: Role| {
         let style = context.style(role);
-        // Of steps, the lowest is the worst: that rank is behind.
+        // For steps, the lowest is the worst: that rank lags.
         let behind = of(&own, |it| it.1.step.map(|it| -(it as f64)), worst).map(|it| units::whole(-it));
         let unused = of(&own, |it| found(it)?.fragmentation.share(), worst);
         let rate = of(&own, |it| rate(it, context), worst);
@@ -53,7 +53,7 @@ pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
     vec![row(true, format!("worst of {}", own.len()), Role::Title), row(false, "median".to_owned(), Role::Title)]
 }
 
-/// `rank 5 holds 1.31 × the median`, or that they are even.
+/// Returns `rank 5 holds 1.31 × the median`, or that they are even.
 pub(super) fn imbalance(listed: &[Listed], context: &RenderContext) -> Option<String> {
     let own = living(listed, context);
     let allocated = |it: &Own| it.1.counters.allocated;
@@ -72,14 +72,14 @@ fn living<'a>(listed: &[Listed<'a>], context: &RenderContext) -> Vec<Own<'a>> {
     probed.filter(|(process, on)| process.is_alive() && on.first.is_some()).collect()
 }
 
-/// The highest of a figure, or its median; `None` where nobody knows it.
+/// Returns the highest value of a figure, or its median; `None` if no rank reports it.
 fn of(own: &[Own], figure: impl Fn(Own) -> Option<f64>, worst: bool) -> Option<f64> {
     let mut values: Vec<f64> = own.iter().filter_map(|it| figure(*it)).filter(|it| it.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     if worst { values.last().copied() } else { values.get(values.len() / 2).copied() }
 }
 
-/// Bytes a step, 0 where nothing grows; `None` where too little was seen.
+/// Returns bytes per step, 0 without growth; `None` without enough data.
 fn rate((process, on): Own, context: &RenderContext) -> Option<f64> {
     let growing = context.findings.growing(process.probe, on.ordinal).and_then(|it| it.bytes_per_step);
     growing.or((on.growth.watched() >= on.growth.enough()).then_some(0.0))

@@ -1,4 +1,4 @@
-//! The lines of an opened box from where the user scrolled to, and the alerts among them, which can be selected.
+//! The lines of an open box from the scroll offset on, and the alerts among them, which can be selected.
 
 use super::{RenderContext, put};
 use crate::screen::{
@@ -8,26 +8,26 @@ use crate::screen::{
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use std::ops::Range;
 
-/// How far what is open is scrolled, and could be.
+/// How far the open box is scrolled, and can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrolled {
-    /// The first line that is shown.
+    /// The first visible line.
     pub scroll: usize,
-    /// The last that could be the first.
+    /// The largest offset.
     pub most: usize,
-    /// How much of the selected alert is seen.
+    /// How much of the selected alert is visible.
     pub sight: Sight,
 }
 
-/// Lines that stand for something that can be clicked, by their places.
+/// A clickable item and its lines.
 pub(super) type Spot = (Target, Range<usize>);
 
-/// The spots of a part whose lines are put below others.
+/// Moves the items of a part whose lines are put below others.
 pub(super) fn moved(spots: Vec<Spot>, below: usize) -> Vec<Spot> {
     spots.into_iter().map(|(target, it)| (target, it.start + below..it.end + below)).collect()
 }
 
-/// Draws lines below a title. Where the selected alert has to be seen, they are scrolled as far as that takes.
+/// Draws lines below a title, and scrolls so that the selected alert is visible.
 pub(super) fn scrolled(
     buffer: &mut Buffer,
     area: Rect,
@@ -40,7 +40,7 @@ pub(super) fn scrolled(
     let selected = context.selected_alert().and_then(|it| spots.iter().find(|spot| spot.0 == Target::Alert(it)));
     let mut scroll = context.ui.scroll.min(most);
     if let Some((_, place)) = selected.filter(|_| context.ui.sight.reveal) {
-        // Its beginning, if it does not fit.
+        // If it does not fit, show its beginning.
         scroll = scroll.max(place.end.saturating_sub(height)).min(place.start);
     }
     let row = |line: usize| {
@@ -61,7 +61,7 @@ pub(super) fn scrolled(
     Scrolled { scroll, most, sight }
 }
 
-/// Shows that a row is the selected one.
+/// Marks a row as the selected one.
 pub(super) fn select(buffer: &mut Buffer, row: Rect, context: &RenderContext) {
     buffer.set_style(row, context.style(Role::Selected));
     if let Some(cell) = buffer.cell_mut((row.x, row.y)) {

@@ -14,7 +14,7 @@ use ratatui::{
 
 const WIDTH: u16 = 62;
 
-/// Lines of a command line that are shown.
+/// Most lines of a command line.
 const COMMAND_LINES: usize = 3;
 
 /// Draws a box in the middle, while the menu is open.
@@ -38,7 +38,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
             .right_aligned(),
         );
     let inside = frame.inner(place);
-    // Where there is no room for a frame, what it frames is worth more.
+    // Without room for a frame, its content is worth more.
     let inside = if height >= 5 {
         frame.render(place, buffer);
         inside
@@ -80,7 +80,7 @@ fn question(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<
     lines
 }
 
-/// Whose command it is, in some lines.
+/// Returns the process's owner and command, in some lines.
 fn who(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let words = format!("{}: {}", cells::foreign(&dialog.user), cells::raw(&dialog.command));
     let mut lines = cells::wrapped(&words, width);

@@ -1,4 +1,4 @@
-//! Columns that fit: the least important ones are left out, the last one takes what is left.
+//! Columns that fit: the least important ones are dropped, the last one takes the rest.
 
 use super::{cells, put};
 use ratatui::{
@@ -11,11 +11,11 @@ use ratatui::{
 /// A column of figures, right-aligned.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
-    /// What stands above it.
+    /// Its title.
     pub title: &'static str,
-    /// Its width, always the same.
+    /// Its fixed width.
     pub width: usize,
-    /// The lowest stays longest.
+    /// Its importance: the lowest rank stays longest.
     pub rank: u8,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Row {
     pub style: Option<Style>,
 }
 
-/// Where the titles stand, as [`draw`] draws them.
+/// Returns where [`draw`] draws the titles.
 pub(super) fn titles(
     area: Rect,
     columns: &[Column],
@@ -81,19 +81,19 @@ pub(super) fn draw(
         spans.push(Span::styled(cells::left(&row.text.0, text_width), row.text.1));
         let mut line = Line::from(spans);
         if let Some(style) = row.style {
-            // The row's own style goes over the figures', so that a selected row is one bar.
+            // The row's style overrides the figures', so that a selected row is one bar.
             line = line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style);
         }
         put(buffer, place, 0, &line);
     }
 }
 
-/// Where the rows stand: below the titles.
+/// Returns the places of the rows, below the titles.
 pub(super) fn places(area: Rect) -> impl Iterator<Item = Rect> {
     (area.y..area.bottom()).skip(1).map(move |y| Rect { y, height: 1, ..area })
 }
 
-/// The places of the columns that fit, most important ones first to stay.
+/// Returns the indices of the columns that fit, dropping the least important ones.
 fn fitting(columns: &[Column], width: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..columns.len()).collect();
     order.sort_by_key(|it| columns.get(*it).map(|it| it.rank));
@@ -109,7 +109,7 @@ fn fitting(columns: &[Column], width: usize) -> Vec<usize> {
     kept
 }
 
-/// The first row to show, so that `selected` of `count` rows is among `height`.
+/// Returns the first visible row, so that `selected` of `count` rows is among `height`.
 pub(super) fn first_row(selected: usize, count: usize, height: usize) -> usize {
     selected.saturating_sub(height.saturating_sub(1)).min(count.saturating_sub(height))
 }

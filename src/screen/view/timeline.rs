@@ -1,4 +1,4 @@
-//! The run of the selected process: every rung stacked over steps or time, a cursor with its values, what happened.
+//! The run of the selected process: every rung stacked over steps or time, a cursor with its values, and events.
 
 mod chart;
 mod events;
@@ -25,14 +25,14 @@ use ratatui::{
     text::{Line, Span as Words},
 };
 
-/// The width of the values beside the chart, and from where on they stand there and not below it.
+/// The width of the values next to the chart, and the width from which on they are there.
 const BESIDE: u16 = 38;
 const WIDE: u16 = 112;
 
 /// The width of one value below the chart.
 const VALUE: usize = 36;
 
-/// The rows of the chart before anything else gets some.
+/// The rows that the chart gets first.
 const CHART: usize = 4;
 
 /// Arranges, from the top:
@@ -46,7 +46,7 @@ const CHART: usize = 4;
 /// values    every rung at the cursor; beside the chart from 112 columns on
 /// ```
 ///
-/// What does not fit is left out: the values first, then words, events and axis.
+/// What does not fit is left out: the values first, then text, events and axis.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some((process, on)) = context.ui.process(context.session) else { return growth::draw(buffer, area, context) };
     let name = format!("timeline · {}", verdict::place(process, on, context));
@@ -54,7 +54,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         title(buffer, area, &name, Vec::new(), context);
         return put(buffer, area, 1, &Line::styled(" no sample yet", context.style(Role::Dim)));
     };
-    // What is said of the cursor is said of the stretch that it is in.
+    // The values at the cursor are those of its column.
     span.cursor = span.axis.place(&under).clamp(span.from, span.to);
     let shown = vec![Words::styled(shown(&span), context.style(Role::Text))];
     title(buffer, area, &name, shown, context);
@@ -73,7 +73,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let per_row = (usize::from(rest.width) / VALUE).max(1);
     let below = if beside { 0 } else { 1 + values.len().div_ceil(per_row) };
     let height = usize::from(rest.height);
-    // The cursor's heading alone says more than a chart a row higher.
+    // The cursor's heading alone is worth more than a chart that is one row higher.
     let below = if CHART + 3 + below <= height { below } else { usize::from(!beside && CHART + 2 < height) };
     let under_chart = 3.min(height.saturating_sub(CHART + below));
     let plot = super::take(&mut rest, height.saturating_sub(below + under_chart));
@@ -97,7 +97,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
 /// The rungs of one instant, from the inside out, with their bytes.
 type Values = Vec<(Gap, Option<u64>)>;
 
-/// Every rung between the levels, up to what was free then; the ones that are not known apart are one.
+/// Returns every rung between the levels, up to the free memory; rungs that are not counted separately are merged.
 fn values(levels: &Levels, context: &RenderContext) -> Values {
     let mut values: Values = levels.gaps().map(|(gap, from, to)| (gap, to.checked_sub(from))).collect();
     // The driver's own reserve does not change.
@@ -109,7 +109,7 @@ fn values(levels: &Levels, context: &RenderContext) -> Values {
     values
 }
 
-/// `steps 886–1181 of 1181, 1/4 of the run`
+/// Returns `steps 886–1181 of 1181, 1/4 of the run`.
 fn shown(span: &Span) -> String {
     let all = span.from == span.whole.0 && span.to == span.whole.1;
     let part = (span.whole.1 - span.whole.0).checked_div((span.to - span.from).max(1)).unwrap_or(1).max(1);
@@ -119,7 +119,7 @@ fn shown(span: &Span) -> String {
     format!("{unit}{} – {} · {part}", of(span.from), of(span.to))
 }
 
-/// A place on the axis, as it is written: a step, or the time since the first sample.
+/// Formats a position on the axis: a step, or the time since the first sample.
 fn place_name(span: &Span, place: u64) -> String {
     match span.axis {
         XAxis::Steps => place.to_string(),
@@ -127,7 +127,7 @@ fn place_name(span: &Span, place: u64) -> String {
     }
 }
 
-/// Where the cursor is: step, time, how long ago; and how far the allocations went within that stretch.
+/// Returns the cursor's step, time and age, and the range of allocations in its column.
 fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) -> Vec<String> {
     let first = on.timeline.places().next().map_or(under.at, |it| it.0);
     let step = under.step.map_or_else(String::new, |it| format!("step {it} · "));
@@ -143,7 +143,7 @@ fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) 
     lines
 }
 
-/// The heading, and each rung with its bytes and its share of the device.
+/// Returns the heading, and each rung with its bytes and its share of the device.
 fn list<'a>(
     buffer: &mut Buffer,
     area: Rect,

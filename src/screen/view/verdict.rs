@@ -1,4 +1,4 @@
-//! How a finding is shown: the role of its severity, its rate in a column, whose it is.
+//! How a finding is drawn: the role of its severity, its rate in a column, its process.
 
 use super::{RenderContext, cells, device_name, messages};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     screen::theme::Role,
 };
 
-/// The role of a severity; its name is written beside it, as a colour alone says nothing to many.
+/// Returns the role of a severity; its name is always next to it, because some users cannot see the colour.
 pub(super) fn role(severity: Severity) -> Role {
     match severity {
         Severity::Critical => Role::Bad,
@@ -19,7 +19,7 @@ pub(super) fn role(severity: Severity) -> Role {
     }
 }
 
-/// Its slope for a column of figures per step: `+4.00 MiB`; a word where the job counts no steps.
+/// Returns its slope for a column per step: `+4.00 MiB`; a word if the job counts no steps.
 pub(super) fn rate(it: &Finding) -> String {
     match (it.axis, it.bytes_per_step) {
         (Axis::Steps, Some(rate)) => format!("{}{}", if it.approximate { "≈" } else { "" }, cells::rate(rate)),
@@ -27,19 +27,19 @@ pub(super) fn rate(it: &Finding) -> String {
     }
 }
 
-/// `growth of allocated`, `oom`.
+/// Returns `growth of allocated`, `oom`.
 pub(super) fn what(it: &Finding) -> String {
     it.resource
         .map_or_else(|| it.kind.name().to_owned(), |resource| format!("{} of {}", it.kind.name(), resource.name()))
 }
 
-/// `rank 1 on GPU 1`.
+/// Returns `rank 1 on GPU 1`.
 pub(super) fn place(process: &Process, on: &OnDevice, context: &RenderContext) -> String {
     let device = context.session.device(&on.device).map_or_else(|| format!("device {}", on.ordinal), device_name);
     format!("{} on {device}", messages::short(process))
 }
 
-/// `rank 1 on GPU 1`; the device is left out where it is about the host's memory.
+/// Returns `rank 1 on GPU 1`, without the device for host memory.
 pub(super) fn whose(it: &Finding, context: &RenderContext) -> String {
     let who = context.session.process(it.probe).map_or_else(|| "a probe".to_owned(), messages::short);
     let device = it.device.as_ref().and_then(|id| context.session.device(id)).map(device_name);

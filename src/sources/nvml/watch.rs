@@ -292,9 +292,9 @@ impl<'a> Watch<'a> {
     }
 
     fn events_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
-        let sent = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
+        let supported = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
         let set = self.call(|| self.nvml.create_event_set()).ok()?;
-        self.call(|| device.register_events(EVENTS & sent, set)).ok()
+        self.call(|| device.register_events(EVENTS & supported, set)).ok()
     }
 
     /// Reports the critical errors since the last check, and whether the device's division changed, without waiting.

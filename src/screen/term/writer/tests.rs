@@ -1,4 +1,4 @@
-//! Pictures as a terminal gets them, and what they cost.
+//! Frames as a terminal receives them, and their size.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use std::num::NonZeroU16;
 
 const AREA: Rect = Rect { x: 0, y: 0, width: 24, height: 5 };
 
-/// What is sent to get from one picture to the next.
+/// The bytes sent to change one frame into another.
 fn sent(writer: &mut Writer<Vec<u8>>, before: &Buffer, after: &Buffer) -> Vec<u8> {
     writer.draw(before.diff(after).into_iter()).unwrap();
     writer.flush().unwrap();
@@ -35,7 +35,7 @@ fn assert_shows(terminal: &vt100::Parser, picture: &Buffer) {
     };
     for (x, y) in (0..AREA.height).flat_map(|y| (0..AREA.width).map(move |x| (x, y))) {
         let (wanted, shown) = (&picture[(x, y)], terminal.screen().cell(y, x).unwrap());
-        // What was never written is blank.
+        // Cells that were never written are blank.
         let text = if shown.contents().is_empty() { " " } else { shown.contents() };
         let is_plain = wanted.symbol() == " " && !wanted.modifier.intersects(Modifier::REVERSED | Modifier::UNDERLINED);
         assert_eq!((text, shown.bgcolor()), (wanted.symbol(), colour(wanted.bg)), "{x} {y}");
@@ -57,7 +57,7 @@ fn style() -> impl Strategy<Value = Style> {
     })
 }
 
-/// Some stretches of text, written over one another.
+/// Some runs of text, written over one another.
 fn picture() -> impl Strategy<Value = Buffer> {
     let words = prop::sample::select(vec!["              ", "full 42 %", "█▓▒░", "⣀⠤ ", "x", " ", "–é°"]);
     let stretch = (0..AREA.width, 0..AREA.height, words, style());
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_said_is_as_short_as_it_can_be_and_nothing_for_nothing() {
+fn a_frame_is_as_short_as_possible_and_empty_without_changes() {
     let mut writer = Writer::new(Vec::new());
     let blue = Style::new().fg(Color::Rgb(1, 2, 3));
     let mut pictures = vec![Buffer::empty(AREA)];
@@ -101,21 +101,21 @@ fn what_is_said_is_as_short_as_it_can_be_and_nothing_for_nothing() {
         next.set_string(x, y, words, style);
         pictures.push(next);
     }
-    let mut said = |before: usize, after: usize| {
+    let mut bytes = |before: usize, after: usize| {
         let bytes = String::from_utf8(sent(&mut writer, &pictures[before], &pictures[after])).unwrap();
         bytes.replace('\u{1b}', "E")
     };
-    assert_eq!(said(0, 1), "E[?2026hE[HE[38;2;1;2;3mused=1.25E[?2026l");
-    assert_eq!(said(1, 1), "");
-    assert_eq!(said(1, 2), "E[?2026hE[1;6H2E[C37E[?2026l");
-    assert_eq!(said(2, 3), "E[?2026h\r\nE[1m7E[?2026l");
-    assert_eq!(said(3, 4), "E[?2026hE[2C\nE[22m8E[?2026l");
-    assert_eq!(said(4, 5), "E[?2026h\u{8}\n\n9E[?2026l");
-    assert_eq!(said(5, 6), "E[?2026hE[2;7H5E[?2026l");
-    assert_eq!(said(6, 7), "E[?2026hE[HE[9XE[?2026l");
+    assert_eq!(bytes(0, 1), "E[?2026hE[HE[38;2;1;2;3mused=1.25E[?2026l");
+    assert_eq!(bytes(1, 1), "");
+    assert_eq!(bytes(1, 2), "E[?2026hE[1;6H2E[C37E[?2026l");
+    assert_eq!(bytes(2, 3), "E[?2026h\r\nE[1m7E[?2026l");
+    assert_eq!(bytes(3, 4), "E[?2026hE[2C\nE[22m8E[?2026l");
+    assert_eq!(bytes(4, 5), "E[?2026h\u{8}\n\n9E[?2026l");
+    assert_eq!(bytes(5, 6), "E[?2026hE[2;7H5E[?2026l");
+    assert_eq!(bytes(6, 7), "E[?2026hE[HE[9XE[?2026l");
 }
 
-/// A second of a screen of eight devices: their figures and gauges, each in colours of its own.
+/// A second on a screen of eight devices: their figures and gauges, each in its own colours.
 fn devices(second: u16) -> Buffer {
     let mut picture = Buffer::empty(Rect::new(0, 0, 120, 30));
     for device in 0..8 {
@@ -130,7 +130,7 @@ fn devices(second: u16) -> Buffer {
     picture
 }
 
-/// What this file is kept for. Bytes of the same pictures, so that it is the same on every machine.
+/// The purpose of this file. It counts bytes of fixed frames, so that the result is the same on every machine.
 #[test]
 fn pictures_take_a_third_less_than_with_ratatuis_own_backend() {
     let pictures: Vec<Buffer> = (0..60).map(devices).collect();

@@ -1,4 +1,4 @@
-//! Who is on a device, and what the driver says of it.
+//! The processes on a device, and the driver's figures.
 
 use crate::{
     facts::{
@@ -17,14 +17,14 @@ use crate::{
 };
 use ratatui::text::{Line, Span};
 
-/// `76.83 GiB used of 140.40 GiB, 55 %`
+/// Returns `76.83 GiB used of 140.40 GiB, 55 %`.
 pub(super) fn full(device: &Device, context: &RenderContext) -> String {
     let (used, total) = (devices::used(device, context), devices::total(device, context));
     let share = cells::percent(used, total);
     format!("{} used of {}, {share}", cells::bytes(used), cells::bytes(total))
 }
 
-/// The processes on it, each of which can be clicked, then the driver's figures.
+/// Returns its clickable processes, then the driver's figures.
 pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
     let mut lines = vec![heading("on this device", width, context)];
     let probed = context.session.probed(Some(&device.id));
@@ -44,7 +44,7 @@ pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (
     (lines, spots)
 }
 
-/// `rank 1   pid 8891   67.82 GiB  48 %  train.py --leaking`
+/// Returns `rank 1   pid 8891   67.82 GiB  48 %  train.py --leaking`.
 fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, context: &RenderContext) -> Line<'static> {
     let found = context.found_for(process, on);
     let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
@@ -94,7 +94,7 @@ fn row(
     line
 }
 
-/// Name and figure, two to four side by side.
+/// Returns names and figures, two to four in a row.
 fn driver(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     const ENTRY: usize = 27;
     let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();

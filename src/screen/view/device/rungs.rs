@@ -1,4 +1,4 @@
-//! The ladder large: the bar over the whole width, and under it each rung where it ends.
+//! The ladder large: the bar over the whole width, and each rung's name under its end.
 
 use crate::{
     facts::units::Bytes,
@@ -14,10 +14,10 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// What is reached under the bar, the most important first, for where there is no room for all.
-const TOLD: [Level; 4] = [Level::Used, Level::Allocated, Level::Reserved, Level::Process];
+/// The levels named under the bar, most important first.
+const NAMED: [Level; 4] = [Level::Used, Level::Allocated, Level::Reserved, Level::Process];
 
-/// The rows that it takes.
+/// Returns its rows.
 pub(super) fn height(area: Rect) -> usize {
     bar_height(area) + names_height(area)
 }
@@ -30,7 +30,7 @@ fn names_height(area: Rect) -> usize {
     if area.height >= 28 { 3 } else { 2 }
 }
 
-/// Draws bar and names.
+/// Draws the bar and the names.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(found) = context.found() else { return };
     let (rungs, width) = (ladder::rungs(context), usize::from(area.width));
@@ -46,8 +46,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         let Some(bytes) = rung.bytes else { continue };
         (column, sum) = (column + cells, sum.plus(bytes));
         reserve = reserve.or(Some(bytes).filter(|_| rung.gap == Gap::Driver));
-        let Some(name) = rung.gap.row().level.filter(|it| TOLD.contains(it)) else { continue };
-        // What is further out takes the name's place where both end.
+        let Some(name) = rung.gap.row().level.filter(|it| NAMED.contains(it)) else { continue };
+        // If two end at the same cell, the outer one is named.
         ends.retain(|it| it.1 != name && it.0 != column);
         ends.push((column, name, sum));
     }
@@ -59,17 +59,17 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Level::Used => used(bytes, reserve),
         _ => Vec::new(),
     };
-    let told = TOLD.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
-    let told: Vec<_> = told
+    let named = NAMED.iter().filter_map(|name| ends.iter().find(|it| it.1 == *name));
+    let named: Vec<_> = named
         .map(|(column, end, bytes)| {
             let figure = cells::bytes(Some(*bytes));
             (*column, words(*end, *bytes).iter().map(|it| format!("{figure} {it}")).collect())
         })
         .collect();
-    names(buffer, area, rows, &told, context);
+    names(buffer, area, rows, &named, context);
 }
 
-/// What is used as the driver counts it, and its own reserve, which it does not count; the longest way to say it first.
+/// Returns used memory as the driver counts it, and its own reserve, which it does not count; longest wording first.
 fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
     let Some((reserve, used)) = reserve.filter(|it| it.0 > 0).and_then(|it| Some((it, sum.checked_sub(it)?))) else {
         return vec!["used".to_owned()];
@@ -78,13 +78,13 @@ fn used(sum: Bytes, reserve: Option<Bytes>) -> Vec<String> {
     vec![format!("= {used} used + {reserve} reserve"), "used + reserve".to_owned()]
 }
 
-/// `╵51.61 GiB allocated` under the cell that it ends in, on the first row that has room; the most telling first, in the
-/// longest words that leave the others their place.
+/// Draws `╵51.61 GiB allocated` under the cell where it ends, on the first row with room; most important first, in the
+/// longest wording that leaves room for the others.
 fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<String>)], context: &RenderContext) {
     let size = (usize::from(area.width), usize::from(area.height).saturating_sub(first));
     let longest = ends.iter().map(|it| it.1.len()).max().unwrap_or(0);
     let choices = (0..longest).rev().map(|choice| placed(ends, choice, size));
-    // Of those with as many names the last is taken, which is the longest.
+    // Among choices with as many names, the last one has the longest wording.
     for it in choices.max_by_key(Vec::len).unwrap_or_default() {
         let (tick, text) =
             (Span::styled("╵", context.style(Role::Border)), Span::styled(it.words, context.style(Role::Text)));
@@ -95,23 +95,23 @@ fn names(buffer: &mut Buffer, area: Rect, first: usize, ends: &[(usize, Vec<Stri
     }
 }
 
-/// A name that has room.
+/// A name with its place.
 struct Placed<'a> {
     row: usize,
     from: usize,
     to: usize,
-    /// Whether the words lie to the right of their end.
+    /// Whether the words are to the right of their end.
     is_right: bool,
     words: &'a str,
 }
 
-/// The names that have room, each in its words of this choice, or the shortest.
+/// Returns the names that have room, in the wording of this choice, or the shortest.
 fn placed(ends: &[(usize, Vec<String>)], choice: usize, (width, rows): (usize, usize)) -> Vec<Placed<'_>> {
     let mut out: Vec<Placed> = Vec::new();
     for (column, choices) in ends {
         let Some(words) = choices.get(choice).or(choices.last()) else { continue };
         let (at, long) = (column.saturating_sub(1), cells::width(words) + 1);
-        // The words lie to the right of their end, or to its left where there is no room.
+        // The words are to the right of their end, or to its left if there is no room.
         let right = Some((at, true)).filter(|_| at + long <= width);
         let left = (at + 1).checked_sub(long).map(|it| (it, false));
         let mut places = (0..rows).flat_map(|row| right.into_iter().chain(left).map(move |place| (row, place)));

@@ -14,26 +14,26 @@ use crate::{
 };
 use ratatui::{buffer::Buffer, layout::Rect};
 
-/// Times the span of the curve that a forecast is drawn ahead of it; what is further is told in words alone.
+/// Longest forecast drawn ahead of the curve, in multiples of the curve's span; beyond it there are only words.
 const AHEAD: u64 = 3;
 
-/// Rows below which a forecast has no room for its words.
+/// Below this many rows a forecast has no room for its words.
 const ROWS_AHEAD: usize = 3;
 
-/// Columns from dash to dash.
+/// Columns between two dashes.
 const EVERY: usize = 2;
 
-/// A line, in places of the axis and bytes.
+/// A line, in positions on the axis and bytes.
 pub(super) struct Fit<'a> {
     growing: &'a Finding,
     height: f64,
     slope: f64,
-    /// Where the device is full; `None` where that is unknown, or too far away to be drawn.
+    /// Where the device is full; `None` if that is unknown, or too far away to draw.
     full: Option<u64>,
 }
 
 impl<'a> Fit<'a> {
-    /// The line of a finding through the curve of what it is about. What has ended fills nothing any more.
+    /// Fits a finding's line to its curve. An ended process does not fill the device.
     pub(super) fn new(curve: &Curve, growing: &'a Finding, is_alive: bool) -> Option<Self> {
         let slope = growing.bytes_per_step?;
         let height = curve.height(growing.since_step, slope)?;
@@ -46,14 +46,14 @@ impl<'a> Fit<'a> {
         Some(Self { growing, height, slope, full: near.and_then(|it| last.checked_add(it)) })
     }
 
-    /// The curve with the forecast ahead of it, where there is room for both.
+    /// Returns the curve with the forecast ahead of it, if both fit.
     pub(super) fn plane(&self, curve: &Curve, area: Rect) -> Option<Plane> {
         let ahead = self.full.filter(|_| usize::from(area.height) >= ROWS_AHEAD);
         let plane = ahead.and_then(|it| Plane::new(curve, area, 0, Some((it, self.at(it as f64)))));
         plane.filter(|it| self.has_room(it)).or_else(|| Plane::new(curve, area, 0, None))
     }
 
-    /// Draws what lies ahead of the curve; the curve itself is what was measured.
+    /// Draws the line ahead of the curve; the curve itself shows measurements.
     pub(super) fn draw(&self, buffer: &mut Buffer, plane: &Plane, context: &RenderContext) {
         if !plane.is_ahead {
             return;
@@ -68,7 +68,7 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Where the device is full, in words.
+    /// Describes where the device is full.
     fn words(&self) -> String {
         format!("full at {}", self.growing.place(self.full.unwrap_or(0)))
     }
@@ -84,13 +84,13 @@ impl<'a> Fit<'a> {
         units::whole(self.height + self.slope * (x - self.growing.since_step as f64))
     }
 
-    /// The level of the line in a column, from 0.
+    /// Returns the level of the line in a column, from 0.
     fn level(&self, plane: &Plane, column: usize) -> usize {
         plane.level(self.at(plane.place(column))) - 1
     }
 }
 
-/// Writes one cell, its row counted from the bottom.
+/// Draws one cell; rows count from the bottom.
 fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symbol: char, context: &RenderContext) {
     let (Ok(column), Ok(row)) = (u16::try_from(column), u16::try_from(row)) else { return };
     if column < plane.area.width

@@ -1,4 +1,4 @@
-//! What the cells of a curve stand for: which place on the axis, which value.
+//! Maps a curve to cells: position on the axis and value.
 
 use crate::model::analysis::curve::Curve;
 use ratatui::layout::Rect;
@@ -6,21 +6,21 @@ use ratatui::layout::Rect;
 /// Heights that a cell can show.
 pub(super) const LEVELS: usize = 8;
 
-/// A dash at each height within a cell, from the bottom: no bar looks like it, with or without colours.
+/// A dash at each height within a cell, from the bottom: it differs from any bar, with or without colours.
 const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
 
-/// A curve's scale spans at least this part of its top, so that noise does not look like a mountain.
+/// A curve's scale spans at least this part of its top, so that noise does not look large.
 const FLATTEST: u64 = 20;
 
-/// The axis ends at a multiple of this part of the span, so that a reading more changes the end of the picture and not
-/// all of it: over a slow line that is what a picture costs.
+/// The axis ends at a multiple of this part of the span, so that a new reading changes the end of the frame and not all
+/// of it, which is expensive over a slow line.
 const ENDS: u32 = 3;
 
 /// A curve in an area.
 pub(super) struct Plane {
     /// Its cells.
     pub(super) area: Rect,
-    /// The highest value of each column that has a sample; none ahead of the curve.
+    /// The highest value of each column with a sample; none ahead of the curve.
     pub(super) highs: Vec<Option<u64>>,
     /// The value of the lowest level.
     pub(super) low: u64,
@@ -33,8 +33,8 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// A curve over an axis that is so long at least, with room for what lies ahead of it: up to a place on the axis, and
-    /// a value. `None` where there is nothing to show.
+    /// Creates a plane for a curve over an axis of at least `shortest`, with room ahead of it up to a position and a
+    /// value. `None` for an empty curve.
     pub(super) fn new(curve: &Curve, area: Rect, shortest: u64, ahead: Option<(u64, u64)>) -> Option<Self> {
         let (first, end) = curve.ends()?;
         let span = grid(end - first).max(shortest);
@@ -46,24 +46,24 @@ impl Plane {
         Some(Self { area, highs, low, high, is_ahead: ahead.is_some(), first, last })
     }
 
-    /// Rows of cells.
+    /// Returns the rows of cells.
     pub(super) fn rows(&self) -> usize {
         usize::from(self.area.height)
     }
 
-    /// The column of a place on the axis; the nearest of one outside.
+    /// Returns the column of a position on the axis; the nearest for one outside.
     pub(super) fn column(&self, x: u64) -> usize {
         let place = u128::from(x.clamp(self.first, self.last) - self.first) * u128::from(self.area.width);
         usize::try_from(place / (u128::from(self.last - self.first) + 1)).unwrap_or(0)
     }
 
-    /// The place on the axis in the middle of a column.
+    /// Returns the position in the middle of a column.
     pub(super) fn place(&self, column: usize) -> f64 {
         let part = (column as f64 + 0.5) / f64::from(self.area.width.max(1));
         self.first as f64 + part * (self.last - self.first) as f64
     }
 
-    /// How many levels a value is high, at least one: what is there is seen. One outside is as the nearest.
+    /// Returns the levels of a value, at least one, so that it is visible; values outside are clamped.
     pub(super) fn level(&self, value: u64) -> usize {
         let levels = self.rows() * LEVELS;
         let (part, span) = (u128::from(value.clamp(self.low, self.high) - self.low), u128::from(self.high - self.low));
@@ -74,12 +74,12 @@ impl Plane {
     }
 }
 
-/// The dash of a level, counted from 0.
+/// Returns the dash of a level, counted from 0.
 pub(in crate::screen::view) fn dash(level: usize) -> char {
     DASHES.get(level % LEVELS * DASHES.len() / LEVELS).copied().unwrap_or(' ')
 }
 
-/// A span, up to the next multiple of an eighth to a sixteenth of it.
+/// Rounds a span up to a multiple of an eighth to a sixteenth of it.
 fn grid(span: u64) -> u64 {
     let part = span.checked_ilog2().map_or(1, |it| 1 << it.saturating_sub(ENDS));
     span.checked_next_multiple_of(part).unwrap_or(span)

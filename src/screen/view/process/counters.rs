@@ -21,7 +21,7 @@ const ENTRY: usize = 26;
 const NAME: usize = 13;
 const FIGURE: usize = 11;
 
-/// The counters, column by column.
+/// Returns the counters, column by column.
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let entries = entries(process, on, context);
     let columns = ((width + 1) / ENTRY).clamp(1, 4);
@@ -61,7 +61,7 @@ fn entries(process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'
     entries
 }
 
-/// Figures that follow from the counters of a group and others.
+/// Returns figures derived from the counters of a group and others.
 fn derived(group: Group, process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
     let found = context.found_for(process, on);
     let fragmentation = found.map(|it| it.fragmentation);

@@ -1,4 +1,4 @@
-//! A row for each resource that may grow: what it is now, its pace, its whole run in one line.
+//! A row for each resource that may grow: its current value, its pace, its whole run in one line.
 
 use crate::{
     facts::units::Bytes,
@@ -21,10 +21,10 @@ const NAME: usize = 10;
 const NOW: usize = 11;
 const RATE: usize = 11;
 
-/// Columns of a run in one line, at least and at most.
+/// Fewest and most columns of a run in one line.
 const RUN: std::ops::RangeInclusive<usize> = 8..=40;
 
-/// `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`
+/// Returns `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`.
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "per second" } else { "per step" };
     let titles =
@@ -41,18 +41,18 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
     };
     let growing = own().find(|it| it.resource == Some(resource));
     let grows = |resource| own().any(|it| it.resource == Some(resource));
-    // The host's memory is the process's, whichever of its devices tells it.
+    // Host memory belongs to the process, so each of its devices has the curve.
     let curve = on.growth.curve(resource);
     let now = curve.and_then(|it| it.buckets().last()).map(|it| Bytes(it.last));
     let follows = resource == Resource::Reserved && grows(Resource::Allocated);
-    // What is flat is a thin line.
+    // A flat run is a thin line.
     let rises = growing.is_some() || follows;
     let (rate, role) = match (growing, now) {
         (Some(it), _) if it.is_companion() => ("follows".to_owned(), Role::Text),
         (Some(it), _) => {
             (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
         }
-        // What is kept alive is held from the driver too: one cause, one alert.
+        // Live memory is reserved too: one cause, one alert.
         (None, Some(_)) if follows => ("follows".to_owned(), Role::Text),
         (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),
@@ -63,9 +63,9 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
         Span::styled(format!(" {}  ", cells::right(&rate, RATE)), context.style(role)),
     ];
     let left = width.saturating_sub(NAME + NOW + RATE + 4);
-    let told = growing.map_or_else(Vec::new, |it| told(it, process.is_alive()));
+    let wordings = growing.map_or_else(Vec::new, |it| wordings(it, process.is_alive()));
     let fits = |it: &String| left >= cells::width(it) + 2 + RUN.start();
-    let words = told.into_iter().find(fits).unwrap_or_default();
+    let words = wordings.into_iter().find(fits).unwrap_or_default();
     let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
     if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
         let role = if growing.is_some() { role } else { Role::Spark };
@@ -76,15 +76,15 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
     Line::from(spans)
 }
 
-/// Since when, and when the device is full; the longest way to say it first.
-fn told(it: &Finding, is_alive: bool) -> Vec<String> {
+/// Returns when growth began and when the device is full; longest wording first.
+fn wordings(it: &Finding, is_alive: bool) -> Vec<String> {
     let since = format!("since {}", it.place(it.since_step));
     let Some(full) = it.forecast().filter(|_| is_alive) else { return vec![since] };
     let soon = it.left().map(|it| format!("full in {it}"));
     [format!("{since}, {full}"), full].into_iter().chain(soon).collect()
 }
 
-/// A curve in one line of cells. What hardly moves lies in the middle.
+/// Draws a curve in one line of cells, with nearly constant values in the middle.
 fn run(curve: &Curve, columns: usize, symbols: &[char; 8]) -> String {
     let highs = curve.highs(columns);
     let known = || highs.iter().flatten().copied();

@@ -1,4 +1,4 @@
-//! Who a process is: its command, what it runs on, how its allocator is set.
+//! A process's description: its command, its environment, its allocator's settings.
 
 use super::{messages, named};
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
 };
 use ratatui::text::Line;
 
-/// Lines of the command: who looks for its end finds it in the recording.
+/// Most lines of the command; the recording has all of it.
 const COMMAND: usize = 3;
 
-/// What is known of it, a name before each line.
+/// Returns the description, with a name before each line.
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let hello = process.hello.as_deref();
     let argv = hello.map(|it| it.argv.as_slice()).unwrap_or_default();
@@ -33,7 +33,7 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &Re
     lines
 }
 
-/// `pid 4242 on node7, up 3 min, in /home/ada, slurm 12`
+/// Returns `pid 4242 on node7, up 3 min, in /home/ada, slurm 12`.
 fn about(process: &Process, context: &RenderContext) -> String {
     let mut words = vec![messages::who(process)];
     let Some(hello) = process.hello.as_deref() else { return words.concat() };
@@ -63,7 +63,7 @@ fn about(process: &Process, context: &RenderContext) -> String {
     words.join(", ").replacen(", of", " of", 1)
 }
 
-/// `torch 2.15.0, native allocator, step 1181 at 98 ms a step, 12 samples lost`
+/// Returns `torch 2.15.0, native allocator, step 1181 at 98 ms a step, 12 samples lost`.
 fn runs(process: &Process, on: &OnDevice) -> String {
     let hello = process.hello.as_deref();
     let framework = hello.and_then(|it| it.framework.as_deref()).map_or_else(|| cells::UNKNOWN.to_owned(), cells::raw);
@@ -84,7 +84,7 @@ fn runs(process: &Process, on: &OnDevice) -> String {
     words.join(", ")
 }
 
-/// A short time: `850 µs`, `98 ms`, `1.20 s`.
+/// Formats a short time: `850 µs`, `98 ms`, `1.20 s`.
 fn brief(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} µs"),

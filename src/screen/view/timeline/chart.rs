@@ -1,4 +1,4 @@
-//! The rungs stacked over the axis: what belongs to which cell.
+//! The rungs stacked over the axis: which rung each cell shows.
 
 use super::place_name;
 use crate::{
@@ -29,14 +29,14 @@ use ratatui::{
 /// Heights that a cell can show.
 const EIGHTHS: u64 = 8;
 
-/// The columns of the scale, and the least width of a picture that has one.
+/// The columns of the scale, and the least width of a chart with one.
 const SCALE: u16 = 12;
 const LEAST: u16 = 36;
 
-/// The title where only the allocator is known.
+/// The title if only the allocator is known.
 const UNREAD: &str = "no driver readings yet";
 
-/// Nothing was heard for so long, µs, and for so many stretches: it is a gap and not a long stretch.
+/// Without samples for this long, in µs, and for this many columns, there is a gap in the chart.
 const SILENCE_US: u64 = 5_000_000;
 const STRETCHES: u64 = 3;
 
@@ -51,7 +51,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// A chart of what is shown of a run; the left of the area is the scale's.
+    /// Creates a chart of the visible part of a run; the scale is at the left of the area.
     pub(super) fn new(area: Rect, span: &Span, on: &OnDevice, context: &RenderContext) -> Self {
         let scale = if area.width >= LEAST { SCALE } else { 0 };
         let plot = Rect { x: area.x + scale, width: area.width - scale, ..area };
@@ -59,7 +59,7 @@ impl Chart {
         Self { area: plot, span: *span, bottom, top, scale }
     }
 
-    /// The cell column of a place on the axis, if it is shown.
+    /// Returns the cell column of a position on the axis, if it is visible.
     pub(super) fn column(&self, place: u64) -> Option<u16> {
         let shown = (self.span.from..=self.span.to).contains(&place) && self.area.width > 0;
         let (part, length) = (place.checked_sub(self.span.from).filter(|_| shown)?, self.span.to - self.span.from);
@@ -67,18 +67,18 @@ impl Chart {
         u16::try_from(column).ok()
     }
 
-    /// The rectangle of a row below the chart that has its columns.
+    /// Returns the chart's columns in a row below it.
     pub(super) fn below(&self, row: Rect) -> Rect {
         Rect { x: self.area.x, width: self.area.width, ..row }
     }
 
-    /// The cell columns from one place to another, as far as they are shown.
+    /// Returns the visible cell columns between two positions.
     pub(super) fn columns(&self, from: u64, to: u64) -> std::ops::Range<u16> {
         let first = self.column(from.max(self.span.from)).unwrap_or(self.area.width);
         first..self.column(to.min(self.span.to)).map_or(0, |it| it + 1)
     }
 
-    /// What is counted.
+    /// Returns the axis's unit.
     pub(super) fn axis(&self) -> XAxis {
         self.span.axis
     }
@@ -105,13 +105,13 @@ impl Chart {
             }
         }
         let columns = self.levels(on);
-        // Before the driver's first word nobody knows what lies around the allocator.
+        // Before the driver's first reading, the memory around the allocator is unknown.
         let is_unread = |it: &Option<Levels>| it.is_some_and(|it| it.get(Level::Used).is_none());
         let unread = columns.iter().take_while(|it| it.is_none_or(|_| is_unread(it))).count();
         let unread = if columns.iter().any(is_unread) { unread } else { 0 };
         for (column, levels) in (0..).zip(columns) {
             let stack = levels.map_or_else(Vec::new, |it| it.gaps().collect());
-            // What nobody said anything of is neither used nor free.
+            // Without any reading, memory is neither used nor free.
             let is_whole = levels.is_some_and(|it| it.get(Level::Used).is_some());
             for row in 0..rows {
                 let position = (self.area.x + column, self.area.bottom() - 1 - row);
@@ -136,7 +136,7 @@ impl Chart {
         }
     }
 
-    /// Says in the blank part of so many columns from the left why it is blank, where all of the words have room.
+    /// Writes in the blank columns at the left why they are blank, if the text fits completely.
     fn unread(&self, buffer: &mut Buffer, columns: usize, context: &RenderContext) {
         let words = cells::wrapped(UNREAD, columns.saturating_sub(1));
         let is_whole = words.iter().all(|it| !it.contains('…')) && !words.is_empty();
@@ -152,7 +152,7 @@ impl Chart {
         }
     }
 
-    /// The axis: its ends, and the cursor's place between them where it does not touch them.
+    /// Draws the axis: its ends, and the cursor's position between them if it does not touch them.
     pub(super) fn scale(&self, buffer: &mut Buffer, row: Rect, context: &RenderContext) {
         let row = self.below(row);
         let width = usize::from(row.width);
@@ -191,7 +191,7 @@ impl Chart {
         put(buffer, row, 0, &line);
     }
 
-    /// The highest levels within each cell column; none where nothing was heard.
+    /// Returns the highest levels within each cell column; `None` without samples.
     fn levels(&self, on: &OnDevice) -> Vec<Option<Levels>> {
         let mut out: Vec<Option<Levels>> = vec![None; usize::from(self.area.width)];
         let silence = SILENCE_US.max(on.timeline.stride_us().saturating_mul(STRETCHES));
@@ -210,8 +210,8 @@ impl Chart {
         out
     }
 
-    /// What stands in a cell, its row counted from the bottom: what most of it is. Where there are colours, the edge of
-    /// what is drawn full is drawn in eighths, so that small moves are seen.
+    /// Returns what most of a cell shows, its row counted from the bottom. With colours, the edge of solid rungs is
+    /// drawn in eighths, so that small changes are visible.
     fn cell(&self, row: u16, stack: &[(Gap, u64, u64)], context: &RenderContext) -> (char, Style) {
         let (low, high) = (self.height(u64::from(row) * EIGHTHS), self.height((u64::from(row) + 1) * EIGHTHS));
         let within = |it: &(Gap, u64, u64)| it.2.min(high).saturating_sub(it.1.max(low));
@@ -235,7 +235,7 @@ impl Chart {
         (glyph(most, context), context.style(Role::Gap(most)))
     }
 
-    /// The bytes at a height in eighths of a cell.
+    /// Returns the bytes at a height in eighths of a cell.
     fn height(&self, eighths: u64) -> u64 {
         let all = u128::from(self.area.height.max(1)) * u128::from(EIGHTHS);
         let part = u128::from(self.top - self.bottom) * u128::from(eighths) / all;
@@ -243,13 +243,13 @@ impl Chart {
     }
 }
 
-/// Whether a whole cell of it is drawn full.
+/// Whether its cells are drawn solid.
 fn is_solid(gap: Gap) -> bool {
     gap.row().sign == '█'
 }
 
-/// The colour that a cell with this glyph seems to have: that of what is drawn full, else mixed with as much of
-/// the theme's background as lies between. None where nothing is coloured.
+/// Returns the apparent colour of a cell with this glyph: its own if solid, otherwise mixed with the theme's
+/// background. `None` without colours.
 fn shade(glyph: char, full: Color, context: &RenderContext) -> Option<Color> {
     let (Color::Rgb(r, g, b), Some(Color::Rgb(back_r, back_g, back_b))) = (full, context.theme.background) else {
         return Some(full).filter(|_| context.theme.coloured);
@@ -265,8 +265,8 @@ fn shade(glyph: char, full: Color, context: &RenderContext) -> Option<Color> {
     Some(Color::Rgb(mixed(r, back_r), mixed(g, back_g), mixed(b, back_b)))
 }
 
-/// The lowest and the highest byte of the picture: of the whole device, or of what the allocator did in this part. Of a
-/// device that is hardly used, as often halved as leaves a quarter of the picture to what is.
+/// Returns the lowest and the highest byte of the chart: those of the whole device, or of the allocator in this part.
+/// For a nearly empty device, the top is halved until memory fills a quarter of the chart.
 fn range(span: &Span, on: &OnDevice, context: &RenderContext) -> (u64, u64) {
     let (mut low, mut held, mut used) = (u64::MAX, 0, 0);
     for it in on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it))) {
@@ -277,7 +277,7 @@ fn range(span: &Span, on: &OnDevice, context: &RenderContext) -> (u64, u64) {
     }
     let used = used.max(held).max(1);
     if context.ui.timeline.fitted {
-        // What hardly moves is not blown up into mountains.
+        // Nearly constant values are not magnified.
         return (low.min(held.saturating_sub(held / 50)), held.max(1));
     }
     let Some(mut top) = context.found().and_then(|it| it.ladder.total).map(|it| it.0.max(1)) else { return (0, used) };

@@ -1,4 +1,4 @@
-//! What happened in a run: marks of the job, alerts, memory that ran out; below the chart, where it was.
+//! Events of a run: the job's marks, alerts, out-of-memory errors; below the chart, at their positions.
 
 use super::{chart::Chart, place_name};
 use crate::{
@@ -23,8 +23,8 @@ use ratatui::{
     text::{Line, Span},
 };
 
-/// A row with a sign for each: `◇` a mark, `◆` an alert and a line for as long as it lasts, `◎` a look at
-/// which line it is, `✕` memory that ran out.
+/// Draws a row with a sign for each: `◇` a mark, `◆` an alert with a line for its duration, `◎` a capture, `✕` an
+/// out-of-memory error.
 pub(super) fn draw(
     buffer: &mut Buffer,
     row: Rect,
@@ -56,7 +56,7 @@ pub(super) fn draw(
     }
 }
 
-/// What held at the cursor: the latest mark, and every alert that lasted then; as many as fit.
+/// Returns the state at the cursor: the latest mark, and every alert active then; as many as fit.
 pub(super) fn words(
     process: &Process,
     on: &OnDevice,
@@ -92,7 +92,7 @@ pub(super) fn words(
     Line::from(spans)
 }
 
-/// What happened, in words: what was found, then the latest marks, as far as there is room.
+/// Lists the events: the findings, then the latest marks, as far as there is room.
 pub(super) fn list(
     buffer: &mut Buffer,
     area: Rect,
@@ -130,7 +130,7 @@ pub(super) fn list(
     }
 }
 
-/// What was found of a process on a device, or of its host memory.
+/// Returns the findings of a process on a device, or of its host memory.
 fn alerts<'a>(
     process: &Process,
     on: &OnDevice,
@@ -140,7 +140,7 @@ fn alerts<'a>(
     context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|it| it == ordinal))
 }
 
-/// Where a finding began.
+/// Returns where a finding began.
 fn began(it: &Finding, on: &OnDevice, axis: XAxis) -> u64 {
     match (it.axis, axis) {
         (episode::Axis::Steps, XAxis::Steps) => it.since_step,
