@@ -1,32 +1,32 @@
 //! The command line.
 
-/// What it takes.
+/// Commands and flags.
 mod arguments;
-/// What is done beside a job.
+/// Runs next to a job.
 mod companion;
 /// Flags that belong together.
 mod flags;
 /// Config, completions, manual.
 mod generate;
-/// What a verdict comes to.
+/// Prints verdicts.
 mod judge;
-/// A picture of a screen, into a file.
+/// Writes screenshots.
 mod picture;
-/// What is recorded, and where.
+/// Creates recordings.
 mod record;
-/// A report, into a file.
+/// Writes reports.
 mod report;
-/// How screens look, and what they may do.
+/// Options of screens.
 mod screen_options;
-/// What the user's file sets, and flags that no file knows.
+/// Values from the config file, and flags that it cannot set.
 mod settings;
-/// Flags of a picture.
+/// Flags of a screenshot.
 mod shot;
-/// What is shown on a screen.
+/// Starts screens.
 mod show;
-/// A memory snapshot's account.
+/// Commands on memory snapshots.
 mod snapshot;
-/// A run under other settings.
+/// Replays with other settings.
 mod whatif;
 
 use self::{
@@ -54,7 +54,7 @@ use std::{
     path::PathBuf,
 };
 
-/// Parses, does, and says the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
+/// Parses and runs a command; returns the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
 pub fn main() -> u8 {
     let (cli, policy) = match settings::parse(env::args_os()) {
         Ok(parsed) => parsed,
@@ -67,7 +67,7 @@ pub fn main() -> u8 {
     code(dispatch(cli, policy), failure)
 }
 
-/// Prints the help, the version, or what is wrong with the command line.
+/// Prints the help, the version, or an error in the command line.
 fn help(asked: &clap::Error) -> Result<u8> {
     let is_answer = !asked.use_stderr();
     if is_answer && sys::was_closed(1) {
@@ -80,16 +80,16 @@ fn help(asked: &clap::Error) -> Result<u8> {
     }
 }
 
-/// What a write to a closed standard output comes to: Rust's runtime has opened `/dev/null` in its place.
+/// The error of a write to a closed standard output: Rust's runtime has opened `/dev/null` in its place.
 fn closed() -> io::Error {
     io::Error::other("cannot write to standard output: it is closed")
 }
 
-/// The exit code; of a failure `failure`, with its reason on standard error.
+/// Returns the exit code; for an error `failure`, after printing its reason on standard error.
 fn code(done: Result<u8>, failure: u8) -> u8 {
     match done {
         Ok(code) => code,
-        // A reader that has gone away wants no more.
+        // A reader that is gone needs no more output.
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
             say(format_args!("{}", Foreign::new(format!("{e:#}"))));
@@ -100,7 +100,7 @@ fn code(done: Result<u8>, failure: u8) -> u8 {
 
 fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
-        // A job runs, whatever is wrong with the file.
+        // A job runs even if the file has errors.
         Some(Command::Run { on_alert, asking, driver, keep, recording, command }) => {
             let no_arguments = keep.no_arguments;
             Ok(launch::run(&command, no_arguments, move |started| {
@@ -167,7 +167,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
         Some(Command::Doctor { json }) => doctor::examine(&live.config, live.watching.driver, json),
-        // It is told apart before.
+        // Handled above.
         Some(Command::Run { .. }) => Ok(2),
         Some(Command::DemoJob { job }) => {
             demo::job::run(&job)?;
@@ -176,12 +176,12 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     }
 }
 
-/// Where `gpuwatch run` keeps its recordings.
+/// Returns where `gpuwatch run` keeps its recordings.
 fn store() -> Result<PathBuf> {
     Ok(Store::user().context("there is no home directory for recordings: name a file or a directory")?.directory)
 }
 
-/// The named files, or recordings of the store by their names; without any, the newest run's.
+/// Opens the named files, or recordings of the store by name; without any, the newest run's.
 fn named(mut files: Vec<PathBuf>) -> Result<Found> {
     if let Ok(store) = store() {
         for file in files.iter_mut().filter(|it| !it.exists()) {

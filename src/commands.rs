@@ -1,4 +1,4 @@
-//! The subcommands. Each is thin: what it shows and judges lies below.
+//! The subcommands. Each is thin: the modules below analyse and draw.
 
 /// `gpuwatch`: the live view's loop.
 pub mod live;
@@ -6,34 +6,34 @@ pub mod live;
 /// `gpuwatch replay`: the same screen, fed from recordings.
 pub mod player;
 
-/// `gpuwatch once`: the same facts without a terminal.
+/// `gpuwatch once`: the current state without a terminal.
 pub mod once;
 
 /// `gpuwatch check`: whether a recorded run passes.
 pub mod check;
 
-/// `gpuwatch recordings`: what was recorded, and how it went.
+/// `gpuwatch recordings`: the recordings and their results.
 pub mod recordings;
 
 /// `gpuwatch export`: a recording as a table.
 pub mod export;
 
-/// `gpuwatch report`: a run in one file, to be read later.
+/// `gpuwatch report`: a run in one file, to read later.
 pub mod report;
 
-/// `gpuwatch diff`: two runs side by side.
+/// `gpuwatch diff`: compares two runs.
 pub mod diff;
 
-/// `gpuwatch explain`: what is known of a cause.
+/// `gpuwatch explain`: explains a cause.
 pub mod explain;
 
 /// `gpuwatch sites`: which lines allocate what grows.
 pub mod sites;
 
-/// `gpuwatch snapshot`: what a memory snapshot of PyTorch holds.
+/// `gpuwatch snapshot`: the contents of a PyTorch memory snapshot.
 pub mod snapshot;
 
-/// `gpuwatch doctor`: what does not work here, and what to do.
+/// `gpuwatch doctor`: what does not work here, and how to fix it.
 pub mod doctor;
 
 /// `gpuwatch demo`: a seeded job through the real probe.

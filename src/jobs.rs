@@ -3,5 +3,5 @@
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 
-/// What a run would have reserved under other allocator settings.
+/// What a run would have reserved with other allocator settings.
 pub mod whatif;

@@ -19,7 +19,7 @@ const EXAMPLE: &str = "Example:
 
 Without a command: the live view of all devices and probed jobs.";
 
-/// What new users ask next.
+/// Answers to questions of new users.
 const ANSWERS: &str = "\
 Jobs that run already: gpuwatch lists them with the driver's figures alone (bytes on each device, user, command). A probe \
 cannot be put into a running process: start the job again with `gpuwatch run`, or from a shell after \
@@ -280,12 +280,12 @@ pub(super) enum Command {
 }
 
 impl Cli {
-    /// The exit code of a failure: where 1 is an answer, another one.
+    /// Returns the exit code of a failure; not 1 if that is an answer.
     pub(super) fn failure(&self) -> u8 {
         if matches!(self.command, Some(Command::Check { .. } | Command::Diff { .. })) { 2 } else { 1 }
     }
 
-    /// Whether the command's answer goes to standard output.
+    /// Returns whether the command's answer goes to standard output.
     pub(super) fn answers(&self) -> bool {
         match &self.command {
             Some(Command::Run { .. } | Command::Replay { .. } | Command::DemoJob { .. }) => false,
@@ -296,8 +296,8 @@ impl Cli {
         }
     }
 
-    /// Whether the user's file has anything to say to the command.
-    pub(super) fn heeds_config(&self) -> bool {
+    /// Returns whether the command uses the config file.
+    pub(super) fn uses_config(&self) -> bool {
         !matches!(
             self.command,
             Some(

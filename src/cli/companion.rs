@@ -1,4 +1,4 @@
-//! Runs beside a job of `gpuwatch run`: records it and sends alerts. Whatever fails, the job continues.
+//! Runs next to a job of `gpuwatch run`: records it and sends alerts. Whatever fails, the job continues.
 
 use super::record::{keep, start};
 use crate::{
@@ -30,13 +30,13 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of a path that are shown.
+/// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
 
-/// How long a program may still take for an alert when the job is over: less than the job's exit waits for us.
+/// How long a program may still take for an alert when the job is over: less than the job's exit waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Until the job is over.
+/// Runs until the job is over.
 pub(super) fn companion(
     started: launch::Started,
     on_alert: &OnAlert,
@@ -77,7 +77,7 @@ fn start_recording(run: &str, bounds: &Keep, recording: &Recording) -> Result<(R
     Ok((start(&path, file, name)?, path))
 }
 
-/// What was found in a job, and how to look at it again: `1 critical, 2 info · gpuwatch replay FILE`.
+/// Summarises the findings, and how to view them again: `1 critical, 2 info · gpuwatch replay FILE`.
 fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String {
     let count = |it: Severity| Some((alerts::open(session, found, it), it)).filter(|found| found.0 > 0);
     let counts: Vec<String> = [Severity::Critical, Severity::Warning, Severity::Info]
@@ -108,25 +108,25 @@ fn ended(how: Ended) -> Fact {
 struct Watch {
     /// The recorder, and its file.
     recorder: Option<(Recorder, PathBuf)>,
-    /// Why there is none.
+    /// Why there is no recorder.
     unrecorded: Option<String>,
-    /// When what was found is summed up at the end.
+    /// When to summarise the findings at the end.
     summary: Summary,
     delivery: Delivery,
     policy: Policy,
-    /// Why there is no policy of the user's.
+    /// Why the user's policy is unknown.
     fault: Option<config::Fault>,
     session: Session,
 }
 
 impl Watch {
     fn follow_job(mut self, sources: sources::Options, is_asking: bool, over: Receiver<Ended>) -> Result<()> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        thread::Builder::new().name("over".into()).spawn(move || tell.send(over.recv().ok()))?;
+        let (sender, stopped) = tokio::sync::oneshot::channel();
+        thread::Builder::new().name("over".into()).spawn(move || sender.send(over.recv().ok()))?;
         gpuwatch_probe::socket::prepare();
         super::runtime()?.block_on(async {
             let mut sources = Sources::start(sources);
-            let stop = async { told.await.ok().flatten().map(ended).into_iter().collect() };
+            let stop = async { stopped.await.ok().flatten().map(ended).into_iter().collect() };
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
             }
@@ -140,7 +140,7 @@ impl Watch {
         };
         let recorded = self.recorder.map(|(recorder, file)| (recorder.finish(), file));
         let summary = is_summed_up.then(|| {
-            // What was not written to its end may be gone.
+            // An incomplete file may be gone.
             let file = recorded.as_ref().filter(|it| it.0.trouble.is_none()).map(|it| it.1.as_path());
             summed_up(&self.session, &self.policy.findings(&self.session), file)
         });
@@ -149,7 +149,7 @@ impl Watch {
         let complaints = unrecorded.into_iter().chain(fault);
         let complaints = complaints.chain(self.delivery.finish(PATIENCE));
         for complaint in complaints.chain(summary) {
-            // The job is over, and its terminal is free.
+            // The job is over, so its terminal is free.
             super::say(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(())

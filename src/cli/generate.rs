@@ -1,4 +1,4 @@
-//! What others read of the command line: the commented config, completions, the manual.
+//! Generates the commented config, completions and the manual.
 
 use super::{
     flags::Generated,
@@ -26,7 +26,7 @@ pub(super) fn generate(what: &Generated) -> Result<()> {
         Generated::Config => output::print(&config(&command))?,
         Generated::Completions { shell } => {
             let mut text = Vec::new();
-            // What is hidden from the help is completed nowhere.
+            // Hidden commands are not completed.
             let shown = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
             let mut shown = Command::new("gpuwatch").args(command.get_arguments().cloned()).subcommands(shown);
             clap_complete::generate(*shell, &mut shown, "gpuwatch", &mut text);
@@ -52,13 +52,13 @@ pub(super) fn generate(what: &Generated) -> Result<()> {
     Ok(())
 }
 
-/// Every key at its default, commented out.
+/// Returns every key at its default, commented out.
 pub(super) fn config(command: &Command) -> String {
     let mut text = String::from(
         "# gpuwatch's config: $XDG_CONFIG_HOME/gpuwatch/config.toml, or --config FILE, or GPUWATCH_CONFIG.\n\
          # The commented lines show the defaults. Flags and the environment take precedence.\n",
     );
-    // A string takes everything.
+    // Writing to a string cannot fail.
     for section in SECTIONS {
         let _ = write!(text, "\n[{section}]\n");
         for (name, help) in LISTS.iter().filter(|_| section == "alerts") {
@@ -92,7 +92,7 @@ pub(super) fn config(command: &Command) -> String {
     text
 }
 
-/// Lines of at most [`WIDTH`] characters, each behind `# `.
+/// Wraps words into lines of at most [`WIDTH`] characters, each after `# `.
 fn comment(words: &str) -> String {
     let mut text = String::new();
     let mut taken = WIDTH;
@@ -109,7 +109,7 @@ fn comment(words: &str) -> String {
     text + "\n"
 }
 
-/// A page of the manual; that of the program has the keys of its screens.
+/// Returns a page of the manual; the program's page has the keys of its screens.
 fn page(command: Command) -> io::Result<Vec<u8>> {
     let is_program = command.get_name() == "gpuwatch";
     let mut text = Vec::new();
@@ -117,7 +117,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     let mut text = String::from_utf8_lossy(&text).into_owned();
     if is_program {
         text.push_str(".SH KEYS\n");
-        // A string takes everything.
+        // Writing to a string cannot fail.
         for section in keys::sheet::sections() {
             let _ = writeln!(text, ".SS {}", roff(section.title));
             for (keys, help) in section.keys {
@@ -125,7 +125,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
             }
         }
     }
-    // What is not ASCII is named, so that it needs no preprocessor.
+    // Non-ASCII characters are named, so that it needs no preprocessor.
     let ascii = text.chars().fold(String::new(), |mut all, it| {
         if it.is_ascii() {
             all.push(it);
@@ -137,7 +137,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     Ok(ascii.into_bytes())
 }
 
-/// A text that the formatter takes as it is, behind a zero-width mark, as lines that begin with a dot are orders.
+/// Escapes a text with a zero-width mark, because lines that begin with a dot are commands.
 fn roff(text: &str) -> String {
     format!("\\&{}", text.replace('\\', "\\e").replace('-', "\\-"))
 }

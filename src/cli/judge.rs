@@ -1,4 +1,4 @@
-//! `gpuwatch check`: the verdict written, and its exit code.
+//! `gpuwatch check`: prints the verdict and returns its exit code.
 
 use crate::{commands::check, model::alerts::Policy};
 use std::{
@@ -17,7 +17,7 @@ pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, pol
     let text = if json { verdict.json() } else { verdict.text() };
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader that has gone away knows enough: the exit code says the rest.
+        // A reader that is gone gets the result from the exit code.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             super::say(format_args!("cannot write the verdict: {e}"));
             check::Outcome::Unjudged.code()

@@ -1,4 +1,4 @@
-//! A picture of a screen, into a file.
+//! Writes a screenshot to a file.
 
 use super::{screen_options::ScreenOptions, shot::Which};
 use crate::{
@@ -20,12 +20,12 @@ use anyhow::{Context, Result, bail};
 use ratatui::{buffer::Buffer, layout::Rect};
 use std::path::Path;
 
-/// The demo at one moment: the same seed, the same picture.
+/// Draws the demo at one moment: the same seed gives the same picture.
 pub(super) fn of_demo(seed: u64, options: &ScreenOptions, file: &Path) -> Result<u8> {
     write(&demo::still::still(seed), &Policy::default(), None, options, file)
 }
 
-/// A recording at its end.
+/// Draws a recording at its end.
 pub(super) fn of_recordings(
     recordings: RecordingSet,
     policy: &Policy,
@@ -36,7 +36,7 @@ pub(super) fn of_recordings(
     write(replay.shown(), policy, Some(&Progress::At(replay.position())), options, file)
 }
 
-/// What is there now.
+/// Draws the current state.
 pub(super) async fn of_now(
     sources: sources::Options,
     policy: &Policy,
@@ -61,7 +61,7 @@ fn write(
     }
     let theme = options.theme_of_pictures()?;
     let findings = policy.findings(session);
-    // Nor is a key for it offered.
+    // Nor does it show a key for them.
     let no_signals = Some("a screenshot sends no signals");
     let mut ui = Ui {
         screen: screen(options.shot.screen),

@@ -1,4 +1,4 @@
-//! `gpuwatch record`, and what every recording needs: a new file and its header.
+//! `gpuwatch record`, and the new file and header that every recording needs.
 
 use crate::{
     config::{Asking, Keep, Watching, When},
@@ -42,20 +42,20 @@ pub(super) fn record(
         }
         None => keep("record", bounds)?,
     };
-    // Before anything is written: from its first line on, a recording can be ended in good order.
-    // Whoever started us may want a signal ignored, as nohup does: then it stays so.
+    // Before anything is written: from its first line on, a recording can be closed properly. The caller may want a
+    // signal ignored, as nohup does: then it stays so.
     let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
     let recorder = start(&path, file, None).context("cannot write the recording")?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
     super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
-    let (tell, told) = tokio::sync::oneshot::channel();
-    thread::spawn(move || tell.send(signals.forever().next()));
+    let (sender, stopped) = tokio::sync::oneshot::channel();
+    thread::spawn(move || sender.send(signals.forever().next()));
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources() });
         let stop = async {
-            // Without a signal's thread there is no end but a harder one.
-            if told.await.is_err() {
+            // If the signal thread is gone, only a forced end is left.
+            if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
             Vec::new()
@@ -86,7 +86,7 @@ pub(super) fn record(
     Ok(u8::from(outcome.trouble.is_some()))
 }
 
-/// Starts the recorder; where not even the header can be written, no file is left.
+/// Starts the recorder; removes the file if not even the header can be written.
 pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<Recorder> {
     Recorder::start(file, &header(name)).inspect_err(|_| {
         if !output::is_stdout(path) {
@@ -95,7 +95,7 @@ pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<R
     })
 }
 
-/// A new file in the user's store.
+/// Creates a file in the user's store.
 pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
     let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
     let writer = Writer {

@@ -1,4 +1,4 @@
-//! `gpuwatch report`: which run, and into which file.
+//! `gpuwatch report`: selects the run and the file.
 
 use crate::{commands::report::Report, facts::text::Foreign, model::alerts::Policy, storage::output};
 use anyhow::{Context, Result};

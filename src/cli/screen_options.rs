@@ -1,4 +1,4 @@
-//! How a screen looks, and what it may do, as flags.
+//! Flags of screens: their appearance, and what they may do.
 
 use super::shot::Shot;
 use crate::screen::{
@@ -49,7 +49,7 @@ pub(super) enum Colors {
 }
 
 impl ScreenOptions {
-    /// The theme, with the colours and characters that the terminal has.
+    /// Returns the theme, with the colours and characters that the terminal has.
     pub(super) fn theme(&self) -> Result<Theme, Fault> {
         let depth = match self.color {
             Colors::Auto => term::color_depth(),
@@ -61,7 +61,7 @@ impl ScreenOptions {
         self.themed(depth)
     }
 
-    /// The same for a picture, which has all colours unless fewer are asked for.
+    /// Returns the theme for a picture, which has all colours by default.
     pub(super) fn theme_of_pictures(&self) -> Result<Theme, Fault> {
         if self.color == Colors::Auto { self.themed(ColorDepth::TrueColor) } else { self.theme() }
     }

@@ -1,4 +1,4 @@
-//! Flags over environment over the user's file over defaults: what the file says takes the place of a flag's default.
+//! Flags over environment over the config file over defaults: the file's value replaces a flag's default.
 
 use super::arguments::Cli;
 use crate::{
@@ -15,7 +15,7 @@ use clap::{
 };
 use std::ffi::OsString;
 
-/// What was asked for, and the user's policy, or what is wrong with the file.
+/// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
     let words: Vec<OsString> = words.into_iter().collect();
     let matches = command().try_get_matches_from(&words)?;
@@ -28,21 +28,21 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, R
         Err(fault) => return Ok((cli, Err(fault))),
     };
     let is_set = settings.flags.iter().any(|it| it.key == "on-alert");
-    if is_said(&matches, "on_alert_arg") && !is_said(&matches, "on_alert") && !is_set {
+    if is_given(&matches, "on_alert_arg") && !is_given(&matches, "on_alert") && !is_set {
         let what = "--on-alert-arg is for the program of --on-alert, which is missing";
         return Err(command().error(ErrorKind::MissingRequiredArgument, what));
     }
     if settings.flags.is_empty() {
         return Ok((cli, Ok(settings.policy)));
     }
-    // A program named on the command line has no use for the arguments of another one.
-    let is_told = is_said(&matches, "on_alert");
-    let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_told && it.key == "on-alert-arg")).collect();
+    // A program named on the command line does not use another one's arguments.
+    let is_named = is_given(&matches, "on_alert");
+    let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_named && it.key == "on-alert-arg")).collect();
     let matches = with_defaults(command(), &flags).try_get_matches_from(&words)?;
     Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
 }
 
-/// The command line; what is a switch there can also be switched off, as in `--bell=false`.
+/// Returns the command line; switches can also be switched off, as in `--bell=false`.
 pub(super) fn command() -> Command {
     each(Cli::command(), &|arg| {
         let is_switch = KEYS.iter().any(|it| it.kind == Kind::Switch && arg.get_long() == Some(it.name));
@@ -55,7 +55,7 @@ pub(super) fn command() -> Command {
     })
 }
 
-/// Values that their flags take, or the first that its flag does not.
+/// Checks that flags accept the file's values; fails for the first that does not.
 fn checked(settings: Settings, command: &Command) -> Result<Settings, Fault> {
     for setting in &settings.flags {
         let Some(arg) = find(command, setting.key) else { continue };
@@ -74,7 +74,7 @@ fn checked(settings: Settings, command: &Command) -> Result<Settings, Fault> {
     Ok(settings)
 }
 
-/// Whether a flag takes a value, else why not in clap's words.
+/// Returns whether a flag accepts a value, or clap's reason why not.
 fn takes(arg: &Arg, long: &str, value: &str) -> Result<(), String> {
     let alone = arg.clone().global(false).required(false);
     let words = [OsString::from("gpuwatch"), OsString::from(format!("--{long}={value}"))];
@@ -88,7 +88,7 @@ fn takes(arg: &Arg, long: &str, value: &str) -> Result<(), String> {
     })
 }
 
-/// The argument of a flag, of whichever command has it.
+/// Returns the argument of a flag, of any command.
 pub(super) fn find<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
     let own = command.get_arguments().find(|it| it.get_long() == Some(long));
     own.or_else(|| command.get_subcommands().find_map(|it| find(it, long)))
@@ -101,15 +101,15 @@ fn with_defaults(command: Command, flags: &[&Setting]) -> Command {
     })
 }
 
-/// The same change to every argument of every command.
+/// Applies a change to every argument of every command.
 fn each(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
     command.mut_args(change).mut_subcommands(|it| each(it, change))
 }
 
-/// Whether an argument stands on the command line.
-fn is_said(matches: &ArgMatches, id: &str) -> bool {
+/// Whether an argument is on the command line.
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
     let here = matches.try_contains_id(id).is_ok() && matches.value_source(id) == Some(ValueSource::CommandLine);
-    here || matches.subcommand().is_some_and(|(_, it)| is_said(it, id))
+    here || matches.subcommand().is_some_and(|(_, it)| is_given(it, id))
 }
 
 #[cfg(test)]
@@ -118,12 +118,12 @@ mod tests {
     use crate::cli::arguments::Command as Asked;
     use std::fs;
 
-    /// Long flags of what shows and records that no file can set, and why.
+    /// Long flags that no file can set, and why.
     const EXCEPTIONS: [(&str, &str); 7] = [
         ("name", "it is of one recording"),
         ("config", "it names the file"),
         ("output", "it names one recording"),
-        ("seed", "it tells one demo from another"),
+        ("seed", "it distinguishes demos"),
         ("screenshot", "it names one picture"),
         ("size", "it is of one picture"),
         ("screen", "it is of one picture"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_flag_takes_is_told_with_its_line_its_key_and_what_is_near() {
+    fn an_unaccepted_value_is_reported_with_its_line_its_key_and_the_nearest_value() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         for (text, parts) in [

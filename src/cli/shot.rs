@@ -1,4 +1,4 @@
-//! Flags of a picture: which screen, how large, into which file.
+//! Flags of a screenshot: which screen, its size, its file.
 
 use clap::ValueEnum;
 use std::{path::PathBuf, str::FromStr};
@@ -6,7 +6,7 @@ use std::{path::PathBuf, str::FromStr};
 /// The largest picture in columns and rows; larger ones are unreadable.
 const MOST: u16 = 500;
 
-/// These flags stand by themselves in the help.
+/// A separate heading in the help.
 const HEADING: &str = "Pictures";
 
 /// A picture instead of a view.

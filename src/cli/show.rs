@@ -17,13 +17,13 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use std::{path::PathBuf, time::Duration};
 
-/// How long an alert program may still run after the view is left.
+/// How long an alert program may still run after the view is closed.
 const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why nothing is written from a view that only looks.
+/// Why a read-only view writes nothing.
 const READONLY: &str = "this view is --readonly: it writes no config";
 
-/// The live view; where there is no screen for it, the same facts once, as text.
+/// Shows the live view; without a suitable terminal, prints the state once, as text.
 pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
     let theme = theme(&live.screen)?;
     if let Some(file) = &live.screen.shot.screenshot {

@@ -1,4 +1,4 @@
-//! `gpuwatch snapshot`, and what other commands make of a snapshot; on standard error what keeps it from being whole.
+//! `gpuwatch snapshot`, and other commands on snapshots; they report on standard error why one is incomplete.
 
 use crate::{
     commands::{diff, export, snapshot},
@@ -24,7 +24,8 @@ pub(super) fn snapshot(file: &Path, fits: Option<u64>, json: bool) -> Result<u8>
     Ok(u8::from(account.ended().is_some()))
 }
 
-/// The snapshot among the files that a user named: the only one, if it is a pickle or is to become what only a snapshot can.
+/// Returns the snapshot among the files that a user named: the only one, if it is a pickle or the format needs a
+/// snapshot.
 pub(super) fn named(files: &[PathBuf], format: export::Format) -> Option<&Path> {
     let [file] = files else { return None };
     (!format.is_of_recordings() || pickle::is_one(file)).then_some(file)
@@ -40,10 +41,10 @@ pub(super) fn export(file: &Path, format: export::Format, table: export::Table, 
     Ok(u8::from(ended.is_some()))
 }
 
-/// The snapshots that a user named to compare them; `None` where neither is one.
+/// Returns the two snapshots to compare; `None` if neither is one.
 ///
 /// # Errors
-/// When only one of them is.
+/// Fails if only one of them is.
 pub(super) fn both<'a>(first: &'a Path, second: &'a Path) -> Result<Option<[&'a Path; 2]>> {
     match [first, second].map(pickle::is_one) {
         [true, true] => Ok(Some([first, second])),
@@ -57,11 +58,11 @@ pub(super) fn diff(both: [&Path; 2], tolerance: f64, json: bool) -> Result<u8> {
     let (first, second) = (first?, second?);
     let diff = diff::snapshots(&first.trace, &second.trace, tolerance);
     output::print(&if json { diff.json() } else { diff.text() })?;
-    // What was read of a damaged one compares with nothing.
+    // A damaged snapshot cannot be compared.
     Ok(if first.ended.is_some() || second.ended.is_some() { 2 } else { diff.code() })
 }
 
-/// Reads a snapshot, and says where it ends too soon.
+/// Reads a snapshot, and reports if it ends early.
 fn read(file: &Path) -> Result<Reading> {
     let name = Foreign::new(file.to_string_lossy());
     let reading = pickle::open(file).with_context(|| format!("cannot read {name}"))?;

@@ -1,4 +1,4 @@
-//! `gpuwatch whatif`: its flags, and the answer written, with the replays counted on a terminal meanwhile.
+//! `gpuwatch whatif`: its flags and its output, with a counter of replays on a terminal.
 
 use crate::{
     facts::text::Foreign,
@@ -49,7 +49,7 @@ pub(super) fn whatif(question: &Question, json: bool) -> Result<u8> {
     Ok(u8::from(answer.ended().is_some()))
 }
 
-/// A line on a terminal's standard error that counts.
+/// A counter in a line on a terminal's standard error.
 struct Counter {
     is_shown: bool,
 }

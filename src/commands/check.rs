@@ -1,4 +1,4 @@
-//! `gpuwatch check`: whether a recorded run passes, for a person and for a CI job.
+//! `gpuwatch check`: whether a recorded run passes, for users and for CI jobs.
 
 mod json;
 mod limits;
@@ -28,36 +28,36 @@ use crate::{
     },
 };
 
-/// What is to be said of a run.
+/// The judgement of a run.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Which limits were hit, in words; with one the run fails.
+    /// Which limits were exceeded; with one, the run fails.
     pub hits: Vec<String>,
-    /// Why it cannot be judged, in words; with one a run that does not fail does not pass either.
+    /// Why it cannot be judged; with one, a run that does not fail does not pass either.
     pub doubts: Vec<String>,
-    /// Why a file was not read to its end, other than that it is cut, in words; a doubt as well.
+    /// Why a file was not read to its end, except if it is truncated; also a doubt.
     pub damage: Vec<String>,
-    /// What else is to be known.
+    /// Other notes.
     pub notes: Vec<String>,
-    /// What was found: the worst first, what is allowed at the end.
+    /// The findings: worst first, allowed ones last.
     pub findings: Vec<Finding>,
-    /// The run: what was known at its end, its peaks, and how its files end.
+    /// The run: its final session, its peaks, and how its files end.
     pub run: Run,
 }
 
-/// What a run comes to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was hit.
+    /// No limit was exceeded.
     Pass,
-    /// Something was.
+    /// A limit was exceeded.
     Fail,
-    /// It cannot be told.
+    /// The recording is not sufficient to judge.
     Unjudged,
 }
 
 impl Outcome {
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -66,7 +66,7 @@ impl Outcome {
         }
     }
 
-    /// The exit code that says it: 0 passes, 1 fails, 2 cannot be judged.
+    /// Returns its exit code: 0 passes, 1 fails, 2 cannot be judged.
     pub fn code(self) -> u8 {
         match self {
             Self::Pass => 0,
@@ -76,12 +76,12 @@ impl Outcome {
     }
 }
 
-/// Reads recordings to their end and judges the run, all but what is allowed.
+/// Reads recordings to the end and judges the run, without what is allowed.
 pub fn check(recordings: &RecordingSet, limits: &Limits, policy: &Policy) -> Verdict {
     judged(Run::read(recordings, |_, _, _| ()), limits, policy)
 }
 
-/// Judges a run, all but what is allowed.
+/// Judges a run, without what is allowed.
 pub fn judged(run: Run, limits: &Limits, policy: &Policy) -> Verdict {
     let findings = policy.findings(&run.session).all;
     let mut verdict = Verdict { findings, run, ..Verdict::default() };
@@ -92,13 +92,13 @@ pub fn judged(run: Run, limits: &Limits, policy: &Policy) -> Verdict {
     verdict
 }
 
-/// What is said where nothing could be read.
+/// Returns the verdict if nothing could be read.
 pub fn unreadable(why: String) -> Verdict {
     Verdict { doubts: vec![why], ..Verdict::default() }
 }
 
 impl Verdict {
-    /// What it comes to.
+    /// Returns the outcome.
     pub fn outcome(&self) -> Outcome {
         if !self.hits.is_empty() {
             Outcome::Fail
@@ -109,42 +109,41 @@ impl Verdict {
         }
     }
 
-    /// What it comes to in one line: `1 critical: out of memory at step 170`.
+    /// Describes the outcome in one line: `1 critical: out of memory at step 170`.
     pub fn title(&self) -> String {
         text::title(self)
     }
 
-    /// As text, its last newline included.
+    /// Returns the verdict as text, with its last newline.
     pub fn text(&self) -> String {
         text::report(self)
     }
 
-    /// As JSON (schema 1), its last newline included.
+    /// Returns the verdict as JSON (schema 1), with its last newline.
     pub fn json(&self) -> String {
         json::report(self)
     }
 
-    /// A file that its writer was killed over is judged as far as it goes; a damaged one vouches for nothing.
+    /// A truncated file, whose writer was killed, is judged as far as it goes; a damaged one is not sufficient.
     fn ends(&mut self, file: &File) {
         let Some(words) = replay::words(&file.ending, file.has_header) else { return };
-        let said = format!("{}: {words}", file.name);
+        let line = format!("{}: {words}", file.name);
         match &file.ending {
             Ending::Fault(fault) if !matches!(fault, Fault::Cut { .. }) => {
                 self.damage.push(words);
-                self.doubts.push(said);
+                self.doubts.push(line);
             }
-            _ => self.notes.push(said),
+            _ => self.notes.push(line),
         }
     }
 
-    /// How the command ended is its own affair: `run` passes its exit code on.
+    /// The verdict ignores how the command ended: `run` passes its exit code on.
     fn note_end(&mut self) {
         self.notes.extend(self.run.session.job.and_then(|it| failure(it.code, it.signal)));
     }
 
-    /// A process that was found and whose lines are not understood is not judged. Lost samples only make figures less
-    /// exact.
-    fn note_unheard(&mut self) {
+    /// A process whose lines are unreadable is not judged. Lost samples only make figures less exact.
+    fn note_unread(&mut self) {
         for it in &self.run.session.processes {
             if let Life::Incompatible { protocol } = it.life {
                 self.doubts.push(format!(
@@ -168,7 +167,7 @@ impl Verdict {
             self.doubts.push(format!("--require-end: {}", text::seen(self)));
         }
         self.note_end();
-        self.note_unheard();
+        self.note_unread();
         self.judge_steps(limits.max_growth.is_some());
         let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
@@ -192,8 +191,8 @@ impl Verdict {
         }
     }
 
-    /// What was watched for too short a time shows no growth, whatever it does; without steps nothing may have been seen
-    /// of what the job does.
+    /// A run that is too short shows no growth, whatever it does; without steps, the recording may show nothing of what
+    /// the job does.
     fn judge_steps(&mut self, is_growth_limited: bool) {
         let has_grown = self.findings.iter().any(|it| it.kind == Kind::Growth);
         if has_grown || self.run.on_devices().any(|it| it.growth.watched() >= it.growth.enough()) {
@@ -209,7 +208,7 @@ impl Verdict {
         }
     }
 
-    /// Why no step was recorded, as far as it is known, and what to do.
+    /// Returns why no step was recorded, as far as known, and what to do.
     fn why_no_step(&self) -> &'static str {
         let processes = &self.run.session.processes;
         let has_run = processes.iter().any(|it| it.hello.as_ref().is_some_and(|hello| hello.run.is_some()));

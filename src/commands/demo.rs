@@ -1,8 +1,7 @@
-//! `gpuwatch demo`: seeded simulated jobs through the real probe and its real socket, so that the demo is the
-//! product and not a drawing.
+//! `gpuwatch demo`: seeded simulated jobs with the real probe and its real socket, so that the demo shows the product.
 //!
-//! Four ranks are four processes. Only what a driver would say is made up, from what the probes said, and when the
-//! steps were that lie behind the ranks at the first look.
+//! Four ranks are four processes. Only the driver's figures, which are derived from the probes', and the times of the
+//! steps before the view began are simulated.
 
 mod driver;
 pub mod job;
@@ -33,18 +32,18 @@ use tokio::{
     time::Instant,
 };
 
-/// Steps that are already behind a job when the first viewer looks.
+/// Steps that a job has completed when the view begins.
 const HEAD_START: u64 = 240;
 
-/// The ranks: what they do, and on which devices.
+/// The ranks: their behaviour and devices.
 pub const RANKS: [(Kind, &[u32]); 4] =
     [(Kind::Steady, &[0]), (Kind::Leaking, &[1]), (Kind::Fragmenting, &[2]), (Kind::Pending, &[3, 0])];
 
 /// A running demo. Dropping it ends its jobs.
 pub struct Demo {
-    /// What happens.
+    /// The events.
     pub events: Receiver<Event>,
-    /// The pace at which the driver of the demo is read, until somebody takes it.
+    /// The refresh rate of the simulated driver, until the view takes it.
     pub pace: Option<watch::Sender<Duration>>,
     begun: Instant,
     jobs: Vec<Child>,
@@ -52,16 +51,16 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Starts the ranks and listens to them; needs a tokio runtime around it.
+    /// Starts the ranks and reads their probes; needs a tokio runtime.
     ///
     /// # Errors
-    /// When there is no place for sockets, or this program cannot start itself.
+    /// Fails if there is no directory for sockets, or if this program cannot start itself.
     pub fn start(seed: u64) -> io::Result<Self> {
         let directory = env::temp_dir().join(format!("gpuwatch-demo-{}", process::id()));
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
         let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
-        let (tell, events) = channel(1024);
+        let (sender, events) = channel(1024);
         let (pace, read_every) = watch::channel(driver::FASTEST);
         let mut demo = Self { events, pace: Some(pace), begun: sources.feed().begun, jobs: Vec::new(), directory };
         for (rank, (kind, devices)) in RANKS.iter().enumerate() {
@@ -70,12 +69,12 @@ impl Demo {
         tokio::spawn(async move {
             let mut driver = Driver::default();
             while let Some(event) = sources.events.recv().await.map(past::paced) {
-                // The driver of the demo is our own.
+                // The demo has its own driver.
                 driver.read_every(*read_every.borrow());
                 let derived = driver.after(&event);
                 let kept = !matches!(event.fact, Fact::Driver(DriverState::Off));
                 for event in kept.then_some(event).into_iter().chain(derived) {
-                    if tell.send(event).await.is_err() {
+                    if sender.send(event).await.is_err() {
                         return;
                     }
                 }
@@ -84,7 +83,7 @@ impl Demo {
         Ok(demo)
     }
 
-    /// What a view of it is fed with.
+    /// Returns the input of a view.
     pub fn feed(&mut self) -> Feed<'_> {
         Feed { events: &mut self.events, begun: self.begun, hurry: Arc::new(Notify::new()) }
     }
@@ -92,13 +91,13 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // Closing their standard input ends them in good order; who lingers is killed.
+        // The jobs end when their standard input closes; kill those that do not.
         for job in &mut self.jobs {
             drop(job.stdin.take());
         }
         for job in &mut self.jobs {
             if !ends_soon(job) {
-                // It ended meanwhile, or cannot be ended.
+                // It ended meanwhile, or cannot be killed.
                 let _ = job.kill();
                 let _ = job.wait();
             }
@@ -125,7 +124,7 @@ fn start_job(seed: u64, rank: usize, kind: Kind, devices: &[u32], directory: &Pa
         .args(["--ranks", &RANKS.len().to_string(), "--kind", kind.name(), "--devices", &devices.join(",")])
         .arg("--directory")
         .arg(directory)
-        // A group of their own: a terminal that hangs up must not kill them before they have cleaned up.
+        // A separate group, so that a terminal that hangs up does not kill them before they have cleaned up.
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! `gpuwatch diff`: two runs side by side, or two memory snapshots, and whether the second needs more.
+//! `gpuwatch diff`: compares two runs, or two memory snapshots: does the second need more?
 
 /// Two memory snapshots.
 mod snapshots;
@@ -17,19 +17,19 @@ use serde_json::{Value, json};
 pub use snapshots::{Snapshots, snapshots};
 use std::{collections::BTreeMap, fmt::Write};
 
-/// The version of what `--json` prints.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
-/// What never counts as more, whatever the tolerance: the allocator's own granule.
+/// Differences up to the allocator's granule never count, whatever the tolerance.
 const GRANULE: f64 = 2.0 * 1_048_576.0;
 
-/// Growth that never counts as more, bytes per step.
+/// Growth that never counts, in bytes per step.
 const GROWTH_GRANULE: f64 = 512.0;
 
-/// Where runs are compared step by step, in percent of the steps that both have.
+/// Where runs are compared step by step, in percent of their common steps.
 const PLACES: [u64; 5] = [1, 25, 50, 75, 100];
 
-/// What the figures of a line are.
+/// The unit of a line's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Bytes,
@@ -45,7 +45,7 @@ struct Figure {
     unit: Unit,
     a: Option<f64>,
     b: Option<f64>,
-    /// Whether a higher one is worse; where not, it is only shown.
+    /// Whether higher is worse; otherwise it is only shown.
     judged: bool,
     worse: bool,
 }
@@ -57,11 +57,11 @@ pub struct Diff {
     notes: Vec<String>,
 }
 
-/// One run: what `check` says of it, and what was allocated at each step.
+/// One run: its verdict, and allocated memory at each step.
 #[derive(Default)]
 struct Run {
     verdict: Verdict,
-    /// By step, the rank and device that had most.
+    /// By step, for the rank and device with the most.
     allocated: BTreeMap<u64, u64>,
     retries: Option<u64>,
     ooms: Option<u64>,
@@ -89,14 +89,14 @@ impl Run {
         }
     }
 
-    /// The median of the later half of the steps: what the run needs once it has warmed up.
+    /// Returns the median of the later half of the steps: what the run needs after its warm-up.
     fn steady(&self) -> Option<f64> {
         let mut later: Vec<u64> = self.allocated.values().copied().skip(self.allocated.len() / 2).collect();
         later.sort_unstable();
         later.get(later.len() / 2).map(|it| *it as f64)
     }
 
-    /// The fastest growth of a process's own memory that lasts; 0 where there is none.
+    /// Returns the fastest lasting growth of a process's own memory; 0 without growth.
     fn growth(&self) -> Option<f64> {
         self.verdict.run.steps()?;
         let found = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// Compares two runs. `tolerance` is the share by which the second may need more than the first, 0 to 1.
+/// Compares two runs. `tolerance` is the share by which the second may need more than the first, from 0 to 1.
 pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     let (a, b) = (Run::read(a), Run::read(b));
     let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
@@ -148,7 +148,7 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     diff
 }
 
-/// What is said where one of them could not be read.
+/// Returns the result if one of them could not be read.
 pub fn unreadable(why: String) -> Diff {
     Diff { figures: Vec::new(), doubts: vec![why], notes: Vec::new() }
 }
@@ -164,7 +164,7 @@ fn is_worse(unit: Unit, a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool 
 }
 
 impl Diff {
-    /// 0: the second needs no more; 1: it does; 2: they cannot be compared.
+    /// Returns the exit code: 0 if the second needs no more, 1 if it does, 2 if they cannot be compared.
     pub fn code(&self) -> u8 {
         if self.figures.iter().any(|it| it.worse) {
             1
@@ -175,7 +175,7 @@ impl Diff {
         }
     }
 
-    /// As text, its last newline included.
+    /// Returns the result as text, with its last newline.
     pub fn text(&self) -> String {
         // Writing into a String cannot fail.
         let mut out = String::new();
@@ -197,7 +197,8 @@ impl Diff {
         out
     }
 
-    /// As JSON (schema 1), its last newline included: `verdict`, `figures[]`, `doubts[]`, `notes[]` (in words); sizes in bytes, shares from 0 to 1, unknown is null.
+    /// Returns the result as JSON (schema 1), with its last newline: `verdict`, `figures[]`, `doubts[]`, `notes[]`
+    /// (text); sizes in bytes, shares from 0 to 1, unknown is null.
     pub fn json(&self) -> String {
         let figures: Vec<Value> = self
             .figures

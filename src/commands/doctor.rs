@@ -1,4 +1,4 @@
-//! `gpuwatch doctor`: what does not work here, and what to do about it. Nothing is changed but what a job's start makes too.
+//! `gpuwatch doctor`: what does not work here, and how to fix it. It creates only what a job's start creates too.
 
 /// Directories and files: sockets, the probe's own, recordings, the config.
 mod places;
@@ -6,22 +6,22 @@ mod places;
 mod python;
 /// Terminal and locale.
 mod screen;
-/// The driver, and probes that speak.
+/// The driver, and running probes.
 mod watched;
 
 use crate::{config, facts::text::Foreign, storage::output};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// The version of the JSON.
+/// The JSON's schema version.
 const SCHEMA: u32 = 1;
 
-/// How something is.
+/// The state of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It works.
     Ok,
-    /// gpuwatch works, and shows or does less.
+    /// gpuwatch works, but shows or does less.
     Warn,
     /// It does not work.
     Fail,
@@ -37,13 +37,13 @@ impl State {
     }
 }
 
-/// What was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Check {
     name: &'static str,
     state: State,
     what: String,
-    /// What to do; where all is well there is nothing.
+    /// How to fix it; `None` if it works.
     advice: Option<String>,
 }
 
@@ -75,10 +75,10 @@ impl Check {
     }
 }
 
-/// Looks at everything, prints it, and says the exit code: 0 when nothing fails, else 1.
+/// Checks everything, prints the results, and returns the exit code: 0 if nothing fails, otherwise 1.
 ///
 /// # Errors
-/// When standard output cannot be written, or there is no runtime to be had.
+/// Fails if standard output cannot be written, or if no runtime can be started.
 pub fn examine(config: &config::File, driver: config::Driver, json: bool) -> Result<u8> {
     let mut checks = watched::checks(driver)?;
     checks.extend(places::checks(config));

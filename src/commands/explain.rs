@@ -1,4 +1,4 @@
-//! `gpuwatch explain`: what is known of a cause, of a kind of alert, or of what may grow, in words.
+//! `gpuwatch explain`: explains a cause, a kind of alert, or a resource that may grow.
 
 mod topics;
 
@@ -13,25 +13,25 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::{collections::BTreeSet, fmt::Write as _, io};
 use topics::{TOPICS, Topic};
 
-/// Reads the name of a topic. The error of an unknown one lists the names near to it.
+/// Parses the name of a topic. The error for an unknown one lists similar names.
 pub fn topic() -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(names())
 }
 
-/// Every name by which an alert or a part of one goes.
+/// Returns every name of an alert or a part of one.
 fn names() -> BTreeSet<String> {
     Name::all().chain(TOPICS.iter().flat_map(|it| it.names).map(ToString::to_string)).collect()
 }
 
-/// Prints what is known of a topic; without one, a line for each.
+/// Prints the explanation of a topic; without one, a line for each.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn print(topic: Option<&str>) -> io::Result<()> {
     output::print(&topic.map_or_else(list, page))
 }
 
-/// The page of a cause; else that of a kind or resource; of `growth:host`, that of the resource.
+/// Returns the page of a cause, or of a kind or resource; for `growth:host`, that of the resource.
 fn page(name: &str) -> String {
     let last = name.rsplit(':').next().unwrap_or(name);
     let topic = TOPICS.iter().find(|it| it.names.contains(&last));

@@ -28,7 +28,7 @@ pub use stacks::At;
 use std::io::{self, Write};
 pub use tables::Table;
 
-/// What can be made.
+/// The export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Comma-separated values with a header; unknown values are empty.
@@ -45,30 +45,30 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it can be made of a recording; all can be made of a snapshot.
+    /// Returns whether a recording has this format; a snapshot has all.
     pub fn is_of_recordings(self) -> bool {
         matches!(self, Self::Csv | Self::Jsonl)
     }
 }
 
-/// What a row has before its counters. `unix_us` is the wall clock where the recording knows it, `at_us` the
-/// monotonic one; `device` is the process's own number, `device_id` the driver's UUID.
+/// A row's columns before its counters. `unix_us` is the wall clock if the recording has it, `at_us` the monotonic one;
+/// `device` is the process's ordinal, `device_id` the driver's UUID.
 const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
 
-/// Writes every sample of the recordings, in the order of time; counters are bytes and counts as on the wire. Gives what a user
-/// must know of how the files end, in words: rows that are not there because of it look like no rows.
+/// Writes every sample of the recordings, in order of time; counters are bytes and counts as on the wire. Returns
+/// problems with the files' ends, for the user: missing rows are otherwise invisible.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails if `out` cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     let columns: Vec<&str> = COLUMNS.iter().chain(Counters::NAMES).copied().collect();
     table(&columns, format, out, |write| each_row(recordings, write))
 }
 
-/// Writes a snapshot: a table of its blocks or events, or the stacks of its live blocks at one moment, or its trace.
+/// Writes a snapshot: a table of its blocks or events, the stacks of its live blocks at one moment, or its trace.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails if `out` cannot be written.
 pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &mut impl Write) -> io::Result<()> {
     match format {
         Format::Csv | Format::Jsonl => table(of.columns(), format, out, |write| of.rows(trace, write)),
@@ -78,7 +78,7 @@ pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &m
     }
 }
 
-/// Writes the rows that `rows` hands over: CSV, or an object a line.
+/// Writes the rows from `rows`: as CSV, or as an object per line.
 fn table<T>(
     columns: &[&str],
     format: Format,
@@ -102,7 +102,7 @@ fn table<T>(
     Ok(done)
 }
 
-/// What kept a record from being written.
+/// Returns the I/O error of a CSV error.
 fn unwritten(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -112,7 +112,7 @@ fn unwritten(error: csv::Error) -> io::Error {
 
 type Row = Vec<(&'static str, Option<Value>)>;
 
-/// Hands over the row of every sample, in the order of time; gives how the files end, in words.
+/// Passes on the row of every sample, in order of time; returns how the files end, as text.
 fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut session = Session::default();
     let mut cursor = recordings.play();
@@ -144,11 +144,10 @@ fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sa
     COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).collect()
 }
 
-/// What a formula begins with in a spreadsheet, also in the full-width and small forms that some take for the same.
+/// First characters of a formula in a spreadsheet, also in the full-width and small forms that some accept.
 const FORMULA: [char; 13] = ['=', '+', '-', '@', '＝', '＋', '－', '＠', '﹦', '﹢', '﹣', '﹫', '−'];
 
-/// One cell. Text from outside cannot begin as what a spreadsheet would take for a formula; blanks before it are left out
-/// there.
+/// Formats one cell. Text from outside cannot begin like a formula; leading blanks are removed there.
 fn cell(value: &Value) -> String {
     let Value::String(text) = value else { return value.to_string() };
     let guard = if text.trim_start().starts_with(FORMULA) { "'" } else { "" };

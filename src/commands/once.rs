@@ -1,4 +1,4 @@
-//! `gpuwatch once`: what is known now, as text or as JSON, without a terminal.
+//! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
 mod json;
 mod text;
@@ -25,16 +25,16 @@ use tokio::{
 /// The longest wait for the driver and for probes.
 const WAIT: Duration = Duration::from_millis(1200);
 
-/// The shortest, in which sockets are found.
+/// The shortest wait, in which sockets are found.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What an answer is waited for in.
+/// The time between two checks for answers.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Collects until the driver and every probe found, and at least so many probes, have answered, and prints.
+/// Waits until the driver and every found probe, and at least `probes` of them, have answered, then prints.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> Result<()> {
     let session = collect(events, probes).await;
     let findings = findings(&session);
@@ -47,7 +47,7 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> R
     Ok(())
 }
 
-/// What is known once the driver and every probe found, and at least so many probes, have answered.
+/// Returns the session once the driver and every found probe, and at least `probes` of them, have answered.
 pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
     let mut session = Session::default();
     let start = Instant::now();
@@ -61,13 +61,13 @@ pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
         match timeout_at(until, events.recv()).await {
             Ok(Some(event)) => session.apply(&event),
             Ok(None) => return session,
-            // Time to look whether everybody has answered.
+            // Time to check whether all have answered.
             Err(_) => {}
         }
     }
 }
 
-/// Whether nothing that was found is still to say what it knows.
+/// Whether everything that was found has answered.
 fn has_answers(session: &Session, expected: usize) -> bool {
     let devices =
         session.devices.iter().all(|it| it.index.is_none() || (it.memory.is_some() && it.processes.is_some()));
@@ -75,7 +75,7 @@ fn has_answers(session: &Session, expected: usize) -> bool {
     session.driver.is_some() && devices && probes && session.processes.len() >= expected
 }
 
-/// Whether a probed process lives and is suspended by a signal.
+/// Whether a probed process is alive and suspended by a signal.
 fn is_suspended(session: &Session, process: &Process) -> bool {
     process.is_alive() && process.pid.and_then(|pid| session.process_info.get(&pid)).is_some_and(|it| it.suspended)
 }

@@ -1,4 +1,4 @@
-//! `gpuwatch recordings`: what was recorded, the newest first: when, what, how much, and how it went.
+//! `gpuwatch recordings`: lists the recordings, newest first: when, what, how much, and the result.
 
 use crate::{
     commands::check::{Limits, Verdict, check},
@@ -20,22 +20,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The version of what `--json` prints.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 /// Findings named in a line of text.
 const FINDINGS: usize = 2;
 
-/// How a recording stands.
+/// The state of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Ended in good order.
+    /// Closed properly.
     Closed,
-    /// Its writer lives.
+    /// Its writer is running.
     Running,
-    /// Its writer was killed, or it is damaged: it holds what had come by then.
+    /// Its writer was killed, or it is damaged: it has the part before that.
     Open,
-    /// Nothing in it could be read.
+    /// Nothing in it is readable.
     Unreadable,
 }
 
@@ -58,17 +58,17 @@ struct Entry {
     /// Wall clock at its beginning, µs of Unix time.
     started_unix_us: Option<u64>,
     host: Option<Foreign>,
-    /// What its user calls it.
+    /// The name that its user gave it.
     called: Option<Foreign>,
     verdict: Verdict,
     trouble: Option<String>,
 }
 
-/// Lists a directory: the newest recordings, at most so many; each is written as soon as it was read. What the policy
-/// allows is marked, and comes last.
+/// Lists the newest recordings of a directory, at most `last`; prints each as soon as it is read. Allowed findings are
+/// marked, and come last.
 ///
 /// # Errors
-/// When the directory cannot be read, or the list cannot be written.
+/// Fails if the directory cannot be read, or the list cannot be written.
 pub fn list(
     directory: &Path,
     most: usize,
@@ -145,7 +145,7 @@ impl Entry {
         Foreign::new(self.path.file_name().unwrap_or_default().to_string_lossy())
     }
 
-    /// From its first event to its last, µs.
+    /// Returns the µs from its first event to its last.
     fn took_us(&self) -> Option<u64> {
         self.verdict.run.span_us.filter(|_| self.state != State::Unreadable)
     }
@@ -155,7 +155,7 @@ impl Entry {
         first.map(|it| &it.argv)
     }
 
-    /// The most that probed processes had allocated on one device.
+    /// Returns the most memory that probed processes had allocated on one device.
     fn peak(&self) -> Option<Bytes> {
         self.verdict.run.peaks.devices.values().filter_map(|it| it.allocated).max()
     }
@@ -177,7 +177,7 @@ impl Entry {
         writeln!(out, "  {}", self.went().join("; "))
     }
 
-    /// How it went, in words.
+    /// Describes the result.
     fn went(&self) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(trouble) = &self.trouble {
@@ -194,11 +194,11 @@ impl Entry {
             }
             _ => {}
         }
-        let told = |it: &Finding| {
+        let finding = |it: &Finding| {
             let cause = it.because().map_or_else(String::new, |cause| format!(" ({cause})"));
             format!("{}: {}{cause}", it.weight(), it.kind.name())
         };
-        out.extend(self.verdict.findings.iter().take(FINDINGS).map(told));
+        out.extend(self.verdict.findings.iter().take(FINDINGS).map(finding));
         let more = self.verdict.findings.len().saturating_sub(FINDINGS);
         if more > 0 {
             out.push(format!("{more} more"));
@@ -241,7 +241,7 @@ impl Entry {
     }
 }
 
-/// `2026-11-20 22:40:53Z`.
+/// Formats a date such as `2026-11-20 22:40:53Z`.
 fn date(unix_us: u64) -> String {
     store::utc(unix_us / 1_000_000, "%Y-%m-%d %H:%M:%SZ")
 }

@@ -1,4 +1,4 @@
-//! `gpuwatch report`: a run in one file to be read later, or sent to somebody: a page, or JSON.
+//! `gpuwatch report`: a run in one file to read later or to share: a page, or JSON.
 
 mod gaps;
 mod growth;
@@ -13,10 +13,10 @@ use crate::{
 };
 use series::DeviceSeries;
 
-/// The page, whole but for what stands at its places: no other file, and no network.
+/// The page, complete except for its placeholders: it uses no other file and no network.
 const PAGE: &str = include_str!("report/page.html");
 
-/// What is put into the page, and where.
+/// The parts inserted into the page, and their placeholders.
 const STYLE: (&str, &str) = ("/* style */", include_str!("report/page.css"));
 const SCRIPT: (&str, &str) = (
     "/* script */",
@@ -27,13 +27,13 @@ const SCRIPT: (&str, &str) = (
         include_str!("report/page.js")
     ),
 );
-/// The class of characters that the script writes as their numbers.
+/// The class of characters that the script escapes.
 const HIDDEN: &str = "/* hidden */";
 const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
 
-/// All that is told of a run.
+/// The contents of a report.
 pub struct Report {
     verdict: Verdict,
     series: DeviceSeries,
@@ -43,7 +43,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads recordings to its end; what the policy allows is marked, and fails nothing.
+    /// Reads recordings to the end; findings that the policy allows are marked, and fail nothing.
     pub fn read(recordings: &RecordingSet, policy: &Policy) -> Self {
         let fail_on = vec![FailOn::Severity(Severity::Warning)];
         let (mut series, mut index) = (DeviceSeries::default(), Index::default());
@@ -57,14 +57,14 @@ impl Report {
         Self { verdict, series, index, unix_us }
     }
 
-    /// As JSON (schema 1, documented in `src/commands/report/json.rs`), its last newline included.
+    /// Returns the report as JSON (schema 1, documented in `src/commands/report/json.rs`), with its last newline.
     pub fn json(&self) -> String {
         escape_json(&format!("{:#}\n", json::value(self)))
     }
 
-    /// As a page of its own.
+    /// Returns the report as a self-contained page.
     pub fn html(&self) -> String {
-        // Nothing of a run can end the element that it stands in.
+        // The run's data cannot close the script element.
         let data = escape_json(&json::value(self).to_string()).replace('<', "\\u003c");
         let (style, script) = (STYLE, SCRIPT);
         let parts = [
@@ -76,7 +76,7 @@ impl Report {
         ];
         let (mut out, mut rest) = (String::new(), PAGE);
         for (place, part) in parts {
-            // In the page's own order, so that no part is looked at for the place of another.
+            // In the page's order, so that inserted text is not searched for placeholders.
             let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
             out.push_str(before);
             out.push_str(&part);

@@ -22,29 +22,29 @@ use anyhow::{Result, bail};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a probe is looked for.
+/// How long to search for the probe.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// What is asked.
+/// The user's question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// The process, by this host's number for it or its own.
+    /// The process, by its pid on this host or its own.
     pub pid: u32,
-    /// Over how many steps its blocks are compared; `None`: over as many as its growth asks for.
+    /// Steps to compare; `None` uses as many as the growth needs.
     pub steps: Option<u64>,
-    /// Whether the collector is to run once.
+    /// Whether the garbage collector runs once.
     pub collect: bool,
     /// How long to wait for the answer.
     pub limit: Duration,
-    /// As JSON.
+    /// Whether to print JSON.
     pub json: bool,
 }
 
-/// Asks, waits and prints.
+/// Sends the request, waits and prints.
 ///
 /// # Errors
-/// When the process has no probe, its probe refuses, nothing is answered in time, or standard output is gone.
-pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut(String)) -> Result<()> {
+/// Fails if the process has no probe, if its probe refuses, if no answer comes in time, or if standard output is gone.
+pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl FnMut(String)) -> Result<()> {
     let mut session = Session::default();
     let pid = question.pid;
     let found = timeout(LOOK, find(sources, &mut session, pid)).await;
@@ -58,9 +58,9 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut
             if sources.asks.send(ask).await.is_err() {
                 bail!("the thread that reads probes has ended");
             }
-            say(format!("asked process {pid}: {}", words(&ask)));
+            report(format!("asked process {pid}: {}", words(&ask)));
             let sites = answer(sources, probe, pid).await?;
-            // What was seen to grow does so more rarely than that.
+            // The growth needs more steps than that.
             let more = longer(&ask).filter(|_| grows && chosen.is_none() && sites.sites.is_empty());
             match more.filter(|_| sites.steps > 0) {
                 Some(more) => ask = more,
@@ -77,7 +77,7 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut say: impl FnMut
     Ok(())
 }
 
-/// The probe of a process, once all that it said before was heard.
+/// Returns the probe of a process, once its backlog has arrived.
 async fn find(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<ProbeId> {
     let is_meant = |it: &&Process| it.pid == Some(pid) || (it.pid.is_none() && it.any_pid() == Some(pid));
     loop {
@@ -89,7 +89,7 @@ async fn find(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<
     }
 }
 
-/// That there is no probe, and where there is one.
+/// Describes that there is no probe, and which processes have one.
 fn missing(session: &Session, pid: u32) -> String {
     let probed: Vec<String> = session.processes.iter().filter_map(|it| Some(it.any_pid()?.to_string())).collect();
     if probed.is_empty() {
@@ -98,7 +98,7 @@ fn missing(session: &Session, pid: u32) -> String {
     format!("no probe was found in process {pid}; there is one in {}", probed.join(", "))
 }
 
-/// The next account of sites that is none of an error.
+/// Waits for the next answer that does not belong to an error.
 async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites> {
     loop {
         match sources.events.recv().await {

@@ -1,8 +1,8 @@
-//! `gpuwatch snapshot`: what a memory snapshot of PyTorch holds, in words or as JSON.
+//! `gpuwatch snapshot`: the contents of a PyTorch memory snapshot, as text or JSON.
 
-/// As JSON.
+/// The account as JSON.
 mod json;
-/// In words.
+/// The account as text.
 mod text;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::Path};
 
-/// A snapshot, looked at.
+/// The account of a snapshot.
 pub struct Account {
     trace: Trace,
     bytes: u64,
@@ -30,7 +30,7 @@ struct Device {
     /// By stream and pool.
     parts: Vec<(u64, Option<u32>, Totals)>,
     live: Vec<Share>,
-    /// Events of its trace.
+    /// Number of events in its trace.
     events: usize,
     peak: Option<Moment>,
     asked: Option<Asked>,
@@ -44,10 +44,10 @@ struct Asked {
     fit: Fit,
 }
 
-/// Reads a snapshot, and looks at it; `fits` is a request that may fit or not.
+/// Reads and analyses a snapshot; `fits` is a request to test.
 ///
 /// # Errors
-/// When it cannot be read at all.
+/// Fails if it cannot be read at all.
 pub fn account(path: &Path, fits: Option<u64>) -> Result<Account, Fault> {
     let Reading { trace, bytes, ended } = pickle::open(path)?;
     Ok(Account::new(trace, bytes, ended, fits))
@@ -59,12 +59,12 @@ impl Account {
         Self { trace, bytes, ended, devices }
     }
 
-    /// Returns why it is not all that there should be, where that is so.
+    /// Returns why it is incomplete, if it is.
     pub fn ended(&self) -> Option<String> {
         self.ended.as_ref().map(|it| format!("{it}; what follows is what was read up to there"))
     }
 
-    /// Returns the account in words.
+    /// Returns the account as text.
     pub fn text(&self) -> String {
         text::account(self)
     }
@@ -74,7 +74,7 @@ impl Account {
         json::account(self)
     }
 
-    /// The text that the allocator was set with; `None` where the snapshot does not say.
+    /// The text of the allocator's settings; `None` if the snapshot lacks it.
     fn settings(&self) -> Option<String> {
         self.trace.settings.as_ref().map(|it| self.trace.stacks.texts.get(it.text).into_owned())
     }
@@ -105,7 +105,7 @@ impl Device {
     }
 }
 
-/// The allocator's counters at that moment, from its segments.
+/// Returns the allocator's counters at that moment, from its segments.
 fn figures(it: &Totals) -> OwnFigures {
     OwnFigures {
         requested: it.requested,

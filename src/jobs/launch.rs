@@ -1,7 +1,7 @@
 //! `gpuwatch run` and `gpuwatch env`: a job with its probe.
 //!
-//! The job is the user's: its output, its exit, its signals and its terminal are as they would be without us, and
-//! no fault of ours may stop it.
+//! The job belongs to the user: its output, exit code, signals and terminal are as they would be without gpuwatch, and
+//! no fault of gpuwatch may stop it.
 
 use std::{
     env,
@@ -35,36 +35,36 @@ use crate::{
     storage::output,
 };
 
-/// The job could not be started because it was not found; what shells say then.
+/// A shell's exit code for a command that was not found.
 const NOT_FOUND: u8 = 127;
 
-/// The job could not be started though it was found; what shells say then.
+/// A shell's exit code for a command that cannot be executed.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// How long what runs beside a job may take to finish once the job is over. A loaded machine needs long.
+/// How long the companion may take to finish once the job is over. A loaded machine needs long.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// The first panic of this process.
 static PANIC: OnceLock<Foreign> = OnceLock::new();
 
-/// Launchers that start the job on other machines, where our environment does not reach.
+/// Launchers that start the job on other machines, where the environment set here does not apply.
 const REMOTE: [&str; 6] = ["srun", "mpirun", "mpiexec", "mpiexec.hydra", "ssh", "pdsh"];
 
-/// A started job, as the tasks beside it see it.
+/// A started job, as its companion sees it.
 #[derive(Debug)]
 pub struct Started {
-    /// The run's id, 32 hexadecimal digits, that every probe of this job will say.
+    /// The run's id, 32 hexadecimal digits, which every probe of this job reports.
     pub run: String,
     /// The job's process.
     pub pid: u32,
-    /// Says how the job ended, and disconnects when it is over.
+    /// Receives how the job ended, and disconnects when it is over.
     pub over: Receiver<Ended>,
 }
 
-/// Runs `command` with its probe, and `beside` in a thread of its own until the job is over; the code to exit with. With
-/// `no_arguments` the probe tells only the program of its command line.
+/// Runs `command` with its probe, and `beside` on another thread until the job is over; returns the exit code. With
+/// `no_arguments` the probe reports only the program of its command line.
 ///
-/// A job that dies by a signal takes this process with it by the same signal, so that a caller sees no difference.
+/// If a signal ends the job, this process ends itself by the same signal, so that a caller sees no difference.
 pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started) + Send + 'static) -> u8 {
     let Some((program, arguments)) = command.split_first() else {
         complain(format_args!("run needs a command, as in `gpuwatch run -- python train.py`"));
@@ -73,7 +73,7 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
     let run = run_id();
     let mut spawned = Command::new(program);
     spawned.args(arguments);
-    // The assets may live in this process alone, so they must outlive the job.
+    // The assets may exist only in this process's memory, so they must outlive the job.
     let assets = match Assets::unpack() {
         Ok(assets) => Some(assets),
         Err(trouble) => {
@@ -113,7 +113,7 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
     note_panics();
     let (over, companion) = accompany(run, job.pid(), beside);
     let ended = job.wait();
-    // Whoever was beside the job may have failed and gone.
+    // The companion may have failed and gone.
     let _ = over.send(ended);
     drop(over);
     if wait_for(&companion).is_err() {
@@ -128,7 +128,7 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
     }
 }
 
-/// The environment that probes a job: names and values to set.
+/// Returns the environment that enables the probe: names and values to set.
 pub fn environment(assets: &Assets, run: &str) -> Vec<(OsString, OsString)> {
     let mut path = assets.python().as_os_str().to_owned();
     if let Some(before) = std::env::var_os("PYTHONPATH").filter(|it| !it.is_empty()) {
@@ -146,10 +146,10 @@ pub fn environment(assets: &Assets, run: &str) -> Vec<(OsString, OsString)> {
     set
 }
 
-/// Prints the exports that probe whatever is started from this shell afterwards; the code to exit with.
+/// Prints the exports that enable the probe for all commands started from this shell; returns the exit code.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails if standard output cannot be written.
 pub fn env(shell: Shell) -> io::Result<u8> {
     let assets = match Assets::unpack_to_stay() {
         Ok(assets) => assets,
@@ -164,21 +164,21 @@ pub fn env(shell: Shell) -> io::Result<u8> {
     Ok(0)
 }
 
-/// The id that is inherited, so that `srun gpuwatch run` is one run on all nodes, or a new one.
+/// Returns the inherited run id, so that `srun gpuwatch run` is one run on all nodes, or a new one.
 fn run_id() -> String {
     let inherited = std::env::var("GPUWATCH_RUN").unwrap_or_default();
     if inherited.len() == 32 && inherited.bytes().all(|it| it.is_ascii_hexdigit()) {
         return inherited;
     }
     let mut bytes = [0; 16];
-    // Early in a boot the kernel may refuse; the id then only names this process.
+    // Early in a boot the kernel may refuse; the id then only identifies this process.
     if !matches!(rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()), Ok(16)) {
         bytes[..4].copy_from_slice(&std::process::id().to_be_bytes());
     }
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-/// Starts what runs beside the job; the second channel disconnects when it has finished.
+/// Starts the companion; the second channel disconnects when it has finished.
 fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<Ended>, Receiver<()>) {
     let (over, told) = channel();
     let (finished, companion) = channel::<()>();
@@ -193,17 +193,17 @@ fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'stati
     (over, companion)
 }
 
-/// Keeps the first panic of any thread until the job is over: before, it would write over the job's terminal.
+/// Keeps the first panic of any thread until the job is over; printed earlier, it would disturb the job's terminal.
 fn note_panics() {
     panic::set_hook(Box::new(|panic| {
         let _ = PANIC.set(Foreign::new(panic.to_string()));
     }));
 }
 
-/// Waits for what runs beside the job; an error when it does not finish in time.
+/// Waits for the companion; fails if it does not finish in time.
 fn wait_for(companion: &Receiver<()>) -> Result<(), RecvTimeoutError> {
     match companion.recv_timeout(GRACE) {
-        // Nothing is ever sent: what ends the wait is that the other side is gone.
+        // Nothing is ever sent: the wait ends when the sender is dropped.
         Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
         Err(late) => Err(late),
     }
@@ -214,7 +214,7 @@ fn remote_launcher(program: &OsStr) -> Option<&'static str> {
     REMOTE.into_iter().find(|it| name == *it)
 }
 
-/// The Python and its option by which a command, or the script that it is, leaves the probe out.
+/// Returns the Python and its option by which a command, or the script that it is, disables the probe.
 fn python_without_probe(command: &[OsString]) -> Option<String> {
     let argv: Vec<_> = command.iter().map(|it| it.to_string_lossy()).collect();
     sources::python::without_probe(&argv).or_else(|| {
@@ -240,7 +240,7 @@ fn explain(program: &OsStr, error: &io::Error) -> u8 {
 }
 
 fn complain(what: fmt::Arguments) {
-    // Without stderr there is no place left for a message.
+    // Without stderr there is no way to report it.
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
 }
 
@@ -253,10 +253,10 @@ mod tests {
         note_panics();
         let (over, companion) = accompany(String::new(), 1, |_| panic!("out of \u{1b} ink"));
         wait_for(&companion).unwrap();
-        // The hook is that of all tests of this process.
+        // The hook is shared by all tests of this process.
         let _ = panic::take_hook();
         drop(over);
-        let told = PANIC.get().unwrap().to_string();
-        assert!(told.contains("out of \\u{1b} ink") && told.contains("launch.rs"), "{told}");
+        let kept = PANIC.get().unwrap().to_string();
+        assert!(kept.contains("out of \\u{1b} ink") && kept.contains("launch.rs"), "{kept}");
     }
 }

@@ -1,53 +1,54 @@
-//! `gpuwatch whatif`: what a run would have reserved under other allocator settings.
+//! `gpuwatch whatif`: what a run would have reserved with other allocator settings.
 //!
-//! The recorded allocations are replayed through PyTorch's own caching allocator, on a simulated device: first as they
-//! were recorded, by which the replay shows how far it is to be trusted, then under each setting, and on smaller devices.
+//! It replays the recorded allocations through PyTorch's own caching allocator, on a simulated device: first as
+//! recorded, which shows how accurate the replay is, then with each setting, and on smaller devices.
 //!
 //! # How a run is replayed
 //!
-//! `gpuwatch whatif` feeds a trace to PyTorch's own caching allocator, in the job's Python, with `simgpu` in the
-//! driver's place. `whatif::plan` is pure: it makes columns of operations from a trace. An `alloc` has the bytes that
-//! were requested; a `free_completed` is a free, so that delays by `record_stream` are in it. Segments that were given
-//! back in a row are an `empty_cache()`, unless the request right after them, by the same stack, would have exceeded
-//! what was ever reserved: that is an allocation's retry, which happens by itself on a device of the right size, and
-//! bounds that size. Without stacks both readings are tried, and the one that comes nearer stands (`whatif::recorded`).
+//! `gpuwatch whatif` feeds a trace to PyTorch's own caching allocator, in the job's Python, with `simgpu` in place of
+//! the driver. `whatif::plan` is pure: it converts a trace to columns of operations. An `alloc` has the requested
+//! bytes; a `free_completed` is a free, so it includes delays by `record_stream`. A sequence of released segments is an
+//! `empty_cache()`, unless the request right after it, with the same call stack, would have exceeded the peak of
+//! reserved memory: that is an allocation's retry, which happens by itself on a device of the right size, and bounds
+//! that size. Without call stacks both interpretations are tried, and the more accurate one is kept
+//! (`whatif::recorded`).
 //!
-//! What was there before the first event is the end of the trace with all events undone (`whatif::start`). The replay
-//! as recorded rebuilds those segments with the live blocks in their places; other settings start from the live blocks
-//! alone, because the old layout would stay under any setting.
+//! The state before the first event is the end of the trace with all events undone (`whatif::start`). The replay as
+//! recorded rebuilds those segments with the live blocks in their places. Other settings start from the live blocks
+//! alone, because the old layout would stay with any setting.
 //!
 //! `replay.py` imports PyTorch once and forks a child for each replay, which reads its settings and its machine from
-//! its own environment: 6 ms to start, less than 1 µs an event. `whatif::candidate` lists which replays one setting
-//! takes (on the device asked for, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many
-//! running as there are processors.
+//! its own environment: 6 ms to start, less than 1 µs per event. `whatif::candidate` lists the replays for one setting
+//! (on the requested device, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many running
+//! as there are processors.
 
 /// One setting's replays.
 mod candidate;
 /// As JSON.
 mod json;
-/// What a replay does.
+/// The operations of a replay.
 mod operations;
-/// From a trace to what a replay does.
+/// Converts a trace to operations.
 mod plan;
 /// The job's Python.
 mod python;
 /// The recorded run.
 mod recorded;
-/// Replays in processes.
+/// Runs replays in processes.
 mod runner;
-/// A folder for files.
+/// A temporary folder.
 mod scratch;
-/// The smallest device.
+/// Finds the smallest device.
 mod search;
 /// A Python process that replays.
 mod server;
 /// Settings worth trying.
 mod settings;
-/// What was held before a trace.
+/// The state before a trace.
 mod start;
-/// In words.
+/// The answer as text.
 mod text;
-/// Why there is no answer.
+/// Errors.
 mod trouble;
 
 pub use trouble::Trouble;
@@ -64,40 +65,40 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 
-/// Above this part the replay as recorded is too far off for any advice.
+/// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
 
-/// Where more than this part of the peak was reserved before the first event, the trace is a window.
+/// If more than this part of the peak was reserved before the first event, the trace is a window.
 const EARLY: f64 = 0.01;
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     /// A memory snapshot.
     pub source: PathBuf,
-    /// Bytes of the device on which the run should fit.
+    /// Memory of the device on which the run should fit.
     pub gpu: Option<u64>,
-    /// Settings to try; some that are worth it where none is named.
+    /// Settings to try; a default list if empty.
     pub settings: Vec<String>,
     /// The Python with the job's PyTorch.
     pub python: Option<PathBuf>,
 }
 
-/// What the replays came to.
+/// The results of the replays.
 #[derive(Debug)]
 pub struct Answer {
-    /// The recorded settings; `None` where the snapshot does not say.
+    /// The recorded settings; `None` if the snapshot lacks them.
     settings: Option<String>,
     /// PyTorch's version.
     version: Option<String>,
     devices: Vec<Device>,
-    /// Why the snapshot is not whole.
+    /// Why the snapshot is incomplete.
     ended: Option<String>,
     /// Whether the user named the settings.
     is_named: bool,
 }
 
-/// One device's.
+/// The answer for one device.
 #[derive(Debug, Default)]
 struct Device {
     ordinal: u32,
@@ -105,16 +106,16 @@ struct Device {
     complete: bool,
     /// The part of the peak that was reserved before the first event.
     before: f64,
-    /// Bytes of the device, its context included, on which it was replayed; `None` where that is not known.
+    /// Bytes of the device on which it was replayed, its context included; `None` if unknown.
     size: Option<u64>,
     refused: Option<String>,
     as_recorded: Option<AsRecorded>,
     candidates: Vec<Row>,
-    /// Settings that this PyTorch refuses, with its words.
+    /// Settings that this PyTorch rejects, with its error.
     unknown: Vec<(String, String)>,
 }
 
-/// The replay as recorded, beside the recorded run.
+/// The replay as recorded, compared with the recorded run.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct AsRecorded {
     recorded_peak: u64,
@@ -142,18 +143,18 @@ struct Row {
 /// Where a run runs out of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Failure {
-    /// The place in the device's trace, from 0.
+    /// The event's index in the device's trace.
     event: usize,
-    /// The range of the program's that was begun last.
+    /// The last range that the program began.
     step: Option<String>,
-    /// The call stack in a line.
+    /// The call stack, in a line.
     line: Option<String>,
 }
 
-/// Answers a question. `progress` gets the number of replays that are done.
+/// Answers a question. `progress` gets the number of completed replays.
 ///
 /// # Errors
-/// When the snapshot cannot be read, when there is no PyTorch to replay on, or when a replay is interrupted.
+/// Fails if the snapshot cannot be read, if there is no PyTorch to replay on, or if a replay is interrupted.
 pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answer, Trouble> {
     let Reading { trace, ended, .. } = read(&question.source)?;
     let settings = trace.settings.as_ref().map(|it| trace.stacks.texts.get(it.text).into_owned());
@@ -196,7 +197,7 @@ fn replayed(
 ) -> Result<Device, Trouble> {
     let mut judged = faithful(&plan, settings, runner)?;
     if plan.recorded.is_ambiguous && !judged.as_ref().is_ok_and(AsRecorded::is_equal) {
-        // The other reading of the trace may be the right one.
+        // The other interpretation of the trace may be the right one.
         if let Ok(other) = self::plan(trace, plan.device, true) {
             let again = faithful(&other, settings, runner)?;
             let rank = |it: &Result<AsRecorded, String>| it.as_ref().map(AsRecorded::rank).unwrap_or_default();
@@ -249,14 +250,14 @@ fn replayed(
     Ok(device)
 }
 
-/// Replays as recorded. The inner error is why nothing can be said.
+/// Replays as recorded. The inner error is why there is no answer.
 fn faithful(plan: &Plan, settings: &str, runner: &mut Runner) -> Result<Result<AsRecorded, String>, Trouble> {
     let stored = runner.store(&plan.as_recorded, &format!("recorded-{}", plan.device))?;
     let mut candidate = Candidate::new(settings, plan.recorded.capacity, plan.recorded.peak);
     Ok(runner.faithful(&stored, &mut candidate)?.and_then(|it| judged(plan, &it)))
 }
 
-/// How far a replay is from the recorded run.
+/// Compares a replay with the recorded run.
 fn judged(plan: &Plan, (replayed, segments): &Faithful) -> Result<AsRecorded, String> {
     let recorded = &plan.recorded;
     if let Some(at) = replayed.failed.and_then(|at| plan.as_recorded.event(at)) {
@@ -327,12 +328,12 @@ fn failure(trace: &Trace, plan: &Plan, event: usize) -> Failure {
 }
 
 impl Answer {
-    /// Returns why it is not from the whole snapshot, where that is so.
+    /// Returns why the snapshot is incomplete, if it is.
     pub fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
-    /// Returns the answer in words.
+    /// Returns the answer as text.
     pub fn text(&self) -> String {
         text::answer(self)
     }
@@ -344,19 +345,19 @@ impl Answer {
 }
 
 impl AsRecorded {
-    /// Whether every segment came and went as it was recorded.
+    /// Whether every segment was allocated and released as recorded.
     fn is_equal(&self) -> bool {
         self.error == 0.0 && self.segments == self.segments_equal
     }
 
-    /// How near the replay comes to the recorded run: the more, the nearer.
+    /// How accurate the replay is; higher is better.
     fn rank(&self) -> (bool, usize) {
         (self.error <= TRUSTED, self.segments_equal)
     }
 }
 
 impl Device {
-    /// Whether the trace begins so late that only directions can be read from it.
+    /// Whether the trace begins so late that it only shows tendencies.
     fn is_window(&self) -> bool {
         !self.complete && self.before > EARLY
     }

@@ -1,17 +1,17 @@
 //! The JSON of `gpuwatch check --json`, schema 1: one object.
 //!
-//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. What is not known is `null`, never 0. Later releases add
-//! fields; they rename or remove none without raising `schema`.
+//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null`, never 0. Later releases may add fields; they
+//! do not rename or remove any without raising `schema`.
 //!
-//! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (in words)
-//! - `steps`: the highest step done
-//! - `end_recorded`: whether the end of the run is recorded; where it is not, the verdict is of what came up to
-//!   `seen_to_step`, the last step that every process was seen to do
-//! - `losses`: what was not seen or is not kept, counted, as in `gpuwatch once --json`
+//! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (text)
+//! - `steps`: the highest completed step
+//! - `end_recorded`: whether the end of the run is recorded; if not, the verdict covers the part up to `seen_to_step`,
+//!   the last step that every process completed
+//! - `losses`: counts of what was not seen or is not kept, as in `gpuwatch once --json`
 //! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`
 //! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
 //!   0 to 1, that a tenth of the steps reach)
-//! - `findings[]`: as [`Finding::json`] says
+//! - `findings[]`: the fields of [`Finding::json`]
 
 use super::Verdict;
 use crate::{
@@ -20,10 +20,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The version of what is documented above.
+/// The schema version documented above.
 const SCHEMA: u32 = 1;
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn report(verdict: &Verdict) -> String {
     let devices: Vec<_> = verdict.run.peaks.devices.iter().map(|(id, it)| device(verdict, id, it)).collect();
     let whole = json!({

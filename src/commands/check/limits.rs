@@ -1,4 +1,4 @@
-//! What a run may do and still pass: severities, and bytes and shares as people write them.
+//! The limits of a run: severities, and bytes and shares as users write them.
 
 use crate::{
     facts::units::parse_bytes,
@@ -9,7 +9,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 
-/// What a run may do and still pass; by default anything.
+/// The limits of a run; none by default.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Limits {
     /// Fail on findings of this severity or a higher one (info, warning, critical), on kinds of findings (as in
@@ -51,7 +51,7 @@ pub enum Peak {
 }
 
 impl Limits {
-    /// Whether a run with this finding fails.
+    /// Returns whether a run with this finding fails.
     pub fn are_hit_by(&self, finding: &Finding) -> bool {
         self.fail_on.iter().any(|it| match it {
             FailOn::Never => false,
@@ -87,10 +87,10 @@ fn peak(text: &str) -> Result<Peak> {
     parse_bytes(text).map(Peak::Bytes).context("write 70GiB or 90%")
 }
 
-/// `20%` or `20`, as a share from 0 to 1.
+/// Parses `20%` or `20` as a share from 0 to 1.
 ///
 /// # Errors
-/// When it is no percentage between 0 and 100.
+/// Fails if it is not a percentage between 0 and 100.
 pub fn share(text: &str) -> Result<f64> {
     let number: f64 =
         text.strip_suffix('%').unwrap_or(text).trim_end().parse().context("write a percentage, as in 20%")?;

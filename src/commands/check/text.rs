@@ -1,4 +1,4 @@
-//! The text of `gpuwatch check`: the verdict, what it rests on, what was found, the peaks.
+//! The text of `gpuwatch check`: the verdict, its basis, the findings, the peaks.
 
 use super::{Outcome, Verdict};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn report(verdict: &Verdict) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
@@ -31,7 +31,7 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         Outcome::Unjudged => "NOT JUDGED",
     };
     let steps = verdict.run.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
-    // A verdict on a part of a run says so in its first words.
+    // A verdict on a part of a run begins with that fact.
     let seen = if verdict.run.is_whole || verdict.run.span_us.is_none() {
         String::new()
     } else {
@@ -62,7 +62,7 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
     Ok(())
 }
 
-/// How many findings count, by severity, and what the worst one is.
+/// Describes how many findings count, by severity, and the worst one.
 pub(super) fn title(verdict: &Verdict) -> String {
     let counts = |it: &&Finding| !it.is_allowed() && it.follows.is_none() && it.severity > Severity::Info;
     let counted: Vec<_> = verdict.findings.iter().filter(counts).collect();
@@ -81,7 +81,7 @@ pub(super) fn title(verdict: &Verdict) -> String {
     }
 }
 
-/// How far a run was seen whose end is not recorded.
+/// Describes how much of a run was recorded if its end was not.
 pub(super) fn seen(verdict: &Verdict) -> String {
     let far = match verdict.run.seen_to_step() {
         Some(step) => format!("up to step {step}"),
@@ -90,7 +90,7 @@ pub(super) fn seen(verdict: &Verdict) -> String {
     format!("seen {far} of a run whose end is not recorded")
 }
 
-/// What is found, where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
+/// Returns what was found, and where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
 pub(super) fn subject(it: &Finding) -> String {
     let resource = it.resource.map(|it| format!(" of {}", it.name())).unwrap_or_default();
     let parts = [
@@ -104,12 +104,12 @@ pub(super) fn subject(it: &Finding) -> String {
 
 fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     writeln!(out, "\n{}: {}", it.weight(), subject(it))?;
-    let (since, told) = (it.place(it.since_step), it.place(it.first_alert_step));
+    let (since, noticed) = (it.place(it.since_step), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
-    writeln!(out, "  since {since}, noticed at {told}, {end}{forecast}")?;
+    writeln!(out, "  since {since}, noticed at {noticed}, {end}{forecast}")?;
     if let Some(following) = it.following() {
-        // What is to be done stands with what it follows from.
+        // The remedy is listed with the finding that causes this one.
         return writeln!(out, "  {following}");
     }
     if let Some(sentence) = &it.sentence {
@@ -133,13 +133,13 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     Ok(())
 }
 
-/// `rank 3 (pid 4242)`, or as much of it as is known.
+/// Returns `rank 3 (pid 4242)`, or the known part of it.
 pub(super) fn process(it: &Process) -> String {
     let pid = it.any_pid().map_or_else(|| format!("probe {}", it.probe.0), |pid| format!("pid {pid}"));
     it.rank().map_or_else(|| pid.clone(), |rank| format!("rank {rank} ({pid})"))
 }
 
-/// `device 0 (NVIDIA H200)`.
+/// Returns `device 0 (NVIDIA H200)`.
 pub(super) fn device(session: &Session, id: &DeviceId) -> String {
     let known = session.device(id);
     let index = known.and_then(|it| it.index);

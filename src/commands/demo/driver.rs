@@ -1,4 +1,4 @@
-//! What a driver would say of the demo's devices: made from what the probes said, and only that.
+//! The simulated driver of the demo's devices; it derives all figures from the probes' figures.
 
 use crate::facts::{
     event::{
@@ -15,16 +15,16 @@ pub(super) const TOTAL: u64 = 150_754_820_096;
 const MIB: u64 = 1 << 20;
 /// A context and the libraries' own memory, per process and device.
 const CONTEXT: u64 = 560 * MIB;
-/// What the driver keeps for itself.
+/// The driver's own reserve.
 const RESERVE: u64 = 627 * MIB;
-/// Another tenant, on one device: a number that no process can have.
+/// Another tenant, on one device: a pid that no process can have.
 const TENANT_PID: u32 = 4_194_305;
 const TENANT_BYTES: u64 = 9_216 * MIB;
 const TENANT_DEVICE: usize = 1;
 
 const MEMORY_EVERY_US: u64 = 250_000;
 
-/// The pace at which figures come as soon as they change.
+/// The rate at which figures follow changes at once.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
 
 /// The simulated driver.
@@ -32,25 +32,25 @@ pub(super) const FASTEST: Duration = Duration::from_millis(100);
 pub(super) struct Driver {
     started: bool,
     pids: BTreeMap<ProbeId, u32>,
-    /// Per device: per process, what its allocator holds.
+    /// Per device and process, the bytes that its allocator holds.
     devices: BTreeMap<DeviceId, BTreeMap<u32, u64>>,
     /// Device of each probe's ordinal.
     ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
-    told_at: Stamp,
-    /// The least time between two readings, µs.
+    read_at: Stamp,
+    /// The least time between two readings, in µs.
     pause: u64,
-    /// Something was taken or given back since then.
+    /// Whether memory has changed since the last reading.
     stale: bool,
 }
 
 impl Driver {
-    /// Sets the pace at which it is read.
+    /// Sets the refresh rate.
     pub(super) fn read_every(&mut self, pace: Duration) {
         let pace = if pace > FASTEST { pace } else { Duration::ZERO };
         self.pause = u64::try_from(pace.as_micros()).unwrap_or(u64::MAX);
     }
 
-    /// What the driver has to add to an event.
+    /// Returns the driver's events that follow an event.
     pub(super) fn after(&mut self, event: &Event) -> Vec<Event> {
         let mut facts = Vec::new();
         if !self.started {
@@ -67,11 +67,11 @@ impl Driver {
             Fact::Second => self.second(event.at, &mut facts),
             _ => {}
         }
-        // A job here takes half a GiB a second: figures of a moment ago would contradict it in every picture.
-        let passed = event.at.since(self.told_at);
-        let is_due = self.stale && event.at >= self.told_at && passed >= self.pause;
+        // A job here takes half a GiB per second: older figures would contradict it in every frame.
+        let passed = event.at.since(self.read_at);
+        let is_due = self.stale && event.at >= self.read_at && passed >= self.pause;
         if is_due || passed >= MEMORY_EVERY_US.max(self.pause) {
-            (self.stale, self.told_at) = (false, event.at);
+            (self.stale, self.read_at) = (false, event.at);
             self.devices.iter().enumerate().for_each(|(place, it)| figures(place, it, &mut facts));
         }
         facts.into_iter().map(|fact| Event { at: event.at, fact }).collect()
@@ -116,7 +116,7 @@ impl Driver {
     fn second(&self, at: Stamp, facts: &mut Vec<Fact>) {
         for (place, (id, processes)) in self.devices.iter().enumerate() {
             let busy = !processes.is_empty() || place == TENANT_DEVICE;
-            // Each second another: a function of the moment alone.
+            // Another value each second: a function of the moment alone.
             let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
             let drawn = |range: u64| u32::try_from(draw % range).unwrap_or(0);
             let load = Load {
@@ -131,7 +131,7 @@ impl Driver {
     }
 }
 
-/// What is used of a device, and by whom.
+/// Returns the used memory of a device, and its processes.
 fn figures(place: usize, (id, processes): (&DeviceId, &BTreeMap<u32, u64>), facts: &mut Vec<Fact>) {
     let jobs = processes.iter().map(|(pid, held)| (*pid, held + CONTEXT));
     let tenant = (place == TENANT_DEVICE).then_some((TENANT_PID, TENANT_BYTES));
@@ -167,7 +167,7 @@ mod tests {
         Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }
     }
 
-    /// How often the driver's figures come in four seconds in which they change forty times.
+    /// Counts the driver's readings in four seconds in which figures change forty times.
     fn readings(pace: Duration) -> usize {
         let mut driver = Driver::default();
         driver.read_every(pace);

@@ -20,24 +20,24 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SEGMENT: u64 = 20 * MIB;
 
-/// Steps a second, unless told otherwise.
+/// Default steps per second.
 pub(super) const RATE: u32 = 8;
 
-/// What a rank does with its memory.
+/// A rank's use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// The same every step.
     Steady,
     /// Keeps 4 MiB more after each step.
     Leaking,
-    /// Splits its segments until the cache has to be flushed.
+    /// Splits its segments until the allocator flushes its cache.
     Fragmenting,
     /// Frees blocks that other streams still use.
     Pending,
 }
 
 impl Kind {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Steady => "steady",
@@ -74,17 +74,17 @@ pub struct Job {
     pub directory: PathBuf,
 }
 
-/// Trains until standard input ends: whoever started it may be killed, and it must not outlive them.
+/// Trains until standard input ends, so that it does not outlive a parent that is killed.
 ///
 /// # Errors
-/// When the probe cannot start.
+/// Fails if the probe cannot start.
 pub fn run(job: &Job) -> io::Result<()> {
     let probe = Probe::start(describe(job))?;
-    let (tell, ended) = channel::<()>();
+    let (running, ended) = channel::<()>();
     thread::spawn(move || {
-        // Whatever it says, the end is all that matters.
+        // Only the end of input matters.
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
-        drop(tell);
+        drop(running);
     });
     let pause = Duration::from_secs(1) / job.rate.max(1);
     let mut allocators: Vec<Allocator> = (0..).zip(&job.devices).map(|(place, _)| Allocator::new(job, place)).collect();
@@ -95,7 +95,7 @@ pub fn run(job: &Job) -> io::Result<()> {
             let mut reading = Reading { device: ordinal, edge: Edge::Step, steps: step, ..Reading::default() };
             let known = counters.values();
             known.iter().enumerate().for_each(|(place, value)| value.iter().for_each(|it| reading.put(place, *it)));
-            // A full queue counts its loss, as in any job.
+            // A full queue counts its losses, as in any job.
             let _ = probe.push(&reading);
             if std::mem::take(&mut allocator.failed) {
                 let oom = Oom { device: ordinal, step: Some(step), tried: Some(2 * GIB), ..Oom::default() };
@@ -111,7 +111,7 @@ pub fn run(job: &Job) -> io::Result<()> {
         if step <= HEAD_START {
             continue;
         }
-        // Never faster to catch up than the machine allows.
+        // Do not catch up faster than the machine allows.
         next = (next + pause).max(Instant::now());
         if ended.recv_timeout(next.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Disconnected) {
             break;
@@ -119,12 +119,12 @@ pub fn run(job: &Job) -> io::Result<()> {
     }
     probe.stop("exit");
     remove_spills(&job.directory);
-    // The last one out; while there are others, or logs, it stays.
+    // The last rank removes it; it stays while there are others, or logs.
     let _ = fs::remove_dir(&job.directory);
     Ok(())
 }
 
-/// Removes what this job's probe left for readers: the directory ends with the demo, and nobody will come for it.
+/// Removes the spills of this job's probe: the directory ends with the demo, and no reader will come.
 fn remove_spills(directory: &Path) {
     let own = format!("{}.", std::process::id());
     let Ok(entries) = fs::read_dir(directory) else { return };
@@ -144,7 +144,7 @@ pub(super) fn describe(job: &Job) -> Description {
         rank: Some(job.rank),
         local_rank: Some(job.rank),
         world_size: Some(job.ranks),
-        // Under `gpuwatch run` it is that run's, as any job's.
+        // Under `gpuwatch run` it belongs to that run, like any job.
         run: env::var_os("GPUWATCH_RUN").is_none().then(|| format!("{:032x}", u128::from(job.seed) | 0xDE30 << 64)),
         ..Hello::default()
     };
@@ -196,7 +196,7 @@ impl Allocator {
         }
     }
 
-    /// The counters after one more step.
+    /// Returns the counters after one more step.
     pub(super) fn step(&mut self) -> Counters {
         self.steps += 1;
         let jitter = self.below(24) * MIB / 8;
@@ -208,7 +208,7 @@ impl Allocator {
         }
         let allocated = self.base + self.leaked + jitter;
         let active = allocated + pending;
-        // Activations come and go within the step: they are in the peak and in what stays reserved.
+        // Activations exist only within the step: they are in the peak and in reserved memory.
         let peak = active + self.base / 3;
         let wanted = peak + self.split;
         if wanted > self.reserved {
@@ -246,7 +246,7 @@ impl Allocator {
         }
     }
 
-    /// The next number of Marsaglia's xorshift, below `limit`.
+    /// Returns the next number of Marsaglia's xorshift, below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,17 +1,17 @@
-//! What the leaking rank keeps, as its probe would find it: a list of outputs that nobody empties.
+//! The captures of the leaking rank: a list of outputs that is never emptied.
 
 use gpuwatch_probe::wire::{Frame, Holder, Owner, Place, Site, Sites};
 
-/// When it was looked for: so long after the first steps that are seen.
-pub(super) const LOOKED: u64 = super::HEAD_START + 16;
+/// The step of the capture: some steps after the first visible one.
+pub(super) const CAPTURED: u64 = super::HEAD_START + 16;
 
-/// Steps over which it was compared.
+/// Steps that it compares.
 const STEPS: u64 = 8;
 
 const FILE: &str = "/home/ada/llm/train.py";
 const LIBRARY: &str = "/home/ada/venv/lib/python3.12/site-packages/torch/nn/functional.py";
 
-/// The answer at a step: one tensor of 4 MiB more after each of them.
+/// Returns the answer at a step: one tensor of 4 MiB more after each step.
 pub(super) fn sites(step: u64) -> Sites {
     let frame = |file: &str, line, function: &str| Frame { file: file.into(), line, function: function.into() };
     let place = |line, text: &str| Place { line, text: text.into(), ..Place::default() };

@@ -1,4 +1,4 @@
-//! The steps that lie behind the demo's jobs when they are first looked at: made at once, stamped as at the jobs' pace.
+//! The steps before the demo's view began: computed at once, with stamps at the job's usual pace.
 
 use super::{HEAD_START, job::RATE};
 use crate::facts::{
@@ -8,7 +8,7 @@ use crate::facts::{
 
 const STEP_US: u64 = 1_000_000 / RATE as u64;
 
-/// The event as it would be had the job taken its time. Other events stay as they are.
+/// Returns the event with the stamp of its step at the job's usual pace. Leaves other events unchanged.
 pub(super) fn paced(mut event: Event) -> Event {
     if let Fact::Probe { line, .. } = &mut event.fact
         && let Line::Sample(sample) = &mut **line

@@ -1,4 +1,4 @@
-//! The demo's jobs as they are at one moment, made at once and without any process: the same seed, the same picture.
+//! The demo's jobs at one moment, computed at once and without processes: the same seed gives the same state.
 
 use super::{
     RANKS,
@@ -17,15 +17,15 @@ use crate::{
     model::session::Session,
 };
 
-/// The steps behind each rank at that moment.
+/// The completed steps of each rank at that moment.
 const STEPS: u64 = 1_200;
 
 const STEP_US: u64 = 1_000_000 / RATE as u64;
 
-/// Stands for the numbers that the kernel would give.
+/// Stands for the kernel's pids.
 const FIRST_PID: u32 = 4_101;
 
-/// A rank: what it does, its number, what it says of itself, its allocators.
+/// A rank: its behaviour, its number, its hello, its allocators.
 struct Rank {
     kind: Kind,
     probe: ProbeId,
@@ -34,21 +34,21 @@ struct Rank {
     allocators: Vec<Allocator>,
 }
 
-/// What is known at that moment.
+/// Returns the session at that moment.
 pub fn still(seed: u64) -> Session {
     after_each_step(seed, |_| {})
 }
 
-/// The same; what is known after each step is looked at.
-fn after_each_step(seed: u64, mut look: impl FnMut(&Session)) -> Session {
-    let mut told = Told { session: Session::default(), driver: Driver::default() };
+/// The same; calls `observe` with the session after each step.
+fn after_each_step(seed: u64, mut observe: impl FnMut(&Session)) -> Session {
+    let mut fold = Fold { session: Session::default(), driver: Driver::default() };
     let mut ranks: Vec<Rank> =
         (0..).zip(RANKS).map(|(rank, (kind, devices))| made(seed, rank, kind, devices)).collect();
     for rank in &ranks {
         let socket = format!("{}.sock", rank.pid).as_str().into();
-        told.say(0, Fact::ProbeFound { probe: rank.probe, pid: Some(rank.pid), socket });
-        told.line(0, rank.probe, Line::Hello(rank.hello.clone()));
-        told.line(0, rank.probe, Line::Live(Live::default()));
+        fold.apply(0, Fact::ProbeFound { probe: rank.probe, pid: Some(rank.pid), socket });
+        fold.line(0, rank.probe, Line::Hello(rank.hello.clone()));
+        fold.line(0, rank.probe, Line::Live(Live::default()));
     }
     for step in 1..=STEPS {
         let at = step * STEP_US;
@@ -56,10 +56,10 @@ fn after_each_step(seed: u64, mut look: impl FnMut(&Session)) -> Session {
             for (device, allocator) in (0..).zip(&mut rank.allocators) {
                 let (counters, step) = (allocator.step(), Some(step));
                 let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
-                told.line(at, rank.probe, Line::Sample(sample));
+                fold.line(at, rank.probe, Line::Sample(sample));
             }
             if step == outputs::LOOKED && rank.kind == Kind::Leaking {
-                told.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
+                fold.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
             }
             if step % 500 == 1 {
                 let mark = Mark {
@@ -68,15 +68,15 @@ fn after_each_step(seed: u64, mut look: impl FnMut(&Session)) -> Session {
                     value: i64::try_from(step / 500).ok(),
                     ..Mark::default()
                 };
-                told.line(at, rank.probe, Line::Mark(mark));
+                fold.line(at, rank.probe, Line::Mark(mark));
             }
         }
         if step % u64::from(RATE) == 0 {
-            told.say(at, Fact::Second);
+            fold.apply(at, Fact::Second);
         }
-        look(&told.session);
+        observe(&fold.session);
     }
-    told.session
+    fold.session
 }
 
 fn made(seed: u64, rank: u32, kind: Kind, devices: &[u32]) -> Rank {
@@ -90,14 +90,14 @@ fn made(seed: u64, rank: u32, kind: Kind, devices: &[u32]) -> Rank {
     Rank { kind, probe: ProbeId(rank), pid, hello, allocators }
 }
 
-/// Events on their way into a session, by the demo's driver.
-struct Told {
+/// Folds events and the simulated driver's into a session.
+struct Fold {
     session: Session,
     driver: Driver,
 }
 
-impl Told {
-    fn say(&mut self, at: u64, fact: Fact) {
+impl Fold {
+    fn apply(&mut self, at: u64, fact: Fact) {
         let event = Event { at: Stamp(at), fact };
         let derived = self.driver.after(&event);
         for event in std::iter::once(event).chain(derived) {
@@ -106,7 +106,7 @@ impl Told {
     }
 
     fn line(&mut self, at: u64, probe: ProbeId, line: Line) {
-        self.say(at, Fact::Probe { probe, line: Box::new(line) });
+        self.apply(at, Fact::Probe { probe, line: Box::new(line) });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Two memory snapshots side by side: what grew, by call stack.
+//! Compares two memory snapshots: what grew, by call stack.
 
 use super::{Unit, is_worse};
 use crate::{
@@ -15,13 +15,13 @@ use std::{
     fmt::Write,
 };
 
-/// The version of what `--json` prints.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
-/// Stacks that are listed in words.
+/// Stacks listed in the text.
 const LISTED: usize = 20;
 
-/// The figures of a device that are compared, and whether more of one is worse.
+/// The compared figures of a device, and whether more is worse.
 type Figure = (&'static str, fn(&Totals) -> u64, bool);
 const FIGURES: [Figure; 4] = [
     ("allocated", |it| it.allocated, true),
@@ -41,14 +41,14 @@ struct Device {
     a: Totals,
     b: Totals,
     worse: Vec<bool>,
-    /// What differs: what grew, the largest growth first, then what shrank.
+    /// Differences: what grew, largest first, then what shrank.
     stacks: Vec<Stack>,
 }
 
 /// The live blocks of one call stack in both.
 #[derive(Default)]
 struct Stack {
-    /// The frames in words, the innermost first; none where no stack is recorded.
+    /// The frames as text, innermost first; empty without a call stack.
     frames: Vec<String>,
     /// The same in a line.
     line: String,
@@ -57,13 +57,13 @@ struct Stack {
 }
 
 impl Stack {
-    /// Bytes by which the second has more.
+    /// Returns by how many bytes the second has more.
     fn growth(&self) -> i128 {
         i128::from(self.bytes[1]) - i128::from(self.bytes[0])
     }
 }
 
-/// Compares two snapshots. `tolerance` is the share by which the second may have more than the first, 0 to 1.
+/// Compares two snapshots. `tolerance` is the share by which the second may have more than the first, from 0 to 1.
 pub fn snapshots(a: &Trace, b: &Trace, tolerance: f64) -> Snapshots {
     let ordinals: BTreeSet<u32> = a.ordinals().into_iter().chain(b.ordinals()).collect();
     Snapshots { devices: ordinals.into_iter().map(|it| Device::new(a, b, it, tolerance)).collect() }
@@ -99,12 +99,12 @@ impl Device {
 }
 
 impl Snapshots {
-    /// 0: the second has no more; 1: it has.
+    /// Returns the exit code: 0 if the second has no more, 1 if it has.
     pub fn code(&self) -> u8 {
         u8::from(self.devices.iter().flat_map(|device| &device.worse).any(|worse| *worse))
     }
 
-    /// As text, its last newline included.
+    /// Returns the result as text, with its last newline.
     pub fn text(&self) -> String {
         // Writing into a String cannot fail.
         let mut out = String::new();
@@ -125,7 +125,8 @@ impl Snapshots {
         out
     }
 
-    /// As JSON (schema 1), its last newline included: a device's `figures` and `stacks`, of both snapshots, in bytes.
+    /// Returns the result as JSON (schema 1), with its last newline: a device's `figures` and `stacks`, of both
+    /// snapshots, in bytes.
     pub fn json(&self) -> String {
         let device = |it: &Device| {
             let both = |of: &fn(&Totals) -> u64| json!({"a": of(&it.a), "b": of(&it.b)});
@@ -165,7 +166,7 @@ impl Device {
     }
 }
 
-/// Bytes with their sign.
+/// Formats bytes with their sign.
 fn change(bytes: i128) -> String {
     let size = Bytes(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
     match bytes {

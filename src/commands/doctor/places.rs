@@ -1,4 +1,4 @@
-//! Where sockets, the probe's files and recordings are, and the user's file.
+//! The directories of sockets, the probe's files and recordings, and the config file.
 
 use super::Check;
 use crate::{
@@ -14,7 +14,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Room for recordings that is enough for days.
+/// Free space for days of recordings.
 const ROOM: u64 = 1 << 30;
 
 pub(super) fn checks(config: &config::File) -> Vec<Check> {
@@ -81,13 +81,13 @@ fn library() -> Check {
     }
 }
 
-/// What keeps the system from loading a library, as its loader says it.
+/// Returns why the system's loader refuses a library.
 fn loaded(name: &'static str, library: &Path) -> Option<Check> {
     let mut program = Command::new("/bin/true");
     program.env("LD_PRELOAD", library).stdin(Stdio::null()).stdout(Stdio::null());
-    let said = program.output().ok()?.stderr;
-    let said = String::from_utf8_lossy(&said);
-    let why = said.lines().find(|it| it.contains("ld.so"))?;
+    let output = program.output().ok()?.stderr;
+    let output = String::from_utf8_lossy(&output);
+    let why = output.lines().find(|it| it.contains("ld.so"))?;
     let advice = if why.contains("GLIBC") {
         "this C library is older than the probe needs (2.28, where it was built as usual): use a newer system, or build gpuwatch here"
     } else {

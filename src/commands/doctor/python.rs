@@ -1,4 +1,4 @@
-//! Python and its PyTorch: found by their files, as importing one would run what is not ours.
+//! Python and its PyTorch, found by their files, because an import would run foreign code.
 
 use super::Check;
 use std::{
@@ -9,11 +9,11 @@ use std::{
 
 const NAME: &str = "pytorch";
 
-/// The oldest versions that the probe speaks with.
+/// The oldest versions that the probe supports.
 const PYTHON: (u32, u32) = (3, 9);
 const TORCH: (u32, u32) = (2, 3);
 
-/// Asked of the bare interpreter: isolated, and without `site`, so that no file of the user's is run.
+/// Run by the bare interpreter: isolated, and without `site`, so that it runs no file of the user's.
 const ASK: &str = "import sys, sysconfig as s; print('%d.%d.%d' % sys.version_info[:3]); \
     print(s.get_path('purelib')); print(s.get_path('platlib'))";
 
@@ -22,8 +22,8 @@ pub(super) fn check() -> Check {
         return Check::warn(NAME, "there is no python on PATH", "activate the job's environment, and ask again");
     };
     let shown = program.display();
-    let Some((version, folders)) = asked(&program) else {
-        return Check::warn(NAME, format!("{shown} does not say its version"), "does `python --version` work?");
+    let Some((version, folders)) = query(&program) else {
+        return Check::warn(NAME, format!("{shown} reports no version"), "does `python --version` work?");
     };
     if release(&version).is_none_or(|it| it < PYTHON) {
         let what = format!("{shown} is Python {version}: the probe needs {}.{} or newer", PYTHON.0, PYTHON.1);
@@ -49,16 +49,16 @@ fn on_path() -> Option<PathBuf> {
     ["python", "python3"].iter().find_map(|name| places.iter().map(|it| it.join(name)).find(|it| it.is_file()))
 }
 
-/// The version, and where packages are.
-fn asked(program: &Path) -> Option<(String, Vec<PathBuf>)> {
+/// Returns the version, and where packages are.
+fn query(program: &Path) -> Option<(String, Vec<PathBuf>)> {
     let mut command = Command::new(program);
-    // It is no job, and starts nothing of one.
+    // It is not a job, and starts no probe.
     command.args(["-I", "-S", "-c", ASK]).env("GPUWATCH", "off").stdin(Stdio::null()).stderr(Stdio::null());
-    let said = String::from_utf8(command.output().ok()?.stdout).ok()?;
-    let mut lines = said.lines();
+    let output = String::from_utf8(command.output().ok()?.stdout).ok()?;
+    let mut lines = output.lines();
     let version = lines.next()?.to_owned();
     let mut folders: Vec<PathBuf> = lines.map(PathBuf::from).collect();
-    // Only `site` tells an environment's own packages from those of the Python that it was made with.
+    // Only `site` distinguishes an environment's own packages from those of its base Python.
     let (major, minor) = release(&version)?;
     let home = program.parent()?.parent()?;
     if home.join("pyvenv.cfg").is_file() {

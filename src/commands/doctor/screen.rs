@@ -1,4 +1,4 @@
-//! What the terminal can show.
+//! Checks what the terminal can show.
 
 use super::Check;
 use crate::screen::{term, theme::ColorDepth};
@@ -8,7 +8,7 @@ use std::{
     io::{self, IsTerminal},
 };
 
-/// The smallest picture in which something is to be seen.
+/// The smallest useful screen.
 const SMALLEST: (u16, u16) = (40, 12);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -23,10 +23,10 @@ fn terminal() -> Check {
         return Check::warn(NAME, "standard input or output is not a terminal", advice);
     }
     if !term::is_screen() {
-        let told = set("TERM").unwrap_or_default();
+        let value = set("TERM").unwrap_or_default();
         return Check::warn(
             NAME,
-            format!("TERM={told} can move no cursor"),
+            format!("TERM={value} can move no cursor"),
             "set TERM to what the terminal is, as in xterm-256color",
         );
     }
@@ -53,14 +53,14 @@ fn terminal() -> Check {
 
 fn locale() -> Check {
     const NAME: &str = "locale";
-    let told = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|value| !value.is_empty()));
-    let told = told.unwrap_or_else(|| "none".to_owned());
+    let value = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|value| !value.is_empty()));
+    let value = value.unwrap_or_else(|| "none".to_owned());
     if term::is_ascii_only() {
         return Check::warn(
             NAME,
-            format!("{told}: graphs are drawn in ASCII"),
+            format!("{value}: graphs are drawn in ASCII"),
             "set LC_ALL to a UTF-8 locale, as in C.UTF-8",
         );
     }
-    Check::ok(NAME, format!("{told}: UTF-8"))
+    Check::ok(NAME, format!("{value}: UTF-8"))
 }

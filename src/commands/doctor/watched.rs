@@ -1,4 +1,4 @@
-//! The driver as it answers, and the probes that are found, heard for about a second.
+//! The driver's answers, and the probes that are found within about a second.
 
 use super::Check;
 use crate::{
@@ -56,7 +56,7 @@ fn devices(session: &Session) -> Check {
     }
 }
 
-/// What each process uses, as the driver says it.
+/// Shows each process's memory, as the driver reports it.
 fn figures(session: &Session) -> Check {
     const NAME: &str = "processes";
     let lists: Vec<_> = session.devices.iter().filter_map(|it| it.processes.as_ref()).collect();

@@ -1,18 +1,18 @@
-//! What is known of the kinds of alerts and of what may grow: each with the causes that it can have.
+//! The kinds of alerts and the resources that may grow, each with its possible causes.
 
 use crate::model::analysis::cause::Cause;
 
-/// A kind of alert, or something that may grow.
+/// A kind of alert, or a resource that may grow.
 pub(super) struct Topic {
-    /// Its names: what people read, and where programs read another one, that too.
+    /// Its names: the displayed one, and the one in JSON if it differs.
     pub(super) names: &'static [&'static str],
     pub(super) title: &'static str,
     pub(super) text: &'static str,
-    /// Its causes, the most frequent first.
+    /// Its causes, most frequent first.
     pub(super) causes: &'static [Cause],
 }
 
-/// Kinds that are not called as their only cause is, then what may grow.
+/// Kinds that differ from the name of their only cause, then resources.
 pub(super) const TOPICS: [Topic; 10] = [
     Topic {
         names: &["growth"],

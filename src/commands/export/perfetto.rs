@@ -1,4 +1,5 @@
-//! A snapshot's trace for Perfetto, in the JSON of Chrome's trace viewer: counters, failures and the program's own notes.
+//! A snapshot's trace for Perfetto, in the JSON of Chrome's trace viewer: counters, failures and the program's
+//! annotations.
 
 use crate::{
     facts::text::{Foreign, escape_json},
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the events of all devices, a JSON object each; times are µs since the first of them.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails if `out` cannot be written.
 pub(super) fn perfetto(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let begun = start(trace);
     write!(
@@ -24,7 +25,7 @@ pub(super) fn perfetto(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         write(&json!({"ph": "M", "pid": device, "name": "process_name", "args": {"name": name}}))?;
         let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
         for (place, (levels, event)) in trace.levels(device).zip(trace.events.range(range)).enumerate() {
-            // Where a trace has no times, its events stand one µs apart.
+            // If a trace has no times, its events are 1 µs apart.
             let ts = event.unix_us.map_or(place as u64, |at| at.saturating_sub(begun));
             let figures = json!({"live": levels.live, "reserved": levels.reserved});
             if levels.has_changed {
@@ -51,7 +52,7 @@ pub(super) fn perfetto(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n]}}")
 }
 
-/// The earliest time that the trace names, µs since 1970.
+/// The earliest time in the trace, µs since 1970.
 fn start(trace: &Trace) -> u64 {
     let events = trace.devices.iter().filter_map(|range| trace.events.range(range.clone()).find_map(|it| it.unix_us));
     events.chain(trace.notes.iter().filter_map(|note| note.unix_us)).min().unwrap_or(0)

@@ -7,7 +7,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Which blocks stacks are of.
+/// Which blocks to export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum At {
     /// Those that are live in the snapshot.
@@ -17,11 +17,11 @@ pub enum At {
     Peak,
 }
 
-/// Writes a line for each call stack: its frames, the outermost first and the device before them, and its bytes, as
-/// `flamegraph.pl`, inferno and speedscope read them.
+/// Writes a line for each call stack: its frames, outermost first after the device, and its bytes, as `flamegraph.pl`,
+/// inferno and speedscope read them.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails if `out` cannot be written.
 pub(super) fn folded(trace: &Trace, at: At, out: &mut impl Write) -> io::Result<()> {
     for device in trace.ordinals() {
         let tree = tree(trace, &shares(trace, device, at));
@@ -34,10 +34,10 @@ pub(super) fn folded(trace: &Trace, at: At, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Writes speedscope's file: a profile for each device's live blocks, and one for its peak where it has a trace.
+/// Writes speedscope's file: a profile for each device's live blocks, and one for its peak if it has a trace.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails if `out` cannot be written.
 pub(super) fn speedscope(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     let mut profiles = Vec::new();
     for device in trace.ordinals() {
@@ -48,7 +48,7 @@ pub(super) fn speedscope(trace: &Trace, out: &mut impl Write) -> io::Result<()> 
             }
         }
     }
-    // The last frame is of blocks without a stack.
+    // The last frame stands for blocks without a stack.
     let frames = trace.stacks.frames.values().iter().map(|it| frame(&trace.stacks, it));
     let file = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",

@@ -31,7 +31,7 @@ const BLOCKS: [&str; 11] = [
 const EVENTS: [&str; 9] = ["device", "event", "unix_us", "action", "address", "size", "stream", "pool", "stack"];
 
 impl Table {
-    /// The names of its columns.
+    /// Returns the names of its columns.
     pub(super) fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Blocks => &BLOCKS,
@@ -39,8 +39,8 @@ impl Table {
         }
     }
 
-    /// Hands over every row. Sizes are bytes, addresses and streams are the driver's numbers, a pool is a number from 0 in the
-    /// order in which pools come up, a stack has its outermost frame first.
+    /// Passes on every row. Sizes are bytes, addresses and streams are the driver's numbers, pools are numbered from 0
+    /// by first use, a stack has its outermost frame first.
     pub(super) fn rows(self, trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<()> {
         match self {
             Self::Blocks => blocks(trace, write),

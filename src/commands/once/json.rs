@@ -1,7 +1,7 @@
 //! The JSON of `gpuwatch once --json`, schema 1.
 //!
-//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. What is not known is `null` or absent, never 0. Later
-//! releases add fields; they rename or remove none without raising `schema`.
+//! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null` or absent, never 0. Later releases may add
+//! fields; they do not rename or remove any without raising `schema`.
 //!
 //! - `schema`, `gpuwatch` (version), `host`, `at_us`
 //! - `driver`: `state` (`up`, `stalled`, `absent`, `off`), `version`, `since`, `why`
@@ -14,9 +14,9 @@
 //!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
 //!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
 //!   `full_in_steps`, `severity` and `cause`), `approximate`
-//! - `losses`: what was not seen or is not kept, counted: `processes`, `ended_processes`, `devices`, `sockets`, `names`,
-//!   `samples`
-//! - `notices[]`: what a user should know, in words
+//! - `losses`: counts of what was not seen or is not kept: `processes`, `ended_processes`, `devices`, `sockets`,
+//!   `names`, `samples`
+//! - `notices[]`: notices for the user, as text
 
 use super::is_suspended;
 use crate::{
@@ -34,10 +34,10 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The version of what is documented above.
+/// The schema version documented above.
 const SCHEMA: u32 = 1;
 
-/// The whole report, its last newline included.
+/// Returns the whole report, with its last newline.
 pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serde_json::Result<String> {
     let devices: Vec<Value> =
         session.devices.iter().zip(&findings.devices).map(|(it, found)| device(session, it, found)).collect();

@@ -1,4 +1,4 @@
-//! The text of `gpuwatch once`: devices with their ladders, probed jobs, what a user should know.
+//! The text of `gpuwatch once`: devices with their ladders, probed jobs, notices.
 
 use super::is_suspended;
 use crate::{
@@ -21,7 +21,7 @@ use std::fmt::Write;
 
 const UNKNOWN: &str = "–";
 
-/// The whole report, its last newline included.
+/// Returns the whole report, with its last newline.
 pub(super) fn report(session: &Session, findings: &Findings) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
@@ -143,7 +143,7 @@ fn probed_process(
     writeln!(out, "    {growth}; cached {} of reserved, {stuck}", share(found.fragmentation.share()))
 }
 
-/// What a process ran out of memory with.
+/// Writes a process's out-of-memory errors.
 fn errors(out: &mut String, process: &Process, findings: &Findings) -> std::fmt::Result {
     let own = findings.all.iter().filter(|it| it.probe == process.probe && it.follows.is_none());
     for (severity, sentence) in own.filter_map(|it| Some((it.severity, it.sentence.as_ref()?))) {
@@ -152,7 +152,7 @@ fn errors(out: &mut String, process: &Process, findings: &Findings) -> std::fmt:
     Ok(())
 }
 
-/// Processes that only the driver knows, each with the line that would probe it.
+/// Writes the processes that only the driver lists, each with the command line that would probe it.
 fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Result {
     for used in it.process_list().unwrap_or_default() {
         if session.on_device(&it.id).any(|(process, _)| process.pid == Some(used.pid)) {
@@ -164,7 +164,7 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             continue;
         };
         if who.suspended {
-            // It may have a probe, which cannot answer.
+            // It may have a probe that cannot answer.
             let (pid, user) = (used.pid, &who.user);
             writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` resumes it")?;
             continue;

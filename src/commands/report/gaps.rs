@@ -1,9 +1,9 @@
-//! What the page's style and script know of gaps, from their table.
+//! The page's style and script for gaps, generated from their table.
 
 use crate::model::analysis::ladder::{Gap, Place, Row};
 use std::fmt::Write as _;
 
-/// The colours of gaps, as properties: `--gap-graph-pools`.
+/// Returns the colours of gaps as properties: `--gap-graph-pools`.
 pub(super) fn style() -> String {
     let colours = |colour: fn(&Row) -> &'static str| {
         Gap::ALL.iter().fold(String::new(), |mut out, it| {
@@ -16,7 +16,7 @@ pub(super) fn style() -> String {
     format!(":root {{{light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n")
 }
 
-/// The names of gaps inside of the allocator, and of those that are not in use there.
+/// Returns the names of gaps inside the allocator, and of the unused ones.
 pub(super) fn script() -> String {
     let names = |places: &[Place]| {
         let rows = Gap::ALL.iter().map(|it| it.row()).filter(|it| places.contains(&it.place));

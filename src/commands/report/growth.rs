@@ -1,4 +1,4 @@
-//! What grew, as it was measured, and the line that was fitted to it.
+//! Measured growth, and the line fitted to it.
 
 use crate::model::{
     analysis::curve::Curve,
@@ -7,11 +7,11 @@ use crate::model::{
 };
 use serde_json::{Value, json};
 
-/// Findings that are plotted, the worst first: a page with more is read by nobody.
+/// Most findings that are plotted, worst first.
 const MOST: usize = 24;
 
-/// Of each growth: `finding` (its place among the findings), `points[]` (a place on the axis, the lowest and the highest
-/// value there), `line` (two points; `null` where nothing was measured).
+/// Returns the plots: `finding` (its index), `points[]` (a position on the axis, the lowest and the highest value
+/// there), `line` (two points; `null` without measurements).
 pub(super) fn plots(findings: &[Finding], session: &Session) -> Vec<Value> {
     let growths = findings.iter().enumerate().filter(|(_, it)| it.kind == Kind::Growth);
     let plots = growths.filter_map(|(place, it)| {
@@ -23,14 +23,14 @@ pub(super) fn plots(findings: &[Finding], session: &Session) -> Vec<Value> {
     plots.take(MOST).collect()
 }
 
-/// Of the host's memory, any device of the process can tell it.
+/// Any device of the process has the curve of host memory.
 fn curve<'a>(it: &Finding, session: &'a Session) -> Option<&'a Curve> {
     let of = |on: &&OnDevice| it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal);
     let mut on = session.process(it.probe)?.devices.iter().filter(of).filter(|on| on.growth.axis() == Some(it.axis));
     on.find_map(|on| on.growth.curve(it.resource?)).filter(|it| it.buckets().len() > 1)
 }
 
-/// The line of the found slope through the mean of what was measured from its beginning to its end.
+/// Returns the line with the finding's slope through the mean of its measurements.
 fn line(it: &Finding, curve: &Curve) -> Option<[(u64, f64); 2]> {
     let slope = it.bytes_per_step?;
     let (_, last) = curve.ends()?;

@@ -1,21 +1,21 @@
-//! The JSON of a report, schema 1: one object, from which the page draws itself too.
+//! The JSON of a report, schema 1: one object, which the page uses as well.
 //!
-//! What `gpuwatch check --json` says as `run`, and
+//! The object of `gpuwatch check --json` as `run`, and
 //! - `title`: the verdict in one line
-//! - `started_unix_us`: the wall clock at `from_us`, where the recording knows it
+//! - `started_unix_us`: the wall clock at `from_us`, if the recording has it
 //! - `from_us`, `to_us`: the first and the last event
-//! - `causes`: the title of each cause that was found, by its id
-//! - `environment[]`: `rank`, `framework`, `framework_version`, `backend`, `allocator_conf`, `world_size`, `scheduler` of
-//!   each process, and `driver`, the version of the driver; nothing else of what a job was started with
+//! - `causes`: the title of each cause in the findings, by id
+//! - `environment[]`: `rank`, `framework`, `framework_version`, `backend`, `allocator_conf`, `world_size`, `scheduler`
+//!   of each process, and `driver`, the version of the driver; nothing else of the job's environment
 //! - `gaps[]`: `name`, `cause`, `remedy` of each gap of the ladder, from the inside out
-//! - `resources`: what people call each resource that grows, by its name in findings
-//! - `timeline[]`: `device_id`, `stride` (readings a point), `columns` and `points[]`, an array each: the highest figures
-//!   of a time, and in the columns of the gaps the ladder of its instant with the most allocated, or of the error at which
-//!   memory ran out (`out_of_memory` is 1 there); `driver_at_us` is when the driver gave what of it no probe knows: what other
-//!   processes use, and what lies outside of the allocators
-//! - `growth[]`: `finding` (its place among the findings), `points[]` (place, lowest, highest), `line` (its two ends)
-//! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of words),
-//!   `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
+//! - `resources`: the displayed name of each resource, by its name in findings
+//! - `timeline[]`: `device_id`, `stride` (readings per point), `columns` and `points[]`, an array each: the highest
+//!   figures of an interval, and in the columns of the gaps the ladder at its instant with the most allocated memory,
+//!   or at an out-of-memory error (`out_of_memory` is then 1); `driver_at_us` is when the driver reported the figures
+//!   that no probe has: other processes, and memory outside the allocators
+//! - `growth[]`: `finding` (its index), `points[]` (position, lowest, highest), `line` (its two ends)
+//! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of
+//!   text), `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
 use super::{Report, growth, series::Series};
@@ -29,13 +29,13 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The version of what is documented above.
+/// The schema version documented above.
 const SCHEMA: u32 = 1;
 
 /// The columns before those of the gaps.
 const COLUMNS: [&str; 8] = ["at_us", "step", "allocated", "reserved", "stuck", "used", "driver_at_us", "out_of_memory"];
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn value(report: &Report) -> Value {
     let session = &report.verdict.run.session;
     let run: Value = serde_json::from_str(&report.verdict.json()).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(super) fn value(report: &Report) -> Value {
     })
 }
 
-/// What a run was made with, and nothing else of its environment.
+/// Returns the environment that matters for memory, and nothing else of it.
 fn environment(process: &Process) -> Option<Value> {
     let it = process.hello.as_ref()?;
     Some(json!({
@@ -86,12 +86,12 @@ fn driver(state: &DriverState) -> Option<Value> {
     }
 }
 
-/// A gap that the device never had takes no column.
+/// Leaves out gaps that the device never had.
 fn device(id: &DeviceId, series: &Series) -> Value {
     let has = |gap: &Gap| series.points.all().iter().any(|it| it.gaps.get(*gap).is_some_and(|bytes| bytes > 0));
     let gaps: Vec<Gap> = Gap::ALL.into_iter().filter(has).collect();
     let names = gaps.iter().map(|it| it.row().name);
-    // Some gaps are called as figures are.
+    // Some gaps have the names of figures.
     let columns: Vec<String> =
         COLUMNS.iter().map(|it| (*it).to_owned()).chain(names.map(|it| format!("gap {it}"))).collect();
     let points = series.points.all().iter().map(|it| {

@@ -1,4 +1,4 @@
-//! Memory of a device over a whole run in a bounded number of points: what is left out lies lower than what is kept.
+//! Memory of a device over a whole run in a bounded number of points; each keeps its highest figures.
 
 use crate::{
     facts::{
@@ -16,42 +16,42 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Points of one series are between half of this and this, once there are so many.
+/// A long series has between half of this and this many points.
 const POINTS: usize = 2000;
 
-/// Devices that are followed.
+/// Most devices.
 const DEVICES: usize = 64;
 
-/// What was held at once, bytes; `None` is unknown.
+/// Memory at one instant, in bytes; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
-    /// The end of the time that it stands for.
+    /// The end of its interval.
     pub(super) at: Stamp,
     /// The number of the last reading that it stands for, from 0.
     reading: u64,
     /// The highest step by then.
     pub(super) step: Option<u64>,
-    /// Live allocations of all probed processes together: the highest of that time, as are the others.
+    /// Live allocations of all probed processes together: the highest of the interval, like the other figures.
     pub(super) allocated: Option<u64>,
-    /// What their allocators held.
+    /// Bytes that their allocators reserved.
     pub(super) reserved: Option<u64>,
     /// Free parts of split segments.
     pub(super) stuck: Option<u64>,
-    /// What was in use on the device, by whomever: the driver's figure, and what allocators took since.
+    /// Used memory of the device: the driver's figure, and what allocators took since.
     pub(super) used: Option<u64>,
-    /// When the driver gave the figures that no probe knows: of other processes, and of what lies outside of allocators.
+    /// When the driver reported the figures that no probe has: other processes, and memory outside the allocators.
     pub(super) driver_at: Option<Stamp>,
-    /// Whether memory ran out then.
+    /// Whether memory ran out.
     pub(super) ran_out: bool,
-    /// The gaps of the ladder at the one instant of that time when most was allocated.
+    /// The ladder's gaps at the instant of the interval with the most allocated memory.
     pub(super) gaps: Gaps,
 }
 
-/// A size for each gap of the ladder; `None` where it is unknown, or not there.
+/// The size of each gap of the ladder; `None` if it is unknown or absent.
 pub(super) type Gaps = ByGap<Option<u64>>;
 
 impl Point {
-    /// What decides whose ladder stands for a time.
+    /// Decides which ladder represents the interval.
     fn weight(&self) -> (bool, Option<u64>, Option<u64>) {
         (self.ran_out, self.allocated, self.used)
     }
@@ -105,13 +105,13 @@ pub(super) struct DeviceSeries {
 }
 
 impl DeviceSeries {
-    /// Takes an event that the session has taken.
+    /// Applies an event that the session has already applied.
     pub(super) fn apply(&mut self, event: &Event, session: &Session) {
         let on = |probe: ProbeId, ordinal: u32| {
             let on = session.process(probe)?.devices.iter().find(|on| on.ordinal == ordinal);
             on.map(|on| &on.device)
         };
-        // An error's own figures are of that very moment.
+        // An error's own figures are from that very moment.
         let ran_out = event.line().is_some_and(|(_, line)| matches!(line, Line::Oom(_)));
         let device = match &event.fact {
             Fact::Memory { device, .. } => Some(device),
@@ -176,7 +176,7 @@ mod tests {
             prop_assert!(series.points.all().iter().all(|it| it.gaps.get(Gap::Wanted) == it.allocated), "the ladder of the highest");
             let last = series.points.all().last().unwrap();
             prop_assert_eq!(last.at.0, values.len() as u64 - 1);
-            // Each point stands for as many readings as every other one, but for the last.
+            // All points cover the same number of readings, except the last.
             let mut at = 0;
             for point in &series.points.all()[..series.points.all().len() - 1] {
                 prop_assert_eq!(point.at.0 + 1 - at, series.points.stride());

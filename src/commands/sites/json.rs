@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// The version of the object.
 const SCHEMA: u32 = 1;
 
-/// The answer of a process, its newline included.
+/// Returns the answer of a process, with its newline.
 pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
     let object = json!({
         "schema": SCHEMA,
@@ -39,12 +39,12 @@ pub(super) fn answer(it: &Sites, pid: u32) -> Result<String> {
     Ok(text)
 }
 
-/// What follows from the sites of each device, as a finding has it.
+/// Returns the culprits of each device, as in a finding.
 fn culprits(it: &Sites) -> Vec<Value> {
     let devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
     let of = |device: u32| culprit::account(it, device).culprits.into_iter().map(move |it| (device, it));
-    let told = devices.into_iter().flat_map(of);
-    told.map(|(device, it)| {
+    let culprits = devices.into_iter().flat_map(of);
+    culprits.map(|(device, it)| {
         let mut it = it.json();
         if let Some(object) = it.as_object_mut() {
             object.insert("device".to_owned(), json!(device));
@@ -76,7 +76,7 @@ fn of(it: &Site, steps: u64) -> Value {
     })
 }
 
-/// One step of the path; what is not known of it is left out.
+/// Returns one step of the path, without unknown fields.
 fn holder(it: &Holder) -> Value {
     serde_json::to_value(it).unwrap_or_else(|_| Value::Object(Map::new()))
 }
@@ -89,9 +89,9 @@ mod tests {
     fn nothing_of_a_job_moves_a_cursor_and_nothing_is_lost() {
         let name = "a\u{9b}2J\u{202e}\u{1b}[2J.py";
         let site = Site { file: name.to_owned(), line: 4, bytes: 512, blocks: 8, ..Site::default() };
-        let told = answer(&Sites { steps: 8, sites: vec![site], ..Sites::default() }, 7).unwrap();
-        assert!(told.is_ascii() && !told.contains('\u{1b}'), "{told}");
-        let read: Value = serde_json::from_str(&told).unwrap();
+        let culprits = answer(&Sites { steps: 8, sites: vec![site], ..Sites::default() }, 7).unwrap();
+        assert!(culprits.is_ascii() && !culprits.contains('\u{1b}'), "{culprits}");
+        let read: Value = serde_json::from_str(&culprits).unwrap();
         assert_eq!((&read["sites"][0]["file"], &read["pid"]), (&name.into(), &7.into()));
     }
 }

@@ -1,4 +1,4 @@
-//! The answer in words.
+//! The answer as text.
 
 use crate::{
     facts::{event::wire::Sites, text::Foreign},
@@ -6,11 +6,11 @@ use crate::{
 };
 use std::{collections::BTreeSet, fmt::Write as _};
 
-/// The answer: of each culprit what happens, what to do and the lines around it; then what else there is to say.
+/// Returns the answer: for each culprit what happens, the remedy and the lines around it; then the notes.
 pub(super) fn answer(it: &Sites) -> String {
     let mut devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
     if devices.is_empty() {
-        // That nothing grows is true of any.
+        // Without growth, any device will do.
         devices.insert(0);
     }
     let mut out = String::new();
@@ -61,13 +61,13 @@ mod tests {
             let sites = all.iter().map(|device| Site { device: *device, ..site.clone() }).collect();
             Sites { steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
         };
-        let told = answer(&sites(&[0]));
-        let lines: Vec<_> = told.lines().collect();
-        let [sentence, advice, line, older] = lines[..] else { panic!("{told}") };
-        assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{told}");
-        assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{told}");
-        assert!(older.starts_with("2 blocks predate the capture"), "{told}");
-        assert!(!told.contains('\u{1b}'));
+        let text = answer(&sites(&[0]));
+        let lines: Vec<_> = text.lines().collect();
+        let [sentence, advice, line, older] = lines[..] else { panic!("{text}") };
+        assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{text}");
+        assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{text}");
+        assert!(older.starts_with("2 blocks predate the capture"), "{text}");
+        assert!(!text.contains('\u{1b}'));
         let both = answer(&sites(&[1, 0]));
         assert!(both.starts_with("device 0\n") && both.contains("\ndevice 1\n"), "{both}");
         assert!(answer(&sites(&[])).starts_with("in 8 steps no line allocated more than was freed again"));

@@ -80,7 +80,7 @@ fn shares(trace: &Trace, all: &[Share]) -> Vec<Value> {
     all.iter().map(share).collect()
 }
 
-/// The frames, the innermost first.
+/// Returns the frames, innermost first.
 fn frames(trace: &Trace, id: StackId) -> Vec<Value> {
     let text = |id| trace.stacks.texts.get(id);
     let frame =

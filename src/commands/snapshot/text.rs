@@ -1,4 +1,4 @@
-//! A snapshot in words.
+//! A snapshot's account as text.
 
 use super::{Account, Asked, Device};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// Stacks that are listed.
+/// Most stacks listed.
 const LISTED: usize = 10;
 
 pub(super) fn account(it: &Account) -> String {

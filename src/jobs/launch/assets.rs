@@ -1,7 +1,7 @@
-//! The probe's files, unpacked where Python can import and load them.
+//! Unpacks the probe's files where Python can import and load them.
 //!
-//! They lie in the user's cache, in a directory named after their contents, and are compared byte by byte at each
-//! start: what somebody else could have written is never handed to a job.
+//! They are in the user's cache, in a directory named after their contents, and each start compares them byte by byte:
+//! a job never gets files that another user could have written.
 
 use std::{
     env,
@@ -23,24 +23,24 @@ include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 /// The library's name among [`FILES`].
 const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
 
-/// Why no place would do.
+/// Why no directory is usable.
 #[derive(Debug, Error)]
 #[error("its files can be put nowhere ({}); set XDG_CACHE_HOME to a directory of your own", reasons.join("; "))]
 pub struct Trouble {
     reasons: Vec<String>,
 }
 
-/// Where the probe's files lie.
+/// The unpacked files of the probe.
 #[derive(Debug)]
 pub struct Assets {
     python: PathBuf,
     library: PathBuf,
-    /// Keeps a library that lies in memory only.
+    /// Keeps a library that exists in memory only.
     _memory: Option<OwnedFd>,
 }
 
 impl Assets {
-    /// Unpacks for a job of this process; where no directory allows execution, the library lies in memory.
+    /// Unpacks for a job of this process. If no directory allows execution, the library stays in memory.
     pub fn unpack() -> Result<Self, Trouble> {
         Self::unpack_in(&candidates(), true, is_executable_there)
     }
@@ -50,12 +50,12 @@ impl Assets {
         Self::unpack_in(&candidates(), false, is_executable_there)
     }
 
-    /// The directory that goes first on `PYTHONPATH`.
+    /// Returns the directory to put first on `PYTHONPATH`.
     pub fn python(&self) -> &Path {
         &self.python
     }
 
-    /// The shared library.
+    /// Returns the shared library.
     pub fn library(&self) -> &Path {
         &self.library
     }
@@ -90,7 +90,7 @@ impl Assets {
     }
 }
 
-/// The user's cache, then places that exist where there is no home.
+/// Returns the user's cache, then directories that exist without a home directory.
 fn candidates() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let mut places = Vec::new();
@@ -105,11 +105,11 @@ fn candidates() -> Vec<PathBuf> {
     places
 }
 
-/// Returns a folder of that name among this user's caches, which nobody else may enter, and from which libraries can be
+/// Returns a folder with this name in the user's cache that other users cannot enter, and from which libraries can be
 /// loaded.
 ///
 /// # Errors
-/// When no place will do.
+/// Fails if no directory is usable.
 pub fn own_folder(name: &str) -> Result<PathBuf, Trouble> {
     let mut reasons = Vec::new();
     for candidate in candidates() {
@@ -123,7 +123,7 @@ pub fn own_folder(name: &str) -> Result<PathBuf, Trouble> {
     Err(Trouble { reasons })
 }
 
-/// Makes sure that the files lie under `base`, ours and unaltered.
+/// Ensures that the files are under `base`, owned by the user and unmodified.
 fn place(base: &Path) -> io::Result<PathBuf> {
     self::base(base)?;
     let folder = base.join(NAME);
@@ -141,7 +141,7 @@ fn place(base: &Path) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes a directory of ours for files.
+/// Creates a directory for the files.
 fn base(base: &Path) -> io::Result<()> {
     if base.as_os_str().as_encoded_bytes().contains(&b':') {
         return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
@@ -153,7 +153,7 @@ fn base(base: &Path) -> io::Result<()> {
     make_own(base)
 }
 
-/// A half-written directory is never seen under its name.
+/// Unpacks to a temporary name first, so that a half-written directory never has the final name.
 fn unpack_beside(base: &Path, folder: &Path) -> io::Result<()> {
     let beside = base.join(format!(".{NAME}.{}", std::process::id()));
     let _ = fs::remove_dir_all(&beside);
@@ -186,13 +186,13 @@ fn check_own(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("another user owns it"));
     }
     if found.mode() & 0o022 != 0 {
-        // Whoever may write here may have put modules beside ours.
+        // Another user who may write here may have added modules.
         return Err(io::Error::other("other users may write to it"));
     }
     Ok(())
 }
 
-/// Whether nobody else may put another directory in the place of ours: for that, one above it is enough.
+/// Checks that no other user can replace the directory; one secure parent is enough.
 fn check_above(above: &Path) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     for folder in above.canonicalize()?.ancestors() {
@@ -228,12 +228,12 @@ fn is_executable_there(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|it| !it.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
-/// The library under a path that lives as long as this process.
+/// Returns the library under a path that lives as long as this process.
 fn in_memory() -> io::Result<(PathBuf, OwnedFd)> {
     let content = FILES.iter().find(|(name, _)| *name == LIBRARY).map(|(_, content)| *content).unwrap_or_default();
     let mut file = File::from(memfd_create("gpuwatch_probe", MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
-    // The job loads only what nobody else may write.
+    // The job loads only files that no other user may write.
     file.set_permissions(fs::Permissions::from_mode(0o500))?;
     let memory = OwnedFd::from(file);
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
@@ -250,13 +250,13 @@ mod tests {
         let base = home.path().join("cache/gpuwatch");
         let assets = Assets::unpack_in(std::slice::from_ref(&base), false, |_| true).unwrap();
         let file = assets.python().join("sitecustomize.py");
-        let told = fs::read(&file).unwrap();
+        let original = fs::read(&file).unwrap();
         fs::write(&file, "import evil").unwrap();
         fs::remove_file(assets.library()).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", assets.library()).unwrap();
         let again = Assets::unpack_in(&[base], false, |_| true).unwrap();
         assert_eq!(again.python(), assets.python());
-        assert_eq!(fs::read(&file).unwrap(), told);
+        assert_eq!(fs::read(&file).unwrap(), original);
         assert!(is_intact(again.library(), &fs::read(again.library()).unwrap()));
         assert!(fs::read_dir(assets.python()).unwrap().count() == 2, "nothing half-written stays");
     }

@@ -1,4 +1,5 @@
-//! The job's process: same group, same terminal, same signals; and an end that looks like its own.
+//! The job's process, in the same group, on the same terminal, with the same signals; gpuwatch ends the way the job
+//! does.
 
 use std::{
     ffi::c_int,
@@ -14,7 +15,7 @@ use super::sys::{self, Signals, Taken};
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It returned this code.
+    /// It exited with this code.
     Code(u8),
     /// This signal ended it.
     Signal(c_int),
@@ -24,17 +25,17 @@ pub enum Ended {
 pub struct Job {
     pid: Pid,
     signals: Signals,
-    /// Somebody asked for a stop, and the job has not stopped yet.
+    /// A stop was requested, and the job has not stopped yet.
     stopping: bool,
 }
 
 impl Job {
-    /// Starts the job; every signal is taken before, so that none is lost.
+    /// Starts the job; takes every signal before, so that none is lost.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let signals = Signals::take()?;
         signals.give_back_to(command);
         let child = match command.spawn() {
-            // A script without a `#!` line: what `execvp` and every shell do with one.
+            // A script without a `#!` line: run it as `execvp` and every shell do.
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
                 let mut shell = Command::new("/bin/sh");
                 shell.arg(command.get_program()).args(command.get_args());
@@ -51,12 +52,12 @@ impl Job {
         Ok(Self { pid, signals, stopping: false })
     }
 
-    /// The job's process id.
+    /// Returns the job's pid.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Passes signals on until the job is over.
+    /// Forwards signals until the job is over.
     pub fn wait(mut self) -> Ended {
         loop {
             if let Some(ended) = self.look() {
@@ -67,9 +68,10 @@ impl Job {
         }
     }
 
-    /// Reaps what has ended: the job, and orphans, which the kernel gives to process 1 of a container and to a subreaper.
+    /// Reaps ended processes: the job, and orphans, which the kernel assigns to process 1 of a container and to a
+    /// subreaper.
     ///
-    /// The children of other threads are theirs to wait for.
+    /// Leaves the children of other threads to them.
     fn look(&mut self) -> Option<Ended> {
         let here = WaitOptions::from_bits_retain(__WNOTHREAD.cast_unsigned());
         loop {
@@ -77,7 +79,7 @@ impl Job {
                 Ok(Some(found)) => found,
                 Ok(None) => return None,
                 Err(rustix::io::Errno::INTR) => continue,
-                // There is no child any more, and nobody but us waits for one.
+                // There are no children left, and only this loop waits for them.
                 Err(_) => return Some(Ended::Code(1)),
             };
             if pid != self.pid {
@@ -90,9 +92,9 @@ impl Job {
         }
     }
 
-    /// The terminal's stop was for both of us: the job has followed it, now we do, so that the shell gets its turn.
+    /// The terminal's stop was for both: the job has stopped, and now gpuwatch does, so that the shell continues.
     ///
-    /// A bare SIGSTOP was meant for the job alone, and whoever sent it may continue the job alone.
+    /// A bare SIGSTOP was for the job alone, and its sender may continue the job alone.
     fn stop_with_it(&mut self, signal: c_int) {
         let from_terminal = [SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) || self.stopping;
         self.stopping = false;
@@ -106,7 +108,7 @@ impl Job {
             SIGCHLD => {}
             SIGCONT => {
                 self.stopping = false;
-                // A shell continues the whole group; somebody who knows only us means the job as well.
+                // A shell continues the whole group; a process that only knows gpuwatch means the job as well.
                 if is_stopped(self.pid) {
                     sys::send(self.pid, taken);
                 }
@@ -121,21 +123,21 @@ impl Job {
     }
 }
 
-/// Whether a signal was not for the job as well: the terminal signals whole groups, a process names one.
+/// Whether a signal did not reach the job as well: a terminal signals whole groups, a process signals one.
 fn is_for_us_alone(taken: &Taken, job: Pid, leads_session: bool) -> bool {
     match (taken.sender, taken.signal) {
-        // The job itself can only have meant its group (or a test of its parent, which forwarding would turn on itself).
+        // The job itself can only have meant its group (or tested its parent, and forwarding would signal the job).
         (Some(sender), _) => sender != job.as_raw_nonzero().get(),
-        // A timer that was set before gpuwatch took the job's place, as in `perl -e 'alarm 60; exec @ARGV'`.
+        // A timer set before gpuwatch replaced the process, as in `perl -e 'alarm 60; exec @ARGV'`.
         (None, SIGALRM | SIGVTALRM | SIGPROF) => true,
-        // A terminal that hangs up signals the leader of its session, and nobody else as long as that lives.
+        // A terminal that hangs up signals only the leader of its session while that is alive.
         (None, SIGHUP) => leads_session,
         (None, _) => false,
     }
 }
 
-/// Ends this process as the job ended, without a core file of ours beside the job's; where nothing ends it, gives the
-/// exit code that shells have for the signal.
+/// Ends this process by the job's signal, without another core file. If the signal does not end it, returns the shell's
+/// exit code for the signal.
 pub fn die_by(signal: c_int) -> u8 {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     sys::die_by(signal);
@@ -156,7 +158,7 @@ fn ended(status: WaitStatus) -> Option<Ended> {
 
 fn is_stopped(pid: Pid) -> bool {
     let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // The name, in parentheses, may hold anything; what follows its end may not.
+    // The name, in parentheses, may contain anything; the part after it may not.
     text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
@@ -171,7 +173,7 @@ mod tests {
         assert!(passed(libc::SIGTERM, Some(7), false), "a process named us");
         assert!(passed(libc::SIGTERM, Some(0), false), "from outside of the container");
         assert!(!passed(libc::SIGTERM, Some(42), false), "the job meant its group");
-        assert!(!passed(libc::SIGINT, None, false), "the terminal told the whole group");
+        assert!(!passed(libc::SIGINT, None, false), "the terminal signalled the whole group");
         assert!(passed(SIGALRM, None, false), "a timer is inherited through exec only");
         assert!(passed(SIGHUP, None, true) && !passed(SIGHUP, None, false));
     }

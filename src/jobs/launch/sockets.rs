@@ -1,4 +1,4 @@
-//! Whether a job's probe will find a directory for its socket.
+//! Checks whether a job's probe will find a directory for its socket.
 
 use gpuwatch_probe::socket::{Reason, check, directories};
 use rustix::{
@@ -7,19 +7,19 @@ use rustix::{
 };
 use std::path::Path;
 
-/// Why none of the directories for sockets can be used; `None` where one can.
+/// Returns why none of the socket directories is usable; `None` if one is.
 pub fn trouble() -> Option<String> {
     let all = directories();
     let reasons: Vec<String> = all.iter().map_while(|it| unusable(it).err()).collect();
     (reasons.len() == all.len()).then(|| reasons.join("; "))
 }
 
-/// Why a directory can neither be used nor made.
+/// Returns why a directory can neither be used nor created.
 pub fn unusable(directory: &Path) -> Result<(), String> {
     let reason = |at: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", at.display());
     match check(directory) {
         Ok(()) => writable(directory),
-        // What is missing can be made in what is there.
+        // A missing directory can be created in an existing one.
         Err(Reason::Missing) => directory.ancestors().find(|it| it.exists()).map_or(Err(Errno::NOENT), writable),
         Err(why) => return Err(reason(directory, &why)),
     }
@@ -46,8 +46,8 @@ mod tests {
         assert_eq!(unusable(&path("own")), Ok(()));
         fs::write(path("file"), "").unwrap();
         for (name, why) in [("file", "directory"), ("file/x", "directory")] {
-            let said = unusable(&path(name)).unwrap_err();
-            assert!(said.contains(name) && said.contains(why), "{said}");
+            let why_not = unusable(&path(name)).unwrap_err();
+            assert!(why_not.contains(name) && why_not.contains(why), "{why_not}");
         }
         assert!(unusable(Path::new("/proc/version/x")).unwrap_err().starts_with("/proc/version/x: "));
     }

@@ -1,5 +1,5 @@
-//! Signals and standard streams as the C library knows them: what gpuwatch was started with, what it takes while a job runs,
-//! and what the job gets back.
+//! Signals and standard streams at the level of the C library: what gpuwatch inherited, what it changes while a job
+//! runs, and what it restores for the job.
 
 #![allow(
     unsafe_code,
@@ -18,19 +18,19 @@ use std::{
 
 use rustix::process::{Pid, getpid};
 
-/// Signals that gpuwatch ignores for itself, as the write that they end returns an error as well.
+/// Signals that gpuwatch ignores, because the failing write returns an error as well.
 const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
 /// Whether gpuwatch was started with each of [`OF_WRITES`] ignored.
 static IGNORED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
-/// Bit n is set where gpuwatch was started without descriptor n.
+/// Bit n is set if gpuwatch was started without descriptor n.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// The standard streams.
 const STREAMS: [c_int; 3] = [0, 1, 2];
 
-/// Runs before Rust's runtime, which ignores SIGPIPE and opens `/dev/null` for each standard stream that is closed.
+/// Runs before Rust's runtime, which ignores SIGPIPE and opens `/dev/null` for closed standard streams.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_RUNTIME: extern "C" fn() = remember;
@@ -49,12 +49,12 @@ extern "C" fn remember() {
     }
 }
 
-/// Whether gpuwatch was started without this standard stream, as by `>&-`.
+/// Returns whether gpuwatch was started without this standard stream, as by `>&-`.
 pub fn was_closed(stream: c_int) -> bool {
     CLOSED.load(Relaxed) >> stream & 1 == 1
 }
 
-/// Whether this process ignores a signal, as under `nohup`.
+/// Returns whether this process ignores a signal, as under `nohup`.
 pub fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only fills `action`, for which all zeros are a valid value.
@@ -65,20 +65,20 @@ pub fn is_ignored(signal: c_int) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Whether this process leads its session, as one that `docker run -t` or `ssh -t` started.
+/// Returns whether this process leads its session, as under `docker run -t` or `ssh -t`.
 pub fn leads_session() -> bool {
     // SAFETY: the call takes no pointers. It gives 0 where the leader is outside of this pid namespace.
     unsafe { libc::getsid(0) == getpid().as_raw_nonzero().get() }
 }
 
-/// A signal that was taken.
+/// A received signal.
 #[derive(Clone, Copy)]
 pub struct Taken {
     /// Its number.
     pub signal: c_int,
-    /// The process that sent it (0 outside of this pid namespace); `None` where the kernel did.
+    /// The process that sent it (0 if outside this pid namespace); `None` if the kernel did.
     pub sender: Option<i32>,
-    /// What `sigqueue` sent along.
+    /// The value from `sigqueue`.
     value: Option<libc::sigval>,
 }
 
@@ -89,10 +89,11 @@ impl Taken {
     }
 }
 
-/// Every signal, taken from this process: each is blocked and waits to be read.
+/// All signals of this process: blocked, and read with `sigwaitinfo`.
 ///
-/// Handlers would be at work in the child between fork and exec, and could not be told from the job's own dispositions. What
-/// is blocked reaches process 1 of a container too, to which the kernel delivers nothing that has no handler.
+/// Handlers would run in the child between fork and exec, and would be indistinguishable from the job's own
+/// dispositions. Blocked signals also reach process 1 of a container, to which the kernel delivers no signal without a
+/// handler.
 pub struct Signals {
     before: libc::sigset_t,
     child_ignored: bool,
@@ -105,7 +106,7 @@ impl Signals {
         let mut before = empty();
         // SAFETY: both sets are initialised. The default action of SIGCHLD replaces no handler: gpuwatch installs none.
         let error = unsafe {
-            // Of a process that ignores it, the kernel discards how its children ended.
+            // If a process ignores SIGCHLD, the kernel discards its children's exit statuses.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all(), &raw mut before)
         };
@@ -115,7 +116,7 @@ impl Signals {
         Ok(Self { before, child_ignored })
     }
 
-    /// Lets a command start with the mask, the ignored signals and the closed streams that gpuwatch was started with.
+    /// Makes a command start with the mask, the ignored signals and the closed streams that gpuwatch inherited.
     pub fn give_back_to(&self, command: &mut Command) {
         let Self { before, child_ignored } = *self;
         let restore = move || {
@@ -142,7 +143,7 @@ impl Signals {
             let mut about = MaybeUninit::<libc::siginfo_t>::zeroed();
             // SAFETY: the set is initialised, and the call fills `about`, for which all zeros are a valid value.
             let (signal, about) = unsafe { (libc::sigwaitinfo(&all(), about.as_mut_ptr()), about.assume_init()) };
-            // It fails only where a stop interrupts it.
+            // It fails only when a stop interrupts it.
             if signal > 0 {
                 let was_sent = about.si_code <= 0;
                 // SAFETY: a signal that a process sent has a sender, and one of `sigqueue` a value.
@@ -156,7 +157,7 @@ impl Signals {
     }
 }
 
-/// Sends a signal on as it came. A process that has ended needs it no more.
+/// Forwards a signal unchanged. Ignores a process that has ended.
 pub fn send(to: Pid, taken: &Taken) {
     let pid = to.as_raw_nonzero().get();
     // SAFETY: neither call touches memory of this process.
@@ -168,7 +169,7 @@ pub fn send(to: Pid, taken: &Taken) {
     }
 }
 
-/// Ends this process by a signal's default action; comes back where it ends nobody, as in process 1 of a container.
+/// Ends this process by a signal's default action; returns if that does not end it, as in process 1 of a container.
 pub fn die_by(signal: c_int) {
     // SAFETY: the set is initialised, and no code of ours relies on a handler at the end of the process.
     unsafe {

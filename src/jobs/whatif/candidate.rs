@@ -1,31 +1,31 @@
-//! One setting: which replays it takes, and what they come to.
+//! One setting: the replays it needs, and their results.
 
 use super::{search::Search, server::Outcome};
 
-/// What a context takes of a device beside what the allocator reserves.
+/// Memory of a context on a device, in addition to the allocator's.
 pub(super) const CONTEXT: u64 = 512 << 20;
 
-/// What a replay without a limit may reserve at least.
+/// What a replay without a limit may reserve, at least.
 const PLENTY: u64 = 512 << 30;
 
 /// Replays of one device's trace under one setting.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) settings: String,
-    /// What the allocator can reserve; `None` where the device's size is not known.
+    /// What the allocator can reserve; `None` if the device's size is unknown.
     room: Option<u64>,
     plenty: u64,
-    /// On the device that is asked for.
+    /// The result on the requested device.
     pub(super) main: Option<Outcome>,
     search: Option<Search>,
-    /// Why there is no result: PyTorch's words.
+    /// Why there is no result, in PyTorch's words.
     pub(super) refused: Option<String>,
     /// Whether a replay runs.
     is_waiting: bool,
 }
 
 impl Candidate {
-    /// Returns a candidate whose recorded run reserved `peak` at most.
+    /// Creates a candidate; the recorded run reserved at most `peak`.
     pub(super) fn new(settings: &str, room: Option<u64>, peak: u64) -> Self {
         Self {
             settings: settings.to_owned(),
@@ -38,7 +38,7 @@ impl Candidate {
         }
     }
 
-    /// Returns the room of the replay that it needs next, and holds that one for running.
+    /// Returns the room of the next replay, and marks it as running.
     pub(super) fn next(&mut self) -> Option<u64> {
         if self.is_waiting || self.refused.is_some() {
             return None;
@@ -52,7 +52,7 @@ impl Candidate {
         next
     }
 
-    /// Notes a replay.
+    /// Adds a replay's result.
     pub(super) fn note(&mut self, room: u64, outcome: Outcome) {
         self.is_waiting = false;
         let fits = outcome.failed.is_none();
@@ -61,14 +61,14 @@ impl Candidate {
             None if fits => {
                 self.search = Some(Search::new(outcome.peak_allocated, room.min(outcome.peak_reserved)));
             }
-            // Not even on a device without a limit.
+            // It fails even on a device without a limit.
             None if self.main.is_some() => self.refused = Some("it runs out of memory on any device".to_owned()),
             None => {}
         }
         self.main.get_or_insert(outcome);
     }
 
-    /// Notes that PyTorch refuses it.
+    /// Marks it as rejected by PyTorch.
     pub(super) fn refuse(&mut self, why: String) {
         self.is_waiting = false;
         self.refused = Some(why);

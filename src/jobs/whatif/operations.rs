@@ -1,45 +1,45 @@
-//! What a replay does, as columns: the form in which the Python program reads it.
+//! The operations of a replay as columns, in the form that the Python program reads.
 
 use std::io::{self, Write};
 
-/// One thing to do.
+/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Gives back the block of a slot.
+    /// Frees the block of a slot.
     Free {
         /// The slot.
         slot: u32,
     },
-    /// Asks for a block, and keeps it in a slot.
+    /// Allocates a block into a slot.
     Allocate {
         /// The slot.
         slot: u32,
         /// Bytes.
         size: u64,
-        /// The stream, by its place.
+        /// The stream's index.
         stream: u32,
     },
-    /// Asks for a block that the recorded run did not get.
+    /// Requests a block that the recorded run did not get.
     Attempt {
         /// Bytes.
         size: u64,
-        /// The stream, by its place.
+        /// The stream's index.
         stream: u32,
     },
-    /// Gives free segments back to the driver.
+    /// Releases free segments to the driver.
     Empty,
-    /// From here on peaks are taken.
+    /// Peaks are measured from here on.
     Ready,
 }
 
-/// Many of them.
+/// A list of operations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operations {
     sizes: Vec<u64>,
     slots: Vec<u32>,
     streams: Vec<u32>,
     kinds: Vec<u8>,
-    /// The place in the device's trace that each was made of.
+    /// The index of the trace event behind each operation.
     events: Vec<u32>,
     used: u32,
     unused: Vec<u32>,
@@ -47,12 +47,12 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Returns how many there are.
+    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.kinds.len()
     }
 
-    /// Returns a slot that holds nothing.
+    /// Returns an unused slot.
     pub(super) fn slot(&mut self) -> u32 {
         self.unused.pop().unwrap_or_else(|| {
             self.used += 1;
@@ -60,7 +60,7 @@ impl Operations {
         })
     }
 
-    /// Appends an operation that was made of an event of the device's trace.
+    /// Appends an operation for an event of the device's trace.
     pub(super) fn push(&mut self, it: Operation, event: usize) {
         let (kind, slot, size, stream) = match it {
             Operation::Free { slot } => {
@@ -80,7 +80,7 @@ impl Operations {
         self.last_stream = self.last_stream.max(stream);
     }
 
-    /// Returns the place in the device's trace of what an operation was made of.
+    /// Returns the index of the trace event behind an operation.
     pub(super) fn event(&self, at: usize) -> Option<usize> {
         self.events.get(at).map(|it| *it as usize)
     }
@@ -88,7 +88,7 @@ impl Operations {
     /// Writes them: their number, the number of slots and of streams, then the columns.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if `out` cannot be written.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for it in [self.len() as u64, u64::from(self.used), u64::from(self.last_stream) + 1] {
             out.write_all(&it.to_ne_bytes())?;
@@ -98,7 +98,7 @@ impl Operations {
         out.write_all(&self.kinds)
     }
 
-    /// Returns them one by one.
+    /// Returns all operations.
     #[cfg(test)]
     pub(super) fn all(&self) -> Vec<Operation> {
         let one = |at: usize| {

@@ -1,5 +1,5 @@
-//! From a device's trace to what a replay does: as recorded, with all that was there before in its place, and under other
-//! settings, with the live blocks alone.
+//! Converts a device's trace to the operations of a replay: as recorded, with the earlier layout, and with other
+//! settings, from the live blocks alone.
 
 use super::{
     operations::{Operation, Operations},
@@ -14,28 +14,28 @@ const MIB: u64 = 1 << 20;
 const SMALL_MAX: u64 = MIB;
 const SMALL_SEGMENT: u64 = 2 * MIB;
 const LARGE_SEGMENT: u64 = 20 * MIB;
-/// From this size on a request has a segment of its own size.
+/// From this size on, a request gets a segment of its own size.
 const LARGE_MIN: u64 = 10 * MIB;
 
-/// One device's trace, ready to be replayed.
+/// One device's trace, ready for replay.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) device: u32,
-    /// Events of its trace.
+    /// Number of events in its trace.
     pub(super) events: usize,
     pub(super) recorded: Recorded,
-    /// Whether the trace begins with nothing allocated and nothing reserved.
+    /// Whether the trace begins without any memory.
     pub(super) complete: bool,
-    /// From the recorded layout.
+    /// Starts from the recorded layout.
     pub(super) as_recorded: Operations,
-    /// From the live blocks alone; the same where there were none.
+    /// Starts from the live blocks alone; the same without live blocks.
     pub(super) from_live: Operations,
 }
 
-/// Plans a device's replay. With `all_emptied`, what may be a retry's release is taken for the program's.
+/// Plans a device's replay. With `all_emptied`, releases that may be a retry's count as the program's.
 ///
 /// # Errors
-/// Why its trace cannot be replayed, in words.
+/// Describes why its trace cannot be replayed.
 pub(super) fn plan(trace: &Trace, device: u32, all_emptied: bool) -> Result<Plan, String> {
     let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
     let events = range.len();
@@ -68,9 +68,9 @@ struct Writer<'a> {
     source: &'a Trace,
     device: u32,
     out: Operations,
-    /// The slots of live blocks, by their recorded addresses.
+    /// The slots of live blocks, by recorded address.
     slots: HashMap<u64, u32>,
-    /// Places of the recorded streams; the default one is the first.
+    /// Indices of the recorded streams; the default stream is the first.
     streams: HashMap<u64, u32>,
 }
 
@@ -85,15 +85,15 @@ impl<'a> Writer<'a> {
         *self.streams.entry(of).or_insert(next)
     }
 
-    /// Takes a block that stays in a slot without an address.
+    /// Allocates a block without an address.
     fn fill(&mut self, size: u64, stream: u32) -> u32 {
         let slot = self.out.slot();
         self.out.push(Operation::Allocate { slot, size, stream }, 0);
         slot
     }
 
-    /// Rebuilds segments with live blocks in their places: all segments whole first, then one by one cut into blocks and
-    /// what is between them, which goes last.
+    /// Rebuilds segments with live blocks in their places: first all segments as one block, then splits each into
+    /// blocks and gaps, and frees the gaps last.
     fn layout(&mut self, held: &[Held]) -> Result<(), String> {
         let mut whole = Vec::new();
         let mut grown = HashSet::new();
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Takes the live blocks alone, by ascending address.
+    /// Allocates only the live blocks, by ascending address.
     fn live(&mut self, held: &[Held]) {
         for it in held {
             let stream = self.stream(it.stream);
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What the trace has, event by event.
+    /// Adds the events of the trace.
     fn trace(&mut self, recorded: &Recorded) {
         self.out.push(Operation::Ready, 0);
         let range = self.source.devices.get(self.device as usize).cloned().unwrap_or_default();
@@ -181,7 +181,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A live block, or, without an address, what is between two.
+/// A live block, or, without an address, a gap.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     address: Option<u64>,
@@ -247,7 +247,7 @@ mod tests {
         ];
         assert_eq!(it.from_live.all(), asked);
         assert!(!it.complete && it.from_live.event(5) == Some(6));
-        // The segment of two MiB was there before, free as a whole.
+        // The segment of two MiB was there before, entirely free.
         let layout = [
             Allocate { slot: 0, size: MIB, stream: 0 },
             Allocate { slot: 1, size: MIB, stream: 0 },

@@ -13,7 +13,7 @@ use std::{
 const FIND: &str = "import importlib.util as u; it = u.find_spec('torch'); \
                     print(it.submodule_search_locations[0] if it and it.submodule_search_locations else '')";
 
-/// A Python with a PyTorch that can be replayed on.
+/// A Python with a usable PyTorch.
 #[derive(Clone, Debug)]
 pub(super) struct Python {
     pub(super) program: PathBuf,
@@ -22,13 +22,13 @@ pub(super) struct Python {
 }
 
 impl Python {
-    /// Finds PyTorch in a Python, or in the first one on the path, and prepares the libraries on their first use.
+    /// Finds PyTorch in a Python, or in the first one on the path, and prepares the libraries on first use.
     ///
     /// # Errors
-    /// When there is none, or when it is built without CUDA.
+    /// Fails if there is none, or if it is built without CUDA.
     pub(super) fn find(named: Option<&Path>) -> Result<Self, Trouble> {
         let program = match named {
-            // The replay runs in a folder of its own.
+            // The replay has another working directory.
             Some(it) if it.components().count() > 1 => std::path::absolute(it)?,
             Some(it) => it.to_owned(),
             None => on_path().ok_or(Trouble::NoPython)?,
@@ -59,7 +59,7 @@ fn torch_of(program: &Path) -> Result<PathBuf, Trouble> {
     Ok(PathBuf::from(folder))
 }
 
-/// A Python that neither gets a probe nor a user's settings of allocators and devices.
+/// Returns a Python command without a probe and without the user's settings of allocators and devices.
 pub(super) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("GPUWATCH", "off");

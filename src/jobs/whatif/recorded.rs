@@ -1,29 +1,29 @@
-//! What a device's trace says of the run itself: what was reserved, when the cache was emptied, how large the device was.
+//! Properties of the recorded run from its trace: reserved memory, when the cache was emptied, the size of the device.
 
 use crate::model::trace::{Action, Event, StackId, Trace};
 
 /// The recorded run of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
-    /// Bytes that were reserved before the first event.
+    /// Bytes reserved before the first event.
     pub(super) start: u64,
-    /// The most that was reserved.
+    /// The peak of reserved bytes.
     pub(super) peak: u64,
-    /// What was reserved after the last event.
+    /// Bytes reserved after the last event.
     pub(super) end: u64,
-    /// Segments that came and went, with their bytes.
+    /// Allocated and released segments, with their bytes.
     pub(super) segments: Vec<(Action, u64)>,
-    /// The events before which the program emptied the cache, by their places in the device's trace.
+    /// The events before which the program emptied the cache, by index in the device's trace.
     pub(super) emptied: Vec<usize>,
-    /// The bytes that the allocator could reserve; `None` where the run did not come near them.
+    /// Bytes that the allocator could reserve; `None` if the run did not come close.
     pub(super) capacity: Option<u64>,
     /// Whether an allocation failed.
     pub(super) ran_out: bool,
-    /// Whether segments were taken for a retry's that the program may have given back.
+    /// Whether releases counted as a retry's may be the program's.
     pub(super) is_ambiguous: bool,
 }
 
-/// Segments given back one after the other.
+/// Consecutive releases of segments.
 #[derive(Clone, Copy)]
 struct Release {
     event: usize,
@@ -32,7 +32,7 @@ struct Release {
     before: u64,
 }
 
-/// What may be an allocation's retry: it gave free segments back because it would have exceeded the device.
+/// A possible retry of an allocation: it released free segments because it would have exceeded the device.
 struct Retry {
     event: usize,
     /// Bytes that would have been reserved.
@@ -41,8 +41,8 @@ struct Retry {
     is_sure: bool,
 }
 
-/// Reads a device's trace. `None` where its segments contradict each other: it releases more than there was. Segments that
-/// were given back without a stack may be either the program's doing or a retry; with `all_emptied` they are the former.
+/// Reads a device's trace. `None` if its segments contradict each other: it releases more than there was. Segments
+/// released without a call stack may be the program's or a retry's; with `all_emptied` they count as the program's.
 pub(super) fn recorded(trace: &Trace, device: u32, all_emptied: bool) -> Option<Recorded> {
     let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
     let end = trace.segments_on(device).map(|it| it.size).fold(0, u64::saturating_add);
@@ -78,7 +78,7 @@ pub(super) fn recorded(trace: &Trace, device: u32, all_emptied: bool) -> Option<
         }
     }
     it.emptied.extend(release.map(|it| it.event));
-    // What would have fitted was no retry.
+    // A request that would have fitted was not a retry.
     it.emptied.extend(retries.iter().filter(|retry| retry.wanted <= it.peak).map(|it| it.event));
     it.emptied.sort_unstable();
     let limits = retries.iter().map(|it| it.wanted).filter(|wanted| *wanted > it.peak).map(|wanted| wanted - 1);
@@ -90,7 +90,7 @@ fn is_release(action: Action) -> bool {
     matches!(action, Action::SegmentFree | Action::SegmentUnmap)
 }
 
-/// By how much an event changes what is reserved.
+/// Returns by how much an event changes reserved memory.
 fn change(event: &Event) -> i128 {
     let size = i128::from(event.size.unwrap_or(0));
     match event.action {
@@ -100,7 +100,7 @@ fn change(event: &Event) -> i128 {
     }
 }
 
-/// A release and the request right after it, by the same stack, may be one allocation that was tried again.
+/// A release and the request right after it, with the same call stack, may be one allocation that was retried.
 fn retry(release: &Release, next: &Event) -> Option<Retry> {
     let asks = matches!(next.action, Action::SegmentAlloc | Action::SegmentMap | Action::Oom);
     let is_sure = [release.stack, next.stack].iter().all(|it| *it != StackId::default());
@@ -148,11 +148,11 @@ mod tests {
         let emptied = recorded(&trace(&events(0), 40), 0, true).unwrap();
         assert_eq!((emptied.emptied, emptied.capacity, retried(0).is_ambiguous), (vec![1], None, true));
         assert_eq!((retried(8).emptied, retried(8).capacity), (vec![1], None), "somebody else's request");
-        // It would have fitted: at another time more was reserved.
+        // It would have fitted: more was reserved at another time.
         let events = [events(7).as_slice(), &[(SegmentAlloc, 60, 3)]].concat();
         let it = recorded(&trace(&events, 100), 0, false).unwrap();
         assert_eq!((it.peak, it.emptied, it.capacity), (100, vec![1], None));
-        // An error says how much was free.
+        // An error reports how much was free.
         let it = recorded(&trace(&[(SegmentAlloc, 60, 1), (Oom, 9, 1)], 60), 0, false).unwrap();
         assert_eq!((it.capacity, it.ran_out), (Some(63), true));
     }

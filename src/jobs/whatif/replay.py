@@ -1,7 +1,7 @@
 # Replays recorded allocations through PyTorch's own caching allocator, on a simulated device.
 #
-# It imports PyTorch once and then forks a child for each request, a line of JSON on standard input. Each child answers with a
-# line on standard output. When standard input ends, the folder of the requests goes, and this process with it.
+# It imports PyTorch once and then forks a child for each request, a line of JSON on standard input. Each child answers
+# with a line on standard output. When standard input ends, this process removes the folder of the requests and exits.
 import array
 import ctypes
 import json
@@ -19,8 +19,8 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_
 SIGKILL_WITH_PARENT = 1
 
 
-def say(what):
-    # One write of less than a page is not mixed with others'.
+def write_line(what):
+    # A write of less than a page is not interleaved with others.
     os.write(1, (json.dumps(what)[:4000] + "\n").encode())
 
 
@@ -37,7 +37,7 @@ def columns(path):
 
 
 def record(torch):
-    """Lets the allocator note its segments; older releases can only note everything."""
+    """Makes the allocator record its segments; older releases can only record everything."""
     start = torch.cuda.memory._record_memory_history
     try:
         start("all", context=None, stacks="python", skip_actions=OTHERS)
@@ -113,7 +113,7 @@ def new_stream(torch):
 
 
 def child(torch, request):
-    # A forked interpreter that is interrupted has nothing to tidy up.
+    # An interrupted child has nothing to clean up.
     for name in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(name, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(SIGKILL_WITH_PARENT, signal.SIGKILL)
@@ -127,7 +127,7 @@ def child(torch, request):
         answer = {"refused": "the replay exceeds its memory limit"}
     except Exception as error:
         answer = {"refused": words(error)}
-    say({"id": request["id"], **answer})
+    write_line({"id": request["id"], **answer})
 
 
 def reap(children):
@@ -142,13 +142,13 @@ def reap(children):
         if status and request is not None:
             code = os.waitstatus_to_exitcode(status) if hasattr(os, "waitstatus_to_exitcode") else status
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            say({"id": request, "died": how})
+            write_line({"id": request, "died": how})
 
 
 def main():
     folder, limit = sys.argv[1], int(sys.argv[2])
     os.nice(10)
-    # Of gpuwatch's end this process hears by the end of its input; a terminal's interrupt is for both.
+    # When gpuwatch ends, standard input ends; a terminal's interrupt goes to both processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -159,9 +159,9 @@ def main():
             raise ImportError(f"PyTorch {torch.__version__} is built without CUDA")
         torch._C._cuda_cudaCachingAllocator_raw_alloc
     except Exception as error:
-        say({"unusable": words(error)})
+        write_line({"unusable": words(error)})
         return
-    say({"version": torch.__version__})
+    write_line({"version": torch.__version__})
     children = {}
     signal.signal(signal.SIGCHLD, lambda *_: reap(children))
     for line in sys.stdin:

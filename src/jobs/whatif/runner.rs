@@ -1,4 +1,4 @@
-//! Replays, as many at a time as there are processors, each in a process of its own.
+//! Runs replays, as many at a time as there are processors, each in its own process.
 
 use super::{
     Trouble,
@@ -18,21 +18,21 @@ use std::{
     thread,
 };
 
-/// Servers of one question.
+/// The servers of one question.
 pub(super) struct Runner {
     python: Python,
     scratch: Scratch,
-    /// By the allocator that they have loaded.
+    /// Indices of servers by the allocator that they have loaded.
     servers: BTreeMap<String, usize>,
     running: Vec<Server>,
-    said: Receiver<(usize, Said)>,
+    messages: Receiver<(usize, Said)>,
     sender: Sender<(usize, Said)>,
-    /// The request's server, candidate and room, by its number.
+    /// The server, candidate and room of each request, by number.
     asked: BTreeMap<u64, (usize, usize, u64)>,
     last: u64,
-    /// PyTorch's version, once it has said so.
+    /// PyTorch's version, once a server has reported it.
     pub(super) version: Option<String>,
-    /// Replays that are done.
+    /// Number of completed replays.
     done: u64,
 }
 
@@ -42,22 +42,22 @@ pub(super) struct Stored {
     bytes: u64,
 }
 
-/// What a replay as recorded came to: its outcome, and the segments that came and went.
+/// The result of a replay as recorded: its outcome, and the allocated and released segments.
 pub(super) type Faithful = (Outcome, Vec<u64>);
 
 impl Runner {
-    /// Makes a runner; it starts nothing yet.
+    /// Creates a runner without servers.
     ///
     /// # Errors
-    /// When there is no Python with PyTorch, or no place for files.
+    /// Fails if there is no Python with PyTorch, or no directory for files.
     pub(super) fn new(python: Option<&Path>) -> Result<Self, Trouble> {
-        let (sender, said) = channel();
+        let (sender, messages) = channel();
         Ok(Self {
             python: Python::find(python)?,
             scratch: Scratch::new()?,
             servers: BTreeMap::new(),
             running: Vec::new(),
-            said,
+            messages,
             sender,
             asked: BTreeMap::new(),
             last: 0,
@@ -66,10 +66,10 @@ impl Runner {
         })
     }
 
-    /// Writes operations into a file.
+    /// Writes operations to a file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn store(&self, it: &Operations, name: &str) -> Result<Stored, Trouble> {
         let path = self.scratch.path().join(name);
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&path)?);
@@ -78,10 +78,10 @@ impl Runner {
         Ok(Stored { path, bytes })
     }
 
-    /// Replays as recorded, on a device with that room.
+    /// Replays as recorded, on a device with `room`.
     ///
     /// # Errors
-    /// When the replay is interrupted. PyTorch's refusal is the inner error.
+    /// Fails if the replay is interrupted. The inner error is PyTorch's rejection.
     pub(super) fn faithful(
         &mut self,
         stored: &Stored,
@@ -101,10 +101,10 @@ impl Runner {
         Ok(candidate.main.map(|it| (it, words.collect())).ok_or_else(|| "it gave no answer".to_owned()))
     }
 
-    /// Runs candidates to their ends. `progress` gets the number of replays that are done.
+    /// Runs candidates to completion. `progress` gets the number of completed replays.
     ///
     /// # Errors
-    /// When a replay is interrupted.
+    /// Fails if a replay is interrupted.
     pub(super) fn run(
         &mut self,
         stored: &Stored,
@@ -121,7 +121,7 @@ impl Runner {
         }
     }
 
-    /// Hands over as many replays as there is room for.
+    /// Submits as many replays as there are free processors.
     fn submit(&mut self, stored: &Stored, all: &mut [Candidate], segments: Option<&Path>) -> Result<(), Trouble> {
         let most = thread::available_parallelism().map_or(1, usize::from);
         for (at, candidate) in all.iter_mut().enumerate() {
@@ -132,7 +132,7 @@ impl Runner {
             let server = self.server(settings::backend(&candidate.settings), stored.bytes)?;
             self.last += 1;
             let folder = self.scratch.path().join(format!("machine-{}", self.last));
-            // In whole granules of the driver's, so that no allocation fails for a rest.
+            // Whole granules of the driver, so that no allocation fails for a remainder.
             let machine = simgpu::Machine::new(&format!("GPU:{}", room.saturating_add(CONTEXT)), &folder)?;
             let environment = machine.environment(&self.python.libraries);
             let request = Request {
@@ -151,7 +151,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The server that has loaded an allocator.
+    /// Returns a server that has loaded an allocator.
     fn server(&mut self, backend: &str, bytes: u64) -> Result<usize, Trouble> {
         if let Some(number) = self.servers.get(backend) {
             return Ok(*number);
@@ -163,10 +163,10 @@ impl Runner {
         Ok(number)
     }
 
-    /// Waits for what a server says next.
+    /// Handles the next message of a server.
     fn take(&mut self, all: &mut [Candidate]) -> Result<(), Trouble> {
-        let Ok((number, said)) = self.said.recv() else { return Ok(()) };
-        match said {
+        let Ok((number, messages)) = self.messages.recv() else { return Ok(()) };
+        match messages {
             Said::Ready(version) => self.version = Some(version),
             Said::Unusable(why) => self.without(number, &why, all)?,
             Said::Died(how) => return Err(Trouble::Interrupted(how)),
@@ -193,7 +193,8 @@ impl Runner {
         Ok(())
     }
 
-    /// A server is gone. One that never came up with an allocator that not every PyTorch has takes only its candidates with it.
+    /// Handles the end of a server. If it never started, with an allocator that not every PyTorch has, only its
+    /// candidates fail.
     fn without(&mut self, number: usize, why: &str, all: &mut [Candidate]) -> Result<(), Trouble> {
         let waiting: Vec<u64> = self.asked.iter().filter(|it| it.1.0 == number).map(|it| *it.0).collect();
         if waiting.is_empty() {

@@ -1,4 +1,4 @@
-//! A folder for one question's files, which goes with it.
+//! A temporary folder for one question's files.
 
 use super::Trouble;
 use crate::jobs::launch::assets;
@@ -11,13 +11,13 @@ use std::{
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// Fails if no directory is writable.
     pub(super) fn new() -> Result<Self, Trouble> {
         let folder = assets::own_folder("whatif")?.join(std::process::id().to_string());
-        // What a process of the same number left behind.
+        // Left behind by an earlier process with the same pid.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder)?;
         Ok(Self(folder))
@@ -30,7 +30,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The Python program removes it where this process ends without a chance to.
+        // If this process is killed, the Python program removes it.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

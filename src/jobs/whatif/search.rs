@@ -1,11 +1,11 @@
-//! The smallest device on which a run fits, by bisection.
+//! Finds the smallest device on which a run fits, by bisection.
 
-/// What devices' sizes are a multiple of.
+/// Device sizes are multiples of this.
 const GRANULE: u64 = 2 << 20;
 /// The result is exact to this part of it, or to a granule.
 const PART: u64 = 256;
 
-/// A search between a size that is too small and one that is enough.
+/// A search between a size that is too small and one that is large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Search {
     too_small: u64,
@@ -13,7 +13,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Returns a search above what is live at the peak, up to a size on which the run fits.
+    /// Creates a search from the live memory at the peak to a size on which the run fits.
     pub(super) fn new(live: u64, enough: u64) -> Self {
         Self { too_small: live.saturating_sub(1), enough }
     }
@@ -28,7 +28,7 @@ impl Search {
         Some(middle).filter(|it| *it > self.too_small && *it < self.enough)
     }
 
-    /// Notes whether the run fits on a device of that size.
+    /// Adds whether the run fits on a device of this size.
     pub(super) fn note(&mut self, size: u64, fits: bool) {
         if fits {
             self.enough = self.enough.min(size);

@@ -1,4 +1,4 @@
-//! A Python process that replays: it imports PyTorch once, and forks a child for each request.
+//! A Python process for replays: it imports PyTorch once, and forks a child for each request.
 
 use super::{Trouble, python, python::Python, settings};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::{
 
 const PROGRAM: &str = include_str!("replay.py");
 
-/// What a child may take for itself beside the trace, which it holds a few times over.
+/// Memory of a child in addition to the trace, of which it has several copies.
 const MEMORY: u64 = 4 << 30;
 const MEMORY_PER_BYTE: u64 = 8;
 
@@ -25,23 +25,23 @@ pub(super) struct Request<'a> {
     pub(super) settings: &'a str,
     /// The file of operations.
     pub(super) operations: &'a Path,
-    /// The file for segments that come and go; none where nobody asks.
+    /// The file for allocated and released segments, if requested.
     pub(super) segments: Option<&'a Path>,
-    /// Whether to go on where the recorded run ran out of memory as well.
+    /// Whether to continue after the failure of an allocation that failed in the recorded run too.
     pub(super) expects_failures: bool,
     pub(super) environment: BTreeMap<String, String>,
 }
 
-/// What a server says.
+/// A server's message.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// PyTorch's version: requests are answered from now on.
+    /// PyTorch's version: the server is ready for requests.
     Ready(String),
     /// PyTorch cannot be imported.
     Unusable(String),
     /// The request was replayed.
     Replayed(u64, Outcome),
-    /// PyTorch refuses the settings, or the replay.
+    /// PyTorch rejects the settings, or the replay.
     Refused(u64, String),
     /// The request's process ended before its answer.
     Died(String),
@@ -49,7 +49,7 @@ pub(super) enum Said {
     Gone,
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Outcome {
     /// The operation at which memory ran out.
@@ -83,21 +83,21 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server for an allocator of PyTorch's; what it says goes to `said`, with a number of its own.
+    /// Starts a server for an allocator of PyTorch; sends its messages to `messages`, with its number.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Fails if it cannot be started.
     pub(super) fn start(
         python: &Python,
         backend: &str,
         folder: &Path,
         bytes: u64,
-        said: Sender<(usize, Said)>,
+        messages: Sender<(usize, Said)>,
         number: usize,
     ) -> Result<Self, Trouble> {
         let limit = bytes.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY);
         let errors = fs::File::create(folder.join(format!("errors-{number}")))?;
-        // The machine is there when PyTorch is loaded; each request has one of its own.
+        // The machine must exist when PyTorch is loaded; each request has its own.
         let machine = simgpu::Machine::new("GPU:1GiB", &folder.join("machine"))?;
         let mut command = python::clean(&python.program);
         command.args(["-c", PROGRAM]).arg(folder).arg(limit.to_string()).current_dir(folder);
@@ -108,22 +108,22 @@ impl Server {
         thread::spawn(move || {
             let lines = answers.map(|it| BufReader::new(it).lines()).into_iter().flatten();
             for line in lines.map_while(Result::ok) {
-                // What others print is none of ours.
+                // Ignores what other code prints.
                 let Some(it) = parsed(&line) else { continue };
-                if said.send((number, it)).is_err() {
+                if messages.send((number, it)).is_err() {
                     return;
                 }
             }
-            let _ = said.send((number, Said::Gone));
+            let _ = messages.send((number, Said::Gone));
         });
         let requests = child.stdin.take();
         Ok(Self { child, requests, folder: folder.to_owned() })
     }
 
-    /// Hands a request over.
+    /// Sends a request.
     ///
     /// # Errors
-    /// When the server is gone.
+    /// Fails if the server has ended.
     pub(super) fn ask(&mut self, request: &Request) -> Result<(), Trouble> {
         let mut line = serde_json::to_vec(request).map_err(std::io::Error::from)?;
         line.push(b'\n');
@@ -131,7 +131,7 @@ impl Server {
         pipe.write_all(&line).map_err(|e| Trouble::Interrupted(e.to_string()))
     }
 
-    /// Returns how the server ended, with the last line that it wrote to standard error.
+    /// Returns how the server ended, with its last line on standard error.
     pub(super) fn end(&mut self, number: usize) -> String {
         drop(self.requests.take());
         let how = self.child.wait().map_or_else(|e| e.to_string(), |it| it.to_string());
@@ -144,7 +144,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Requests that nobody waits for any more end with the server.
+        // Outstanding requests end with the server.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

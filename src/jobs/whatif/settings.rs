@@ -1,9 +1,9 @@
-//! Allocator settings that are worth trying, and which Python process can try which.
+//! Allocator settings to try, and which Python process can try which.
 
 /// The variable that holds them.
 pub(super) const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
-/// What is tried beside the recorded settings, unless the user names settings.
+/// Settings to try in addition to the recorded ones, unless the user names settings.
 const TRIED: [&str; 8] = [
     "expandable_segments:True",
     "expandable_segments:True,roundup_power2_divisions:4",
@@ -11,24 +11,24 @@ const TRIED: [&str; 8] = [
     "max_split_size_mb:32",
     "max_split_size_mb:128",
     "max_split_size_mb:512",
-    // The threshold is a share of what the fraction allows.
+    // The threshold is a share of the memory that the fraction allows.
     "garbage_collection_threshold:0.8,per_process_memory_fraction:1.0",
     "backend:cudaMallocAsync",
 ];
 
-/// Returns the recorded settings and those worth trying.
+/// Returns the recorded settings and the default list.
 pub(super) fn tried(recorded: &str) -> Vec<String> {
     let others = TRIED.into_iter().filter(|it| *it != recorded).map(str::to_owned);
     [recorded.to_owned()].into_iter().chain(others).collect()
 }
 
-/// Returns the allocator that settings name: PyTorch chooses it once per process, when it is loaded.
+/// Returns the allocator in the settings: PyTorch chooses it once per process, when it is loaded.
 pub(super) fn backend(settings: &str) -> &str {
     let values = settings.split(',').filter_map(|it| it.split_once(':'));
     values.filter(|it| it.0.trim() == "backend").map(|it| it.1.trim()).next_back().unwrap_or("native")
 }
 
-/// Returns whether the driver's own pool serves under these settings: it is simulated, where PyTorch's allocator is real.
+/// Returns whether these settings use the driver's own pool: it is simulated, while PyTorch's allocator is real.
 pub(super) fn is_estimated(settings: &str) -> bool {
     backend(settings) != "native"
 }

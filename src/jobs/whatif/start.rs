@@ -1,4 +1,4 @@
-//! What an allocator held before a trace's first event: what it held at the end, with all events undone.
+//! The allocator's state before a trace's first event: the state at the end, with all events undone.
 
 use crate::model::trace::{Action, State, Trace};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 const ROUNDING: u64 = 512;
 /// The bytes of segments for small requests.
 const SMALL_SEGMENT: u64 = 2 * MIB;
-/// A free rest up to this stays with the block before it, where requests are large.
+/// A free remainder up to this is not split off a large block.
 const UNSPLIT: u64 = MIB;
 
 /// Memory that the allocator had.
@@ -19,11 +19,11 @@ pub(super) struct Held {
     pub(super) stream: u64,
     pub(super) is_small: bool,
     pub(super) is_expandable: bool,
-    /// Live blocks, by ascending address: where they begin, and their bytes.
+    /// Live blocks, by ascending address: their addresses and bytes.
     pub(super) blocks: Vec<(u64, u64)>,
 }
 
-/// Returns what was held before a device's first event, by ascending address.
+/// Returns the memory held before a device's first event, by ascending address.
 pub(super) fn start(trace: &Trace, device: u32) -> Vec<Held> {
     let mut held = BTreeMap::new();
     let mut live = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(super) fn start(trace: &Trace, device: u32) -> Vec<Held> {
     all
 }
 
-/// Takes a range away; what is around it stays.
+/// Removes a range; what is around it stays.
 fn take(held: &mut BTreeMap<u64, Held>, address: u64, size: u64) {
     let Some((_, found)) = held.range(..=address).next_back() else { return };
     let (found, end) = (found.clone(), address.saturating_add(size));
@@ -103,7 +103,7 @@ fn give(held: &mut BTreeMap<u64, Held>, mut it: Held) {
     held.insert(it.address, it);
 }
 
-/// Gives blocks the bytes that they must have had: no more than there is room for, and a rest that is never split off.
+/// Sets the sizes of blocks: no more than there is room for, including a remainder that is never split off.
 fn fit(it: &mut Held) {
     let end = it.address.saturating_add(it.size);
     let ends: Vec<u64> = it.blocks.iter().skip(1).map(|it| it.0).chain([end]).collect();

@@ -1,4 +1,4 @@
-//! The answer in words.
+//! The answer as text.
 
 use super::{Answer, AsRecorded, Device, Row, settings};
 use crate::facts::{
@@ -7,7 +7,7 @@ use crate::facts::{
 };
 use std::fmt::Write as _;
 
-/// A setting has to save at least this part to be worth a line.
+/// A setting must save at least this part to be listed.
 const WORTH: f64 = 0.01;
 
 pub(super) fn answer(it: &Answer) -> String {
@@ -149,7 +149,7 @@ fn fits(it: &Row) -> String {
     words
 }
 
-/// The best setting, if it is better than the recorded one, as the line to export.
+/// Shows the best setting, if it is better than the recorded one, as the line to export.
 fn advice(out: &mut String, answer: &Answer, it: &Device) {
     let recorded = answer.settings.as_deref().unwrap_or_default();
     let Some(own) = it.candidates.iter().find(|it| it.settings == recorded).filter(|_| !answer.is_named) else {

@@ -1,4 +1,4 @@
-//! Why there is no answer, in a sentence with what to do.
+//! Errors of `gpuwatch whatif`, each a sentence with what to do.
 
 use crate::{facts::text::Foreign, jobs::launch::assets, storage::pickle::Fault};
 use std::{io, path::PathBuf};
@@ -7,18 +7,18 @@ use thiserror::Error;
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum Trouble {
-    /// It is a process.
+    /// The source is a process.
     #[error(
         "{0} is a running process: gpuwatch whatif replays memory snapshots only (torch.cuda.memory._dump_snapshot)"
     )]
     Process(String),
-    /// It is a recording.
+    /// The source is a recording.
     #[error(
         "a recording of gpuwatch holds no allocations: gpuwatch whatif replays memory snapshots only \
          (torch.cuda.memory._dump_snapshot)"
     )]
     Recording,
-    /// It cannot be read.
+    /// The snapshot cannot be read.
     #[error(transparent)]
     Snapshot(#[from] Fault),
     /// There is no Python on the path.
@@ -29,7 +29,7 @@ pub enum Trouble {
     Unstarted {
         /// The Python.
         program: PathBuf,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
     /// A Python has no PyTorch.
@@ -38,18 +38,18 @@ pub enum Trouble {
         /// The Python.
         program: PathBuf,
     },
-    /// The simulated driver's libraries cannot be made for a PyTorch.
+    /// The simulated driver's libraries cannot be created for a PyTorch.
     #[error("cannot simulate a GPU for {}: {}", Foreign::new(torch.to_string_lossy()), Foreign::new(why.as_str()))]
     Unprepared {
         /// The folder of the package.
         torch: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// PyTorch cannot be imported.
     #[error("PyTorch cannot be imported on the simulated GPU: {}", Foreign::new(.0.as_str()))]
     Unusable(String),
-    /// PyTorch refuses settings that the user named.
+    /// PyTorch rejects settings that the user named.
     #[error("PyTorch refuses --set {}: {}", Foreign::new(settings.as_str()), Foreign::new(why.as_str()))]
     Refused {
         /// The settings.
@@ -57,10 +57,10 @@ pub enum Trouble {
         /// PyTorch's words.
         why: String,
     },
-    /// A replay was ended by somebody else.
+    /// Another process ended a replay.
     #[error("the replay was interrupted ({}); run it again", Foreign::new(.0.as_str()))]
     Interrupted(String),
-    /// There is no place for files.
+    /// There is no directory for files.
     #[error(transparent)]
     Place(#[from] assets::Trouble),
     /// A file cannot be read or written.
