@@ -11,7 +11,8 @@
         ...
         probe.step()
 
-`read` says, for each device of the job, its number and what is counted there, under the wire's names (docs/reference/counters.md). What is left out, `None` or negative is shown as unknown. Viewers come and go, at a
+`read` says, for each device of the job, its number and what is counted there, under the wire's names
+(docs/reference/counters.md). What is left out, `None` or negative is shown as unknown. Viewers come and go, at a
 socket. Nothing here waits for a device or for a viewer, prints or raises: what goes wrong is kept in `trouble`.
 """
 

@@ -66,8 +66,8 @@ pub enum Fault {
     /// The device of that index has reported that critical error, once.
     Xid(usize, u64),
     /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
-    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`; CALL a name, or
-    /// the beginning of one with `*`; DEVICE an index.
+    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`; CALL a name,
+    /// or the beginning of one with `*`; DEVICE an index.
     Line(String),
 }
 

@@ -85,8 +85,8 @@ fn driver(imported: Option<Stubs>) -> Stubs {
 ///
 /// # Errors
 ///
-/// When there is no PyTorch with CUDA 12 or 13 there, when it imports from a library that the table does not know, when the
-/// folder cannot be written, or this system's processor is none of those that are known.
+/// When there is no PyTorch with CUDA 12 or 13 there, when it imports from a library that the table does not know, when
+/// the folder cannot be written, or this system's processor is none of those that are known.
 pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let libraries = table::libraries(table::LIBRARIES)?;
     let wheel = read_wheel(torch)?;

@@ -191,8 +191,8 @@ pub(super) enum Command {
                             night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
     )]
     Export {
-        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or a memory
-        /// snapshot of PyTorch.
+        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or
+        /// a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// What to write.
@@ -221,7 +221,8 @@ pub(super) enum Command {
     /// Compare two runs, or two memory snapshots; exit code 1 when the second needs more memory than the first.
     #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
     Diff {
-        /// A recording, or a directory of recordings, of which the newest run is taken. Or a memory snapshot of PyTorch.
+        /// A recording, or a directory of recordings, of which the newest run is taken. Or a memory snapshot of
+        /// PyTorch.
         #[arg(value_name = "FIRST")]
         first: PathBuf,
         /// The run to compare with it.

@@ -20,7 +20,7 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, R
     let words: Vec<OsString> = words.into_iter().collect();
     let matches = command().try_get_matches_from(&words)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    if !cli.heeds_config() {
+    if !cli.uses_config() {
         return Ok((cli, Ok(Policy::default())));
     }
     let settings = match cli.live.config.read().and_then(|it| checked(it, &command())) {

@@ -20,8 +20,8 @@ pub(super) struct Asked {
     /// The memory of the device on which the run should fit [default: the recorded device's, where the trace shows it].
     #[arg(long, value_name = "SIZE", value_parser = crate::facts::units::parse_bytes)]
     gpu: Option<u64>,
-    /// Try these allocator settings, as in `PYTORCH_CUDA_ALLOC_CONF`; may be given several times [default: the recorded ones, and some that
-    /// are worth trying].
+    /// Try these allocator settings, as in `PYTORCH_CUDA_ALLOC_CONF`; may be given several times [default: the recorded
+    /// ones, and some that are worth trying].
     #[arg(long = "set", value_name = "SETTINGS")]
     settings: Vec<String>,
     /// The Python with the job's PyTorch [default: the first on the path].

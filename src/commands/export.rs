@@ -1,5 +1,5 @@
-//! `gpuwatch export`: a recording as a table with a row for each sample, or a memory snapshot as a table, as stacks or as a
-//! trace, for other tools.
+//! `gpuwatch export`: a recording as a table with a row for each sample, or a memory snapshot as a table, as stacks or
+//! as a trace, for other tools.
 
 /// A trace for Perfetto.
 mod perfetto;

@@ -35,8 +35,8 @@ const BEGINNING: Duration = Duration::from_secs(2);
 /// The effect of a key is visible within this time.
 const ANSWER: Duration = Duration::from_millis(30);
 
-/// Events come in bursts, and waking up costs more than folding. After few events the view leaves the queue alone until the
-/// next picture, which cannot show them sooner; after many, only for a moment, so that the queue never fills up.
+/// Events come in bursts, and waking up costs more than folding. After few events the view leaves the queue alone until
+/// the next picture, which cannot show them sooner; after many, only for a moment, so that the queue never fills up.
 const FEW: usize = 256;
 const REST: Duration = Duration::from_millis(50);
 
@@ -85,7 +85,8 @@ impl AlertOutputs {
     }
 }
 
-/// Shows events until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime around it.
+/// Shows events until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime
+/// around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.

@@ -35,8 +35,8 @@ enum Loading {
     Loaded(Box<Replay>),
 }
 
-/// Plays recordings until the user, a signal or the terminal ends it, alerts as the policy has them; it opens at its end.
-/// Needs a tokio runtime around it.
+/// Plays recordings until the user, a signal or the terminal ends it, alerts as the policy has them; it opens at its
+/// end. Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.

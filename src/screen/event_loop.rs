@@ -50,7 +50,8 @@ pub trait View {
     /// Returns when the next picture is due.
     fn due(&self) -> Instant;
 
-    /// Waits for news; the loop may drop the future at any time and call again. Never returns when there is no more news.
+    /// Waits for news; the loop may drop the future at any time and call again. Never returns when there is no more
+    /// news.
     fn wait(&mut self) -> impl Future<Output = Self::News>;
 
     /// Folds news.
@@ -66,7 +67,8 @@ pub trait View {
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()>;
 }
 
-/// Takes the terminal and shows a view until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
+/// Takes the terminal and shows a view until the user, a signal or the terminal ends it. Needs a tokio runtime around
+/// it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
@@ -105,8 +107,8 @@ async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
     poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
 }
 
-/// Receives the signals that end a screen, from a thread of their own. Under nohup, SIGHUP is ignored, and still the screen
-/// ends when its terminal is gone.
+/// Receives the signals that end a screen, from a thread of their own. Under nohup, SIGHUP is ignored, and still the
+/// screen ends when its terminal is gone.
 fn signals() -> io::Result<mpsc::Receiver<i32>> {
     let (sender, receiver) = channel(4);
     let mut signals = Signals::new(signal::ending())?;
@@ -114,8 +116,8 @@ fn signals() -> io::Result<mpsc::Receiver<i32>> {
         let Some(signal) = signals.forever().next() else { return };
         if sender.try_send(signal).is_ok() {
             thread::sleep(GRACE);
-            // The program is still here, so the loop is stuck, most likely in a write to the terminal. Giving the terminal
-            // back may get stuck as well.
+            // The program is still here, so the loop is stuck, most likely in a write to the terminal. Giving the
+            // terminal back may get stuck as well.
             thread::spawn(term::leave);
             thread::sleep(LAST_GRACE);
             process::exit(128 + signal);

@@ -1,4 +1,5 @@
-//! Any bytes as a memory snapshot: they are read as far as they go, in bounded memory and time, and nothing in them is run.
+//! Any bytes as a memory snapshot: they are read as far as they go, in bounded memory and time, and nothing in them is
+//! run.
 
 #![no_main]
 

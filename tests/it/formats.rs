@@ -1,5 +1,5 @@
-//! Recordings of every format that was ever written are read for ever, those of a newer one are refused with advice, and
-//! no two writers share a file.
+//! Recordings of every format that was ever written are read for ever, those of a newer one are refused with advice,
+//! and no two writers share a file.
 
 use crate::{
     check::{HEALTHY, lines_of},

@@ -1,5 +1,5 @@
-//! Frameworks on PyTorch, used as their users use them: healthy jobs raise no alarm, and of each leak the line that makes the
-//! tensors, the line that keeps them and their holder are named.
+//! Frameworks on PyTorch, used as their users use them: healthy jobs raise no alarm, and of each leak the line that
+//! makes the tensors, the line that keeps them and their holder are named.
 //!
 //! ```text
 //! GPUWATCH_TESTS=full cargo test --test it frameworks::
@@ -47,8 +47,8 @@ struct Trained {
 }
 
 impl Trained {
-    /// Runs `python job…`, in which a script has no folder, to its end: a healthy one by itself, one that leaks once its
-    /// probe has said where, or no longer after `PATIENCE`.
+    /// Runs `python job…`, in which a script has no folder, to its end: a healthy one by itself, one that leaks once
+    /// its probe has said where, or no longer after `PATIENCE`.
     fn run(python: &Path, devices: usize, job: &str) -> Self {
         // Small, so that leaks of tiny models matter.
         let (gpu, home) = (Gpu::new(&vec!["NVIDIA A10:6GiB:256MiB"; devices].join(";")), Home::new());

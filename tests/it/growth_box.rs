@@ -74,8 +74,8 @@ fn every_screen_shows_the_forecast() {
     }
 }
 
-/// What is flat is a thin line, what grows is filled, and the fitted line goes on from where that ends: no dash lies in the
-/// bars, whatever the series.
+/// What is flat is a thin line, what grows is filled, and the fitted line goes on from where that ends: no dash lies in
+/// the bars, whatever the series.
 #[test]
 fn what_is_flat_is_a_line_and_what_grows_is_filled() {
     for (jitter, left) in [(0, 9), (40 * MIB, 9), (300 * MIB, 9), (0, 100)] {

@@ -220,8 +220,8 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
 }
 
-/// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen is left
-/// again.
+/// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen
+/// is left again.
 #[test]
 fn no_sequence_of_keys_leads_to_a_dead_end() {
     let sessions = [Session::default(), usual().session(), crate::story::hostile().session(), ranks()];

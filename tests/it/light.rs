@@ -34,8 +34,8 @@ const SIZE: (u16, u16) = (50, 200);
 /// What a program costs while it starts, and its curves are short, is not what watching costs.
 const SETTLING: Duration = Duration::from_secs(30);
 
-/// A machine with eight devices, a process on each, and memory that moves on half of them ten times a second: far more than a
-/// training job's reserved memory does, so that every curve has something to show.
+/// A machine with eight devices, a process on each, and memory that moves on half of them ten times a second: far more
+/// than a training job's reserved memory does, so that every curve has something to show.
 struct Eight {
     machine: Machine,
     home: TempDir,

@@ -1,4 +1,5 @@
-//! Containers and mounts as a job meets them, made with `unshare`; where the kernel makes none, there is nothing to see.
+//! Containers and mounts as a job meets them, made with `unshare`; where the kernel makes none, there is nothing to
+//! see.
 
 use crate::{
     pty::{PATIENCE, PROGRAM, until},

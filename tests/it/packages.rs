@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
-/// Asks apt with lists and a cache of its own, so that nothing of the machine's changes. `contrib` is a section that most
-/// machines leave out. `unpack` downloads packages with what they depend on and the machine lacks.
+/// Asks apt with lists and a cache of its own, so that nothing of the machine's changes. `contrib` is a section that
+/// most machines leave out. `unpack` downloads packages with what they depend on and the machine lacks.
 const APT: &str = r#"
 set -e
 mkdir -p lists/partial cache/archives/partial
@@ -28,7 +28,8 @@ unpack() {
 }
 "#;
 
-/// Runs a script once in a folder of the build directory, and gives the folder; or why that failed, with its last line last.
+/// Runs a script once in a folder of the build directory, and gives the folder; or why that failed, with its last line
+/// last.
 pub(crate) fn unpacked(name: &str, script: &str) -> Result<PathBuf, String> {
     let folder = target().join(format!("package-{name}"));
     let complete = folder.join("complete");
@@ -49,8 +50,8 @@ pub(crate) fn unpacked(name: &str, script: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// A program of the machine, or of the distribution's package of the same name, where it lies at `place`. It is one that can
-/// say its version.
+/// A program of the machine, or of the distribution's package of the same name, where it lies at `place`. It is one
+/// that can say its version.
 pub(crate) fn program(name: &str, place: &str) -> Result<PathBuf, String> {
     let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
     let own = folders.iter().map(|it| it.join(name)).find(|it| it.is_file());
@@ -60,8 +61,8 @@ pub(crate) fn program(name: &str, place: &str) -> Result<PathBuf, String> {
     if output.status.success() { Ok(path) } else { Err(format!("{}: {errors}", path.display())) }
 }
 
-/// Makes `run`, which starts the program with the libraries that came with it; some packages have a folder of their own for
-/// them.
+/// Makes `run`, which starts the program with the libraries that came with it; some packages have a folder of their own
+/// for them.
 fn with_wrapper(name: &str, place: &str) -> String {
     format!(
         r#"{APT}

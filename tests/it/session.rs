@@ -249,8 +249,8 @@ fn processes_of_the_driver_alone_are_counted() {
     assert_eq!(others, None, "one unknown part makes the sum unknown");
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmark_eight -- --nocapture`: what a second of a run takes does
-/// not grow with the run.
+/// `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmark_eight -- --nocapture`: what a second of a run
+/// takes does not grow with the run.
 #[test]
 fn benchmark_eight_probes_at_a_hundred_steps_a_second() {
     let mut story = Story::default();

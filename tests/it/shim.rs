@@ -109,8 +109,8 @@ impl Job {
     }
 }
 
-/// Standard error is empty but for the line of `run` when its job is over, and what PyTorch 2.9 writes about the variable that
-/// alone chooses the backend there.
+/// Standard error is empty but for the line of `run` when its job is over, and what PyTorch 2.9 writes about the
+/// variable that alone chooses the backend there.
 pub(crate) fn is_quiet(aside: &str) -> bool {
     let is_end = |it: &str| it.starts_with("gpuwatch: ") && it.contains(" · gpuwatch replay ");
     aside.lines().all(|it| is_end(it) || it.contains("PYTORCH_CUDA_ALLOC_CONF is deprecated"))

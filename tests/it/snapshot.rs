@@ -1,4 +1,5 @@
-//! Memory snapshots are read as Python reads them, nothing in them is run, and what is damaged is read as far as it goes.
+//! Memory snapshots are read as Python reads them, nothing in them is run, and what is damaged is read as far as it
+//! goes.
 
 mod columns;
 mod exports;
@@ -317,8 +318,8 @@ fn the_account_of_a_real_job_is_what_pytorch_counts() {
     }
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it snapshot:: -- --nocapture`: a snapshot of more than 200 MB, opened
-/// three times as fast as Python reads it, in six tenths of its size.
+/// `GPUWATCH_BENCHMARK=full cargo test --release --test it snapshot:: -- --nocapture`: a snapshot of more than 200 MB,
+/// opened three times as fast as Python reads it, in six tenths of its size.
 #[test]
 fn a_large_snapshot_is_opened_faster_than_python_reads_it() {
     test_tiers::benchmark!();

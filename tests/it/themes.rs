@@ -1,4 +1,5 @@
-//! Themes: text that can be read, rungs that can be told apart, also by eyes that see red and green alike; the user's own.
+//! Themes: text that can be read, rungs that can be told apart, also by eyes that see red and green alike; the user's
+//! own.
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal},

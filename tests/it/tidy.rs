@@ -5,12 +5,15 @@ mod cycles;
 /// Nested closures.
 mod nested;
 
+use crate::source::{Token, tokens};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 const MAX_LINES: usize = 400;
+
+const MAX_WIDTH: usize = 120;
 
 /// Folders whose files list their rooms in layer order.
 const GROUPS: [&str; 6] = ["facts", "model", "storage", "screen", "jobs", "commands"];
@@ -69,6 +72,21 @@ fn every_file_says_what_it_is_for_and_stays_small() {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
+/// `cargo fmt` leaves comments as they are.
+#[test]
+fn comments_fit_120_columns() {
+    let mut faults = Vec::new();
+    for dir in ["src", "nvml", "probes", "simgpu", "tests"] {
+        for (name, text) in texts(&root().join(dir)) {
+            let lines: Vec<_> = text.lines().collect();
+            let comments = tokens(&text).into_iter().filter(|it| it.1 == Token::Comment).map(|it| it.0);
+            let wide = comments.filter(|line| lines[line - 1].chars().count() > MAX_WIDTH);
+            faults.extend(wide.map(|line| format!("{dir}/{name}:{line}: a comment wider than {MAX_WIDTH} columns")));
+        }
+    }
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
 /// A test that cannot run says why, with the macros of `tests/tiers`.
 #[test]
 fn no_test_returns_early() {
@@ -114,8 +132,8 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The layer order is the order of `mod` lines in `lib.rs` and in the folders' own files (`GROUPS`), so there is one list,
-/// not two.
+/// The layer order is the order of `mod` lines in `lib.rs` and in the folders' own files (`GROUPS`), so there is one
+/// list, not two.
 fn layers(src: &Path) -> Vec<String> {
     let modules = |file: PathBuf| -> Vec<String> {
         let text = fs::read_to_string(file).unwrap();
@@ -141,7 +159,8 @@ fn code(text: &str) -> String {
     text.lines().map(|it| it.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Every path that is used after `crate::`, such as `model::session::Session` of `crate::model::{session::Session, alerts}`.
+/// Every path that is used after `crate::`, such as `model::session::Session` of `crate::model::{session::Session,
+/// alerts}`.
 fn used_paths(text: &str) -> Vec<String> {
     let code = code(text);
     code.split("crate::").skip(1).flat_map(|rest| paths("", rest).0).collect()

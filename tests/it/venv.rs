@@ -19,8 +19,8 @@ pub(crate) struct Venv {
     pub(crate) name: &'static str,
     /// What is told while it is made: what it holds, and how much that is to download.
     pub(crate) holds: &'static str,
-    /// Every package of it with its version, in lists that others may share: nothing else is installed. An entry may have
-    /// several lines.
+    /// Every package of it with its version, in lists that others may share: nothing else is installed. An entry may
+    /// have several lines.
     pub(crate) packages: &'static [&'static [&'static str]],
     /// Another one whose packages it has too, so that nothing is downloaded twice.
     pub(crate) above: Option<&'static Self>,

@@ -1,7 +1,8 @@
 //! A training loop in Rust with an allocator of its own, and what it tells gpuwatch after every step.
 //!
-//! `cargo run -p gpuwatch-probe --example train -- [STEPS [UUID]]`, and `gpuwatch` in another terminal. The UUID is that
-//! of the device (`nvidia-smi -L`); a job that uses CUDA need not say it, as the probe asks the driver that it loaded.
+//! `cargo run -p gpuwatch-probe --example train -- [STEPS [UUID]]`, and `gpuwatch` in another terminal. The UUID is
+//! that of the device (`nvidia-smi -L`); a job that uses CUDA need not say it, as the probe asks the driver that it
+//! loaded.
 
 use gpuwatch_probe::{
     Description, Probe, Refusal,

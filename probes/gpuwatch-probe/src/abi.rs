@@ -290,8 +290,8 @@ pub extern "C" fn gpuwatch_sites_asked() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
 }
 
-/// When the rises that are asked about are to be expected: every so many steps (24 bits), the remainder of a rise's step
-/// when divided by them (24), and by how many steps one may come early or late (16); 0 where nobody said.
+/// When the rises that are asked about are to be expected: every so many steps (24 bits), the remainder of a rise's
+/// step when divided by them (24), and by how many steps one may come early or late (16); 0 where nobody said.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_rises() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_rises)).unwrap_or(0)

@@ -24,7 +24,8 @@ use raw::Raw;
 use std::collections::VecDeque;
 use stride::Strided;
 
-/// Memory of a history, in bytes: eleven twentieths raw, a quarter strided, the rest notes: a thousand errors with their words.
+/// Memory of a history, in bytes: eleven twentieths raw, a quarter strided, the rest notes: a thousand errors with
+/// their words.
 pub(crate) const BUDGET: usize = 4 << 20;
 
 const NOTES_MAX: usize = 2048;

@@ -6,7 +6,8 @@
 //! The way of a sample: [`Probe::push`] stamps it and puts it into a bounded queue; the one thread takes it
 //! into the history; each viewer has a place in the history and is sent what comes after it.
 //!
-//! `examples/train.rs` is a job that uses it, `examples/cudarc.rs` one that allocates through `cudarc` (feature `cudarc`).
+//! `examples/train.rs` is a job that uses it, `examples/cudarc.rs` one that allocates through `cudarc` (feature
+//! `cudarc`).
 
 #[cfg(feature = "cudarc")]
 pub mod pool;

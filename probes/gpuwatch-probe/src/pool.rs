@@ -26,9 +26,9 @@ pub fn device(context: &CudaContext) -> Device {
     Device { ordinal: ordinal(context), ..Device::default() }
 }
 
-/// The counters of a context's pool, to be pushed: `allocated`, `reserved` and the highest of both. A pool counts neither
-/// requests nor blocks nor what waits for a stream, so that these stay unknown; free and total of the device are added
-/// where it is pushed, from a thread on which the context is current.
+/// The counters of a context's pool, to be pushed: `allocated`, `reserved` and the highest of both. A pool counts
+/// neither requests nor blocks nor what waits for a stream, so that these stay unknown; free and total of the device
+/// are added where it is pushed, from a thread on which the context is current.
 ///
 /// A context without pools (`has_async_alloc` is false) allocates past them: all its counters are unknown.
 pub fn reading(context: &CudaContext, edge: Edge, steps: u64) -> Reading {

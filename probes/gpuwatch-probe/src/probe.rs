@@ -133,8 +133,8 @@ impl Probe {
         self.note(Line::Mark(wire::Mark { seq: None, at_us: sys::monotonic_us(), name, value }))
     }
 
-    /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when this
-    /// returns, for the process may be gone before a reader receives it.
+    /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when
+    /// this returns, for the process may be gone before a reader receives it.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);

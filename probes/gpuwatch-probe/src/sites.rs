@@ -60,8 +60,8 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. One that is being answered serves who asks
-    /// meanwhile as well; but a person does not wait for rises that a viewer waits for.
+    /// `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. One that is being answered serves who
+    /// asks meanwhile as well; but a person does not wait for rises that a viewer waits for.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,

@@ -1,12 +1,12 @@
 //! The spill: a file beside the socket with what may reach no reader otherwise, above all an out-of-memory error.
 //!
 //! A process can be gone microseconds after its error, before any reader hears of it, or before there is one. So the
-//! thread that ran out of memory writes the error to a file itself. The file holds what a viewer would get from the socket:
-//! hello, the latest samples, the error, and, once it is known, the end. Readers look for it where a probe ended without
-//! a bye, or was never connected; sequence numbers tell them what they have.
+//! thread that ran out of memory writes the error to a file itself. The file holds what a viewer would get from the
+//! socket: hello, the latest samples, the error, and, once it is known, the end. Readers look for it where a probe
+//! ended without a bye, or was never connected; sequence numbers tell them what they have.
 //!
-//! A file is the owner's alone, of bounded size, and written to by path each time: a job may close any descriptor that it
-//! does not know. `gpuwatch run` removes the spills of its job; others go after [`KEPT`], with [`sweep`].
+//! A file is the owner's alone, of bounded size, and written to by path each time: a job may close any descriptor that
+//! it does not know. `gpuwatch run` removes the spills of its job; others go after [`KEPT`], with [`sweep`].
 
 use crate::{
     history::{Cursor, History},
@@ -21,7 +21,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest spill, in bytes: about 1,500 errors with their words. A job that retries for ever keeps its first errors there.
+/// The largest spill, in bytes: about 1,500 errors with their words. A job that retries for ever keeps its first errors
+/// there.
 pub const BYTES_MAX: usize = 2 << 20;
 
 /// How long an unread spill stays.

@@ -68,7 +68,8 @@ pub struct Hello {
     /// Name and version of the probe, as in `gpuwatch-probe/0.1.0`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub probe: String,
-    /// This probe, and no other: 128 bits in hexadecimal, made up at its start and the same at every socket it ever has.
+    /// This probe, and no other: 128 bits in hexadecimal, made up at its start and the same at every socket it ever
+    /// has.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub instance: Option<String>,

@@ -34,8 +34,8 @@ def is_small():
 
 
 def _refers_from_cpp(torch):
-    """Whether an object of a tensor that C++ uses has one reference for that, as from PyTorch 2.10 on. Before, it has one
-    only once nothing in Python refers to it any more, which looks the same as one variable."""
+    """Whether an object of a tensor that C++ uses has one reference for that, as from PyTorch 2.10 on. Before, it has
+    one only once nothing in Python refers to it any more, which looks the same as one variable."""
     if not hasattr(torch._C.TensorBase, "_use_count"):
         return False
     version = [int(it) for it in torch.__version__.split(".")[:2] if it.isdigit()]

@@ -1,8 +1,8 @@
 //! What a copy does where no kernel ever computes anything.
 //!
 //! Small copies are stored; large ones are not, because nothing was computed that they could carry. A read of a few
-//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) is zero, unless these bytes were copied in and no
-//! kernel was launched since. So a program's control flow does not depend on what nobody computed.
+//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) is zero, unless these bytes were copied in and
+//! no kernel was launched since. So a program's control flow does not depend on what nobody computed.
 
 use super::{
     contents::{self, Place},
@@ -75,7 +75,8 @@ pub(super) fn fill(at: usize, byte: u8, len: usize) {
     }
 }
 
-/// Bytes that a library takes elsewhere, unless they are too many to be stored, and whether they are what was copied in.
+/// Bytes that a library takes elsewhere, unless they are too many to be stored, and whether they are what was copied
+/// in.
 pub(super) fn collect(from: usize, len: usize) -> (Option<Vec<u8>>, bool) {
     let mut process = process();
     if len > STORED {

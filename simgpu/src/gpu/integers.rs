@@ -1,9 +1,9 @@
-//! The kernels that are computed: what PyTorch does with a few whole numbers that a program copied in. It sums them, takes
-//! the largest or the smallest, adds and compares.
+//! The kernels that are computed: what PyTorch does with a few whole numbers that a program copied in. It sums them,
+//! takes the largest or the smallest, adds and compares.
 //!
 //! Programs decide by the results: the ranks of a job tell each other how long their objects are, make room for the
-//! longest, and find each by adding up the ones before. Of anything else, and of numbers that a kernel may have written,
-//! nothing is computed.
+//! longest, and find each by adding up the ones before. Of anything else, and of numbers that a kernel may have
+//! written, nothing is computed.
 
 use super::{
     abi::{Answer, In},
@@ -111,8 +111,8 @@ fn reduction(arguments: In<usize>) -> Option<Launch> {
     Some(Launch { from, count, to, ..Launch::default() })
 }
 
-/// Reads the arguments of what is done value by value: how many, the operator with its numbers, the addresses of the result
-/// and of the values.
+/// Reads the arguments of what is done value by value: how many, the operator with its numbers, the addresses of the
+/// result and of the values.
 fn elementwise(kernel: Kernel, arguments: In<usize>) -> Option<Launch> {
     let count = few(In::<i32>::from_address(arguments.get()?).get()?)?;
     let numbers = In::<i64>::from_address(arguments.at(1)?);

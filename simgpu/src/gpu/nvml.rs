@@ -15,7 +15,8 @@ use std::{
 
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
-/// A device as callers name it: its index plus one, and for a MIG device so many times `PART` more as its slot plus one.
+/// A device as callers name it: its index plus one, and for a MIG device so many times `PART` more as its slot plus
+/// one.
 pub(super) type Device = usize;
 
 /// More than a machine has devices.

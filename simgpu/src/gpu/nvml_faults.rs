@@ -1,7 +1,8 @@
 //! NVML: what is wrong with the machine right now, from one call to the next.
 //!
-//! The file `faults` in the machine's directory has a line for each fault, `WORD[=VALUE] [CALL [DEVICE]]`, where CALL is a
-//! name or the beginning of one with `*`, and DEVICE an index; without them every call about every device is meant.
+//! The file `faults` in the machine's directory has a line for each fault, `WORD[=VALUE] [CALL [DEVICE]]`, where CALL
+//! is a name or the beginning of one with `*`, and DEVICE an index; without them every call about every device is
+//! meant.
 
 use super::{nvml_status as status, process::DEFAULT_DIR};
 use std::{env, fs, path::PathBuf, thread, time::Duration};

@@ -129,8 +129,8 @@ impl Network {
         Some((matrix, has.then_some(Piece { offset, rows: self.hidden, columns: 1 })))
     }
 
-    /// Bytes of a pass's workspace and, when it trains, of what it keeps for the pass back: the gates, cells and outputs of
-    /// each step and layer.
+    /// Bytes of a pass's workspace and, when it trains, of what it keeps for the pass back: the gates, cells and
+    /// outputs of each step and layer.
     fn space(self, sequences: Sequences) -> (usize, usize) {
         let step = sequences.batch * self.hidden * width(self.data) * self.directions;
         let kept = step * sequences.steps * self.layers * (self.gates() + 2);

@@ -1,5 +1,5 @@
-//! What a device's sensors say: a function of the moment and of the device's place alone, so that all processes read the
-//! same, and that moves as a training job's does. Nothing here is measured.
+//! What a device's sensors say: a function of the moment and of the device's place alone, so that all processes read
+//! the same, and that moves as a training job's does. Nothing here is measured.
 
 use super::state::Card;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -203,8 +203,8 @@ impl Shared {
         }
     }
 
-    /// Equips the machine from a list such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps), with `;` or `,`
-    /// between devices.
+    /// Equips the machine from a list such as `NVIDIA H200:143771MiB:615MiB;…` (name, total, what the driver keeps),
+    /// with `;` or `,` between devices.
     fn equip(&mut self, devices: &str) {
         let mut len = 0;
         for (card, text) in self.cards.iter_mut().zip(devices.split([';', ',']).filter(|it| !it.trim().is_empty())) {

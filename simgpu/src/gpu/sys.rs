@@ -134,7 +134,8 @@ pub(super) fn write_from(file: &File, offset: usize, from: usize, len: usize) {
 
 /// Reads bytes of a file to where a caller of the CUDA API wants them; gives how many there were.
 pub(super) fn read_into(file: &File, offset: usize, to: usize, len: usize) -> usize {
-    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes, and initialised or not is read by nobody.
+    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes, and initialised or not is read by
+    // nobody.
     let bytes = unsafe { slice::from_raw_parts_mut(to as *mut u8, len) };
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|it| !it.is_empty()) {

@@ -102,7 +102,7 @@ pub fn run(job: &Job) -> io::Result<()> {
                 let _ = probe.oom(oom);
             }
         }
-        if step == outputs::LOOKED && job.kind == Kind::Leaking {
+        if step == outputs::CAPTURED && job.kind == Kind::Leaking {
             let _ = probe.sites(outputs::sites(step));
         }
         if step % 500 == 1 {

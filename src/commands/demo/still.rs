@@ -58,7 +58,7 @@ fn after_each_step(seed: u64, mut observe: impl FnMut(&Session)) -> Session {
                 let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
                 fold.line(at, rank.probe, Line::Sample(sample));
             }
-            if step == outputs::LOOKED && rank.kind == Kind::Leaking {
+            if step == outputs::CAPTURED && rank.kind == Kind::Leaking {
                 fold.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
             }
             if step % 500 == 1 {

@@ -53,7 +53,8 @@ fn terminal() -> Check {
 
 fn locale() -> Check {
     const NAME: &str = "locale";
-    let value = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|value| !value.is_empty()));
+    let value =
+        ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|it| env::var(it).ok().filter(|value| !value.is_empty()));
     let value = value.unwrap_or_else(|| "none".to_owned());
     if term::is_ascii_only() {
         return Check::warn(

@@ -10,10 +10,11 @@
 //!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
 //!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
-//!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device` (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the
-//!   wire), `driver_used`, `fragmentation` (`cached`, `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`:
-//!   `too_few`, `flat`, with the `steps` watched; or `growing`, with `resource`, `bytes_per_step`, `since_step`,
-//!   `full_in_steps`, `severity` and `cause`), `approximate`
+//!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device`
+//!   (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the wire), `driver_used`, `fragmentation` (`cached`,
+//!   `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`: `too_few`, `flat`, with the `steps` watched; or
+//!   `growing`, with `resource`, `bytes_per_step`, `since_step`, `full_in_steps`, `severity` and `cause`),
+//!   `approximate`
 //! - `losses`: counts of what was not seen or is not kept: `processes`, `ended_processes`, `devices`, `sockets`,
 //!   `names`, `samples`
 //! - `notices[]`: notices for the user, as text

@@ -44,14 +44,15 @@ fn culprits(it: &Sites) -> Vec<Value> {
     let devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
     let of = |device: u32| culprit::account(it, device).culprits.into_iter().map(move |it| (device, it));
     let culprits = devices.into_iter().flat_map(of);
-    culprits.map(|(device, it)| {
-        let mut it = it.json();
-        if let Some(object) = it.as_object_mut() {
-            object.insert("device".to_owned(), json!(device));
-        }
-        it
-    })
-    .collect()
+    culprits
+        .map(|(device, it)| {
+            let mut it = it.json();
+            if let Some(object) = it.as_object_mut() {
+                object.insert("device".to_owned(), json!(device));
+            }
+            it
+        })
+        .collect()
 }
 
 fn of(it: &Site, steps: u64) -> Value {

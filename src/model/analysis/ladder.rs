@@ -88,7 +88,8 @@ pub struct Rung {
 /// A device's ladder, from the inside out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
-    /// The device's total. Where neither driver nor probe reports it, it is `None`, and the rungs sum to the known figures.
+    /// The device's total. Where neither driver nor probe reports it, it is `None`, and the rungs sum to the known
+    /// figures.
     pub total: Option<Bytes>,
     /// The rungs.
     pub rungs: Vec<Rung>,

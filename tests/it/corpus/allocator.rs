@@ -1,8 +1,8 @@
 //! The figures of PyTorch's caching allocator: what requests of any size make of its counters.
 //!
-//! Sizes are rounded to 512 bytes. Requests up to 1 MiB come out of segments of 2 MiB, those up to 10 MiB out of segments
-//! of 20 MiB, larger ones have a segment of their own, rounded to 2 MiB. The smallest free block that is large enough is
-//! taken and split; what is freed is merged with its neighbours and never given back.
+//! Sizes are rounded to 512 bytes. Requests up to 1 MiB come out of segments of 2 MiB, those up to 10 MiB out of
+//! segments of 20 MiB, larger ones have a segment of their own, rounded to 2 MiB. The smallest free block that is large
+//! enough is taken and split; what is freed is merged with its neighbours and never given back.
 
 use gpuwatch::facts::event::wire::Counters;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
-//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones are for
-//! judging alone.
+//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones are
+//! for judging alone.
 //!
-//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of ten times as many loops,
-//! with `GROWTH_SEEDS` of those that were tuned on.
+//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of ten times as many
+//! loops, with `GROWTH_SEEDS` of those that were tuned on.
 
 use super::{
     causes::Named,

@@ -28,7 +28,8 @@ fn leaks_that_nothing_was_fitted_to_are_found_and_hardly_anything_else() {
     assert!(score.slope_error() <= 0.01 && named.share() >= 0.9, "{score}");
 }
 
-/// Curricula whose outputs are alive, one tensor that grows under lengths, small leaks under sawteeth, requests that grow.
+/// Curricula whose outputs are alive, one tensor that grows under lengths, small leaks under sawteeth, requests that
+/// grow.
 #[test]
 fn variations_of_what_is_hardest_are_judged_as_well() {
     let (score, named) = judged(&folder().join("varied"));

@@ -1,4 +1,5 @@
-//! Training loops made up from a seed: what they hold goes through an allocator's figures, step by step, as PyTorch's does.
+//! Training loops made up from a seed: what they hold goes through an allocator's figures, step by step, as PyTorch's
+//! does.
 //!
 //! Each family has any number of variations; a seed always makes the same one. At the end of a step gradients, the loss
 //! and mostly the outputs are alive, whose size goes with the lengths of the batch.
@@ -130,7 +131,8 @@ impl Job {
         let mut random = random;
         let (longest, batch) = (random.within(48, 256), random.pick(&[2, 4, 8, 16]));
         let words = match law {
-            // What a language model says of each word; a curriculum of smaller outputs drowns in the rounding of blocks.
+            // What a language model says of each word; a curriculum of smaller outputs drowns in the rounding of
+            // blocks.
             Law::Ramp { .. } | Law::Sorted { .. } => random.pick(&[8000, 32_000, 50_000]),
             _ => random.pick(&[256, 1000, 4000, 32_000]),
         };

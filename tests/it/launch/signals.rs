@@ -56,8 +56,8 @@ fn process_1_of_a_container_reaps_orphans() {
         test_tiers::skip!("`unshare {}` is refused", CONTAINER.join(" "));
     }
     let home = Home::new();
-    // The grandchild ends only when its parent is gone; from then on process 1 is its parent. Neither it nor the job stays
-    // in the group of process 1.
+    // The grandchild ends only when its parent is gone; from then on process 1 is its parent. Neither it nor the job
+    // stays in the group of process 1.
     let job = "import os, sys\n\
                here, there = os.pipe()\n\
                os.setpgid(0, 0)\n\

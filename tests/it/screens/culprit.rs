@@ -1,4 +1,5 @@
-//! The culprit on the screen: the answer first and whole, then what it rests on; where there is none, how to come to one.
+//! The culprit on the screen: the answer first and whole, then what it rests on; where there is none, how to come to
+//! one.
 
 use super::{read_through, theme};
 use crate::{

@@ -1,5 +1,5 @@
-//! What has a place on a screen: rungs that hold something, the remedy of the selected one, the selected row's mark, words
-//! for what is blank.
+//! What has a place on a screen: rungs that hold something, the remedy of the selected one, the selected row's mark,
+//! words for what is blank.
 
 use super::theme;
 use crate::story::{GIB, Story, counters, device, picture, text, usual};

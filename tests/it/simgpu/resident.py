@@ -1,4 +1,5 @@
-"""What is copied to a device, and between places on it, is there; and the process's resident memory does not grow by it."""
+"""What is copied to a device, and between places on it, is there; and the process's resident memory does not grow by
+it."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""Random allocations on several devices: on each, NVML's figure and the driver's equal torch's reserved plus the context,
-and nothing is charged before the first allocation."""
+"""Random allocations on several devices: on each, NVML's figure and the driver's equal torch's reserved plus the
+context, and nothing is charged before the first allocation."""
 
 import ctypes
 import os

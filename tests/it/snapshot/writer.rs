@@ -1,4 +1,5 @@
-//! A pickler for tests: values as opcodes of any protocol from 2 on, equal texts and shared frames memoised as Python does.
+//! A pickler for tests: values as opcodes of any protocol from 2 on, equal texts and shared frames memoised as Python
+//! does.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! Modules beside each other do not depend on each other in a circle, in any crate.
 //!
-//! A module and its parts are one: parts use what it declares, and it uses them. So what counts is which module uses which
-//! one of the same parent, itself or in its parts. A name that a module only passes on counts as used where it comes from.
+//! A module and its parts are one: parts use what it declares, and it uses them. So what counts is which module uses
+//! which one of the same parent, itself or in its parts. A name that a module only passes on counts as used where it
+//! comes from.
 
 use super::{code, paths, root, texts};
 use std::collections::{BTreeMap, BTreeSet};

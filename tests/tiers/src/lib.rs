@@ -1,8 +1,8 @@
 //! Two tiers of tests, and one summary of those that were skipped.
 //!
-//! `cargo test --workspace` runs the quick tier: at most eight minutes on two cores, with one PyTorch. `GPUWATCH_TESTS=full`
-//! adds the full tier: other PyTorch releases, frameworks, emulators, browsers, other tools and whatever takes longer than
-//! 20 seconds. CI runs both.
+//! `cargo test --workspace` runs the quick tier: at most eight minutes on two cores, with one PyTorch.
+//! `GPUWATCH_TESTS=full` adds the full tier: other PyTorch releases, frameworks, emulators, browsers, other tools and
+//! whatever takes longer than 20 seconds. CI runs both.
 //!
 //! No test returns early without a word. A test that cannot or need not run says so with one of these macros:
 //!
@@ -14,8 +14,9 @@
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips |
 //! | [`leave_out!`] | a part of a test, which goes on with the rest | tells | tells |
 //!
-//! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists them.
-//! `GPUWATCH_BENCHMARK=full` runs benchmarks. `GPUWATCH_TESTS_MAY_SKIP=browser,peers` names modules whose [`needs!`] may skip in the full tier too.
+//! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists
+//! them. `GPUWATCH_BENCHMARK=full` runs benchmarks. `GPUWATCH_TESTS_MAY_SKIP=browser,peers` names modules whose
+//! [`needs!`] may skip in the full tier too.
 
 use std::{
     collections::BTreeSet,
@@ -105,8 +106,8 @@ pub fn is_full() -> bool {
     }
 }
 
-/// Whether a benchmark is to be run in full and held to its budget (`GPUWATCH_BENCHMARK=full`). Only then may a test assert
-/// how long something takes; every other test waits for events, with patience for a loaded machine.
+/// Whether a benchmark is to be run in full and held to its budget (`GPUWATCH_BENCHMARK=full`). Only then may a test
+/// assert how long something takes; every other test waits for events, with patience for a loaded machine.
 pub fn is_benchmark() -> bool {
     env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
 }

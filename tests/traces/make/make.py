@@ -57,7 +57,8 @@ PLAN = [
     ) for seed in seeds],
 ]  # fmt: skip
 
-# Variations of what is hardest to judge, in a folder of their own; the last seeds of each were made after all thresholds.
+# Variations of what is hardest to judge, in a folder of their own; the last seeds of each were made after all
+# thresholds.
 VARIED = [
     (name, seed, {}) for name, *seeds in (
         ("cat_in_lengths", 8101, 8102, 8103, 8104, 8105, 8106, 8107, 8108), ("tokens_kept", 8111, 8112, 8113),

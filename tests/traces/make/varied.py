@@ -1,4 +1,5 @@
-"""Loops around the cases that growth detection finds hardest: one tensor that grows under lengths, sawteeth, curricula."""
+"""Loops around the cases that growth detection finds hardest: one tensor that grows under lengths, sawteeth,
+curricula."""
 
 import collections
 

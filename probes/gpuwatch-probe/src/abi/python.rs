@@ -300,8 +300,8 @@ unsafe extern "C" fn end_step(_module: Object, arguments: *const Object, count: 
     unsafe { called(arguments, count, |python, it| python.end_step(it)) }
 }
 
-/// Calls what a builtin function does with its arguments, and makes an object of its answer; `None` raises the error that
-/// the interpreter has set.
+/// Calls what a builtin function does with its arguments, and makes an object of its answer; `None` raises the error
+/// that the interpreter has set.
 ///
 /// # Safety
 /// The interpreter's lock is held, and there are `count` living arguments.

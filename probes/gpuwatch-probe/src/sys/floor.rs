@@ -1,10 +1,10 @@
 //! Binds the library to the old versions of what glibc has given new ones, so that it loads with 2.28 and later ones
 //! whatever the machine has that builds it.
 //!
-//! glibc 2.34 took libpthread and libdl into libc and gave their calls a new version there; the old one stays beside it.
-//! A linker takes the newest unless the reference names another one, which `.symver` makes it do. That holds within one
-//! object file: `build.rs` asks for this where it makes one of all code, std's too, and has the library ask for libpthread
-//! and libdl by name, which is where older systems have these calls.
+//! glibc 2.34 took libpthread and libdl into libc and gave their calls a new version there; the old one stays beside
+//! it. A linker takes the newest unless the reference names another one, which `.symver` makes it do. That holds within
+//! one object file: `build.rs` asks for this where it makes one of all code, std's too, and has the library ask for
+//! libpthread and libdl by name, which is where older systems have these calls.
 //!
 //! # How the library loads where glibc is old
 //!
@@ -35,8 +35,9 @@ bind!("GLIBC_2.2.5", "GLIBC_2.17": "dlopen" "dlsym" "pthread_attr_getguardsize" 
     "pthread_key_delete" "pthread_setspecific" "pthread_sigmask");
 bind!("GLIBC_2.12", "GLIBC_2.17": "pthread_setname_np");
 
-/// A function of this library's own, seen by nobody else, in the place of one that old releases lack: its lines for x86_64
-/// and for aarch64. It is weak because std asks for some of them weakly, and an assembler refuses two bindings of a name.
+/// A function of this library's own, seen by nobody else, in the place of one that old releases lack: its lines for
+/// x86_64 and for aarch64. It is weak because std asks for some of them weakly, and an assembler refuses two bindings
+/// of a name.
 macro_rules! own {
     ($name:literal: [$($x86_64:literal)*] [$($aarch64:literal)*]) => {
         #[cfg(target_arch = "x86_64")]
@@ -55,8 +56,8 @@ macro_rules! own {
     };
 }
 
-// Before 2.33 these were in no libc: every program had a copy that went to the calls below, which all releases have, with
-// the number of the structure's layout (glibc's `_STAT_VER`: 1 on x86_64, 0 on aarch64) in front of the arguments.
+// Before 2.33 these were in no libc: every program had a copy that went to the calls below, which all releases have,
+// with the number of the structure's layout (glibc's `_STAT_VER`: 1 on x86_64, 0 on aarch64) in front of the arguments.
 // SAFETY: the arguments move up by one register, as both calling conventions pass them; the return address stays.
 own!("stat64":
     ["mov rdx, rsi" "mov rsi, rdi" "mov edi, 1" "jmp __xstat64@PLT"]

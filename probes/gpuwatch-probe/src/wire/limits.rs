@@ -34,8 +34,8 @@ pub const ACCOUNT_MAX: usize = 128 * 1024;
 /// Room for the words that say what was cut.
 const NOTE: usize = 64;
 
-/// The text within a limit. What is much longer is cut, and its end says how much is missing; a text that was cut before
-/// stays as it is.
+/// The text within a limit. What is much longer is cut, and its end says how much is missing; a text that was cut
+/// before stays as it is.
 pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit + NOTE {
         return Cow::Borrowed(text);

@@ -35,8 +35,8 @@ pub(super) struct Communicator {
 
 pub(super) type Result<T> = std::result::Result<T, i32>;
 
-/// Bytes that a communicator of several ranks takes on each device for its channels' buffers. NCCL's depend on the links
-/// between the devices; several hundred MiB are common.
+/// Bytes that a communicator of several ranks takes on each device for its channels' buffers. NCCL's depend on the
+/// links between the devices; several hundred MiB are common.
 fn buffers() -> u64 {
     static BYTES: LazyLock<u64> =
         LazyLock::new(|| env::var("SIMGPU_NCCL_MB").ok().and_then(|it| it.parse::<u64>().ok()).unwrap_or(256) << 20);

@@ -83,8 +83,8 @@ fn submit(operations: Vec<Operation>) -> Result<()> {
     communicators.iter().map(|it| it.failure()).find(|it| *it != 0).map_or(Ok(()), Err)
 }
 
-/// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails is
-/// noted by the communicator.
+/// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails
+/// is noted by the communicator.
 fn perform(operations: &[Operation]) {
     let asked: Vec<Result<u64>> = operations.iter().map(ask).collect();
     for (operation, ticket) in operations.iter().zip(asked) {

@@ -1,4 +1,5 @@
-"""Training with Hugging Face's libraries: tiny models with random weights, healthy or with a leak in the libraries' own idioms.
+"""Training with Hugging Face's libraries: tiny models with random weights, healthy or with a leak in the libraries' own
+idioms.
 
 `trainer.py NAME` runs one of the functions below. The lines that a leak's tensors come from and are kept by are marked
 `# made: NAME` and `# kept: NAME`. A leaking job trains until it is ended (`until.py`).
