@@ -4,6 +4,8 @@
 mod arguments;
 /// Runs next to a job.
 mod companion;
+/// Judges whether a job fits.
+mod fit;
 /// Flags that belong together.
 mod flags;
 /// Config, completions, manual.
@@ -134,6 +136,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
         Some(Command::Snapshot { file, fits, json }) => snapshot::snapshot(&file, fits, json),
+        Some(Command::Fit { question, json }) => fit::fit(&question.question(), json),
         Some(Command::Whatif { question, json }) => whatif::whatif(&question.question(), json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))

@@ -3,5 +3,11 @@
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 
+/// Children on a simulated machine: libraries and folders.
+pub mod simulated;
+
 /// What a run would have reserved with other allocator settings.
 pub mod whatif;
+
+/// Whether a job fits on a GPU that is not there.
+pub mod fit;

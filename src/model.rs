@@ -12,6 +12,9 @@ pub mod session;
 /// The peaks of each device.
 pub mod peaks;
 
+/// Whether a job fits on a device.
+pub mod fit;
+
 /// Every analysis of one session, at the session's own time.
 pub mod findings;
 

@@ -172,6 +172,16 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Find out whether a job fits on a GPU that is not there: exit code 0 if it fits, 1 if it does not, 2 if that is
+    /// not certain.
+    #[command(after_help = super::fit::HELP)]
+    Fit {
+        #[command(flatten)]
+        question: super::fit::Asked,
+        /// As JSON (schema 1).
+        #[arg(long)]
+        json: bool,
+    },
     /// List what was recorded, the newest first, and how it went.
     #[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
     Recordings {
@@ -283,7 +293,11 @@ pub(super) enum Command {
 impl Cli {
     /// Returns the exit code of a failure; not 1 if that is an answer.
     pub(super) fn failure(&self) -> u8 {
-        if matches!(self.command, Some(Command::Check { .. } | Command::Diff { .. })) { 2 } else { 1 }
+        if matches!(self.command, Some(Command::Check { .. } | Command::Diff { .. } | Command::Fit { .. })) {
+            2
+        } else {
+            1
+        }
     }
 
     /// Returns whether the command's answer goes to standard output.
@@ -307,6 +321,7 @@ impl Cli {
                     | Command::Generate { .. }
                     | Command::Doctor { .. }
                     | Command::Snapshot { .. }
+                    | Command::Fit { .. }
                     | Command::Whatif { .. }
                     | Command::DemoJob { .. }
             )

@@ -36,8 +36,6 @@ mod python;
 mod recorded;
 /// Runs replays in processes.
 mod runner;
-/// A temporary folder.
-mod scratch;
 /// Finds the smallest device.
 mod search;
 /// A Python process that replays.

@@ -5,7 +5,7 @@
 use crate::pty::PROGRAM;
 use gpuwatch::{
     facts::event::wire::{Counter, Counters, Label, Torch, Unit},
-    model::analysis::ladder::Gap,
+    model::{analysis::ladder::Gap, fit},
     screen::keys,
 };
 use std::{
@@ -44,7 +44,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 6] {
+fn reference() -> [(&'static str, String); 7] {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &said(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &said(&[&it, "--help"])));
@@ -63,6 +63,7 @@ fn reference() -> [(&'static str, String); 6] {
         ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
         ("docs/reference/causes.md", of_causes),
         ("docs/reference/counters.md", of_counters()),
+        ("docs/reference/devices.md", fit::markdown()),
         (HEADER, header()),
     ]
 }

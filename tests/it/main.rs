@@ -22,6 +22,7 @@ mod early;
 mod effects;
 mod explain;
 mod export;
+mod fit;
 #[cfg(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod floor;
 mod formats;

@@ -59,6 +59,10 @@ def _attach(torch):
         probe = Probe(torch)
         _probe = probe
         probe.wait_for_cuda()
+        if _os.environ.get("GPUWATCH_FIT"):
+            from ._fit import attach
+
+            attach(torch)
     except Exception as error:
         from ._native import log
 

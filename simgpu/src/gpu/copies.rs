@@ -8,6 +8,7 @@ use super::{
     contents::{self, Place},
     process::process,
     sys,
+    watch::{self, Seen},
 };
 
 /// Bytes above which a copy's contents are not kept.
@@ -32,7 +33,12 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
     }
     match effect(to, from, len) {
         Effect::Nothing => {}
-        Effect::Zero => sys::fill(to, 0, len),
+        Effect::Zero => {
+            if len <= SCALAR {
+                watch::tell(Seen::Read, || len.to_string());
+            }
+            sys::fill(to, 0, len);
+        }
         Effect::Store(place) => contents::store(place, from, len),
         Effect::Load(place) => contents::load(to, place, len),
         Effect::Transfer(place, source) => contents::transfer(place, source, len),

@@ -8,6 +8,7 @@ use super::{
     process::process,
     stubs::streams,
     sys,
+    watch::{self, Seen},
     wheel::Wheel,
 };
 use std::{
@@ -77,7 +78,11 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
             count.put(1);
             return 0;
         }
-        CONFIGURATION_WORKSPACE | PLAN_WORKSPACE => return wide(0),
+        CONFIGURATION_WORKSPACE => return wide(0),
+        PLAN_WORKSPACE => {
+            watch::tell(Seen::Convolution, String::new);
+            return wide(0);
+        }
         GRAPH_ENGINES => return wide(1),
         CONFIGURATION_SHARED_MEMORY => {
             count.put(1);

@@ -49,4 +49,5 @@ mod streams;
 mod stubs;
 mod sys;
 mod vmm;
+mod watch;
 pub(crate) mod wheel;

@@ -15,18 +15,33 @@ const fn model(major: i32, minor: i32, multiprocessors: i32) -> Model {
 }
 
 /// Part of the name, and the public data sheet's figures; the last row is for names that say nothing.
-const MODELS: [(&str, Model); 12] = [
+const MODELS: [(&str, Model); 27] = [
     ("H200", model(9, 0, 132)),
     ("H100", model(9, 0, 132)),
     ("B200", model(10, 0, 148)),
+    ("B300", model(10, 3, 148)),
     ("A100", model(8, 0, 108)),
+    ("RTX PRO 6000", model(12, 0, 188)),
+    ("RTX 6000 Ada", model(8, 9, 142)),
+    ("A6000", model(8, 6, 84)),
+    ("A40", model(8, 6, 84)),
+    ("A30", model(8, 0, 56)),
     ("L40", model(8, 9, 142)),
+    ("L4", model(8, 9, 58)),
     ("4090", model(8, 9, 128)),
+    ("4080", model(8, 9, 76)),
+    ("4070", model(8, 9, 46)),
+    ("4060", model(8, 9, 24)),
     ("3090", model(8, 6, 82)),
+    ("3080", model(8, 6, 68)),
+    ("3070", model(8, 6, 46)),
+    ("3060", model(8, 6, 28)),
+    ("2080", model(7, 5, 68)),
     ("A10", model(8, 6, 72)),
     ("T4", model(7, 5, 40)),
     ("V100", model(7, 0, 80)),
     ("5090", model(12, 0, 170)),
+    ("5080", model(12, 0, 84)),
     ("", model(8, 9, 128)),
 ];
 

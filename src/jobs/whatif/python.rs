@@ -1,7 +1,7 @@
 //! The job's Python, and the simulated driver's libraries for its PyTorch.
 
 use super::Trouble;
-use crate::jobs::launch::assets;
+use crate::jobs::simulated;
 use std::{
     env,
     ffi::OsStr,
@@ -34,9 +34,7 @@ impl Python {
             None => on_path().ok_or(Trouble::NoPython)?,
         };
         let torch = torch_of(&program)?;
-        let folder = assets::own_folder("simgpu")?;
-        let prepared = simgpu::prepared(&torch, &folder);
-        let libraries = prepared.map_err(|e| Trouble::Unprepared { torch, why: e.to_string() })?;
+        let libraries = simulated::libraries(&torch)?;
         Ok(Self { program, libraries })
     }
 }

@@ -5,10 +5,10 @@ use super::{
     candidate::{CONTEXT, Candidate},
     operations::Operations,
     python::Python,
-    scratch::Scratch,
     server::{Outcome, Request, Said, Server},
     settings,
 };
+use crate::jobs::simulated::Scratch;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
@@ -54,7 +54,7 @@ impl Runner {
         let (sender, messages) = channel();
         Ok(Self {
             python: Python::find(python)?,
-            scratch: Scratch::new()?,
+            scratch: Scratch::new("whatif")?,
             servers: BTreeMap::new(),
             running: Vec::new(),
             messages,

@@ -1,6 +1,6 @@
 //! Errors of `gpuwatch whatif`, each a sentence with what to do.
 
-use crate::{facts::text::Foreign, jobs::launch::assets, storage::pickle::Fault};
+use crate::{facts::text::Foreign, jobs::simulated, storage::pickle::Fault};
 use std::{io, path::PathBuf};
 use thiserror::Error;
 
@@ -38,14 +38,9 @@ pub enum Trouble {
         /// The Python.
         program: PathBuf,
     },
-    /// The simulated driver's libraries cannot be created for a PyTorch.
-    #[error("cannot simulate a GPU for {}: {}", Foreign::new(torch.to_string_lossy()), Foreign::new(why.as_str()))]
-    Unprepared {
-        /// The folder of the package.
-        torch: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    /// No machine can be simulated.
+    #[error(transparent)]
+    Simulated(#[from] simulated::Trouble),
     /// PyTorch cannot be imported.
     #[error("PyTorch cannot be imported on the simulated GPU: {}", Foreign::new(.0.as_str()))]
     Unusable(String),
@@ -60,9 +55,6 @@ pub enum Trouble {
     /// Another process ended a replay.
     #[error("the replay was interrupted ({}); run it again", Foreign::new(.0.as_str()))]
     Interrupted(String),
-    /// There is no directory for files.
-    #[error(transparent)]
-    Place(#[from] assets::Trouble),
     /// A file cannot be read or written.
     #[error(transparent)]
     Io(#[from] io::Error),

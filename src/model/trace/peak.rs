@@ -65,6 +65,15 @@ impl Trace {
         Some(Moment { event, unix_us, bytes: walk.bytes, older, shares })
     }
 
+    /// Returns the live blocks after an event of a device's trace, by its place there: address, bytes asked for, stack.
+    pub fn live_after(&self, device: u32, event: usize) -> Vec<(u64, u64, StackId)> {
+        let mut walk = Walk::from_start(self, device);
+        for (_, event) in self.moves(device).take_while(|it| it.0 <= event) {
+            walk.go(event);
+        }
+        walk.live.iter().map(|(address, it)| (*address, it.bytes, it.stack)).collect()
+    }
+
     /// The events that allocate or free blocks, with their index in the device's trace.
     fn moves(&self, device: u32) -> impl Iterator<Item = (usize, super::Event)> {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();

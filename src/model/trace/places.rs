@@ -29,6 +29,14 @@ impl Stacks {
         shown.iter().map(|frame| self.place(frame)).collect::<Vec<_>>().join(" < ")
     }
 
+    /// Returns the innermost line of a stack that is in no library, as `train.py:40`.
+    pub fn own_line(&self, id: StackId) -> Option<String> {
+        let frame = self.frames(id).find(|frame| is_own(self, frame))?;
+        let file = self.texts.get(frame.file);
+        let name = Path::new(&*file).file_name().map_or_else(|| file.clone(), |name| name.to_string_lossy());
+        Some(format!("{name}:{}", frame.line))
+    }
+
     /// Formats a frame as `train.py:40 step`, or as `at::empty` if its file is unknown.
     pub fn place(&self, frame: &Frame) -> String {
         let (file, name) = (self.texts.get(frame.file), self.texts.get(frame.name));

@@ -1,0 +1,45 @@
+//! What a program's other side may hear of: reads that nobody computed, and calls that nobody simulates.
+//!
+//! `simgpu_watch` takes one function of the program. It is called in the thread that made the call, with no lock of the
+//! device's held, so that it may look at that thread's stack.
+
+use std::{
+    ffi::{CString, c_char},
+    mem,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+/// What happened, as the function gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A few bytes were read whose value was never computed; they are zero. The name is the number of bytes.
+    Read = 1,
+    /// A function was called that nobody simulates.
+    Refused = 2,
+    /// cuDNN was asked for a plan.
+    Convolution = 3,
+}
+
+type Watcher = extern "C" fn(kind: i32, name: *const c_char);
+
+static WATCHER: AtomicUsize = AtomicUsize::new(0);
+
+/// Calls the program's function, if there is one. The caller must hold no lock.
+pub(super) fn tell(what: Seen, name: impl FnOnce() -> String) {
+    let address = WATCHER.load(Ordering::Acquire);
+    if address == 0 {
+        return;
+    }
+    // SAFETY: `simgpu_watch` alone stores here, and its caller vouches for the function's type.
+    let watcher = unsafe { mem::transmute::<usize, Watcher>(address) };
+    if let Ok(name) = CString::new(name()) {
+        watcher(what as i32, name.as_ptr());
+    }
+}
+
+entry_points! {
+    // 0 ends it.
+    fn simgpu_watch(watcher: usize) -> () {
+        WATCHER.store(watcher, Ordering::Release);
+    }
+}

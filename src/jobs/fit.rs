@@ -1,0 +1,108 @@
+//! `gpuwatch fit`: whether a job fits on a GPU that is not there.
+//!
+//! The job runs unchanged under `gpuwatch run`, with `simgpu` in the driver's place, first on a device with more room
+//! than any job wants. The probe ends it after some optimizer steps and leaves an account of each process
+//! (`probes/python/gpuwatch_probe/_fit.py`): the allocator's peaks by step, a memory snapshot of the whole run, the
+//! lines that read values from the device, the calls that are not simulated. [`model::fit`](crate::model::fit) adds
+//! what lies outside the allocator. Where that leaves a doubt, the job runs again on a device of the size that was
+//! asked for, once with the most and once with the least that lies outside: an allocator that is short of memory gives
+//! its cache back before it fails.
+
+/// Reads the account of a process.
+mod account;
+/// Writes JSON.
+mod json;
+/// Judges devices.
+mod judge;
+/// The peak of a run.
+mod peak;
+/// Writes text.
+mod text;
+/// Runs the job on a simulated machine.
+mod trial;
+/// Errors.
+mod trouble;
+/// Searches the largest value that fits.
+mod vary;
+
+pub use trouble::Trouble;
+pub use vary::Vary;
+
+use self::{judge::Judged, peak::Peak, trial::Bench};
+use crate::model::fit::{Device, Fits};
+use std::{ffi::OsString, path::PathBuf};
+
+/// A question.
+#[derive(Clone, Debug, Default)]
+pub struct Question {
+    /// The devices to judge; empty stands for every known card.
+    pub devices: Vec<Device>,
+    /// Steps to run; `None` runs until the peak is steady.
+    pub steps: Option<u32>,
+    /// A value to vary.
+    pub vary: Option<Vary>,
+    /// The job and its arguments.
+    pub command: Vec<OsString>,
+    /// The file to record the job into, instead of a new one among the recordings.
+    pub recording: Option<PathBuf>,
+}
+
+/// The answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Whether the user named devices.
+    is_named: bool,
+    devices: Vec<Judged>,
+    /// The peak, of the first device's architecture.
+    peak: Option<Peak>,
+    /// Unknowns, in words.
+    unknown: Vec<String>,
+    /// Why there is no verdict at all, in words.
+    why: Option<String>,
+    /// The smallest known card that is enough.
+    smallest: Option<Device>,
+    varied: Option<vary::Varied>,
+}
+
+/// Answers a question. `progress` gets what is done next, in words.
+///
+/// # Errors
+/// When no machine can be simulated for the job, or when it cannot be started.
+pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Answer, Trouble> {
+    let mut bench = Bench::new(question)?;
+    let varied = match &question.vary {
+        Some(vary) => Some(vary.search(&mut bench, question, &mut progress)?),
+        None => None,
+    };
+    if let Some(it) = &varied {
+        bench.set(it.shown());
+    }
+    let mut answer = bench.judged(question, &mut progress)?;
+    answer.varied = varied;
+    Ok(answer)
+}
+
+impl Answer {
+    /// Returns whether the job fits on every device that was asked for; without one, on any known card.
+    pub fn fits(&self) -> Fits {
+        if self.varied.as_ref().is_some_and(|it| it.largest.is_none()) {
+            return Fits::No;
+        }
+        let all = self.devices.iter().map(|it| it.fits);
+        if self.is_named {
+            all.reduce(Fits::and).unwrap_or(Fits::Unknown)
+        } else {
+            all.fold(Fits::Unknown, |sum, it| if it == Fits::Yes { it } else { sum })
+        }
+    }
+
+    /// Returns the answer in words.
+    pub fn text(&self) -> String {
+        text::answer(self)
+    }
+
+    /// Returns the answer as JSON, schema 1.
+    pub fn json(&self) -> String {
+        json::answer(self)
+    }
+}

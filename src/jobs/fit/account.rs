@@ -1,0 +1,117 @@
+//! What a process of the job left behind: the file that `_fit.py` writes.
+
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// One process's account.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Account {
+    pub(super) torch: String,
+    /// Optimizer steps.
+    pub(super) steps: u64,
+    /// `steps` where the account ended the process, `exit` where it ended by itself, nothing where it was killed.
+    pub(super) ended: Option<String>,
+    pub(super) error: Option<Failure>,
+    pub(super) devices: Vec<OnDevice>,
+    pub(super) reads: Vec<Read>,
+    pub(super) refused: Vec<Refused>,
+    /// When backward ran, and for which line.
+    pub(super) backward: Vec<(u64, u64, String)>,
+    pub(super) facts: Learnt,
+    pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
+    pub(super) snapshot: Option<PathBuf>,
+}
+
+/// An error that ended the process.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Failure {
+    pub(super) kind: String,
+    pub(super) text: String,
+    pub(super) line: Option<String>,
+}
+
+/// What a process had on one device.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OnDevice {
+    pub(super) ordinal: u32,
+    pub(super) uuid: String,
+    pub(super) retries: u64,
+    pub(super) ooms: u64,
+    /// The highest allocated and reserved bytes so far, after each step and at the end.
+    pub(super) peaks: Vec<(u64, u64)>,
+}
+
+impl OnDevice {
+    /// Returns the peaks of the run: allocated, reserved.
+    pub(super) fn peak(&self) -> (u64, u64) {
+        self.peaks.last().copied().unwrap_or_default()
+    }
+
+    /// Returns the step in which the most was reserved, from 1.
+    pub(super) fn step(&self, steps: u64) -> Option<u64> {
+        let (_, reserved) = self.peak();
+        let at = self.peaks.iter().position(|it| it.1 >= reserved)? as u64 + 1;
+        (steps > 0).then(|| at.min(steps))
+    }
+}
+
+/// A line that reads a value which was never computed.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub(super) struct Read {
+    pub(super) file: String,
+    pub(super) line: u64,
+    /// `value`, `branch` or `shape`.
+    pub(super) kind: String,
+    /// The line's source.
+    pub(super) text: String,
+    /// Whether it is no library's.
+    pub(super) own: bool,
+}
+
+impl Read {
+    /// Returns the line as `train.py:41`.
+    pub(super) fn place(&self) -> String {
+        let name = Path::new(&self.file).file_name().map(|it| it.to_string_lossy().into_owned());
+        format!("{}:{}", name.as_deref().unwrap_or(&self.file), self.line)
+    }
+}
+
+/// A call that nobody simulates.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refused {
+    pub(super) name: String,
+    pub(super) line: Option<String>,
+}
+
+/// What the process learnt of the job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Learnt {
+    pub(super) convolutions: bool,
+    pub(super) benchmark: bool,
+    pub(super) compiled: bool,
+    /// NCCL's groups.
+    pub(super) groups: u64,
+    /// Bytes of cuBLAS's workspaces by device.
+    pub(super) blas: BTreeMap<u32, u64>,
+}
+
+impl Account {
+    /// Reads the accounts of a folder; a file that cannot be read is none.
+    pub(super) fn all(folder: &Path) -> Vec<Self> {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
+        let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
+        files.sort();
+        let read = |it: &PathBuf| serde_json::from_slice::<Self>(&fs::read(it).ok()?).ok();
+        files.iter().filter_map(read).filter(|it| !it.devices.is_empty() || it.error.is_some()).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! From runs to verdicts.
+
+use super::{
+    Answer, Question, Trouble,
+    account::{Account, OnDevice, Read},
+    peak::{self, Peak},
+    trial::{Bench, Limit, Outcome, Setup, Trial},
+};
+use crate::{
+    facts::units::{Bytes, counted},
+    model::fit::{Device, Facts, Fits, Need, outside::outside},
+};
+use std::collections::BTreeMap;
+
+/// The card whose architecture a question without a device is answered for first.
+const USUAL: &str = "RTX 4090";
+
+/// Lines that are named one by one.
+const NAMED: usize = 6;
+
+/// One device's verdict.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) device: Device,
+    pub(super) fits: Fits,
+    pub(super) need: Option<Need>,
+    /// How the job ran on a device of that size, where it did.
+    pub(super) note: Option<String>,
+}
+
+/// What a run without a limit showed.
+struct Found {
+    driver_name: &'static str,
+    count: u32,
+    trial: Trial,
+}
+
+impl Bench {
+    /// Runs the job, and judges each device.
+    pub(super) fn judged(&mut self, question: &Question, progress: &mut impl FnMut(&str)) -> Result<Answer, Trouble> {
+        let is_named = !question.devices.is_empty();
+        let devices = if is_named { question.devices.clone() } else { Device::all() };
+        let usual = Device::parse(USUAL).ok();
+        let tried: Vec<_> = if is_named { devices.iter().collect() } else { usual.iter().collect() };
+        let mut answer = Answer {
+            is_named,
+            devices: Vec::new(),
+            peak: None,
+            unknown: Vec::new(),
+            why: None,
+            smallest: None,
+            varied: None,
+        };
+        let mut found: Vec<Found> = Vec::new();
+        for device in tried {
+            if found.iter().any(|it| it.driver_name == device.driver_name && it.count == device.count) {
+                continue;
+            }
+            progress(&format!("running on a simulated {}", device.driver_name));
+            let trial = self.run(&Setup { device, limit: None }, found.is_empty())?;
+            answer.why = answer.why.or_else(|| why(&trial.outcome));
+            found.push(Found { driver_name: device.driver_name, count: device.count, trial });
+        }
+        let Some(first) = found.first() else { return Ok(answer) };
+        answer.unknown = unknown(&first.trial);
+        let is_shape = first.trial.accounts.iter().flat_map(|it| &it.reads).any(|it| it.kind == "shape");
+        for device in devices {
+            let own = found.iter().find(|it| it.driver_name == device.driver_name && it.count == device.count);
+            let trial = &own.unwrap_or(first).trial;
+            let need = need(trial, &device).filter(|_| answer.why.is_none());
+            let mut judged = Judged { device, fits: Fits::Unknown, need, note: None };
+            if let Some(need) = &judged.need {
+                judged.fits = need.fits(judged.device.capacity());
+                if judged.fits == Fits::Unknown && is_named {
+                    (judged.fits, judged.note) = self.confirmed(&judged.device, need, trial, progress)?;
+                }
+                if judged.fits == Fits::Yes && is_shape {
+                    judged.fits = Fits::Unknown;
+                }
+            }
+            answer.devices.push(judged);
+        }
+        let is_enough = |it: &Device| need(&first.trial, it).is_some_and(|need| need.high() <= it.capacity());
+        answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && !is_shape);
+        let device = answer.devices.first().map(|it| &it.device);
+        answer.peak = device.and_then(|device| Peak::of(&first.trial, &need(&first.trial, device)?));
+        let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
+        answer.unknown.splice(0..0, parts);
+        Ok(answer)
+    }
+
+    /// Runs the job on a device of the size: with the most, then with the least that lies outside its allocator.
+    fn confirmed(
+        &mut self,
+        device: &Device,
+        need: &Need,
+        trial: &Trial,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<(Fits, Option<String>), Trouble> {
+        let facts = facts(trial, &busiest(trial));
+        for (most, fits, other) in [(true, Fits::Yes, None), (false, Fits::Unknown, Some(Fits::No))] {
+            progress(&format!("running on {} of {}", device.name, Bytes(device.capacity())));
+            let limit = Limit::of(need, facts.processes, facts.communicators, most);
+            let trial = self.run(&Setup { device, limit: Some(limit) }, false)?;
+            match &trial.outcome {
+                Outcome::Finished => return Ok((fits, retries(&trial))),
+                Outcome::Full(line) => {
+                    if let Some(other) = other {
+                        let at = line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+                        return Ok((other, Some(format!("runs out of memory{at}"))));
+                    }
+                }
+                other => return Ok((Fits::Unknown, why(other))),
+            }
+        }
+        Ok((Fits::Unknown, None))
+    }
+
+    /// Runs the job on a device of the size, with the most that lies outside its allocator; whether it runs there, or
+    /// why that cannot be said.
+    pub(super) fn runs_on(&mut self, device: &Device) -> Result<Result<bool, String>, Trouble> {
+        let free = self.run(&Setup { device, limit: None }, false)?;
+        if let Some(why) = why(&free.outcome) {
+            return Ok(Err(why));
+        }
+        let Some(need) = need(&free, device) else { return Ok(Err("the job uses no GPU".to_owned())) };
+        let facts = facts(&free, &busiest(&free));
+        let limit = Some(Limit::of(&need, facts.processes, facts.communicators, true));
+        let trial = self.run(&Setup { device, limit }, false)?;
+        Ok(match trial.outcome {
+            Outcome::Finished => Ok(true),
+            Outcome::Full(_) => Ok(false),
+            other => Err(why(&other).unwrap_or_default()),
+        })
+    }
+}
+
+/// Why a run says nothing; `None` of one that does.
+fn why(outcome: &Outcome) -> Option<String> {
+    let at = |line: &Option<String>| line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+    match outcome {
+        Outcome::Finished => None,
+        Outcome::Full(line) => Some(format!("the job runs out of memory{} even on a device of 512 GiB", at(line))),
+        Outcome::Refused(name, line) => Some(format!("the job calls {name}{}, which is not simulated", at(line))),
+        Outcome::Unused => Some("no process of the job used a GPU with its probe".to_owned()),
+        Outcome::Failed(how) => Some(format!("the job failed: {how}")),
+    }
+}
+
+/// Whether the job ran only because cached memory was given back.
+fn retries(trial: &Trial) -> Option<String> {
+    let count: u64 = trial.accounts.iter().flat_map(|it| &it.devices).map(|it| it.retries).sum();
+    (count > 0)
+        .then(|| format!("the allocator has to give its cache back {}, which costs time", counted(count, "time")))
+}
+
+/// The uuid of the device with the most reserved.
+fn busiest(trial: &Trial) -> String {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for it in trial.accounts.iter().flat_map(|it| &it.devices) {
+        *sums.entry(&it.uuid).or_default() += it.peak().1;
+    }
+    sums.into_iter().max_by_key(|it| it.1).map(|it| it.0.to_owned()).unwrap_or_default()
+}
+
+/// Each process on a device.
+fn on<'a>(trial: &'a Trial, uuid: &'a str) -> impl Iterator<Item = (&'a Account, &'a OnDevice)> {
+    let all = trial.accounts.iter().flat_map(|account| account.devices.iter().map(move |it| (account, it)));
+    all.filter(move |it| it.1.uuid == uuid)
+}
+
+fn facts(trial: &Trial, uuid: &str) -> Facts {
+    let mut facts = Facts::default();
+    for (account, it) in on(trial, uuid) {
+        facts.processes += 1;
+        facts.communicators += account.facts.groups;
+        facts.uses_cudnn |= account.facts.convolutions;
+        facts.is_benchmarking |= account.facts.benchmark;
+        facts.is_compiled |= account.facts.compiled;
+        facts.reserved += it.peak().1;
+    }
+    facts
+}
+
+/// What the busiest device needs; `None` where none was used.
+fn need(trial: &Trial, device: &Device) -> Option<Need> {
+    let uuid = busiest(trial);
+    let facts = facts(trial, &uuid).on(device);
+    let allocated = on(trial, &uuid).map(|it| it.1.peak().0).sum();
+    (facts.processes > 0).then(|| Need { allocated, reserved: facts.reserved, outside: outside(&facts) })
+}
+
+impl Peak {
+    /// The peak of the busiest device.
+    fn of(trial: &Trial, need: &Need) -> Option<Self> {
+        let uuid = busiest(trial);
+        let (account, device) = on(trial, &uuid).max_by_key(|it| it.1.peak().1)?;
+        Some(Self::read(account, device, need.clone()))
+    }
+}
+
+/// What simulation cannot know of the job, in words.
+fn unknown(trial: &Trial) -> Vec<String> {
+    let mut all = Vec::new();
+    let reads: Vec<&Read> = trial.accounts.iter().flat_map(|it| &it.reads).collect();
+    let mut named: Vec<&Read> = Vec::new();
+    for it in reads.iter().filter(|it| it.own || it.kind == "shape") {
+        if !named.contains(it) {
+            named.push(it);
+        }
+    }
+    named.sort_by_key(|it| (it.kind != "shape", it.kind != "branch", it.line));
+    for it in named.iter().take(NAMED) {
+        let what = match it.kind.as_str() {
+            "shape" => "makes a tensor whose size depends on values, and values are not computed",
+            "branch" => "decides by a value, and values are not computed: it is 0 here",
+            _ => "reads a value, and values are not computed: it is 0 here",
+        };
+        all.push(format!("{}: `{}` {what}", it.place(), it.text));
+    }
+    let more = named.len().saturating_sub(NAMED);
+    if more > 0 {
+        all.push(format!("{} that read values", counted(more as u64, "more line")));
+    }
+    for it in trial.accounts.iter().flat_map(|it| &it.refused).take(NAMED) {
+        let at = it.line.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
+        all.push(format!("{}{at} is not simulated; the job went on without it", it.name));
+    }
+    if trial.accounts.iter().any(rises) {
+        all.push("the peak was still rising at the last step that ran: use --steps".to_owned());
+    }
+    all
+}
+
+/// Whether the peak rose in the last step that ran.
+fn rises(it: &Account) -> bool {
+    let at = usize::try_from(it.steps).unwrap_or(0);
+    it.ended.as_deref() == Some("steps")
+        && it
+            .devices
+            .iter()
+            .any(|device| at >= 3 && device.peaks.get(at - 1).zip(device.peaks.get(at - 2)).is_some_and(|(a, b)| a > b))
+}

@@ -1,0 +1,63 @@
+//! What the peak is: how much, in which step, at which line, and what it consists of.
+
+use super::account::{Account, OnDevice};
+use crate::{
+    facts::units::Bytes,
+    model::fit::{
+        Kind, Need,
+        consists::{self, Kept},
+    },
+    storage::pickle,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The peak of one device.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peak {
+    pub(super) need: Need,
+    /// The step in which the most was reserved, from 1.
+    pub(super) step: Option<u64>,
+    pub(super) line: Option<String>,
+    /// What the allocated bytes are, where the run could be traced.
+    pub(super) kinds: BTreeMap<Kind, u64>,
+    /// Optimizer steps that ran.
+    pub(super) steps: u64,
+    /// PyTorch's version.
+    pub(super) torch: String,
+}
+
+impl Peak {
+    /// Reads the peak of a process on a device.
+    pub(super) fn read(account: &Account, device: &OnDevice, need: Need) -> Self {
+        let found = traced(account, device).unwrap_or_default();
+        Self {
+            need,
+            step: device.step(account.steps),
+            line: found.line,
+            kinds: found.kinds,
+            steps: account.steps,
+            torch: account.torch.clone(),
+        }
+    }
+}
+
+fn traced(account: &Account, device: &OnDevice) -> Option<consists::Peak> {
+    let trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
+    let set = |kind: &str| -> BTreeSet<u64> {
+        let of = account.tensors.as_ref().and_then(|it| it.get(kind)?.get(&device.ordinal));
+        of.cloned().unwrap_or_default()
+    };
+    let kept = Kept {
+        weights: set("weights"),
+        gradients: set("gradients"),
+        optimizer: set("optimizer"),
+        workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
+        backward: account.backward.clone(),
+    };
+    consists::consists(&trace, device.ordinal, &kept)
+}
+
+/// What is uncertain beside the allocator, in words.
+pub(super) fn unknown(need: &Need) -> Vec<String> {
+    need.outside.iter().map(|it| format!("{}: {} to {}", it.name, Bytes(it.low), Bytes(it.high))).collect()
+}

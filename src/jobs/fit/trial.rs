@@ -1,0 +1,193 @@
+//! One run of the job on a simulated machine.
+
+use super::{Question, Trouble, account::Account};
+use crate::{
+    jobs::simulated::{self, Scratch},
+    model::fit::{Device, Need},
+};
+use simgpu::Machine;
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, File},
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+const MIB: u64 = 1 << 20;
+
+/// A device on which every job fits.
+const PLENTY: u64 = 512 << 30;
+
+/// Lines of a failed job's output that are shown.
+const SHOWN: usize = 12;
+
+/// What every run of one question has in common.
+pub(super) struct Bench {
+    program: PathBuf,
+    libraries: PathBuf,
+    scratch: Scratch,
+    command: Vec<OsString>,
+    /// A variable of the environment, and what stands for it in the command.
+    set: Option<(String, String)>,
+    steps: Option<u32>,
+    recording: Option<PathBuf>,
+    runs: u32,
+}
+
+/// A machine for one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) device: &'a Device,
+    /// Bytes of each device and what lies outside the allocator; `None` of one on which every job fits.
+    pub(super) limit: Option<Limit>,
+}
+
+/// A device of the size that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// Bytes that one process has there beside what its allocator reserves.
+    pub(super) context: u64,
+    /// Bytes of each communicator.
+    pub(super) communicator: u64,
+}
+
+impl Limit {
+    /// Returns the limits in which all that is uncertain takes the least (0) or the most (1).
+    pub(super) fn of(need: &Need, processes: u64, communicators: u64, most: bool) -> Self {
+        let bytes = |it: &crate::model::fit::Outside| if most { it.high } else { it.low };
+        let sum =
+            |is_nccl: bool| need.outside.iter().filter(|it| it.name.starts_with("NCCL") == is_nccl).map(bytes).sum();
+        let (all, nccl): (u64, u64) = (sum(false), sum(true));
+        Self { context: all.div_ceil(processes.max(1)), communicator: nccl.div_ceil(communicators.max(1)) }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// It made its steps, or came to its end.
+    Finished,
+    /// Memory ran out, at this line of the job.
+    Full(Option<String>),
+    /// It failed after a call that nobody simulates: the call, and the job's line.
+    Refused(String, Option<String>),
+    /// It failed: what it said.
+    Failed(String),
+    /// No process of it used a GPU.
+    Unused,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) accounts: Vec<Account>,
+    pub(super) outcome: Outcome,
+}
+
+impl Bench {
+    pub(super) fn new(question: &Question) -> Result<Self, Trouble> {
+        let torch = simgpu::torch_of(&question.command);
+        // simgpu's advice is for its own command line.
+        let why = |e: std::io::Error| e.to_string().split("; use --torch").next().unwrap_or_default().to_owned();
+        let torch = torch.map_err(|e| Trouble::NoTorch(why(e)))?;
+        Ok(Self {
+            program: env::current_exe()?,
+            libraries: simulated::libraries(&torch)?,
+            scratch: Scratch::new("fit")?,
+            command: question.command.clone(),
+            set: None,
+            steps: question.steps,
+            recording: question.recording.clone(),
+            runs: 0,
+        })
+    }
+
+    /// Sets the varied value for the runs from here on.
+    pub(super) fn set(&mut self, value: (String, String)) {
+        self.set = Some(value);
+    }
+
+    /// Runs the job. With `is_main`, it is recorded for the user, and its allocations are traced.
+    pub(super) fn run(&mut self, setup: &Setup, is_main: bool) -> Result<Trial, Trouble> {
+        self.runs += 1;
+        let folder = self.scratch.path().join(format!("run-{}", self.runs));
+        let accounts = folder.join("accounts");
+        fs::create_dir_all(&accounts)?;
+        let Device { driver_name, total, reserved, count, .. } = setup.device;
+        let (total, reserved) = if setup.limit.is_some() { (*total, *reserved) } else { (PLENTY, 0) };
+        let one = format!("{driver_name}:{total}:{reserved}");
+        let machine = Machine::new(&vec![one; *count as usize].join(";"), &folder.join("machine"))?;
+        let log = folder.join("output");
+        let out = File::create(&log)?;
+        let mut command = Command::new(&self.program);
+        command.args(["run", "--summary", "never"]);
+        match &self.recording {
+            Some(file) if is_main => drop(command.arg("--output").arg(file)),
+            None if is_main => drop(command.args(["--name", "fit"])),
+            _ => drop(command.arg("--output").arg(folder.join("run.jsonl.zst"))),
+        }
+        command.arg("--").args(self.words());
+        for (name, _) in env::vars_os().filter(|it| is_foreign(&it.0)) {
+            command.env_remove(name);
+        }
+        command.envs(machine.environment(&self.libraries)).env("GPUWATCH", "nosites").env("GPUWATCH_FIT", &accounts);
+        command.env("GPUWATCH_NVML_PATH", self.libraries.join("libnvidia-ml.so.1"));
+        if let Some(limit) = setup.limit {
+            command.env("SIMGPU_CONTEXT_MB", limit.context.div_ceil(MIB).to_string());
+            command.env("SIMGPU_NCCL_MB", limit.communicator.div_ceil(MIB).to_string());
+        }
+        command.envs(self.steps.map(|it| ("GPUWATCH_FIT_STEPS", it.to_string())));
+        command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
+        command.envs(self.set.clone());
+        let status = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).status()?;
+        if let Some(signal) = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it)) {
+            return Err(Trouble::Interrupted(signal));
+        }
+        let accounts = Account::all(&accounts);
+        let outcome = outcome(status, &accounts, &log);
+        Ok(Trial { accounts, outcome })
+    }
+
+    /// The job's words, with the varied value in its place.
+    fn words(&self) -> Vec<OsString> {
+        let Some((name, value)) = &self.set else { return self.command.clone() };
+        let place = format!("{{{name}}}");
+        let put = |it: &OsString| it.to_str().map_or_else(|| it.clone(), |text| text.replace(&place, value).into());
+        self.command.iter().map(put).collect()
+    }
+}
+
+/// Settings of devices, and of other simulated machines, that this machine's take the place of.
+fn is_foreign(name: &OsString) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with("SIMGPU_") || name.starts_with("GPUWATCH_FIT") || name == "CUDA_VISIBLE_DEVICES"
+}
+
+fn outcome(status: ExitStatus, accounts: &[Account], log: &Path) -> Outcome {
+    let mut trained = accounts.iter().filter(|it| it.steps > 0).peekable();
+    let is_ended = trained.peek().is_some() && trained.all(|it| it.ended.as_deref() == Some("steps"));
+    if !accounts.is_empty() && (is_ended || status.success()) {
+        return Outcome::Finished;
+    }
+    let errors = || accounts.iter().filter_map(|it| it.error.as_ref());
+    if let Some(it) = errors().find(|it| it.kind.contains("OutOfMemory") || it.text.contains("CUDA out of memory")) {
+        return Outcome::Full(it.line.clone());
+    }
+    if let Some(it) = accounts.iter().flat_map(|it| &it.refused).next_back() {
+        return Outcome::Refused(it.name.clone(), it.line.clone());
+    }
+    if accounts.iter().flat_map(|it| &it.devices).any(|it| it.ooms > 0) {
+        return Outcome::Full(None);
+    }
+    if status.success() {
+        return Outcome::Unused;
+    }
+    let output = fs::read(log).unwrap_or_default();
+    let output = String::from_utf8_lossy(&output).into_owned();
+    let lines: Vec<_> = output.lines().filter(|it| !it.trim().is_empty()).collect();
+    let how = status.code().map_or_else(|| status.to_string(), |it| format!("exit code {it}"));
+    let last = lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n");
+    Outcome::Failed(if last.is_empty() { how } else { format!("{how}\n{last}") })
+}

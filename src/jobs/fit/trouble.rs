@@ -1,0 +1,22 @@
+//! Errors of `gpuwatch fit`, each a sentence with what to do.
+
+use crate::{facts::text::Foreign, jobs::simulated};
+use std::io;
+use thiserror::Error;
+
+/// An error of `gpuwatch fit`.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// No Python of the command has PyTorch.
+    #[error("{}", Foreign::new(.0.as_str()))]
+    NoTorch(String),
+    /// No machine can be simulated.
+    #[error(transparent)]
+    Simulated(#[from] simulated::Trouble),
+    /// The job was interrupted.
+    #[error("the job was ended by signal {0}")]
+    Interrupted(i32),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,129 @@
+//! The largest value of something that the user varies, such as the batch.
+
+use super::{Question, Trouble, trial::Bench};
+use crate::facts::text::Foreign;
+
+/// The most values of a range.
+const MOST: u64 = 100_000;
+
+/// What is varied: `batch=8,16,32`, `batch=8..64` or `batch=8..64:8`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vary {
+    name: String,
+    /// From the one that needs least to the one that needs most.
+    values: Vec<String>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Varied {
+    pub(super) name: String,
+    pub(super) values: Vec<String>,
+    /// The place of the largest value that fits.
+    pub(super) largest: Option<usize>,
+    /// Why a value could not be judged.
+    pub(super) why: Option<String>,
+}
+
+impl Vary {
+    /// Reads a name and its values.
+    ///
+    /// # Errors
+    /// When it has no name or no values, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let usage = || "give a name and its values, as in batch=8,16,32 or batch=8..64:8".to_owned();
+        let (name, values) = text.split_once('=').ok_or_else(usage)?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err(usage());
+        }
+        let values = match values.split_once("..") {
+            Some((first, rest)) => range(first, rest).ok_or_else(usage)?,
+            None => values.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect(),
+        };
+        if values.is_empty() {
+            return Err(usage());
+        }
+        let mut vary = Self { name: name.to_owned(), values };
+        let numbers: Option<Vec<f64>> = vary.values.iter().map(|it| it.parse().ok()).collect();
+        if let Some(numbers) = numbers {
+            let mut all: Vec<_> = numbers.into_iter().zip(vary.values).collect();
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            vary.values = all.into_iter().map(|it| it.1).collect();
+        }
+        Ok(vary)
+    }
+
+    /// Finds the largest value by bisection: it runs on the device, and the next one does not.
+    pub(super) fn search(
+        &self,
+        bench: &mut Bench,
+        question: &Question,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<Varied, Trouble> {
+        let mut found = Varied { name: self.name.clone(), values: self.values.clone(), largest: None, why: None };
+        let Some(device) = question.devices.first() else { return Ok(found) };
+        // Below `low` all fit, from `high` on none does.
+        let (mut low, mut high) = (0, self.values.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let Some(value) = self.values.get(middle) else { break };
+            progress(&format!(
+                "{}={value} on {}",
+                Foreign::new(self.name.as_str()),
+                Foreign::new(device.name.as_str())
+            ));
+            bench.set((self.name.clone(), value.clone()));
+            match bench.runs_on(device)? {
+                Ok(true) => low = middle + 1,
+                Ok(false) => high = middle,
+                Err(why) => {
+                    found.why = Some(format!("{}={value}: {why}", self.name));
+                    high = middle;
+                }
+            }
+        }
+        found.largest = low.checked_sub(1);
+        Ok(found)
+    }
+}
+
+impl Varied {
+    /// The value whose run is shown: the largest that fits, or the first of all.
+    pub(super) fn shown(&self) -> (String, String) {
+        let value = self.values.get(self.largest.unwrap_or(0));
+        (self.name.clone(), value.cloned().unwrap_or_default())
+    }
+
+    /// The value above the largest one.
+    pub(super) fn next(&self) -> Option<&String> {
+        self.values.get(self.largest.map_or(0, |it| it + 1))
+    }
+}
+
+/// `64` or `64:8` after the first value.
+fn range(first: &str, rest: &str) -> Option<Vec<String>> {
+    let (last, step) = rest.split_once(':').unwrap_or((rest, "1"));
+    let (first, last, step): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, step.parse().ok()?);
+    if step == 0 || last < first || (last - first) / step >= MOST {
+        return None;
+    }
+    (first..=last).step_by(usize::try_from(step).ok()?).map(|it| Some(it.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_listed_or_a_range_and_go_upwards() {
+        let values = |text| Vary::parse(text).map(|it| it.values.join(" "));
+        assert_eq!(values("batch=8,32, 16").unwrap(), "8 16 32");
+        assert_eq!(values("batch=8..64:16").unwrap(), "8 24 40 56");
+        assert_eq!(values("n=1..3").unwrap(), "1 2 3");
+        assert_eq!(values("size=small,large").unwrap(), "small large");
+        for wrong in ["batch", "=8", "batch=", "a b=1", "batch=8..4", "batch=1..9:0", "batch=0..99999999999"] {
+            assert!(values(wrong).is_err(), "{wrong}");
+        }
+    }
+}

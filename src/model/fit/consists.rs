@@ -1,0 +1,154 @@
+//! What the allocated peak consists of: from a trace of the whole run, and the addresses of what the job keeps.
+
+use crate::model::trace::{StackId, Stacks, Trace};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
+const WORKSPACE: u64 = 8_519_680;
+
+/// What a live block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Parameters and buffers of modules.
+    Weights,
+    /// Gradients of parameters.
+    Gradients,
+    /// What optimizers keep between steps.
+    Optimizer,
+    /// Made outside of backward and of optimizers: activations, inputs, outputs.
+    Activations,
+    /// Made in backward, and no parameter's gradient.
+    Backward,
+    /// Made by an optimizer for one step.
+    Step,
+    /// cuBLAS's workspaces.
+    Workspaces,
+}
+
+impl Kind {
+    /// Every kind with its words, from what stays longest to what goes first.
+    pub const WORDS: [(Self, &'static str); 7] = [
+        (Self::Weights, "weights and buffers"),
+        (Self::Gradients, "gradients"),
+        (Self::Optimizer, "optimizer state"),
+        (Self::Activations, "activations, inputs and outputs"),
+        (Self::Backward, "temporaries of backward"),
+        (Self::Step, "temporaries of the optimizer"),
+        (Self::Workspaces, "cuBLAS workspaces"),
+    ];
+}
+
+/// Addresses of what a job keeps on a device.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// Of parameters and buffers.
+    pub weights: BTreeSet<u64>,
+    /// Of gradients, at any step.
+    pub gradients: BTreeSet<u64>,
+    /// Of optimizers' states.
+    pub optimizer: BTreeSet<u64>,
+    /// Bytes of cuBLAS's workspaces.
+    pub workspaces: u64,
+    /// When backward ran, and for which line: begin and end in µs since 1970.
+    pub backward: Vec<(u64, u64, String)>,
+}
+
+/// The allocated peak of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// Bytes by kind, asked for and live.
+    pub kinds: BTreeMap<Kind, u64>,
+    /// The job's own line whose request made it, as `train.py:41`.
+    pub line: Option<String>,
+}
+
+/// Returns what a device's peak consists of; `None` where the trace has none.
+pub fn consists(trace: &Trace, device: u32, kept: &Kept) -> Option<Peak> {
+    let moment = trace.peak(device)?;
+    let mut kinds = BTreeMap::new();
+    for (address, bytes, stack) in trace.live_after(device, moment.event) {
+        let kind = if bytes == WORKSPACE { Kind::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
+        *kinds.entry(kind).or_insert(0_u64) += bytes;
+    }
+    // Where they are as large as any tensor, only their sum is known: one was made in forward, one in backward.
+    let mut rest = kept.workspaces.saturating_sub(kinds.get(&Kind::Workspaces).copied().unwrap_or(0));
+    for kind in [Kind::Activations, Kind::Backward] {
+        let Some(all) = kinds.get_mut(&kind) else { continue };
+        let taken = rest.min(*all);
+        *all -= taken;
+        rest -= taken;
+        *kinds.entry(Kind::Workspaces).or_insert(0) += taken;
+    }
+    kinds.retain(|_, bytes| *bytes > 0);
+    let range = trace.devices.get(device as usize)?;
+    let event = trace.events.get(range.start + moment.event)?;
+    let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
+    let line = trace.stacks.own_line(event.stack).or_else(|| within(event.unix_us?));
+    Some(Peak { kinds, line })
+}
+
+fn kind(stacks: &Stacks, kept: &Kept, address: u64, stack: StackId) -> Kind {
+    let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
+    if kept.weights.contains(&address) {
+        return Kind::Weights;
+    }
+    if kept.optimizer.contains(&address) {
+        return Kind::Optimizer;
+    }
+    // PyTorch's own threads run backward, and have no Python frames.
+    let is_backward = stacks.numbers(stack).is_empty() || is_in("torch/autograd/");
+    match is_backward {
+        true if kept.gradients.contains(&address) => Kind::Gradients,
+        true => Kind::Backward,
+        false if is_in("torch/optim/") => Kind::Step,
+        false => Kind::Activations,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::trace::{Action, Event, Frame};
+
+    #[test]
+    fn blocks_are_sorted_by_who_keeps_them_and_where_they_were_made() {
+        let mut trace = Trace::default();
+        let mut stack = |file: &str| {
+            let file = trace.stacks.texts.id(file.as_bytes());
+            let frame = trace.stacks.frames.id(Frame { file, line: 41, ..Frame::default() });
+            trace.stacks.id(&[frame])
+        };
+        let [own, optim] = ["/job/train.py", "/venv/torch/optim/adamw.py"].map(&mut stack);
+        let none = StackId::default();
+        for (address, size, stack) in
+            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, none)]
+        {
+            let event =
+                Event { action: Action::Alloc, address: Some(address), size: Some(size), stack, ..Event::default() };
+            trace.events.push(&Event { unix_us: Some(address), ..event });
+        }
+        trace.devices.push(0..6);
+        let set = |it: u64| BTreeSet::from([it]);
+        let kept = Kept {
+            weights: set(1),
+            gradients: set(5),
+            optimizer: set(2),
+            workspaces: 8,
+            backward: vec![(5, 6, "train.py:50".to_owned())],
+        };
+        let found = consists(&trace, 0, &kept).unwrap();
+        let all: Vec<_> = found.kinds.into_iter().collect();
+        let expected = [
+            (Kind::Weights, 10),
+            (Kind::Gradients, 7),
+            (Kind::Optimizer, 20),
+            (Kind::Activations, 32),
+            (Kind::Backward, 3),
+            (Kind::Step, 5),
+            (Kind::Workspaces, 8),
+        ];
+        assert_eq!((all.as_slice(), found.line.as_deref()), (expected.as_slice(), Some("train.py:50")));
+        assert_eq!(trace.stacks.own_line(own).as_deref(), Some("train.py:41"));
+        assert_eq!(consists(&trace, 7, &kept), None);
+    }
+}

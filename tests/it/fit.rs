@@ -1,0 +1,172 @@
+//! Whether jobs fit on GPUs that are not there: the user's script, unchanged, on a simulated machine.
+
+use crate::{
+    launch::Home,
+    pty::PROGRAM,
+    torch::{self, Gpu},
+};
+use serde_json::Value;
+use std::{fs, path::PathBuf, process::Output};
+
+const JOB: &str = include_str!("fit/job.py");
+
+/// A job in a home of its own.
+struct Asked {
+    home: Home,
+    script: PathBuf,
+}
+
+impl Asked {
+    fn new(script: &str) -> Self {
+        let home = Home::new();
+        let path = home.0.path().join("train.py");
+        fs::write(&path, script).unwrap();
+        Self { home, script: path }
+    }
+
+    /// `gpuwatch fit FLAGS -- python train.py ARGUMENTS`.
+    fn fit(&self, flags: &[&str], arguments: &[&str]) -> Output {
+        let mut program = std::process::Command::new(PROGRAM);
+        program.arg("fit").args(flags).arg("--").arg(torch::python()).arg(&self.script).args(arguments);
+        program.envs(self.home.variables()).env("OMP_NUM_THREADS", "1").output().unwrap()
+    }
+
+    /// The same as JSON, and the exit code.
+    fn json(&self, flags: &[&str], arguments: &[&str]) -> (Value, i32) {
+        let output = self.fit(&[&["--json"], flags].concat(), arguments);
+        let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        (answer, output.status.code().unwrap())
+    }
+}
+
+fn bytes(it: &Value, name: &str) -> u64 {
+    it[name].as_u64().unwrap_or_else(|| panic!("{name}: {it:#}"))
+}
+
+/// The line of the job that has this mark.
+fn marked(mark: &str) -> String {
+    let at = JOB.lines().position(|it| it.ends_with(&format!("# {mark}"))).unwrap();
+    format!("train.py:{}", at + 1)
+}
+
+#[test]
+fn the_answer_is_an_interval_with_step_line_and_what_is_not_known() {
+    let asked = Asked::new(JOB);
+    let (answer, code) = asked.json(&["--gpu", "RTX 3060"], &["64"]);
+    assert_eq!((answer["schema"].as_u64(), answer["fits"].as_str(), code), (Some(1), Some("yes"), 0), "{answer:#}");
+    let device = &answer["devices"][0];
+    assert_eq!(
+        (&device["name"], &device["fits"], bytes(device, "total")),
+        (&"RTX 3060".into(), &"yes".into(), 12_288 << 20)
+    );
+    let peak = &answer["peak"];
+    let [allocated, reserved, low, usual, high] =
+        ["allocated", "reserved", "device_low", "device", "device_high"].map(|it| bytes(peak, it));
+    assert!(allocated <= reserved && reserved < low && low <= usual && usual < high, "{peak:#}");
+    assert_eq!((peak["step"].as_u64(), peak["line"].as_str()), (Some(2), Some(&*marked("backward"))), "{peak:#}");
+    let unknown = answer["unknown"].to_string();
+    for part in ["CUDA context: ", "cuDNN workspaces: ", &format!("{}: `if loss > 3:", marked("branch"))] {
+        assert!(unknown.contains(part), "{part}: {unknown}");
+    }
+    // The probed process itself, without anything of ours in between, counts the same.
+    let gpu = Gpu::new("NVIDIA GeForce RTX 3060:512GiB:0MiB");
+    let said = torch::stdout(&gpu.script(JOB).args(["64", "4"]).output().unwrap());
+    let counted: Vec<u64> = said.lines().last().unwrap().split(' ').map(|it| it.parse().unwrap()).collect();
+    assert_eq!([allocated, reserved], counted[..], "{said}");
+}
+
+#[test]
+fn words_show_what_the_peak_consists_of_and_the_job_is_recorded() {
+    let asked = Asked::new(JOB);
+    let file = asked.home.0.path().join("fit.jsonl.zst");
+    let output = asked.fit(&["--gpu", "4090", "--gpu", "24GiB", "--output", file.to_str().unwrap()], &["64"]);
+    let text = torch::stdout(&output);
+    for part in
+        ["RTX 4090: ", "24GiB: ", "fits with ", "smallest known card that is enough: ", "in step 2 of 3 that ran"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for part in ["weights and buffers", "gradients", "optimizer state", "activations", "CUDA context", "not known:"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let mut check = std::process::Command::new(PROGRAM);
+    let checked = check.args(["check", "--json"]).arg(&file).envs(asked.home.variables()).output().unwrap();
+    let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(checked["steps"], 3, "{checked:#}");
+}
+
+/// The reported value runs on a device of that size, with all that lies outside the allocator; the next one does not.
+#[test]
+fn the_largest_value_that_fits_runs_and_the_next_one_does_not() {
+    let asked = Asked::new(JOB);
+    let size = 700_u64 << 20;
+    let (answer, code) = asked.json(&["--gpu", &size.to_string(), "--vary", "batch=128,256,384,512"], &["{batch}"]);
+    assert_eq!((answer["vary"]["name"].as_str(), code), (Some("batch"), 0), "{answer:#}");
+    let largest: u64 = answer["vary"]["largest"].as_str().unwrap().parse().unwrap();
+    assert!((128..512).contains(&largest), "{answer:#}");
+    let run = |batch: u64| {
+        let (answer, _) = asked.json(&["--gpu", &size.to_string()], &[&batch.to_string()]);
+        let peak = &answer["peak"];
+        let outside = bytes(peak, "device_high") - bytes(peak, "reserved");
+        let gpu = Gpu::new(&format!("NVIDIA GeForce RTX 3070:{size}"));
+        let mut script = gpu.script(JOB);
+        script.env("SIMGPU_CONTEXT_MB", outside.div_ceil(1 << 20).to_string());
+        script.args([&batch.to_string(), "4"]).output().unwrap()
+    };
+    torch::stdout(&run(largest));
+    let next = run(largest + 128);
+    assert!(String::from_utf8_lossy(&next.stderr).contains("OutOfMemoryError"), "{next:?}");
+}
+
+#[test]
+fn a_job_that_does_not_fit_ends_with_its_line_and_exit_code_1() {
+    let asked = Asked::new(JOB);
+    let output = asked.fit(&["--gpu", "420MiB"], &["512"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("420MiB: ") && text.contains("does not fit"), "{text}");
+}
+
+/// Just below what the allocator reserves with all the room it wants, it gives its cache back.
+#[test]
+fn a_device_of_the_size_decides_where_the_cache_can_be_given_back() {
+    let asked = Asked::new(JOB);
+    let (answer, _) = asked.json(&["--gpu", "2GiB"], &["256"]);
+    let size = bytes(&answer["peak"], "device_high") - (4 << 20);
+    let output = asked.fit(&["--gpu", &size.to_string()], &["256"]);
+    let text = torch::stdout(&output);
+    assert!(text.contains("fits, tightly"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_known_is_named_with_its_line_and_exit_code_2() {
+    let refused = "import ctypes, torch\nx = torch.ones(3, device='cuda')\n\
+                   if ctypes.CDLL('libcuda.so.1').cuTexObjectCreate(0, 0, 0, 0):\n    raise RuntimeError('no textures')\n";
+    let shape = "import torch\nx = torch.ones(3, device='cuda', requires_grad=True)\no = torch.optim.SGD([x], 0.1)\n\
+                 for i in range(4):\n    y = x[x > 0]\n    (x * 2).sum().backward()\n    o.step()\n";
+    for (script, words) in [
+        (refused, "cannot tell: the job calls cuTexObjectCreate at train.py:3, which is not simulated\n"),
+        (shape, "train.py:5: `y = x[x > 0]` makes a tensor whose size depends on values"),
+        ("import torch\ntorch.ones(3)\n", "no process of the job used a GPU"),
+        ("raise SystemExit('oh no')\n", "the job failed: exit code 1\n  oh no"),
+    ] {
+        let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(words), "{words}: {output:?}");
+    }
+}
+
+#[test]
+fn a_question_that_makes_no_sense_is_refused_with_what_there_is() {
+    let asked = Asked::new("");
+    for (flags, words) in [
+        (&["--gpu", "A100"][..], "A100 40GB, A100 80GB"),
+        (&["--gpu", "Voodoo"], "known are RTX 4060"),
+        (&["--gpu", "T4", "--vary", "batch"], "batch=8..64:8"),
+        (&["--vary", "batch=8"], "--gpu"),
+    ] {
+        let output = asked.fit(flags, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(words), "{words}: {said}");
+    }
+}
