@@ -104,9 +104,10 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
     match cli.command {
         // A job runs even if the file has errors.
         Some(Command::Run { on_alert, asking, driver, keep, recording, command }) => {
-            let no_arguments = keep.no_arguments;
-            Ok(launch::run(&command, no_arguments, move |started| {
-                companion::companion(started, &on_alert, (&keep, &recording), policy, asking, driver);
+            let run = launch::run_id();
+            let place = companion::Place::new(&run, keep, recording);
+            Ok(launch::run(&command, &place.options(run), move |started| {
+                companion::companion(started, &on_alert, &place, policy, asking, driver);
             }))
         }
         command => shown(command, &cli.live, policy?),
@@ -137,7 +138,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         }
         Some(Command::Snapshot { file, fits, json }) => snapshot::snapshot(&file, fits, json),
         Some(Command::Fit { question, json }) => fit::fit(&question.question(), json),
-        Some(Command::Whatif { question, json }) => whatif::whatif(&question.question(), json),
+        Some(Command::Whatif { question, json }) => whatif::whatif(&question.question(store().ok().as_deref()), json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))
         }

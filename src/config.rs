@@ -134,6 +134,13 @@ pub struct Recording {
     /// The file to record into, which must not exist yet; by default a new one among the recordings.
     #[arg(short, long, value_name = "FILE", value_parser = file)]
     pub output: Option<PathBuf>,
+    /// Trace every allocation of the job's PyTorch from its start, beside the recording, so that `gpuwatch whatif` can
+    /// replay the run.
+    #[arg(long)]
+    pub trace: bool,
+    /// How many bytes the trace of a process may take; a trace ends there.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = units::parse_bytes)]
+    pub trace_bytes: u64,
     /// When to print, after the job, one line on standard error with the findings and the command to replay it.
     #[arg(long, env = "GPUWATCH_SUMMARY", value_name = "WHEN", value_enum, default_value_t)]
     pub summary: Summary,

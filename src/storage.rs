@@ -12,6 +12,9 @@ pub mod pickle;
 /// The recording's format: events as lines, lines in frames.
 pub mod recording;
 
+/// Traces of jobs, stored next to their recordings.
+pub mod traces;
+
 /// Consumers of events.
 pub mod sink;
 

@@ -1,6 +1,6 @@
 //! Runs next to a job of `gpuwatch run`: records it and sends alerts. Whatever fails, the job continues.
 
-use super::record::{keep, start};
+use super::record::{keep, start, writer};
 use crate::{
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
     facts::{
@@ -19,7 +19,8 @@ use crate::{
     storage::{
         output,
         recording::encode_alert,
-        sink::{delivery::Delivery, follow::follow, record::Recorder},
+        sink::{delivery::Delivery, follow::follow, record::Recorder, store::Writer},
+        traces,
     },
 };
 use anyhow::{Context, Result};
@@ -36,22 +37,57 @@ const PATH_MAX: usize = 4096;
 /// How long a program may still take for an alert when the job is over: less than the job's exit waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Where a job is recorded.
+pub(super) struct Place {
+    writer: Writer,
+    bounds: Keep,
+    recording: Recording,
+}
+
+impl Place {
+    /// Returns the place of a run's recording; nothing is made there yet.
+    pub(super) fn new(run: &str, bounds: Keep, recording: Recording) -> Self {
+        Self { writer: writer(recording.name.as_deref().unwrap_or(run)), bounds, recording }
+    }
+
+    /// Returns how the job is started.
+    pub(super) fn options(&self, run: String) -> launch::Options {
+        let Self { writer, bounds, recording } = self;
+        let file = recording.output.clone().or_else(|| Some(bounds.store()?.path(writer)));
+        // The job may change its directory.
+        let folder = file.filter(|_| recording.trace).and_then(|it| std::path::absolute(traces::folder(&it)).ok());
+        let trace = folder.map(|folder| launch::Trace { folder, bytes: recording.trace_bytes });
+        launch::Options { run, no_arguments: bounds.no_arguments, trace }
+    }
+
+    fn start(&self) -> Result<(Recorder, PathBuf)> {
+        let (path, file) = match &self.recording.output {
+            Some(path) => {
+                let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
+                (path.clone(), file)
+            }
+            None => keep(&self.writer, &self.bounds)?,
+        };
+        Ok((start(&path, file, self.recording.name.as_deref())?, path))
+    }
+}
+
 /// Runs until the job is over.
 pub(super) fn companion(
     started: launch::Started,
     on_alert: &OnAlert,
-    (bounds, recording): (&Keep, &Recording),
+    place: &Place,
     policy: Result<Policy, config::Fault>,
     asking: Asking,
     driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
     // Report failures after the job: until then standard output and error are the job's own.
-    let (recorder, unrecorded) = match start_recording(&run, bounds, recording) {
+    let (recorder, unrecorded) = match place.start() {
         Ok(it) => (Some(it), None),
         Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
     };
-    let summary = recording.summary;
+    let summary = place.recording.summary;
     let hook = on_alert.hook().ok().flatten();
     let (policy, fault) = match policy {
         Ok(policy) => (policy, None),
@@ -60,21 +96,9 @@ pub(super) fn companion(
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let delivery = Delivery::new(hook, None);
         let watch = Watch { recorder, unrecorded, summary, delivery, policy, fault, session: Session::default() };
-        let sources = config::job_sources(&run, driver, bounds.no_arguments);
+        let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
-}
-
-fn start_recording(run: &str, bounds: &Keep, recording: &Recording) -> Result<(Recorder, PathBuf)> {
-    let name = recording.name.as_deref();
-    let (path, file) = match &recording.output {
-        Some(path) => {
-            let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
-            (path.clone(), file)
-        }
-        None => keep(name.unwrap_or(run), bounds)?,
-    };
-    Ok((start(&path, file, name)?, path))
 }
 
 /// Summarises the findings, and how to view them again: `1 critical, 2 info · gpuwatch replay FILE`.

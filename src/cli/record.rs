@@ -40,7 +40,7 @@ pub(super) fn record(
             let file = create(&path).with_context(|| format!("cannot make {}", path.display()))?;
             (path, file)
         }
-        None => keep("record", bounds)?,
+        None => keep(&writer("record"), bounds)?,
     };
     // Before anything is written: from its first line on, a recording can be closed properly. The caller may want a
     // signal ignored, as nohup does: then it stays so.
@@ -95,16 +95,15 @@ pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<R
     })
 }
 
+/// Returns this process as the writer of a run's recording.
+pub(super) fn writer(run: &str) -> Writer {
+    Writer { started_unix_us: sources::unix_us(), host: sources::host(), pid: std::process::id(), run: run.to_owned() }
+}
+
 /// Creates a file in the user's store.
-pub(super) fn keep(run: &str, bounds: &Keep) -> Result<(PathBuf, File)> {
+pub(super) fn keep(writer: &Writer, bounds: &Keep) -> Result<(PathBuf, File)> {
     let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
-    let writer = Writer {
-        started_unix_us: sources::unix_us(),
-        host: sources::host(),
-        pid: std::process::id(),
-        run: run.to_owned(),
-    };
-    store.create(&writer).with_context(|| format!("cannot record in {}", store.directory.display()))
+    store.create(writer).with_context(|| format!("cannot record in {}", store.directory.display()))
 }
 
 fn header(name: Option<&str>) -> Header {

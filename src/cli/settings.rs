@@ -119,10 +119,12 @@ mod tests {
     use std::fs;
 
     /// Long flags that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 7] = [
+    const EXCEPTIONS: [(&str, &str); 9] = [
         ("name", "it is of one recording"),
         ("config", "it names the file"),
         ("output", "it names one recording"),
+        ("trace", "it is of one recording"),
+        ("trace-bytes", "it is of one recording"),
         ("seed", "it distinguishes demos"),
         ("screenshot", "it names one picture"),
         ("size", "it is of one picture"),

@@ -3,18 +3,19 @@
 use crate::{
     facts::text::Foreign,
     jobs::whatif::{self, Question},
-    storage::output,
+    storage::{output, replay::find},
 };
 use anyhow::{Context, Result};
 use std::{
     io::{self, IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// What `gpuwatch whatif` asks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Asked {
-    /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd.
+    /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd; or a recording of `gpuwatch run
+    /// --trace`, by path or by name.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
     /// The memory of the device on which the run should fit [default: the recorded device's, where the trace shows it].
@@ -24,14 +25,17 @@ pub(super) struct Asked {
     /// ones, and some that are worth trying].
     #[arg(long = "set", value_name = "SETTINGS")]
     settings: Vec<String>,
-    /// The Python with the job's PyTorch [default: the first on the path].
+    /// The Python with the job's PyTorch [default: that of the traced job, or the first on the path].
     #[arg(long = "torch", value_name = "PYTHON")]
     python: Option<PathBuf>,
 }
 
 impl Asked {
-    pub(super) fn question(self) -> Question {
+    /// Returns the question; a source that is no path may name a recording in the store.
+    pub(super) fn question(self, store: Option<&Path>) -> Question {
         let Self { source, gpu, settings, python } = self;
+        let stored = store.filter(|_| !source.exists()).and_then(|it| find::stored(it, &source));
+        let source = stored.unwrap_or(source);
         Question { source, gpu, settings, python }
     }
 }

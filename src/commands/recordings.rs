@@ -11,6 +11,7 @@ use crate::{
     storage::{
         replay::find::{self, find},
         sink::store,
+        traces,
     },
 };
 use serde_json::{Value, json};
@@ -108,7 +109,7 @@ pub fn list(
 
 fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
     let about = fs::metadata(path).ok();
-    let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len));
+    let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len) + traces::bytes(path));
     let mut entry = Entry {
         path: path.to_owned(),
         bytes,

@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     panic,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         OnceLock,
@@ -47,6 +47,9 @@ const GRACE: Duration = Duration::from_secs(20);
 /// The first panic of this process.
 static PANIC: OnceLock<Foreign> = OnceLock::new();
 
+/// The variable that asks a probe to trace its process's allocations.
+const TRACE: &str = "GPUWATCH_TRACE";
+
 /// Launchers that start the job on other machines, where the environment set here does not apply.
 const REMOTE: [&str; 6] = ["srun", "mpirun", "mpiexec", "mpiexec.hydra", "ssh", "pdsh"];
 
@@ -61,18 +64,38 @@ pub struct Started {
     pub over: Receiver<Ended>,
 }
 
-/// Runs `command` with its probe, and `beside` on another thread until the job is over; returns the exit code. With
-/// `no_arguments` the probe reports only the program of its command line.
+/// How a job is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The run's id.
+    pub run: String,
+    /// The probe reports only the program of its command line.
+    pub no_arguments: bool,
+    /// Where its allocations are traced, if they are.
+    pub trace: Option<Trace>,
+}
+
+/// Where processes write their traces.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// The folder, which the first process makes.
+    pub folder: PathBuf,
+    /// The most bytes for each process.
+    pub bytes: u64,
+}
+
+/// Runs `command` with its probe, and `beside` on another thread until the job is over; returns the exit code.
 ///
 /// If a signal ends the job, this process ends itself by the same signal, so that a caller sees no difference.
-pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started) + Send + 'static) -> u8 {
+pub fn run(command: &[OsString], options: &Options, beside: impl FnOnce(Started) + Send + 'static) -> u8 {
     let Some((program, arguments)) = command.split_first() else {
         complain(format_args!("run needs a command, as in `gpuwatch run -- python train.py`"));
         return 2;
     };
-    let run = run_id();
     let mut spawned = Command::new(program);
     spawned.args(arguments);
+    // A traced job's own `gpuwatch run` has a recording of its own.
+    spawned.env_remove(TRACE);
     // The assets may exist only in this process's memory, so they must outlive the job.
     let assets = match Assets::unpack() {
         Ok(assets) => Some(assets),
@@ -82,7 +105,8 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
         }
     };
     if let Some(assets) = &assets {
-        spawned.envs(environment(assets, &run));
+        spawned.envs(environment(assets, &options.run));
+        spawned.envs(options.trace.as_ref().map(|it| (TRACE, it.variable())));
     }
     if assets.is_some()
         && let Some(trouble) = sockets::trouble()
@@ -93,7 +117,7 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
             Foreign::new(trouble)
         ));
     }
-    if no_arguments {
+    if options.no_arguments {
         let before = std::env::var("GPUWATCH").ok().filter(|it| !it.is_empty());
         spawned.env("GPUWATCH", before.map_or_else(|| "noargs".to_owned(), |it| format!("{it},noargs")));
     }
@@ -111,7 +135,7 @@ pub fn run(command: &[OsString], no_arguments: bool, beside: impl FnOnce(Started
         Err(error) => return explain(program, &error),
     };
     note_panics();
-    let (over, companion) = accompany(run, job.pid(), beside);
+    let (over, companion) = accompany(options.run.clone(), job.pid(), beside);
     let ended = job.wait();
     // The companion may have failed and gone.
     let _ = over.send(ended);
@@ -164,8 +188,17 @@ pub fn env(shell: Shell) -> io::Result<u8> {
     Ok(0)
 }
 
+impl Trace {
+    /// Returns the variable's value.
+    fn variable(&self) -> OsString {
+        let mut it = OsString::from(format!("{}:", self.bytes));
+        it.push(&self.folder);
+        it
+    }
+}
+
 /// Returns the inherited run id, so that `srun gpuwatch run` is one run on all nodes, or a new one.
-fn run_id() -> String {
+pub fn run_id() -> String {
     let inherited = std::env::var("GPUWATCH_RUN").unwrap_or_default();
     if inherited.len() == 32 && inherited.bytes().all(|it| it.is_ascii_hexdigit()) {
         return inherited;

@@ -5,17 +5,18 @@
 //!
 //! # How a run is replayed
 //!
-//! `gpuwatch whatif` feeds a trace to PyTorch's own caching allocator, in the job's Python, with `simgpu` in place of
-//! the driver. `whatif::plan` is pure: it converts a trace to columns of operations. An `alloc` has the requested
-//! bytes; a `free_completed` is a free, so it includes delays by `record_stream`. A sequence of released segments is an
-//! `empty_cache()`, unless the request right after it, with the same call stack, would have exceeded the peak of
-//! reserved memory: that is an allocation's retry, which happens by itself on a device of the right size, and bounds
-//! that size. Without call stacks both interpretations are tried, and the more accurate one is kept
-//! (`whatif::recorded`).
+//! `gpuwatch whatif` takes traces from a memory snapshot or from a recording (`whatif::source`). It feeds them to
+//! PyTorch's own caching allocator, in the job's Python, with `simgpu` in place of the driver. `whatif::plan` is pure:
+//! it converts a trace to columns of operations. An `alloc` has the requested bytes; a `free_completed` is a free, so
+//! it includes delays by `record_stream`. A sequence of released segments is an `empty_cache()`, unless the request
+//! right after it, with the same call stack, would have exceeded the peak of reserved memory: that is an allocation's
+//! retry, which happens by itself on a device of the right size, and bounds that size. Without call stacks both
+//! interpretations are tried, and the more accurate one is kept (`whatif::recorded`).
 //!
 //! The state before the first event is the end of the trace with all events undone (`whatif::start`). The replay as
 //! recorded rebuilds those segments with the live blocks in their places. Other settings start from the live blocks
-//! alone, because the old layout would stay with any setting.
+//! alone, because the old layout would stay with any setting. They replay a window, before which much was reserved, six
+//! times in a row, because fragmentation builds up over time.
 //!
 //! `replay.py` imports PyTorch once and forks a child for each replay, which reads its settings and its machine from
 //! its own environment: 6 ms to start, less than 1 µs per event. `whatif::candidate` lists the replays for one setting
@@ -42,6 +43,8 @@ mod search;
 mod server;
 /// Settings worth trying.
 mod settings;
+/// Sources of allocations.
+mod source;
 /// The state before a trace.
 mod start;
 /// The answer as text.
@@ -56,23 +59,18 @@ use self::{
     plan::{Plan, plan},
     recorded::Recorded,
     runner::{Faithful, Runner},
+    source::Source,
 };
-use crate::{
-    model::trace::{self, Action, Trace},
-    storage::pickle::{self, Reading},
-};
-use std::path::{Path, PathBuf};
+use crate::model::trace::{self, Action, Trace};
+use std::path::PathBuf;
 
 /// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
 
-/// If more than this part of the peak was reserved before the first event, the trace is a window.
-const EARLY: f64 = 0.01;
-
 /// The question.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// A memory snapshot.
+    /// A memory snapshot, or a recording with traces.
     pub source: PathBuf,
     /// Memory of the device on which the run should fit.
     pub gpu: Option<u64>,
@@ -85,12 +83,10 @@ pub struct Question {
 /// The results of the replays.
 #[derive(Debug)]
 pub struct Answer {
-    /// The recorded settings; `None` if the snapshot lacks them.
-    settings: Option<String>,
     /// PyTorch's version.
     version: Option<String>,
     devices: Vec<Device>,
-    /// Why the snapshot is incomplete.
+    /// Why the source is incomplete.
     ended: Option<String>,
     /// Whether the user named the settings.
     is_named: bool,
@@ -99,11 +95,19 @@ pub struct Answer {
 /// The answer for one device.
 #[derive(Debug, Default)]
 struct Device {
+    /// The process, of a job's trace.
+    pid: Option<u32>,
     ordinal: u32,
+    /// The recorded settings; `None` where the source does not say.
+    settings: Option<String>,
+    /// Times that events of its trace were lost.
+    gaps: u64,
     events: usize,
     complete: bool,
     /// The part of the peak that was reserved before the first event.
     before: f64,
+    /// Whether that is so much that the trace shows only directions.
+    is_late: bool,
     /// Bytes of the device on which it was replayed, its context included; `None` if unknown.
     size: Option<u64>,
     refused: Option<String>,
@@ -152,37 +156,39 @@ struct Failure {
 /// Answers a question. `progress` gets the number of completed replays.
 ///
 /// # Errors
-/// Fails if the snapshot cannot be read, if there is no PyTorch to replay on, or if a replay is interrupted.
+/// Fails if the source cannot be read, if there is no PyTorch to replay on, or if a replay is interrupted.
 pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answer, Trouble> {
-    let Reading { trace, ended, .. } = read(&question.source)?;
-    let settings = trace.settings.as_ref().map(|it| trace.stacks.texts.get(it.text).into_owned());
-    let mut runner = Runner::new(question.python.as_deref())?;
+    let sources = source::open(&question.source)?;
+    let python = question.python.as_deref().or_else(|| sources.first()?.python.as_deref());
+    let mut runner = Runner::new(python)?;
     let mut devices = Vec::new();
-    for ordinal in trace.ordinals() {
-        devices.push(match plan(&trace, ordinal, false) {
-            Ok(plan) => {
-                let settings = settings.as_deref().unwrap_or_default();
-                replayed(&trace, plan, settings, question, &mut runner, &mut progress)?
-            }
-            Err(why) => {
-                let events = trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len);
-                Device { ordinal, events, refused: Some(why), ..Device::default() }
-            }
-        });
+    for source in &sources {
+        for ordinal in source.trace.ordinals() {
+            devices.push(answered(source, ordinal, question, &mut runner, &mut progress)?);
+        }
     }
+    let ended = sources.into_iter().find_map(|it| it.ended);
     let ended = ended.map(|it| format!("{it}; what follows is from what was read up to there"));
-    Ok(Answer { settings, version: runner.version, devices, ended, is_named: !question.settings.is_empty() })
+    Ok(Answer { version: runner.version, devices, ended, is_named: !question.settings.is_empty() })
 }
 
-fn read(source: &Path) -> Result<Reading, Trouble> {
-    let name = source.to_string_lossy();
-    if !source.exists() && name.parse::<u32>().is_ok() {
-        return Err(Trouble::Process(name.into_owned()));
-    }
-    if name.contains(".jsonl") {
-        return Err(Trouble::Recording);
-    }
-    Ok(pickle::open(source)?)
+fn answered(
+    source: &Source,
+    ordinal: u32,
+    question: &Question,
+    runner: &mut Runner,
+    progress: &mut impl FnMut(u64),
+) -> Result<Device, Trouble> {
+    let trace = &source.trace;
+    let settings = trace.settings.as_ref().map(|it| trace.stacks.texts.get(it.text).into_owned());
+    let device = match plan(trace, ordinal, false) {
+        Ok(plan) => replayed(trace, plan, settings.as_deref().unwrap_or_default(), question, runner, progress)?,
+        Err(why) => {
+            let events = trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len);
+            Device { ordinal, events, refused: Some(why), ..Device::default() }
+        }
+    };
+    Ok(Device { pid: source.pid, settings, gaps: source.gaps, ..device })
 }
 
 fn replayed(
@@ -205,12 +211,13 @@ fn replayed(
         }
     }
     let plan = &plan;
-    let Recorded { peak, capacity, start, .. } = plan.recorded;
+    let Recorded { peak, capacity, .. } = plan.recorded;
     let mut device = Device {
         ordinal: plan.device,
         events: plan.events,
         complete: plan.complete,
-        before: if peak == 0 { 0.0 } else { start as f64 / peak as f64 },
+        before: plan.recorded.before(),
+        is_late: plan.recorded.is_late(),
         size: question.gpu.or_else(|| Some(capacity?.saturating_add(CONTEXT))),
         ..Device::default()
     };
@@ -357,6 +364,6 @@ impl AsRecorded {
 impl Device {
     /// Whether the trace begins so late that it only shows tendencies.
     fn is_window(&self) -> bool {
-        !self.complete && self.before > EARLY
+        !self.complete && self.is_late
     }
 }

@@ -5,6 +5,10 @@
 mod curve;
 /// Events as columns.
 mod events;
+/// What is held, event by event.
+mod held;
+/// One trace from pieces.
+mod join;
 /// Segments and their blocks.
 mod layout;
 /// Live blocks by call stack.
@@ -20,6 +24,8 @@ mod tree;
 
 pub use curve::{Levels, Stretch};
 pub use events::{Action, Event, Events};
+pub use held::Held;
+pub use join::{Join, Whole};
 pub use layout::{Block, Segment, State};
 pub use peak::{Moment, Share};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};

@@ -34,6 +34,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
+/// What every recording's name ends in.
+pub const ENDING: &str = ".jsonl.zst";
+
 /// The format that this release writes, and the newest that it reads.
 pub const FORMAT: u32 = 1;
 

@@ -72,6 +72,7 @@ mod themes;
 mod tidy;
 mod tools;
 mod torch;
+mod traced;
 mod truth;
 mod venv;
 mod verdicts;

@@ -15,12 +15,12 @@ def refusal(torch, backend):
         return "this Python runs without its global lock: objects would change while they are looked into"
     if backend != "native":
         return "the allocator %s records no stacks" % backend
-    if "stacks" not in _parameters(torch):
+    if "stacks" not in parameters(torch):
         return "PyTorch %s records no stacks that can be switched on in a running job: 2.1 does" % torch.__version__
     return None
 
 
-def _parameters(torch):
+def parameters(torch):
     """What can be said to the function that switches the history; the public one hands it on."""
     function = getattr(torch.cuda.memory, "_record_memory_history_impl", None)
     if function is None:
@@ -30,7 +30,7 @@ def _parameters(torch):
 
 
 # What switches the history, in both of the ways in which a job may call `_record_memory_history`.
-_SWITCHES = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
+SWITCHES = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 
 
 class History:
@@ -53,7 +53,7 @@ class History:
         if is_recorded(torch):
             return segments(torch) is not None
         more = {}
-        if "global_record_annotations" in _parameters(torch):
+        if "global_record_annotations" in parameters(torch):
             # Otherwise only the thread that switched it on could switch it off without a word of PyTorch's.
             more["global_record_annotations"] = True
         switch_on = torch.cuda.memory._record_memory_history
@@ -61,7 +61,7 @@ class History:
         self.is_ours = True
         switch_on(enabled="state", context="state", stacks="python", max_entries=1, **more)
         # Should the job switch it meanwhile, it is the job's from then on.
-        for name in _SWITCHES:
+        for name in SWITCHES:
             real = getattr(torch._C, name, None)
             if real is not None:
                 self._watched[name] = real, self._watching(real)

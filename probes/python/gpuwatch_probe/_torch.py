@@ -22,6 +22,7 @@ from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
 from ._rows import taker, unknown_shape
 from ._sites import Sites
 from ._steps import Steps, hooks
+from ._trace import traced
 from ._words import Words
 
 # Steps at which devices are looked for before the timer does it once a second.
@@ -49,6 +50,7 @@ class Probe:
         self._due = True
         self._accounted = None
         self._words = None
+        self._trace = None
         self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
         # mask of counters, and the function that reads them.
@@ -115,6 +117,8 @@ class Probe:
             self._sites = None
             if self._words is not None:
                 self._words.forked()
+            if self._trace is not None:
+                self._trace.forked()
             Resting.end()
             self._turn_off()
 
@@ -127,6 +131,8 @@ class Probe:
             self._words.stop()
         if self._sites is not None:
             self._sites.end()
+        if self._trace is not None:
+            self._trace.end("the probe ended")
         try:
             self._wake.release()
         except RuntimeError:
@@ -165,12 +171,16 @@ class Probe:
         torch = self.torch
         backend = torch.cuda.get_allocator_backend()
         conf = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+        sites = refusal(torch, backend)
+        self._trace = traced(torch, backend, self._note)
+        if self._is_traced():
+            sites = "its allocations are traced (gpuwatch run --trace)"
         described = {
             "framework": "torch",
             "framework_version": torch.__version__,
             "backend": backend,
             "allocator_conf": conf,
-            "sites": refusal(torch, backend) or "ready",
+            "sites": sites or "ready",
         }
         for key, value in described.items():
             if value is not None:
@@ -199,6 +209,9 @@ class Probe:
             self._words.listen_alone()
         self._start_timer()
         at_end_of_multiprocessing_child(self.stop)
+
+    def _is_traced(self):
+        return self._trace is not None and self._trace.is_on
 
     def _hook(self, end_step):
         from torch.optim.optimizer import (
@@ -283,7 +296,9 @@ class Probe:
             self._row((device,), self.number(), TICK)
             account = self._blocks(device)
             self.native.oom(device, self.number(), tried, free, limit, None, account)
-            if account is not None:
+            if self._is_traced():
+                self._trace.hurry()
+            elif account is not None:
                 self._sites.at_oom(device, self.number())
             self._words.listen(device)
         except Exception as error:
@@ -325,7 +340,7 @@ class Probe:
             return None
         self._accounted = now
         try:
-            account = blocks(self.torch, device, self._sites.is_recording)
+            account = blocks(self.torch, device, self._sites.is_recording or self._is_traced())
         except Exception as error:
             if not _is_ours(error):
                 raise

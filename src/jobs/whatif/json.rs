@@ -8,17 +8,18 @@ use serde_json::{Value, json};
 const SCHEMA: u32 = 1;
 
 pub(super) fn answer(it: &Answer) -> String {
-    let devices: Vec<_> = it.devices.iter().map(|device| of(device, it.settings.as_deref())).collect();
+    let devices: Vec<_> = it.devices.iter().map(of).collect();
     escape_json(&format!("{:#}\n", json!({ "schema": SCHEMA, "devices": devices })))
 }
 
-fn of(it: &Device, settings: Option<&str>) -> Value {
+fn of(it: &Device) -> Value {
     json!({
         "device": it.ordinal,
+        "pid": it.pid,
         "complete": it.complete,
         "events": it.events,
         "refused": it.refused,
-        "as_recorded": it.as_recorded.as_ref().map(|it| as_recorded(it, settings)),
+        "as_recorded": it.as_recorded.as_ref().map(|recorded| as_recorded(recorded, it.settings.as_deref())),
         "candidates": it.candidates.iter().map(row).collect::<Vec<_>>(),
     })
 }

@@ -10,6 +10,8 @@ use crate::model::trace::{Action, Trace};
 use std::collections::{HashMap, HashSet};
 
 const MIB: u64 = 1 << 20;
+/// How many times in a row a window is replayed from its live blocks: fragmentation needs time to build up.
+const ROUNDS: usize = 6;
 /// The largest request that small segments serve.
 const SMALL_MAX: u64 = MIB;
 const SMALL_SEGMENT: u64 = 2 * MIB;
@@ -28,7 +30,7 @@ pub(super) struct Plan {
     pub(super) complete: bool,
     /// Starts from the recorded layout.
     pub(super) as_recorded: Operations,
-    /// Starts from the live blocks alone; the same without live blocks.
+    /// Starts from the live blocks alone; the same without live blocks. A window is repeated.
     pub(super) from_live: Operations,
 }
 
@@ -60,6 +62,11 @@ pub(super) fn plan(trace: &Trace, device: u32, all_emptied: bool) -> Result<Plan
     let mut from_live = Writer::new(trace, device);
     from_live.live(&held);
     from_live.trace(&recorded);
+    let rounds = if complete || !recorded.is_late() { 1 } else { ROUNDS };
+    for _ in 1..rounds {
+        from_live.again(&held);
+        from_live.events(&recorded);
+    }
     let (as_recorded, from_live) = (as_recorded.out, from_live.out);
     Ok(Plan { device, events, recorded, complete, as_recorded, from_live })
 }
@@ -70,6 +77,8 @@ struct Writer<'a> {
     out: Operations,
     /// The slots of live blocks, by recorded address.
     slots: HashMap<u64, u32>,
+    /// The addresses of blocks that are live since before the first event.
+    old: HashSet<u64>,
     /// Indices of the recorded streams; the default stream is the first.
     streams: HashMap<u64, u32>,
 }
@@ -77,7 +86,7 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(source: &'a Trace, device: u32) -> Self {
         let streams = HashMap::from([(0, 0)]);
-        Self { source, device, out: Operations::default(), slots: HashMap::new(), streams }
+        Self { source, device, out: Operations::default(), slots: HashMap::new(), old: HashSet::new(), streams }
     }
 
     fn stream(&mut self, of: u64) -> u32 {
@@ -141,15 +150,32 @@ impl<'a> Writer<'a> {
         for it in held {
             let stream = self.stream(it.stream);
             for (address, size) in &it.blocks {
-                let slot = self.fill(*size, stream);
-                self.slots.insert(*address, slot);
+                if self.old.insert(*address) {
+                    let slot = self.fill(*size, stream);
+                    self.slots.insert(*address, slot);
+                }
             }
         }
     }
 
-    /// Adds the events of the trace.
+    /// Restores the live blocks of the start after the last event.
+    fn again(&mut self, held: &[Held]) {
+        let mut new: Vec<_> = self.slots.keys().copied().filter(|it| !self.old.contains(it)).collect();
+        new.sort_unstable();
+        for it in new {
+            self.free(it, 0);
+        }
+        self.live(held);
+    }
+
+    /// Adds the events of the trace, and counts peaks from the first one on.
     fn trace(&mut self, recorded: &Recorded) {
         self.out.push(Operation::Ready, 0);
+        self.events(recorded);
+    }
+
+    /// What the trace has, event by event.
+    fn events(&mut self, recorded: &Recorded) {
         let range = self.source.devices.get(self.device as usize).cloned().unwrap_or_default();
         let mut emptied = recorded.emptied.iter().copied().peekable();
         for (at, event) in self.source.events.range(range).enumerate() {
@@ -175,6 +201,7 @@ impl<'a> Writer<'a> {
     }
 
     fn free(&mut self, address: u64, at: usize) {
+        self.old.remove(&address);
         if let Some(slot) = self.slots.remove(&address) {
             self.out.push(Operation::Free { slot }, at);
         }
@@ -245,7 +272,10 @@ mod tests {
             Allocate { slot: 0, size: 300, stream: 0 },
             Attempt { size: 5000, stream: 1 },
         ];
-        assert_eq!(it.from_live.all(), asked);
+        let all = it.from_live.all();
+        assert_eq!(all[..6], asked);
+        // Half of its peak was there before: it is repeated.
+        assert_eq!((all.len(), &all[6..8]), (6 + 5 * 6, &[Free { slot: 0 }, asked[1]][..]));
         assert!(!it.complete && it.from_live.event(5) == Some(6));
         // The segment of two MiB was there before, entirely free.
         let layout = [

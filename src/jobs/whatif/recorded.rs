@@ -23,6 +23,21 @@ pub(super) struct Recorded {
     pub(super) is_ambiguous: bool,
 }
 
+/// If more than this part of the peak was reserved before the first event, the trace is a window.
+const EARLY: f64 = 0.01;
+
+impl Recorded {
+    /// Returns the part of the peak that was reserved before the first event.
+    pub(super) fn before(&self) -> f64 {
+        if self.peak == 0 { 0.0 } else { self.start as f64 / self.peak as f64 }
+    }
+
+    /// Returns whether so much was reserved before the first event that the trace shows only directions.
+    pub(super) fn is_late(&self) -> bool {
+        self.before() > EARLY
+    }
+}
+
 /// Consecutive releases of segments.
 #[derive(Clone, Copy)]
 struct Release {

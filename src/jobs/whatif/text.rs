@@ -37,7 +37,8 @@ pub(super) fn answer(it: &Answer) -> String {
 
 fn write(out: &mut String, answer: &Answer, it: &Device) {
     let events = counted(it.events as u64, "event");
-    let _ = write!(out, "device {}: {events}", it.ordinal);
+    let process = it.pid.map_or_else(String::new, |pid| format!("process {pid}, "));
+    let _ = write!(out, "{process}device {}: {events}", it.ordinal);
     if it.as_recorded.is_some() || !it.candidates.is_empty() {
         let whole = if it.complete { ", from the start of the run" } else { "" };
         let size = it.size.map_or_else(|| "of unknown size: no limit".to_owned(), |it| format!("of {}", Bytes(it)));
@@ -45,7 +46,7 @@ fn write(out: &mut String, answer: &Answer, it: &Device) {
     }
     out.push('\n');
     if let Some(recorded) = &it.as_recorded {
-        faithful(out, answer, recorded);
+        faithful(out, it.settings.as_deref(), recorded);
     }
     if let Some(why) = &it.refused {
         let _ = writeln!(out, "no advice: {}", Foreign::new(why.as_str()));
@@ -54,15 +55,15 @@ fn write(out: &mut String, answer: &Answer, it: &Device) {
     if !it.complete {
         window(out, it);
     }
-    table(out, it, answer);
+    table(out, it);
     for (settings, why) in &it.unknown {
         let _ = writeln!(out, "not tried: {} ({})", Foreign::new(settings.as_str()), Foreign::new(why.as_str()));
     }
     advice(out, answer, it);
 }
 
-fn faithful(out: &mut String, answer: &Answer, it: &AsRecorded) {
-    let settings = match answer.settings.as_deref() {
+fn faithful(out: &mut String, settings: Option<&str>, it: &AsRecorded) {
+    let settings = match settings {
         None => "unknown settings, taken as the defaults".to_owned(),
         Some("") => "the default settings".to_owned(),
         Some(text) => Foreign::new(text).to_string(),
@@ -81,12 +82,21 @@ fn faithful(out: &mut String, answer: &Answer, it: &AsRecorded) {
 }
 
 fn window(out: &mut String, it: &Device) {
+    if it.gaps > 0 {
+        let times = counted(it.gaps, "time");
+        let _ = writeln!(out, "events were lost {times}, because they came faster than the job's trace was written");
+    }
     if it.is_window() {
+        let next = if it.pid.is_some() {
+            "trace the next run from its start with `gpuwatch run --trace`"
+        } else {
+            "call torch.cuda.memory._record_memory_history() before the first allocation to trace the next run whole"
+        };
         let _ = writeln!(
             out,
             "the trace begins in the middle of the run, with {:.0} % of its peak reserved: the replays start from the blocks \
-             that were live then, and show which setting is better and what it takes at least, not how much it saves; call \
-             torch.cuda.memory._record_memory_history() before the first allocation to trace the next run whole",
+             that were live then, repeat the trace six times, and show which setting is better and what it takes at least, not \
+             how much it saves; {next}",
             it.before * 100.0
         );
     } else {
@@ -94,8 +104,8 @@ fn window(out: &mut String, it: &Device) {
     }
 }
 
-fn table(out: &mut String, it: &Device, answer: &Answer) {
-    let recorded = answer.settings.as_deref().unwrap_or_default();
+fn table(out: &mut String, it: &Device) {
+    let recorded = it.settings.as_deref().unwrap_or_default();
     let base = if it.is_window() {
         it.candidates.iter().find(|it| it.settings == recorded).map(|it| it.peak_reserved)
     } else {
@@ -151,7 +161,7 @@ fn fits(it: &Row) -> String {
 
 /// Shows the best setting, if it is better than the recorded one, as the line to export.
 fn advice(out: &mut String, answer: &Answer, it: &Device) {
-    let recorded = answer.settings.as_deref().unwrap_or_default();
+    let recorded = it.settings.as_deref().unwrap_or_default();
     let Some(own) = it.candidates.iter().find(|it| it.settings == recorded).filter(|_| !answer.is_named) else {
         return;
     };

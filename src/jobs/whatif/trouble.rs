@@ -1,6 +1,10 @@
 //! Errors of `gpuwatch whatif`, each a sentence with what to do.
 
-use crate::{facts::text::Foreign, jobs::simulated, storage::pickle::Fault};
+use crate::{
+    facts::text::Foreign,
+    jobs::simulated,
+    storage::{pickle::Fault, traces},
+};
 use std::{io, path::PathBuf};
 use thiserror::Error;
 
@@ -9,15 +13,15 @@ use thiserror::Error;
 pub enum Trouble {
     /// The source is a process.
     #[error(
-        "{0} is a running process: gpuwatch whatif replays memory snapshots only (torch.cuda.memory._dump_snapshot)"
+        "{0} is a running process: gpuwatch whatif replays memory snapshots, and recordings of `gpuwatch run --trace`"
     )]
     Process(String),
-    /// The source is a recording.
-    #[error(
-        "a recording of gpuwatch holds no allocations: gpuwatch whatif replays memory snapshots only \
-         (torch.cuda.memory._dump_snapshot)"
-    )]
+    /// The source is a recording without traces.
+    #[error("the recording holds no allocations: record the next run with `gpuwatch run --trace`")]
     Recording,
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] traces::Trouble),
     /// The snapshot cannot be read.
     #[error(transparent)]
     Snapshot(#[from] Fault),

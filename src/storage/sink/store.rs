@@ -3,11 +3,13 @@
 //! No locks, because home directories may be on NFS: the name identifies the writer, and a file that may still be
 //! written is never removed.
 
+pub use crate::storage::recording::ENDING;
 use crate::{
     sources::system,
     storage::{
         output::open_new,
         recording::{Entry, Header, Reader},
+        traces,
     },
 };
 use etcetera::{BaseStrategy, choose_base_strategy};
@@ -17,9 +19,6 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
-
-/// Every recording's name ends in this.
-pub const ENDING: &str = ".jsonl.zst";
 
 /// A directory of recordings and its limits.
 #[derive(Clone, Debug)]
@@ -60,9 +59,14 @@ impl Store {
     pub fn create(&self, writer: &Writer) -> io::Result<(PathBuf, fs::File)> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         self.prune(writer);
-        let path = self.directory.join(name(writer));
+        let path = self.path(writer);
         let file = open_new(&path)?;
         Ok((path, file))
+    }
+
+    /// Returns the path of the file that [`Self::create`] makes for a writer.
+    pub fn path(&self, writer: &Writer) -> PathBuf {
+        self.directory.join(name(writer))
     }
 
     /// Removes the oldest recordings until one more fits, except those that may still be written. Files with other
@@ -79,6 +83,7 @@ impl Store {
             }
             let may_be_written = fs::metadata(&old.path).is_ok_and(|it| may_be_written(&old.path, &it, &writer.host));
             if !may_be_written && fs::remove_file(&old.path).is_ok() {
+                traces::remove(&old.path);
                 files -= 1;
                 bytes -= old.bytes;
             }
@@ -106,7 +111,8 @@ fn recordings(directory: &Path) -> Vec<Recording> {
         .filter(|it| it.file_name().to_string_lossy().ends_with(ENDING))
         .filter_map(|it| {
             let about = it.metadata().ok().filter(fs::Metadata::is_file)?;
-            Some(Recording { modified: about.modified().ok()?, path: it.path(), bytes: about.len() })
+            let bytes = about.len() + traces::bytes(&it.path());
+            Some(Recording { modified: about.modified().ok()?, path: it.path(), bytes })
         })
         .collect()
 }
@@ -215,7 +221,14 @@ mod tests {
         let foreign = put("notes.txt", 99_999, "");
         let own = put("the-run-that-leaked.jsonl.zst", 99_998, "");
         let dated = put("20260101T000000Z.jsonl.zst", 99_997, "");
+        // A recording's traces go with it.
+        let traces = [&oldest, &elsewhere].map(|it| traces::folder(it));
+        for it in &traces {
+            fs::create_dir(it).unwrap();
+            fs::write(it.join("7_1.trace"), "{}").unwrap();
+        }
         let (path, _) = store.create(&writer).unwrap();
+        assert_eq!(traces.map(|it| it.exists()), [false, true]);
         let there: Vec<bool> =
             [&written, &elsewhere, &oldest, &older, &newer, &foreign, &own, &dated, &path].map(|it| it.exists()).into();
         assert_eq!(there, [true, true, false, false, false, true, true, true, true]);

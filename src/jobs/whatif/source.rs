@@ -1,0 +1,54 @@
+//! Sources of allocations: a memory snapshot, a process's trace, or a recording with the traces of its processes.
+
+use super::Trouble;
+use crate::{
+    model::trace::Trace,
+    storage::{
+        pickle::{self, Reading},
+        traces::{self, Traced},
+    },
+};
+use std::path::{Path, PathBuf};
+
+/// The allocations of one process.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) trace: Trace,
+    /// The process, if known.
+    pub(super) pid: Option<u32>,
+    /// Its Python, if known and still there.
+    pub(super) python: Option<PathBuf>,
+    /// How many times events were lost.
+    pub(super) gaps: u64,
+    /// Why it is incomplete.
+    pub(super) ended: Option<String>,
+}
+
+/// Opens what a path names.
+///
+/// # Errors
+/// Fails if it cannot be read, or holds no allocations.
+pub(super) fn open(path: &Path) -> Result<Vec<Source>, Trouble> {
+    let name = path.to_string_lossy();
+    if !path.exists() && name.parse::<u32>().is_ok() {
+        return Err(Trouble::Process(name.into_owned()));
+    }
+    if traces::is_named(path) && path.is_file() {
+        return Ok(vec![traced(path)?]);
+    }
+    if !name.contains(".jsonl") {
+        let Reading { trace, ended, .. } = pickle::open(path)?;
+        return Ok(vec![Source { trace, ended: ended.map(|it| it.to_string()), ..Source::default() }]);
+    }
+    let files = traces::files(path);
+    if files.is_empty() {
+        return Err(Trouble::Recording);
+    }
+    files.iter().map(|it| traced(it)).collect()
+}
+
+fn traced(path: &Path) -> Result<Source, Trouble> {
+    let Traced { pid, python, trace, gaps, ended, .. } = traces::read(path)?;
+    let ended = ended.map(|why| format!("the trace of process {pid} ends early: {why}"));
+    Ok(Source { trace, pid: Some(pid), python: Some(python).filter(|it| it.exists()), gaps, ended })
+}

@@ -1,0 +1,223 @@
+//! One trace from overlapping pieces, which are snapshots of an allocator's ring of latest events.
+//!
+//! Pieces overlap: the join searches a piece for the last events of the piece before it, by their addresses, sizes and
+//! times. If it does not find them, the ring was overwritten in between, and the trace is a window from there on. The
+//! window starts from what the allocator held when that piece was taken. A snapshot leaves an event of its own in the
+//! ring, so the next piece shows after which event the snapshot was taken.
+
+use super::{Action, Event, Events, Held, StackId, Trace};
+
+/// Events by which the end of a piece is found in the next one.
+const TAIL: usize = 8;
+
+/// Pieces so far.
+#[derive(Debug, Default)]
+pub struct Join {
+    /// Events that the ring holds.
+    ring: usize,
+    devices: Vec<Joined>,
+    last: Option<Trace>,
+    /// Times that events were lost.
+    gaps: u64,
+}
+
+/// One device's.
+#[derive(Debug, Default)]
+struct Joined {
+    events: Events,
+    tail: Vec<Event>,
+    start: Start,
+}
+
+/// The state before the first event.
+#[derive(Debug, Default)]
+enum Start {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// The state of the latest piece; the next one shows after which event it was taken.
+    Soon(Held),
+    /// This state.
+    Held(Held),
+}
+
+/// The trace of several pieces.
+#[derive(Debug, Default)]
+pub struct Whole {
+    /// All events, and what was held after the last one.
+    pub trace: Trace,
+    /// How many times events were lost between two pieces; the trace begins after the last of them.
+    pub gaps: u64,
+}
+
+impl Join {
+    /// Returns a join for a ring of so many events.
+    pub fn new(ring: usize) -> Self {
+        Self { ring, ..Self::default() }
+    }
+
+    /// Adds the next piece. `is_late` says that memory was held before the history began: the trace then starts from
+    /// what the first piece holds.
+    pub fn add(&mut self, piece: Trace, is_late: bool) {
+        let is_first = self.last.is_none();
+        for (device, range) in (0..).zip(&piece.devices) {
+            let events: Vec<Event> = piece.events.range(range.clone()).collect();
+            if self.devices.len() <= device as usize {
+                self.devices.resize_with(device as usize + 1, Joined::default);
+            }
+            let Some(joined) = self.devices.get_mut(device as usize) else { continue };
+            let is_late = is_first && is_late;
+            let is_lost = !is_late && !joined.add(&events, self.ring);
+            if is_lost || is_late {
+                joined.events = Events::default();
+                joined.start = Start::Soon(Held::at_end(&piece, device));
+                self.gaps += u64::from(is_lost);
+            }
+            joined.tail = events.get(events.len().saturating_sub(TAIL)..).unwrap_or_default().to_vec();
+        }
+        self.last = Some(piece);
+    }
+
+    /// Returns the whole; `None` of no piece.
+    pub fn finish(self) -> Option<Whole> {
+        let mut last = self.last?;
+        if self.devices.iter().any(|it| matches!(it.start, Start::Soon(_))) {
+            // No piece came after the loss, so the last piece is all there is.
+            return Some(Whole { trace: last, gaps: self.gaps });
+        }
+        let mut trace = Trace { stacks: last.stacks, settings: last.settings.take(), ..Trace::default() };
+        for (device, joined) in (0..).zip(self.devices) {
+            let mut held = if let Start::Held(it) = joined.start { it } else { Held::default() };
+            let first = trace.events.len();
+            for mut event in joined.events.range(0..joined.events.len()) {
+                // Each piece numbers its pools from 0.
+                event.pool = event.pool.map(|it| trace.pools.id(if it == 0 { (0, 0) } else { (0, u64::from(it)) }));
+                held.apply(&event);
+                trace.events.push(&event);
+            }
+            trace.devices.push(first..trace.events.len());
+            held.put(device, &mut trace);
+        }
+        Some(Whole { trace, gaps: self.gaps })
+    }
+}
+
+impl Joined {
+    /// Appends the new events of a ring; returns false if events in between were lost.
+    fn add(&mut self, ring: &[Event], most: usize) -> bool {
+        let Some(known) = self.known(ring, most) else { return false };
+        let mut new = ring.get(known..).unwrap_or_default();
+        match std::mem::take(&mut self.start) {
+            Start::Soon(held) => {
+                // The state includes events from before its snapshot.
+                let Some(taken) = new.iter().position(|it| it.action == Action::Snapshot) else { return false };
+                new = new.get(taken + 1..).unwrap_or_default();
+                self.start = Start::Held(held);
+            }
+            other => self.start = other,
+        }
+        for it in new {
+            self.events.push(&Event { stack: StackId::default(), ..*it });
+        }
+        true
+    }
+
+    /// Returns how many of a ring's events the piece before has; `None` if they do not overlap.
+    fn known(&self, ring: &[Event], most: usize) -> Option<usize> {
+        let Some(last) = self.tail.last() else { return (ring.len() < most).then_some(0) };
+        let ends_here = |end: &usize| {
+            let before = ring.get(..*end).unwrap_or_default().iter().rev();
+            before.zip(self.tail.iter().rev()).all(|(a, b)| is_same(a, b))
+        };
+        let ends = (1..=ring.len()).filter(|end| ring.get(end - 1).is_some_and(|it| is_same(it, last)));
+        ends.filter(|_| last.unix_us.is_some()).rfind(ends_here)
+    }
+}
+
+/// Whether two events are the same one, in two pieces.
+fn is_same(a: &Event, b: &Event) -> bool {
+    let of = |it: &Event| (it.action, it.address, it.size, it.unix_us);
+    of(a) == of(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn event(action: Action, at: u64, unix_us: u64) -> Event {
+        Event { action, address: Some(at * MIB), size: Some(MIB), unix_us: Some(unix_us), ..Event::default() }
+    }
+
+    fn piece(events: &[Event]) -> Trace {
+        let mut trace = Trace::default();
+        for it in events {
+            trace.events.push(it);
+        }
+        trace.devices.push(0..events.len());
+        trace
+    }
+
+    /// A loop: the same addresses again and again.
+    fn run() -> Vec<Event> {
+        let of = |step: u64| {
+            let at = 10 * step;
+            [event(Action::Alloc, 1, at), event(Action::Alloc, 2, at), event(Action::FreeCompleted, 1, at + 5)]
+                .into_iter()
+                .chain([event(Action::FreeCompleted, 2, at + 6)])
+        };
+        [event(Action::SegmentAlloc, 1, 0)].into_iter().chain((0..20).flat_map(of)).collect()
+    }
+
+    #[test]
+    fn pieces_that_overlap_are_the_run() {
+        let run = run();
+        let mut join = Join::new(16);
+        for end in [0, 5, 14, 28, 40, 40, 54, 64, 79, 81] {
+            let first = usize::saturating_sub(end, 16);
+            join.add(piece(&run[first..end]), false);
+        }
+        let whole = join.finish().unwrap();
+        let all: Vec<_> = whole.trace.events.range(whole.trace.devices[0].clone()).collect();
+        assert!(all == run && whole.gaps == 0, "{} of {} events", all.len(), run.len());
+        assert_eq!((whole.trace.segments.len(), whole.trace.blocks.len()), (1, 0));
+        assert!(Join::new(16).finish().is_none());
+    }
+
+    #[test]
+    fn after_a_loss_the_trace_starts_from_what_was_held_then() {
+        let mut run = run();
+        run.insert(50, event(Action::Snapshot, 0, 121));
+        let held = |live: &[u64], mut piece: Trace| {
+            let mut held = Held::default();
+            held.apply(&event(Action::SegmentAlloc, 1, 0));
+            for it in live {
+                held.apply(&event(Action::Alloc, *it, 0));
+            }
+            held.put(0, &mut piece);
+            piece
+        };
+        let mut join = Join::new(16);
+        join.add(piece(&run[..12]), false);
+        // Two more were freed or given away before the look.
+        join.add(held(&[1], piece(&run[32..48])), false);
+        join.add(held(&[], piece(&run[40..56])), false);
+        let Whole { trace, gaps } = join.finish().unwrap();
+        let all: Vec<_> = trace.events.range(trace.devices[0].clone()).collect();
+        assert!(all == run[51..56] && gaps == 1, "{gaps} gaps: {all:?}");
+        assert_eq!(trace.segments.len(), 1);
+        // Nothing came after the loss: the last piece is all there is.
+        let mut join = Join::new(16);
+        join.add(piece(&run[..12]), false);
+        join.add(held(&[1], piece(&run[32..48])), false);
+        let Whole { trace, gaps } = join.finish().unwrap();
+        assert_eq!((trace.events.len(), trace.blocks.len(), gaps), (16, 1, 1));
+        // A history that was switched on late starts from what its first piece has.
+        let mut join = Join::new(16);
+        join.add(held(&[2], piece(&[])), true);
+        join.add(held(&[], piece(&run[50..60])), false);
+        let Whole { trace, gaps } = join.finish().unwrap();
+        assert_eq!((trace.events.len(), trace.segments.len(), gaps), (9, 1, 0));
+    }
+}

@@ -1,0 +1,167 @@
+//! Traces of jobs, beside their recordings: what the probe of each process wrote of its allocator's events.
+//!
+//! A trace is a line of JSON that describes the process, then pieces: a line with the number of bytes, and as many
+//! bytes, a memory snapshot in gzip's format. The last line names the reason of the end. If the process was killed,
+//! that line is missing. The reader ignores bytes after the last complete piece.
+
+use crate::{
+    facts::text::Foreign,
+    model::trace::{Join, Trace, Whole},
+    storage::{
+        input,
+        pickle::{self, Fault, Reading},
+        recording::ENDING,
+    },
+};
+use serde::Deserialize;
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+
+/// What the name of a recording's folder of traces ends in, and the name of each file in it.
+const TRACE: &str = "trace";
+
+/// Bytes of a line.
+const LINE_MAX: u64 = 16 << 10;
+
+/// Bytes of a packed piece.
+const PIECE_MAX: u64 = 256 << 20;
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+
+/// Why a trace cannot be read.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// The file is not a trace.
+    #[error("{0} is not a trace that gpuwatch wrote")]
+    None(Foreign),
+    /// A newer gpuwatch wrote it.
+    #[error("the trace is of format {0}: read it with the gpuwatch that made it, or a newer one")]
+    Newer(u32),
+    /// A piece cannot be read.
+    #[error(transparent)]
+    Piece(#[from] Fault),
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A process's trace.
+#[derive(Debug)]
+pub struct Traced {
+    /// The process.
+    pub pid: u32,
+    /// Its Python.
+    pub python: PathBuf,
+    /// The joined pieces.
+    pub trace: Trace,
+    /// How many times events were lost; the trace begins after the last loss.
+    pub gaps: u64,
+    /// Why it ends before the process did; `None` if it does not.
+    pub ended: Option<String>,
+    /// CPU time that tracing took in the background of the job, µs.
+    pub cpu_us: u64,
+}
+
+/// The first line.
+#[derive(Deserialize)]
+struct Header {
+    gpuwatch_trace: u32,
+    pid: u32,
+    python: PathBuf,
+    ring: usize,
+    reserved: u64,
+}
+
+/// Every further line.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Line {
+    bytes: Option<u64>,
+    cpu_us: u64,
+    end: Option<String>,
+}
+
+/// Ends of traces that are complete.
+const ENDS: &[&str] = &["exit", "the probe ended"];
+
+/// Returns the path of a recording's folder of traces, which may not exist.
+pub fn folder(recording: &Path) -> PathBuf {
+    let name = recording.file_name().unwrap_or_default().to_string_lossy();
+    recording.with_file_name(format!("{}.{TRACE}", name.strip_suffix(ENDING).unwrap_or(&name)))
+}
+
+/// Returns the traces of a recording, by name.
+pub fn files(recording: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(recording)).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries.map(|it| it.path()).filter(|it| is_named(it) && it.is_file()).collect();
+    files.sort();
+    files
+}
+
+/// Returns the bytes of a recording's traces.
+pub fn bytes(recording: &Path) -> u64 {
+    files(recording).iter().filter_map(|it| fs::metadata(it).ok()).map(|it| it.len()).sum()
+}
+
+/// Removes a recording's traces, as far as that is possible, and returns their bytes.
+pub fn remove(recording: &Path) -> u64 {
+    let bytes = bytes(recording);
+    for it in files(recording) {
+        let _ = fs::remove_file(it);
+    }
+    // Files of another name are the user's.
+    let _ = fs::remove_dir(folder(recording));
+    bytes
+}
+
+/// Returns whether a file's name is that of a trace.
+pub fn is_named(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == TRACE)
+}
+
+/// Reads a process's trace, as far as it goes.
+///
+/// # Errors
+/// Fails if the file cannot be read or is not a trace.
+pub fn read(path: &Path) -> Result<Traced, Trouble> {
+    let mut from = BufReader::new(input::open(path)?);
+    let none = || Trouble::None(Foreign::new(path.to_string_lossy()));
+    let header: Header = line(&mut from)?.and_then(|it| serde_json::from_str(&it).ok()).ok_or_else(none)?;
+    if header.gpuwatch_trace != FORMAT {
+        return Err(Trouble::Newer(header.gpuwatch_trace));
+    }
+    let mut join = Join::new(header.ring);
+    let (mut ended, mut cpu_us, mut is_first) = (Some("its process was killed, or still runs".to_owned()), 0, true);
+    while let Some(it) = line(&mut from)?.and_then(|it| serde_json::from_str::<Line>(&it).ok()) {
+        cpu_us += it.cpu_us;
+        if let Some(why) = it.end {
+            ended = Some(why).filter(|it| !ENDS.contains(&it.as_str()));
+        }
+        let Some(length) = it.bytes.filter(|it| *it <= PIECE_MAX) else { break };
+        let mut packed = Vec::new();
+        from.by_ref().take(length).read_to_end(&mut packed)?;
+        if (packed.len() as u64) < length {
+            break;
+        }
+        let Reading { trace, .. } = pickle::read(packed.as_slice())?;
+        join.add(trace, is_first && header.reserved > 0);
+        is_first = false;
+    }
+    let Whole { trace, gaps } = join.finish().unwrap_or_default();
+    Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us })
+}
+
+/// Returns the next line; `None` at the end, and if the rest is not a line.
+fn line(from: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    from.take(LINE_MAX).read_until(b'\n', &mut bytes)?;
+    if bytes.pop() != Some(b'\n') {
+        return Ok(None);
+    }
+    Ok(String::from_utf8(bytes).ok())
+}

@@ -1,0 +1,168 @@
+//! `gpuwatch run --trace`: all allocations of a job, from its start, in the background; and what is replayed of them.
+
+use crate::{
+    launch::Home,
+    pty::PROGRAM,
+    shim::is_quiet,
+    torch::{self, Gpu},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+const DEVICE: &str = "NVIDIA A10:4000MiB:0MiB";
+
+/// A job of `gpuwatch run`, on a machine and in a home of its own.
+struct Traced {
+    home: Home,
+    gpu: Gpu,
+    output: Output,
+}
+
+impl Traced {
+    fn run(script: &str, arguments: &[&str], options: &[&str]) -> Self {
+        let (gpu, home) = (Gpu::new(DEVICE), Home::new());
+        let path = gpu.dir().join("script.py");
+        fs::write(&path, script).unwrap();
+        let mut command = gpu.command(PROGRAM);
+        command.args(["run", "--name", "whole"]).args(options).arg("--").arg(torch::python()).arg(path);
+        let output = command.args(arguments).envs(home.variables()).output().unwrap();
+        Self { home, gpu, output }
+    }
+
+    fn stdout(&self) -> String {
+        assert!(is_quiet(&String::from_utf8_lossy(&self.output.stderr)), "{:?}", self.output);
+        torch::stdout(&self.output)
+    }
+
+    /// Traces in the store.
+    fn files(&self) -> Vec<PathBuf> {
+        let store = self.home.0.path().join("state/gpuwatch/recordings");
+        let folders = fs::read_dir(store).unwrap().map(|it| it.unwrap().path());
+        let folders = folders.filter(|it| it.extension().is_some_and(|ending| ending == "trace"));
+        folders.flat_map(|it| fs::read_dir(it).unwrap().map(|file| file.unwrap().path())).collect()
+    }
+
+    fn whatif(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.args(["whatif", "whole"]).args(arguments).envs(self.home.variables());
+        command.output().unwrap()
+    }
+
+    /// The only device of the answer.
+    fn answered(&self, arguments: &[&str]) -> Value {
+        let json = String::from_utf8(self.whatif(&[arguments, &["--json"]].concat()).stdout).unwrap();
+        serde_json::from_str::<Value>(&json).unwrap_or_else(|why| panic!("{why}: {json:?}"))["devices"][0].take()
+    }
+}
+
+fn is_exact(device: &Value) {
+    let it = &device["as_recorded"];
+    assert_eq!((&device["complete"], &device["refused"], &it["error"]), (&json!(true), &Value::Null, &json!(0.0)));
+    assert_eq!(it["segment_events"], it["segment_events_equal"], "{device:#}");
+}
+
+/// Two streams, `record_stream`, an emptied cache, and a request that fits only after a retry.
+#[test]
+fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
+    let program = include_str!("whatif/program.py");
+    let traced = Traced::run(program, &["60", "2560"], &["--trace"]);
+    let plain = traced.gpu.script(program).args(["60", "2560"]).output().unwrap();
+    assert_eq!(traced.stdout(), torch::stdout(&plain), "its output is as without a trace");
+    let recorded: Value = serde_json::from_str(&traced.stdout()).unwrap();
+    // The job's own Python is known from the trace.
+    let sets = ["--set", "", "--set", "expandable_segments:True", "--set", "max_split_size_mb:64"];
+    let device = traced.answered(&[&["--gpu", "4000MiB"], &sets[..]].concat());
+    is_exact(&device);
+    assert_eq!(device["as_recorded"]["recorded_peak_reserved"], recorded["peak_reserved"], "{device:#}");
+    assert!(device["pid"].is_u64() && device["as_recorded"]["settings"] == "", "{device:#}");
+    for candidate in device["candidates"].as_array().unwrap() {
+        let settings = candidate["settings"].as_str().unwrap();
+        let mut script = traced.gpu.script(program);
+        script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", settings);
+        let real: Value = serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap();
+        for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries"] {
+            assert_eq!(candidate[figure], real[figure], "{settings}: {figure}\n{real:#}\n{candidate:#}");
+        }
+    }
+    assert_eq!(device["candidates"].as_array().unwrap().len(), 3);
+}
+
+/// Ten pieces of the ring, with the native function and without it.
+#[test]
+fn pieces_of_a_trace_are_the_whole_run() {
+    for how in ["native", "in-python"] {
+        let traced = Traced::run(include_str!("traced/paced.py"), &[how], &["--trace"]);
+        let said = traced.stdout();
+        let file = fs::read(traced.files().pop().unwrap()).unwrap();
+        let text = String::from_utf8_lossy(&file);
+        assert!(text.contains(if how == "native" { "\"ring\": 20000" } else { "\"ring\": 2500" }), "{how}");
+        let device = traced.answered(&["--set", ""]);
+        is_exact(&device);
+        let (peak, mallocs) = said.trim().split_once(' ').unwrap();
+        assert_eq!(device["as_recorded"]["replayed_peak_reserved"].to_string(), peak, "{how}");
+        assert_eq!(device["candidates"][0]["cuda_mallocs"].to_string(), mallocs, "{how}");
+        assert!(device["events"].as_u64().unwrap() > 20_000, "{how}: {device:#}");
+    }
+}
+
+#[test]
+fn a_killed_job_leaves_what_was_written() {
+    let traced = Traced::run(include_str!("traced/killed.py"), &[], &["--trace"]);
+    let answer = traced.whatif(&["--set", "", "--json"]);
+    let aside = String::from_utf8_lossy(&answer.stderr).into_owned();
+    assert!(answer.status.code() == Some(1) && aside.contains("ends early: its process was killed"), "{aside}");
+    let device = traced.answered(&["--set", ""]);
+    is_exact(&device);
+    // A piece that is not whole is left out.
+    let file = traced.files().pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
+    let less = traced.answered(&["--set", ""]);
+    is_exact(&less);
+    assert!(less["events"].as_u64() < device["events"].as_u64(), "{less:#}\n{device:#}");
+    fs::write(&file, b"{}\n").unwrap();
+    let said = traced.whatif(&[]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("is not a trace that gpuwatch wrote"), "{said:?}");
+}
+
+/// The job records a history itself: the trace ends before, and the job's has its stacks.
+#[test]
+fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
+    let traced = Traced::run(include_str!("traced/paced.py"), &["own"], &["--trace"]);
+    traced.stdout();
+    let said = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
+    assert!(said.contains("the job began to record its memory history itself"), "{said}");
+    is_exact(&traced.answered(&["--set", ""]));
+    let traced = Traced::run(include_str!("whatif/program.py"), &["60", "2560"], &["--trace", "--trace-bytes", "1KiB"]);
+    traced.stdout();
+    let said = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
+    assert!(said.contains("its limit of bytes is reached"), "{said}");
+    let plain = Traced::run("print(7)", &[], &["--summary", "never"]);
+    assert_eq!((plain.stdout().as_str(), plain.files().len()), ("7\n", 0));
+    let said = String::from_utf8(plain.whatif(&[]).stderr).unwrap();
+    assert!(said.contains("record the next run with `gpuwatch run --trace`"), "{said}");
+}
+
+/// In full, on a machine that does nothing else: at most 10 ms at once, and 5 % of a step of 10 ms with 1,000
+/// allocations.
+#[test]
+fn what_a_trace_costs_the_job() {
+    let (gpu, home) = (torch::machine(), Home::new());
+    let full = test_tiers::is_benchmark();
+    let (rounds, steps) = if full { ("9", "300") } else { ("2", "20") };
+    let path = gpu.dir().join("script.py");
+    fs::write(&path, include_str!("traced/cost.py")).unwrap();
+    let mut command = gpu.command(PROGRAM);
+    command.args(["run", "--summary", "never", "--"]).arg(torch::python()).arg(path).args([rounds, steps]);
+    let folder = gpu.dir().join("traces");
+    let said = torch::stdout(&command.arg(&folder).envs(home.variables()).output().unwrap());
+    println!("{said}");
+    let figures: Value = serde_json::from_str(&said).unwrap();
+    let of = |figure: &str| figures[figure].as_f64().unwrap();
+    assert!(!full || of("step_us") <= 500.0 && of("longest_ms") <= 10.0, "{figures}");
+    assert_eq!(fs::read_dir(folder).unwrap().count().to_string(), rounds);
+}
