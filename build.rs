@@ -21,8 +21,9 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    for it in ["probes/gpuwatch-probe/src", "probes/python", "build.rs"] {
-        println!("cargo::rerun-if-changed={}", root.join(it).display());
+    let sources = PathBuf::from(variable("DEP_GPUWATCH_PROBE_SOURCES")?);
+    for it in [&sources, &root.join("probes/python"), &root.join("build.rs")] {
+        println!("cargo::rerun-if-changed={}", it.display());
     }
     println!("cargo::rerun-if-env-changed=GPUWATCH_PROBE_SO");
     let library = if let Some(it) = env::var_os("GPUWATCH_PROBE_SO").filter(|it| !it.is_empty()) {
@@ -31,7 +32,7 @@ fn main() -> Outcome<()> {
         println!("cargo::rerun-if-changed={}", library.display());
         library
     } else {
-        compile(&root, &out)?
+        compile(&sources, &out)?
     };
     let mut files = vec![("gpuwatch_probe/libgpuwatch_probe.so".to_owned(), library)];
     let python = root.join("probes/python");
@@ -46,14 +47,14 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-fn compile(root: &Path, out: &Path) -> Outcome<PathBuf> {
+fn compile(sources: &Path, out: &Path) -> Outcome<PathBuf> {
     let library = out.join("libgpuwatch_probe.so");
     let target = env::var("TARGET")?;
     let has_floor = target.ends_with("-linux-gnu") && ["x86_64-", "aarch64-"].iter().any(|it| target.starts_with(it));
-    if has_floor && rustc(root, &library, &target)?.args(FLOOR).status().is_ok_and(|it| it.success()) {
+    if has_floor && rustc(sources, &library, &target)?.args(FLOOR).status().is_ok_and(|it| it.success()) {
         return Ok(library);
     }
-    let done = rustc(root, &library, &target)?
+    let done = rustc(sources, &library, &target)?
         .status()
         .map_err(|error| format!("cannot start rustc for the probe: {error}"))?;
     if !done.success() {
@@ -75,9 +76,9 @@ const FLOOR: [&str; 3] = [
     "-Clink-args=-Wl,--push-state,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--pop-state",
 ];
 
-fn rustc(root: &Path, library: &Path, target: &str) -> Outcome<Command> {
+fn rustc(sources: &Path, library: &Path, target: &str) -> Outcome<Command> {
     let mut rustc = Command::new(variable("RUSTC")?);
-    rustc.arg(root.join("probes/gpuwatch-probe/src/lib.rs")).arg("-o").arg(library);
+    rustc.arg(sources.join("lib.rs")).arg("-o").arg(library);
     rustc.args([
         "--crate-name",
         "gpuwatch_probe",
