@@ -21,6 +21,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
+    println!("cargo::rustc-env=GPUWATCH_VERSION={}{}", env!("CARGO_PKG_VERSION"), commit(&root));
     let sources = PathBuf::from(variable("DEP_GPUWATCH_PROBE_SOURCES")?);
     for it in [&sources, &root.join("probes/python"), &root.join("build.rs")] {
         println!("cargo::rerun-if-changed={}", it.display());
@@ -45,6 +46,19 @@ fn main() -> Outcome<()> {
     }
     fs::write(out.join("assets.rs"), embedded(&files)?)?;
     Ok(())
+}
+
+/// The commit in parentheses, where it is known: packages name it, and packed crates hold it.
+fn commit(root: &Path) -> String {
+    let info = root.join(".cargo_vcs_info.json");
+    println!("cargo::rerun-if-env-changed=GPUWATCH_COMMIT");
+    let named = env::var("GPUWATCH_COMMIT").ok().filter(|it| !it.is_empty());
+    let packed = || {
+        let text = fs::read_to_string(info).ok()?;
+        let (_, rest) = text.split_once("\"sha1\": \"")?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    named.or_else(packed).map(|it| format!(" ({})", it.get(..12).unwrap_or(&it))).unwrap_or_default()
 }
 
 fn compile(sources: &Path, out: &Path) -> Outcome<PathBuf> {

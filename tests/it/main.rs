@@ -47,6 +47,7 @@ mod older_torch;
 mod oom;
 mod outputs;
 mod packages;
+mod packaging;
 mod peers;
 mod pictures;
 mod pty;

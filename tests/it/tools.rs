@@ -119,7 +119,7 @@ fn pandas_and_duckdb_read_a_recording_whose_writer_was_killed() {
     }
 }
 
-fn has(program: &str) -> Result<(), String> {
+pub(crate) fn has(program: &str) -> Result<(), String> {
     let status = Command::new(program).arg("--version").stdout(Stdio::null()).status();
     status.map(|_| ()).map_err(|why| format!("{program}: {why}"))
 }
