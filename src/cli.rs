@@ -136,7 +136,9 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             })?;
             Ok(0)
         }
-        Some(Command::Snapshot { file, fits, json }) => snapshot::snapshot(&file, fits, json),
+        Some(Command::Snapshot { file, fits, json, text, screen }) => {
+            snapshot::snapshot(&snapshot::Asked { file: &file, fits, json, text, screen: &screen })
+        }
         Some(Command::Fit { question, json }) => fit::fit(&question.question(), json),
         Some(Command::Whatif { question, json }) => whatif::whatif(&question.question(store().ok().as_deref()), json),
         Some(Command::Check { files, json, format, limits }) => {

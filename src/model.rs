@@ -6,6 +6,9 @@ pub mod trace;
 /// Analysis of figures: the ladder, fragmentation, growth.
 pub mod analysis;
 
+/// A memory snapshot and its analysis.
+pub mod snapshot;
+
 /// The session: the fold over all events.
 pub mod session;
 

@@ -139,7 +139,7 @@ pub(super) enum Command {
     },
     /// Open a memory snapshot of PyTorch: what is live, stuck and free, and by which call stacks.
     #[command(
-        after_help = "Examples:\n  gpuwatch snapshot snapshot.pickle --fits 2GiB\n  gpuwatch snapshot oom.pickle.gz --json \
+        after_help = "Examples:\n  gpuwatch snapshot snapshot.pickle\n  gpuwatch snapshot snapshot.pickle --text --fits 2GiB\n  gpuwatch snapshot oom.pickle.gz --json \
                             | jq '.devices[].live[] | [.bytes, .frames[0]]'\n\nThe job writes the file: \
                             torch.cuda.memory._record_memory_history() at its beginning, \
                             torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it matters. Nothing in the file is run.\n\nExit code 1 if the file is cut or damaged."
@@ -152,8 +152,13 @@ pub(super) enum Command {
         #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
         fits: Option<u64>,
         /// As JSON (schema 1).
-        #[arg(long)]
+        #[arg(long, conflicts_with = "screenshot")]
         json: bool,
+        /// As text, also on a terminal.
+        #[arg(long, conflicts_with_all = ["json", "screenshot"])]
+        text: bool,
+        #[command(flatten)]
+        screen: ScreenOptions<super::snapshot::Which>,
     },
     /// Replay a run under other allocator settings: what it would have reserved, and the smallest device it fits on.
     #[command(
@@ -215,10 +220,11 @@ pub(super) enum Command {
         #[arg(long, value_enum, default_value_t)]
         at: export::At,
     },
-    /// Write a run as one file: a self-contained page, or JSON.
+    /// Write a run, or a memory snapshot, as one file: a self-contained page, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
     Report {
-        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's.
+        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or
+        /// a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
@@ -320,7 +326,6 @@ impl Cli {
                     | Command::Explain { .. }
                     | Command::Generate { .. }
                     | Command::Doctor { .. }
-                    | Command::Snapshot { .. }
                     | Command::Fit { .. }
                     | Command::Whatif { .. }
                     | Command::DemoJob { .. }

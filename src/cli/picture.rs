@@ -1,13 +1,14 @@
 //! Writes a screenshot to a file.
 
-use super::{screen_options::ScreenOptions, shot::Which};
+use super::{screen_options::ScreenOptions, shot::Which, snapshot};
 use crate::{
-    commands::{demo, once},
+    commands::{self, demo, once},
     facts::text::Foreign,
     model::{alerts::Policy, session::Session},
     screen::{
         picture,
-        ui::{Focus, Scope, Screen, Ui},
+        theme::Theme,
+        ui::{Focus, Scope, Screen, Ui, snapshot::SnapshotUi},
         view,
     },
     sources::{self, Sources},
@@ -17,6 +18,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use ratatui::{buffer::Buffer, layout::Rect};
 use std::path::Path;
 
@@ -47,6 +49,24 @@ pub(super) async fn of_now(
     write(&session, policy, None, options, file)
 }
 
+/// A snapshot.
+pub(super) fn of_snapshot(
+    snapshot: &Path,
+    request: Option<u64>,
+    options: &ScreenOptions<snapshot::Which>,
+    file: &Path,
+) -> Result<u8> {
+    let name = snapshot.file_name().unwrap_or(snapshot.as_os_str()).to_string_lossy();
+    let mut ui = SnapshotUi::new(Foreign::new(name), None, request);
+    (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, snapshot::Which::Help));
+    let shown = commands::snapshot::whole(snapshot)
+        .with_context(|| format!("cannot read {}", Foreign::new(snapshot.to_string_lossy())))?;
+    ui.refresh(&shown);
+    drawn(options, file, |buffer, theme| {
+        view::snapshot::paint(buffer, &shown, &ui, theme);
+    })
+}
+
 fn write(
     session: &Session,
     policy: &Policy,
@@ -54,12 +74,6 @@ fn write(
     options: &ScreenOptions,
     file: &Path,
 ) -> Result<u8> {
-    let name = Foreign::new(file.to_string_lossy());
-    let is_stdout = output::is_stdout(file);
-    if !is_stdout && !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
-        bail!("{name}: a picture is written as SVG; name the file so, as in screen.svg");
-    }
-    let theme = options.theme_of_pictures()?;
     let findings = policy.findings(session);
     // Nor does it show a key for them.
     let no_signals = Some("a screenshot sends no signals");
@@ -78,8 +92,25 @@ fn write(
         ui.back_stack.push((Screen::Overview, Focus::Devices));
     }
     ui.attend(session, &findings);
+    drawn(options, file, |buffer, theme| {
+        view::paint(buffer, session, &findings, &ui, theme, progress);
+    })
+}
+
+/// Writes what is drawn into a file.
+fn drawn<W: ValueEnum + Default + Send + Sync + 'static>(
+    options: &ScreenOptions<W>,
+    file: &Path,
+    draw: impl FnOnce(&mut Buffer, &Theme),
+) -> Result<u8> {
+    let name = Foreign::new(file.to_string_lossy());
+    let is_stdout = output::is_stdout(file);
+    if !is_stdout && !file.extension().is_some_and(|it| it.eq_ignore_ascii_case("svg")) {
+        bail!("{name}: a picture is written as SVG; name the file so, as in screen.svg");
+    }
+    let theme = options.theme_of_pictures()?;
     let mut buffer = Buffer::empty(Rect::new(0, 0, options.shot.size.width, options.shot.size.height));
-    view::paint(&mut buffer, session, &findings, &ui, &theme, progress);
+    draw(&mut buffer, &theme);
     let about = "gpuwatch: where a GPU's memory goes";
     let svg = picture::svg(&buffer, &theme, about);
     if is_stdout {

@@ -1,21 +1,52 @@
 //! `gpuwatch report`: selects the run and the file.
 
-use crate::{commands::report::Report, facts::text::Foreign, model::alerts::Policy, storage::output};
+use crate::{
+    commands::{
+        report::{self, Report},
+        snapshot,
+    },
+    facts::text::Foreign,
+    model::alerts::Policy,
+    storage::{output, pickle},
+};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy) -> Result<u8> {
+    let is_json = json || to.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
+    if let [file] = &files[..]
+        && pickle::is_one(file)
+    {
+        return of_snapshot(file, to, is_json);
+    }
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
     let report = Report::read(&found.recordings, policy);
-    let is_json = json || to.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
-    let text = if is_json { report.json() } else { report.html() };
+    save(to, &if is_json { report.json() } else { report.html() })?;
+    Ok(0)
+}
+
+/// A memory snapshot; exit code 1 where it is cut or damaged.
+fn of_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
+    let name = Foreign::new(file.to_string_lossy());
+    let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
+    let ended = snapshot::ended(&account);
+    if let Some(why) = &ended {
+        super::say(format_args!("{name}: {why}"));
+    }
+    let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
+    let text = if is_json { snapshot::json(&account, None) } else { report::snapshot::html(&account, &title) };
+    save(to, &text)?;
+    Ok(u8::from(ended.is_some()))
+}
+
+fn save(to: &Path, text: &str) -> Result<()> {
     if output::is_stdout(to) {
-        output::print(&text)?;
-        return Ok(0);
+        output::print(text)?;
+        return Ok(());
     }
     let name = Foreign::new(to.to_string_lossy());
-    output::save(to, &text).with_context(|| format!("cannot make {name}"))?;
+    output::save(to, text).with_context(|| format!("cannot make {name}"))?;
     super::say(format_args!("wrote {name}"));
-    Ok(0)
+    Ok(())
 }

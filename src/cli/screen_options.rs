@@ -1,6 +1,6 @@
 //! Flags of screens: their appearance, and what they may do.
 
-use super::shot::Shot;
+use super::shot::{Shot, Which};
 use crate::screen::{
     term,
     theme::{self, ColorDepth, Fault, Graph, Theme},
@@ -9,7 +9,7 @@ use clap::{ValueEnum, builder::FalseyValueParser};
 
 /// Options of every screen.
 #[derive(Debug, clap::Args)]
-pub(super) struct ScreenOptions {
+pub(super) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static = Which> {
     /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, plain (the terminal's
     /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
@@ -27,7 +27,7 @@ pub(super) struct ScreenOptions {
     #[arg(long, env = "GPUWATCH_NO_MOUSE", value_parser = FalseyValueParser::new())]
     pub(super) no_mouse: bool,
     #[command(flatten)]
-    pub(super) shot: Shot,
+    pub(super) shot: Shot<W>,
 }
 
 /// How many colours are drawn with.
@@ -48,7 +48,7 @@ pub(super) enum Colors {
     Truecolor,
 }
 
-impl ScreenOptions {
+impl<W: ValueEnum + Default + Send + Sync + 'static> ScreenOptions<W> {
     /// Returns the theme, with the colours and characters that the terminal has.
     pub(super) fn theme(&self) -> Result<Theme, Fault> {
         let depth = match self.color {

@@ -11,7 +11,7 @@ const HEADING: &str = "Pictures";
 
 /// A picture instead of a view.
 #[derive(Debug, clap::Args)]
-pub(super) struct Shot {
+pub(super) struct Shot<W: ValueEnum + Default + Send + Sync + 'static> {
     /// Write the screen into FILE as SVG, and end; it must not be there yet (- is standard output).
     #[arg(long, value_name = "FILE.svg", help_heading = HEADING)]
     pub(super) screenshot: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(super) struct Shot {
     pub(super) size: Size,
     /// Which screen it shows, of what needs attention most.
     #[arg(long, value_enum, default_value_t, requires = "screenshot", help_heading = HEADING)]
-    pub(super) screen: Which,
+    pub(super) screen: W,
 }
 
 #[derive(Clone, Copy, Debug)]

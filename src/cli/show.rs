@@ -15,6 +15,7 @@ use crate::{
     storage::sink::delivery::Delivery,
 };
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use std::{path::PathBuf, time::Duration};
 
 /// How long an alert program may still run after the view is closed.
@@ -94,7 +95,11 @@ pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File,
     super::runtime()?.block_on(async { Ok(code(player::play(found.recordings, options, policy).await?)) })
 }
 
-fn options(screen: &ScreenOptions, theme: Theme) -> Options {
+/// What a view may do, and how it looks at first.
+pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
+    screen: &ScreenOptions<W>,
+    theme: Theme,
+) -> Options {
     let config = Err("the demo writes no config: its alerts are simulated");
     Options { theme, mouse: !screen.no_mouse, no_signals: None, config, pace: None, asks: None }
 }
@@ -103,7 +108,8 @@ fn theme(screen: &ScreenOptions) -> Result<Theme> {
     Ok(screen.theme()?)
 }
 
-fn code(end: End) -> u8 {
+/// Returns the exit code of a view.
+pub(super) fn code(end: End) -> u8 {
     match end {
         End::Quit => 0,
         End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),

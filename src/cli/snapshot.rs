@@ -1,27 +1,80 @@
 //! `gpuwatch snapshot`, and other commands on snapshots; they report on standard error why one is incomplete.
 
+use super::{picture, screen_options::ScreenOptions, show};
 use crate::{
     commands::{diff, export, snapshot},
     facts::text::Foreign,
+    screen::{term, ui::snapshot::Page},
     storage::{
         output,
         pickle::{self, Reading},
     },
 };
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use std::{
     io::{BufWriter, Write},
     path::{Path, PathBuf},
 };
 
-pub(super) fn snapshot(file: &Path, fits: Option<u64>, json: bool) -> Result<u8> {
+/// The screens of a snapshot.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(super) enum Which {
+    #[default]
+    Overview,
+    /// The segments of the device.
+    Map,
+    /// Live blocks by call stack.
+    Blocks,
+    /// The same as a flame graph.
+    Flame,
+    /// Memory over the events of the trace.
+    Trace,
+    Help,
+}
+
+impl Which {
+    pub(super) fn page(self) -> Page {
+        match self {
+            Self::Overview | Self::Help => Page::Overview,
+            Self::Map => Page::Segments,
+            Self::Blocks => Page::Stacks,
+            Self::Flame => Page::Flame,
+            Self::Trace => Page::Trace,
+        }
+    }
+}
+
+/// What is shown of a snapshot, and how.
+pub(super) struct Asked<'a> {
+    pub(super) file: &'a Path,
+    /// A request that may fit or not.
+    pub(super) fits: Option<u64>,
+    pub(super) json: bool,
+    pub(super) text: bool,
+    pub(super) screen: &'a ScreenOptions<Which>,
+}
+
+/// The screens; where there is no terminal for them, or where it is asked for, the account as text or JSON.
+pub(super) fn snapshot(asked: &Asked) -> Result<u8> {
+    let file = asked.file;
     let name = Foreign::new(file.to_string_lossy());
-    let account = snapshot::account(file, fits).with_context(|| format!("cannot read {name}"))?;
-    if let Some(why) = account.ended() {
+    if let Some(shot) = &asked.screen.shot.screenshot {
+        return picture::of_snapshot(file, asked.fits, asked.screen, shot);
+    }
+    if !asked.json && !asked.text && term::is_screen() {
+        let options = show::options(asked.screen, asked.screen.theme()?);
+        let shown = super::runtime()?.block_on(snapshot::show(file, asked.fits, options));
+        return Ok(show::code(shown.with_context(|| format!("cannot read {name}"))?));
+    }
+    let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
+    let ended = snapshot::ended(&account);
+    if let Some(why) = &ended {
         super::say(format_args!("{name}: {why}"));
     }
-    output::print(&if json { account.json() } else { account.text() })?;
-    Ok(u8::from(account.ended().is_some()))
+    let write = if asked.json { snapshot::json } else { snapshot::text };
+    output::print(&write(&account, asked.fits))?;
+    Ok(u8::from(ended.is_some()))
 }
 
 /// Returns the snapshot among the files that a user named: the only one, if it is a pickle or the format needs a

@@ -4,6 +4,8 @@ mod gaps;
 mod growth;
 mod json;
 mod series;
+/// A memory snapshot.
+pub mod snapshot;
 
 use crate::{
     commands::check::{FailOn, Limits, Verdict, judged},
@@ -74,16 +76,20 @@ impl Report {
             (DATA, data),
             (script.0, gaps::script() + &script.1.replacen(HIDDEN, &hidden_class(), 1)),
         ];
-        let (mut out, mut rest) = (String::new(), PAGE);
-        for (place, part) in parts {
-            // In the page's order, so that inserted text is not searched for placeholders.
-            let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
-            out.push_str(before);
-            out.push_str(&part);
-            rest = after;
-        }
-        out + rest
+        filled(PAGE, parts)
     }
+}
+
+/// Fills the placeholders of a page, in the page's order, so that inserted text is not searched for placeholders.
+fn filled(page: &str, parts: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let (mut out, mut rest) = (String::new(), page);
+    for (place, part) in parts {
+        let (before, after) = rest.split_once(place).unwrap_or((rest, ""));
+        out.push_str(before);
+        out.push_str(&part);
+        rest = after;
+    }
+    out + rest
 }
 
 fn escape_html(text: &str) -> String {

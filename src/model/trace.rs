@@ -1,12 +1,12 @@
 //! A program's allocation trace and the allocator's state at its end: events as columns, segments with their blocks,
 //! call stacks. Independent of the file format.
 
-/// Live and reserved bytes in the course of a trace.
-mod curve;
 /// Events as columns.
 mod events;
 /// What is held, event by event.
 mod held;
+/// Live and reserved bytes in the course of a trace.
+mod history;
 /// One trace from pieces.
 mod join;
 /// Segments and their blocks.
@@ -22,12 +22,13 @@ mod totals;
 /// Live blocks as a tree of calls.
 mod tree;
 
-pub use curve::{Levels, Stretch};
 pub use events::{Action, Event, Events};
 pub use held::Held;
+pub use history::{History, Stretch};
 pub use join::{Join, Whole};
 pub use layout::{Block, Segment, State};
 pub use peak::{Moment, Share};
+pub use places::Origin;
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
 pub use totals::{Fit, Totals};
 pub use tree::{Call, Tree};

@@ -3,13 +3,19 @@
 use crate::{
     config::{Edit, File},
     facts::{event::Ask, text},
-    model::{alerts::Name, session::Session},
+    model::{alerts::Name, session::Session, snapshot::Snapshot},
     screen::{
         keys::{self, mouse::Clicks},
         signal::Held,
         term::Screen,
         theme::Theme,
-        ui::{Command, Request, Signal, Subject, Ui, alerts::Allowing, mouse::Regions, signal::Dialog},
+        ui::{
+            Command, Request, Signal, Subject, Ui,
+            alerts::Allowing,
+            mouse::{Mouse, Regions},
+            signal::Dialog,
+            snapshot::SnapshotUi,
+        },
         view::Drawn,
     },
     sources,
@@ -33,6 +39,12 @@ pub struct Options {
     pub pace: Option<Sender<Duration>>,
     /// Sends requests to probes, if that is possible.
     pub asks: Option<mpsc::Sender<Ask>>,
+}
+
+/// The meaning of an input.
+enum Meant {
+    Command(Command),
+    Mouse(Mouse),
 }
 
 /// The effects of one view.
@@ -71,26 +83,45 @@ impl Effects {
 
     /// Handles a key, or a mouse event in the latest frame.
     pub fn obey(&mut self, input: &Input, ui: &mut Ui, session: &Session) {
+        for meant in self.meant(input, ui) {
+            match meant {
+                Meant::Command(it) => ui.update(it, session),
+                Meant::Mouse(it) => ui.mouse(it, &self.regions, session),
+            }
+        }
+    }
+
+    /// Handles the same in the view of a snapshot.
+    pub fn obey_in(&mut self, input: &Input, ui: &mut SnapshotUi, snapshot: &Snapshot) {
+        for meant in self.meant(input, &mut ui.base) {
+            match meant {
+                Meant::Command(it) => ui.update(it, snapshot),
+                Meant::Mouse(it) => ui.mouse(it, &self.regions, snapshot),
+            }
+        }
+    }
+
+    /// Returns what an input means; reports a key without a meaning.
+    fn meant(&mut self, input: &Input, ui: &mut Ui) -> Vec<Meant> {
         match input {
             Input::Key(key) => {
-                if let Some(command) = keys::command(*key, ui) {
-                    ui.update(command, session);
-                } else if let Some(words) = keys::unknown(*key, ui) {
+                let command = keys::command(*key, ui);
+                if let Some(words) = keys::unknown(*key, ui).filter(|_| command.is_none()) {
                     ui.say(words);
                 }
+                command.map(Meant::Command).into_iter().collect()
             }
-            Input::Mouse(event) => {
-                if let Some(mouse) = self.clicks.take(*event, sources::now()) {
-                    ui.mouse(mouse, &self.regions, session);
-                }
-            }
+            Input::Mouse(event) => self.clicks.take(*event, sources::now()).map(Meant::Mouse).into_iter().collect(),
             // Pasted text belongs to a filter; it must not press keys.
             Input::Paste(text) if ui.filter.typing => {
-                text.chars().for_each(|it| ui.update(Command::Type(it), session));
+                text.chars().map(|letter| Meant::Command(Command::Type(letter))).collect()
             }
             // A resized terminal may show other cells than were drawn, also if its size is the same as before.
-            Input::Resize(..) => ui.request = Some(Request::Redraw),
-            _ => {}
+            Input::Resize(..) => {
+                ui.request = Some(Request::Redraw);
+                Vec::new()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -20,6 +20,8 @@ pub enum Place {
     Timeline,
     /// In a replay, before those of `Anywhere` and `Timeline`; there, the keys that seek move its cursor.
     Replay,
+    /// In a memory snapshot, before those of `Anywhere` that it uses.
+    Snapshot,
     /// While a filter is typed; every other key is a character of it.
     Filter,
     /// While the menu of signals is open.
@@ -45,6 +47,8 @@ pub enum Group {
     Display,
     /// For a replay only.
     Replay,
+    /// For a memory snapshot only.
+    Snapshot,
     /// Answers to questions.
     Asking,
 }
@@ -64,6 +68,7 @@ impl Group {
             Self::Timeline => "on the timeline",
             Self::Display => "display",
             Self::Replay => "in a replay",
+            Self::Snapshot => "in a snapshot",
             Self::Asking => "questions",
         }
     }
@@ -108,7 +113,7 @@ impl Binding {
 impl Place {
     /// Whether a place also has the keys of another one.
     fn has(self, other: Self) -> bool {
-        self == other || (self == Self::Timeline && other == Self::Anywhere)
+        self == other || (matches!(self, Self::Timeline | Self::Snapshot) && other == Self::Anywhere)
     }
 
     /// Returns whether keys are characters or answers here.
@@ -124,6 +129,8 @@ impl Place {
             Self::Allow
         } else if ui.filter.typing {
             Self::Filter
+        } else if ui.is_snapshot() {
+            Self::Snapshot
         } else if ui.screen == Screen::Timeline {
             Self::Timeline
         } else {
@@ -143,6 +150,15 @@ pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
     }
 }
 
+/// Whether a snapshot has a use for a command of anywhere.
+fn is_of_snapshot(command: Command) -> bool {
+    use Command::{
+        Back, Device, Down, First, Help, Last, Left, Open, PageDown, PageUp, Quit, Redraw, Right, Suspend, Theme, Up,
+    };
+    let moves = matches!(command, Up | Down | Left | Right | First | Last | PageUp | PageDown | Device(_));
+    moves || matches!(command, Quit | Open | Back | Help | Theme | Redraw | Suspend)
+}
+
 /// Whether a key moves the timeline's cursor there, also in a replay.
 fn seeks(code: KeyCode) -> bool {
     matches!(code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End)
@@ -157,6 +173,13 @@ fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
 /// Returns whether a line applies on the current screen: no key of the screen overrides it, and its command is
 /// available.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
+    if ui.is_snapshot() {
+        return match binding.place {
+            Place::Snapshot => true,
+            Place::Anywhere => is_of_snapshot(binding.command),
+            _ => false,
+        };
+    }
     if unavailable(binding.command, ui).is_some() {
         return false;
     }
@@ -189,7 +212,8 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         let mut own = BINDINGS.iter().filter(move |it| it.place == of);
         own.find_map(|it| it.command_of(pressed))
     };
-    let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(|_| place.has(Place::Anywhere)));
+    let is_useful = |it: &Command| place.has(Place::Anywhere) && (place != Place::Snapshot || is_of_snapshot(*it));
+    let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(is_useful));
     of_replay(key, ui).or_else(bound).or(match (place, pressed) {
         // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
@@ -223,7 +247,7 @@ pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
     }
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
     let elsewhere = BINDINGS.iter().any(|it| it.place == Place::Timeline && it.codes.contains(&pressed));
-    let what = if elsewhere { "a key of the timeline (t)" } else { "no such key" };
+    let what = if elsewhere && !ui.is_snapshot() { "a key of the timeline (t)" } else { "no such key" };
     Some(format!("{}: {what} · ? help", name(pressed)))
 }
 

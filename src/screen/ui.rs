@@ -10,6 +10,8 @@ mod attention;
 mod command;
 /// The filter of the process list.
 pub mod filter;
+/// Commands of memory snapshots.
+mod look;
 /// Mouse events.
 pub mod mouse;
 /// The order of rows.
@@ -22,6 +24,8 @@ mod rungs;
 pub mod signal;
 /// Requests captures.
 mod sites;
+/// The view of a memory snapshot.
+pub mod snapshot;
 /// The part of a run that the timeline shows.
 pub mod timeline;
 
@@ -85,6 +89,8 @@ pub enum Source {
     Live,
     /// Recordings; their keys come first.
     Replay,
+    /// A memory snapshot, which has screens of its own.
+    Snapshot,
 }
 
 /// Which processes are listed.
@@ -181,6 +187,11 @@ impl Ui {
     /// Returns whether it plays recordings.
     pub fn is_replay(&self) -> bool {
         self.source == Source::Replay
+    }
+
+    /// Returns whether the view is of a memory snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.source == Source::Snapshot
     }
 
     /// Shows a message until the next key.

@@ -44,6 +44,8 @@ mod ranks;
 mod scroll;
 /// The menu of signals.
 mod signal;
+/// A memory snapshot.
+pub mod snapshot;
 /// Columns that fit.
 mod table;
 /// The run of a process.

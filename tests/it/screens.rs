@@ -4,6 +4,7 @@ mod culprit;
 mod every;
 mod layout;
 mod ranks;
+mod snapshot;
 mod timeline;
 
 use crate::story::{

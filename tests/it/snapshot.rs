@@ -1,9 +1,10 @@
 //! Memory snapshots are read as Python reads them, nothing in them is run, and what is damaged is read as far as it
 //! goes.
 
+pub(crate) mod busy;
 mod columns;
 mod exports;
-mod writer;
+pub(crate) mod writer;
 
 use crate::{pty::PROGRAM, torch};
 use flate2::{Compression, write::GzEncoder};

@@ -19,13 +19,14 @@ const MAX_WIDTH: usize = 120;
 const GROUPS: [&str; 6] = ["facts", "model", "storage", "screen", "jobs", "commands"];
 
 /// Rooms that may ask a clock: sources stamp events, the shell waits.
-const CLOCK_ROOMS: [&str; 8] = [
+const CLOCK_ROOMS: [&str; 9] = [
     "sources",
     "storage::sink",
     "jobs::launch",
     "screen::event_loop",
     "commands::live",
     "commands::player",
+    "commands::snapshot",
     "commands::demo",
     "commands::once",
 ];

@@ -73,10 +73,10 @@ impl Device {
     fn new(a: &Trace, b: &Trace, ordinal: u32, tolerance: f64) -> Self {
         let mut all: BTreeMap<Vec<String>, Stack> = BTreeMap::new();
         for (which, trace) in [a, b].into_iter().enumerate() {
+            let (stacks, shown) = (&trace.stacks, trace.stacks.shown());
             for share in trace.live(ordinal) {
-                let stacks = &trace.stacks;
-                let shown = stacks.frames(share.stack).filter(|frame| stacks.is_shown(share.stack, frame));
-                let frames: Vec<String> = shown.map(|frame| stacks.place(&frame)).collect();
+                let frames: Vec<String> =
+                    shown(share.stack).into_iter().rev().map(|frame| stacks.label(Some(frame))).collect();
                 let stack = all.entry(frames.clone()).or_insert_with(|| Stack {
                     frames,
                     line: stacks.line(share.stack),

@@ -24,11 +24,14 @@ pub(super) fn perfetto(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         let name = format!("GPU {device}");
         write(&json!({"ph": "M", "pid": device, "name": "process_name", "args": {"name": name}}))?;
         let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
-        for (place, (levels, event)) in trace.levels(device).zip(trace.events.range(range)).enumerate() {
+        let history = trace.history(device);
+        let mut before = None;
+        for (place, event) in trace.events.range(range).enumerate() {
+            let levels = (history.live(place).unwrap_or(0), history.reserved(place));
             // If a trace has no times, its events are 1 µs apart.
             let ts = event.unix_us.map_or(place as u64, |at| at.saturating_sub(begun));
-            let figures = json!({"live": levels.live, "reserved": levels.reserved});
-            if levels.has_changed {
+            let figures = json!({"live": levels.0, "reserved": levels.1});
+            if before.replace(levels) != Some(levels) {
                 write(&json!({"ph": "C", "pid": device, "tid": 0, "ts": ts, "name": "memory", "args": figures}))?;
             }
             if event.action == Action::Oom {

@@ -89,5 +89,5 @@ fn shares(trace: &Trace, device: u32, at: At) -> Vec<Share> {
 }
 
 fn tree(trace: &Trace, shares: &[Share]) -> Tree {
-    Tree::new(&trace.stacks, shares, |stack, frame| trace.stacks.is_shown(stack, frame))
+    Tree::new(shares, trace.stacks.shown())
 }

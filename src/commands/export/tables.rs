@@ -50,6 +50,7 @@ impl Table {
 }
 
 fn blocks(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+    let stack = stacks(trace);
     for segment in &trace.segments {
         for block in trace.blocks_of(segment) {
             let state = match block.state {
@@ -69,7 +70,7 @@ fn blocks(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Re
                 Some(block.size.into()),
                 block.requested.map(Value::from),
                 state.map(Value::from),
-                stack(trace, block.stack),
+                stack(block.stack),
             ];
             write(BLOCKS.into_iter().zip(values).collect())?;
         }
@@ -78,6 +79,7 @@ fn blocks(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Re
 }
 
 fn events(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+    let stack = stacks(trace);
     for (device, range) in trace.devices.iter().enumerate() {
         for (place, event) in trace.events.range(range.clone()).enumerate() {
             let action = Action::WORDS.iter().find(|(_, action)| *action == event.action).map(|(word, _)| *word);
@@ -90,7 +92,7 @@ fn events(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Re
                 event.size.map(Value::from),
                 event.stream.map(Value::from),
                 event.pool.map(Value::from),
-                stack(trace, event.stack),
+                stack(event.stack),
             ];
             write(EVENTS.into_iter().zip(values).collect())?;
         }
@@ -98,8 +100,11 @@ fn events(trace: &Trace, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Re
     Ok(())
 }
 
-fn stack(trace: &Trace, id: StackId) -> Option<Value> {
-    let shown = trace.stacks.frames(id).rev().filter(|frame| trace.stacks.is_shown(id, frame));
-    let frames: Vec<String> = shown.map(|frame| trace.stacks.place(&frame)).collect();
-    (!frames.is_empty()).then(|| frames.join(";").into())
+/// Writes a stack's frames, the outermost first.
+fn stacks(trace: &Trace) -> impl Fn(StackId) -> Option<Value> {
+    let shown = trace.stacks.shown();
+    move |id| {
+        let frames: Vec<String> = shown(id).into_iter().map(|frame| trace.stacks.label(Some(frame))).collect();
+        (!frames.is_empty()).then(|| frames.join(";").into())
+    }
 }

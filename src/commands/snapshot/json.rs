@@ -1,27 +1,30 @@
 //! A snapshot as JSON, schema 1, all sizes in bytes.
 
-use super::{Account, Asked, Device};
+use super::{Asked, asked};
 use crate::{
     facts::text::escape_json,
-    model::trace::{Fit, Share, StackId, Totals, Trace},
+    model::{
+        snapshot::{Device, Snapshot},
+        trace::{Fit, Frame, Share, StackId, Totals, Trace},
+    },
 };
 use serde_json::{Map, Value, json};
 
 /// The version of the object.
 const SCHEMA: u32 = 1;
 
-pub(super) fn account(it: &Account) -> String {
+pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
     let object = json!({
         "schema": SCHEMA,
         "bytes": it.bytes,
-        "ended": it.ended.as_ref().map(ToString::to_string),
+        "ended": it.ended,
         "settings": it.settings(),
-        "devices": it.devices.iter().map(|device| of(&it.trace, device)).collect::<Vec<_>>(),
+        "devices": it.devices.iter().map(|device| of(&it.trace, device, asked(it, device, fits))).collect::<Vec<_>>(),
     });
     escape_json(&format!("{object:#}\n"))
 }
 
-fn of(trace: &Trace, it: &Device) -> Value {
+fn of(trace: &Trace, it: &Device, asked: Option<Asked>) -> Value {
     let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.row().id.to_owned(), json!(rung.bytes)));
     let part = |(stream, pool, sums): &(u64, Option<u32>, Totals)| {
         let mut part = totals(sums);
@@ -34,7 +37,7 @@ fn of(trace: &Trace, it: &Device) -> Value {
         "device": it.ordinal,
         "ladder": ladder.collect::<Map<_, _>>(),
         "parts": it.parts.iter().map(part).collect::<Vec<_>>(),
-        "fits": it.asked.map(|it| fit(&it)),
+        "fits": asked.map(|asked| fit(&asked)),
         "live": shares(trace, &it.live),
         "events": it.events,
         "peak": it.peak.as_ref().map(|peak| json!({
@@ -83,7 +86,6 @@ fn shares(trace: &Trace, all: &[Share]) -> Vec<Value> {
 /// Returns the frames, innermost first.
 fn frames(trace: &Trace, id: StackId) -> Vec<Value> {
     let text = |id| trace.stacks.texts.get(id);
-    let frame =
-        |it: crate::model::trace::Frame| json!({ "file": text(it.file), "line": it.line, "function": text(it.name) });
+    let frame = |it: Frame| json!({ "file": text(it.file), "line": it.line, "function": text(it.name) });
     trace.stacks.frames(id).map(frame).collect()
 }

@@ -1,19 +1,22 @@
 //! A snapshot's account as text.
 
-use super::{Account, Asked, Device};
+use super::{Asked, asked};
 use crate::{
     facts::{
         text::Foreign,
         units::{Bytes, counted},
     },
-    model::trace::{Fit, Share, Totals, Trace},
+    model::{
+        snapshot::{Device, Snapshot},
+        trace::{Fit, Share, Totals, Trace},
+    },
 };
 use std::fmt::Write as _;
 
 /// Most stacks listed.
 const LISTED: usize = 10;
 
-pub(super) fn account(it: &Account) -> String {
+pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
     let mut out = String::new();
     let settings = match it.settings() {
         None => "the allocator's settings are not recorded".to_owned(),
@@ -24,17 +27,16 @@ pub(super) fn account(it: &Account) -> String {
     let _ = writeln!(out, "{} read; {settings}", Bytes(it.bytes));
     for device in &it.devices {
         out.push('\n');
-        write(&mut out, it, device);
+        write(&mut out, it, device, asked(it, device, fits));
     }
     if it.devices.is_empty() {
-        let none =
-            if it.ended().is_some() { "no segment could be read" } else { "nothing was allocated on any device" };
+        let none = if it.ended.is_some() { "no segment could be read" } else { "nothing was allocated on any device" };
         let _ = writeln!(out, "{none}");
     }
     out
 }
 
-fn write(out: &mut String, account: &Account, it: &Device) {
+fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked>) {
     let Totals { reserved, segments, largest_free, .. } = it.totals;
     let _ = writeln!(out, "device {}: {} reserved in {}", it.ordinal, Bytes(reserved), counted(segments, "segment"));
     for rung in it.ladder.by_gap() {
@@ -44,15 +46,15 @@ fn write(out: &mut String, account: &Account, it: &Device) {
         }
     }
     for (stream, pool, sums) in &it.parts {
-        part(out, &account.trace, *stream, *pool, sums);
+        part(out, &snapshot.trace, *stream, *pool, sums);
     }
     let _ = writeln!(out, "largest free block: {}", Bytes(largest_free));
-    if let Some(asked) = it.asked {
+    if let Some(asked) = asked {
         fit(out, &asked, it.totals.releasable);
     }
     if !it.live.is_empty() {
         let _ = writeln!(out, "live blocks by call stack:");
-        shares(out, &account.trace, &it.live);
+        shares(out, &snapshot.trace, &it.live);
     }
     let Some(peak) = &it.peak else {
         out.push_str("no trace of allocations: call torch.cuda.memory._record_memory_history() when the job begins\n");
@@ -63,7 +65,7 @@ fn write(out: &mut String, account: &Account, it: &Device) {
     if peak.older > 0 {
         let _ = writeln!(out, "  {} of it predate the trace", Bytes(peak.older));
     }
-    shares(out, &account.trace, &peak.shares);
+    shares(out, &snapshot.trace, &peak.shares);
 }
 
 fn part(out: &mut String, trace: &Trace, stream: u64, pool: Option<u32>, it: &Totals) {

@@ -128,6 +128,11 @@ impl Events {
         range.map_while(|it| self.get(it))
     }
 
+    /// Returns the actions of a range of events, in order.
+    pub fn actions(&self, range: std::ops::Range<usize>) -> &[Action] {
+        self.actions.get(range).unwrap_or_default()
+    }
+
     /// Returns the streams of all events, in order of first use.
     pub fn streams(&self) -> &[u64] {
         self.all_streams.values()

@@ -55,15 +55,49 @@ impl Stacks {
         frame.and_then(|number| self.frames.get(number)).map_or_else(|| NO_STACK.to_owned(), |frame| self.place(&frame))
     }
 
-    /// Returns whether a frame is worth showing: Python frames if the stack has any, otherwise all frames outside the
-    /// allocator.
-    pub fn is_shown(&self, stack: StackId, frame: &Frame) -> bool {
-        if self.frames(stack).any(|other| is_python(self, &other)) {
-            is_python(self, frame)
-        } else {
-            !is_recorder(self, frame)
+    /// Returns a function that lists the frames of a stack that are worth showing, outermost first: Python frames if
+    /// the stack has any, otherwise all frames outside the allocator.
+    pub fn shown(&self) -> impl Fn(StackId) -> Vec<u32> {
+        let each =
+            |is: fn(&Self, &Frame) -> bool| self.frames.values().iter().map(|it| is(self, it)).collect::<Vec<_>>();
+        let (python, recorder) = (each(is_python), each(is_recorder));
+        let is = |of: &[bool], frame: u32| of.get(frame as usize) == Some(&true);
+        move |stack| {
+            let frames = self.numbers(stack);
+            let has_python = frames.iter().any(|frame| is(&python, *frame));
+            let is_shown = |frame: &u32| if has_python { is(&python, *frame) } else { !is(&recorder, *frame) };
+            frames.iter().rev().copied().filter(is_shown).collect()
         }
     }
+
+    /// Returns whose code the frame with this number is; `None` where there is no stack.
+    pub fn origin(&self, frame: Option<u32>) -> Option<Origin> {
+        let frame = self.frames.get(frame?)?;
+        Some(match () {
+            () if is_own(self, &frame) => Origin::Job,
+            () if is_python(self, &frame) => Origin::Library,
+            () => Origin::Native,
+        })
+    }
+
+    /// Returns for each frame, by its number, whether its place or its file contains a text; ignores case.
+    pub fn matches(&self, text: &str) -> Vec<bool> {
+        let text = text.trim().to_lowercase();
+        let has = |words: &str| words.to_lowercase().contains(&text);
+        let found = |it: &Frame| has(&self.place(it)) || has(&self.texts.get(it.file));
+        self.frames.values().iter().map(found).collect()
+    }
+}
+
+/// Whose code a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The job's own Python.
+    Job,
+    /// Python of a library.
+    Library,
+    /// Native code.
+    Native,
 }
 
 /// Whether a frame is Python code outside libraries.

@@ -1,7 +1,8 @@
 //! Live blocks as a tree of calls, outermost function first.
 
-use super::{Frame, Share, StackId, Stacks};
-use std::{cmp::Reverse, collections::HashMap};
+use super::{Share, StackId};
+use hashbrown::HashMap;
+use std::cmp::Reverse;
 
 /// One call, with everything allocated in it and below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,29 +15,27 @@ pub struct Call {
     pub blocks: u64,
     /// Bytes of its own blocks.
     pub own: u64,
+    /// Its caller, by index in the tree; the root's is the root.
+    pub caller: usize,
     /// The calls below it, by index in the tree, largest first.
     pub calls: Vec<usize>,
 }
 
 /// A tree of calls. The root has index 0; a call comes after its caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// All calls.
     pub calls: Vec<Call>,
 }
 
 impl Tree {
-    /// Builds the tree of some shares. Leaves out the frames that `shown` rejects, and attaches their callees to their
-    /// callers.
-    pub fn new(stacks: &Stacks, shares: &[Share], shown: impl Fn(StackId, &Frame) -> bool) -> Self {
+    /// Builds the tree of some shares. `frames` lists the frames of a stack that are shown, the one next to the root
+    /// first.
+    pub fn new(shares: &[Share], frames: impl Fn(StackId) -> Vec<u32>) -> Self {
         let mut tree = Self { calls: vec![Call::default()] };
         let mut known: HashMap<(usize, Option<u32>), usize> = HashMap::new();
         for share in shares {
-            let frames = stacks.numbers(share.stack).iter().rev();
-            let mut path: Vec<Option<u32>> = frames
-                .filter(|number| stacks.frames.get(**number).is_some_and(|frame| shown(share.stack, &frame)))
-                .map(|number| Some(*number))
-                .collect();
+            let mut path: Vec<Option<u32>> = frames(share.stack).into_iter().map(Some).collect();
             if path.is_empty() {
                 path.push(None);
             }
@@ -45,7 +44,7 @@ impl Tree {
             for frame in path {
                 let next = *known.entry((at, frame)).or_insert(tree.calls.len());
                 if next == tree.calls.len() {
-                    tree.calls.push(Call { frame, ..Call::default() });
+                    tree.calls.push(Call { frame, caller: at, ..Call::default() });
                     tree.calls[at].calls.push(next);
                 }
                 tree.add(next, share);
@@ -91,6 +90,7 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Frame, Stacks};
     use super::*;
 
     #[test]
@@ -102,7 +102,8 @@ mod tests {
         let large = stacks.id(&[embed, main]);
         let shares = [(small, 10, 2), (large, 300, 1), (StackId::default(), 5, 1)]
             .map(|(stack, bytes, blocks)| Share { stack, bytes, blocks });
-        let tree = Tree::new(&stacks, &shares, |_, frame| frame.line != 4);
+        let shown = |stack| stacks.numbers(stack).iter().rev().copied().filter(|it| *it != native).collect();
+        let tree = Tree::new(&shares, shown);
         assert_eq!((tree.calls[0].bytes, tree.calls[0].blocks), (315, 4));
         let first = &tree.calls[tree.calls[0].calls[0]];
         assert_eq!((first.frame, first.bytes, first.own), (Some(main), 310, 0));

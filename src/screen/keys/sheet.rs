@@ -20,7 +20,9 @@ pub fn sections() -> Vec<Section> {
     if let Some(it) = all.iter_mut().find(|it| it.title == Group::Moving.name()) {
         it.keys.push(DEVICES);
     }
-    all.push(section(Group::Replay.name(), &|it| it.group == Group::Replay));
+    for group in [Group::Replay, Group::Snapshot] {
+        all.push(section(group.name(), &|it| it.group == group));
+    }
     let asking = [
         ("while a filter is typed", Place::Filter),
         ("in the menu of signals", Place::Signal),

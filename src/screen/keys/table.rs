@@ -1,7 +1,13 @@
 //! The table of keys: key, command, and the line for it in the help, the reference and the manual, in one place.
 
 use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
-use crate::{screen::ui::Command, storage::replay::Command as Replay};
+use crate::{
+    screen::ui::{
+        Command,
+        snapshot::{Look, Page},
+    },
+    storage::replay::Command as Replay,
+};
 use crossterm::event::{KeyCode, KeyModifiers};
 
 /// Every key, by what it is for. `1`–`9` stand at the end because their command carries the number.
@@ -110,6 +116,34 @@ pub const BINDINGS: &[Binding] = &[
         "slower, faster",
         &[(NONE, KeyCode::Char('<')), (NONE, KeyCode::Char('>'))],
     ),
+    snapshot(Command::Look(Look::Show(Page::Overview)), "o", "overview", &[(NONE, KeyCode::Char('o'))]),
+    snapshot(Command::Look(Look::Show(Page::Segments)), "m", "map of the segments", &[(NONE, KeyCode::Char('m'))]),
+    snapshot(Command::Look(Look::Show(Page::Stacks)), "b", "live blocks by stack", &[(NONE, KeyCode::Char('b'))]),
+    snapshot(Command::Look(Look::Show(Page::Flame)), "f", "flame graph", &[(NONE, KeyCode::Char('f'))]),
+    snapshot(Command::Look(Look::Show(Page::Trace)), "t", "memory over events", &[(NONE, KeyCode::Char('t'))]),
+    snapshot(Command::NextBox, "Tab", "next screen", &[(NONE, KeyCode::Tab)]),
+    snapshot(Command::PreviousBox, "Shift-Tab", "previous screen", &[(NONE, KeyCode::BackTab)]),
+    snapshot(Command::Look(Look::Peak), "p", "peak of the trace", &[(NONE, KeyCode::Char('p'))]),
+    snapshot_pair(
+        [Look::PreviousEvent, Look::NextEvent],
+        "[ ]",
+        "previous, next event",
+        &[(NONE, KeyCode::Char('[')), (NONE, KeyCode::Char(']'))],
+    ),
+    snapshot_pair(
+        [Look::PreviousFailure, Look::NextFailure],
+        "{ }",
+        "previous, next failure",
+        &[(NONE, KeyCode::Char('{')), (NONE, KeyCode::Char('}'))],
+    ),
+    snapshot(Command::Plus, "+", "larger request; nearer", &[(NONE, KeyCode::Char('+'))]),
+    snapshot(Command::Minus, "-", "smaller request; wider", &[(NONE, KeyCode::Char('-'))]),
+    snapshot(Command::Reset, "=", "whole trace; all blocks", &[(NONE, KeyCode::Char('='))]),
+    snapshot(Command::Look(Look::Toggle), "Space", "open or close a call", &[(NONE, KeyCode::Char(' '))]),
+    snapshot(Command::Invert, "i", "allocating line first", &[(NONE, KeyCode::Char('i'))]),
+    snapshot(Command::Order, "s", "sort segments", &[(NONE, KeyCode::Char('s'))]),
+    snapshot(Command::Filter, "/", "filter call stacks", &[(NONE, KeyCode::Char('/'))]),
+    snapshot(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
 ];
 
 /// The help's line for the number keys.
@@ -156,4 +190,13 @@ const fn allow(command: Command, keys: &'static str, help: &'static str, codes: 
 const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Replay(pair[0]), Command::Replay(pair[1])];
     Binding { place: Place::Replay, group: Group::Replay, command, opposite: Some(opposite), keys, help, codes }
+}
+
+const fn snapshot(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Snapshot, group: Group::Snapshot, command, opposite: None, keys, help, codes }
+}
+
+const fn snapshot_pair(pair: [Look; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = [Command::Look(pair[0]), Command::Look(pair[1])];
+    Binding { place: Place::Snapshot, group: Group::Snapshot, command, opposite: Some(opposite), keys, help, codes }
 }

@@ -4,7 +4,12 @@ use super::*;
 use crate::storage::replay::Command as Replay;
 use crate::{
     facts::text::Foreign,
-    screen::ui::{Source, alerts::Allowing, signal::Dialog},
+    screen::ui::{
+        Source,
+        alerts::Allowing,
+        signal::Dialog,
+        snapshot::{Look, Page},
+    },
 };
 use std::collections::HashSet;
 
@@ -14,6 +19,7 @@ fn ui(place: Place) -> Ui {
         Place::Anywhere => {}
         Place::Timeline => ui.screen = Screen::Timeline,
         Place::Replay => ui.source = Source::Replay,
+        Place::Snapshot => ui.source = Source::Snapshot,
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
         Place::Signal => {
@@ -62,6 +68,21 @@ fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
     assert_eq!(command(KeyCode::Char(' ').into(), &timeline), Some(Command::Replay(Replay::Play)));
     let typed = Ui { source: Source::Replay, ..ui(Place::Filter) };
     assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Type('m')));
+}
+
+#[test]
+fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
+    let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Snapshot));
+    assert_eq!(key(KeyCode::Char('f')), Some(Command::Look(Look::Show(Page::Flame))));
+    assert_eq!(key(KeyCode::Char('p')), Some(Command::Look(Look::Peak)));
+    assert_eq!(key(KeyCode::Tab), Some(Command::NextBox));
+    assert_eq!((key(KeyCode::Up), key(KeyCode::Char('2'))), (Some(Command::Up), Some(Command::Device(1))));
+    for without in ['K', 'w', 'a', 'A', 'e', 'n'] {
+        assert_eq!(key(KeyCode::Char(without)), None, "{without}");
+    }
+    let shown = BINDINGS.iter().filter(|it| reaches(it, &ui(Place::Snapshot)));
+    assert!(shown.clone().all(|it| it.codes.iter().all(|code| key(code.1).is_some() || code.0 != NONE)));
+    assert!(shown.count() > 30);
 }
 
 #[test]

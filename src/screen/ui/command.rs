@@ -1,6 +1,6 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
-use super::{Focus, Scope, Screen, Ui};
+use super::{Focus, Scope, Screen, Ui, look::Look};
 use crate::{facts::event::Ask, model::session::Session, storage::replay};
 use std::time::Duration;
 
@@ -95,6 +95,8 @@ pub enum Command {
     Suspend,
     /// Play, seek or step, in a replay.
     Replay(replay::Command),
+    /// What only a snapshot has.
+    Look(Look),
 }
 
 impl Ui {
@@ -153,6 +155,7 @@ impl Ui {
             // Characters and answers without a question, and commands for the selected alert, which handled them
             // before.
             Command::Type(_)
+            | Command::Look(_)
             | Command::Erase
             | Command::EraseAll
             | Command::Yes

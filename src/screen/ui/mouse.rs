@@ -26,6 +26,8 @@ pub enum Target {
     Rung(Gap),
     /// The timeline, with the positions on its axis at the left and right end.
     Run(u64, u64),
+    /// A row or box of a snapshot's screen: a segment by its index in the list, a call by its index in the tree.
+    Line(usize),
     /// A key's command.
     Key(Command),
 }
@@ -147,6 +149,8 @@ impl Ui {
                 }
             }
             Target::Rung(gap) => self.select_rung(*gap),
+            // Only a snapshot has them.
+            Target::Line(_) => {}
             Target::Alert(alert) => {
                 self.focus = Focus::Alerts;
                 self.select_alert(*alert);
@@ -196,7 +200,7 @@ impl Ui {
 }
 
 /// Returns the position on the axis under a column of an area.
-fn place(column: u16, area: Rect, (from, to): (u64, u64)) -> u64 {
+pub(in crate::screen::ui) fn place(column: u16, area: Rect, (from, to): (u64, u64)) -> u64 {
     let (past, whole) = (u128::from(column.saturating_sub(area.x)), u128::from(area.width.saturating_sub(1)).max(1));
     let length = u128::from(to.saturating_sub(from));
     from.saturating_add(u64::try_from(length * past.min(whole) / whole).unwrap_or(0))

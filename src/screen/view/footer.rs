@@ -16,7 +16,7 @@ use ratatui::{
 };
 
 /// Commands whose first keys are shown, and their label; a click runs a single one.
-type Hint = (&'static [Command], &'static str);
+pub(super) type Hint = (&'static [Command], &'static str);
 
 /// The keys shown here, most useful first.
 const OVERVIEW: &[Hint] = &[
@@ -101,6 +101,18 @@ pub(super) fn has_text(context: &RenderContext) -> bool {
 
 /// Draws the question or message, or else as many keys as fit.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    if has_text(context) { said(buffer, area, context) } else { keys(buffer, area, context) }
+}
+
+/// Draws the same with other keys.
+pub(super) fn draw_with(buffer: &mut Buffer, area: Rect, hints: &[Hint], context: &RenderContext) {
+    if has_text(context) {
+        return said(buffer, area, context);
+    }
+    written(buffer, area, hints.iter().filter_map(|hint| named(hint, context)), context);
+}
+
+fn said(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let width = usize::from(area.width);
     let ui = context.ui;
     if ui.filter.typing {
@@ -114,9 +126,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         put(buffer, area, 0, &Line::from(line));
     } else if let Some(word) = &ui.status {
         put(buffer, area, 0, &Line::styled(cells::elide(&cells::raw(word), width), context.style(Role::Title)));
-    } else {
-        keys(buffer, area, context);
     }
+}
+
+/// The keys of a hint, its label, and the command of a click on it.
+type Shown = (String, &'static str, Option<Command>);
+
+fn named((commands, word): &Hint, context: &RenderContext) -> Option<Shown> {
+    let keys: Option<Vec<_>> = commands.iter().map(|it| keys::first(*it, context.ui)).collect();
+    Some((keys?.concat(), *word, commands.first().copied().filter(|_| commands.len() == 1)))
 }
 
 /// Draws as many keys as fit; in a replay its own come after those that leave.
@@ -130,15 +148,15 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Screen::Timeline => TIMELINE,
         Screen::Device | Screen::Alerts => OPENED,
     };
-    let written = |(commands, word): &Hint| {
-        let keys: Option<Vec<_>> = commands.iter().map(|it| keys::first(*it, ui)).collect();
-        Some((keys?.concat(), *word, commands.first().copied().filter(|_| commands.len() == 1)))
-    };
-    let mut shown: Vec<_> = hints.iter().filter_map(written).collect();
+    let mut shown: Vec<_> = hints.iter().filter_map(|hint| named(hint, context)).collect();
     if ui.is_replay() && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
-        let own = REPLAY.iter().filter_map(written);
+        let own = REPLAY.iter().filter_map(|hint| named(hint, context));
         shown.splice(2.min(shown.len())..2.min(shown.len()), own);
     }
+    written(buffer, area, shown, context);
+}
+
+fn written(buffer: &mut Buffer, area: Rect, shown: impl IntoIterator<Item = Shown>, context: &RenderContext) {
     let mut rest = area;
     for (key, word, command) in shown {
         let (key, word) = (Span::styled(key, context.style(Role::Key)), format!(" {word}"));

@@ -31,6 +31,15 @@ const NOTES: [&str; 7] = [
     "Mouse: select, open (twice), sort by a column's title, scroll, press a key of the last line.",
 ];
 
+/// The same where a memory snapshot is looked at.
+const OF_SNAPSHOTS: [&str; 5] = [
+    "–  unknown; it is never drawn as 0",
+    "●  the free block of this segment would serve the request",
+    "A trace has the bytes that were requested; blocks are larger where requests are rounded up.",
+    "Flame graph: a box is as wide as its bytes; the job's own lines, libraries and native code have a colour each.",
+    "Mouse: select, open (twice), move the cursor of the trace, scroll, press a key of the last line.",
+];
+
 /// A heading and its entries.
 type Section = (&'static str, Vec<(&'static str, &'static str)>);
 
@@ -49,7 +58,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     for (why, keys) in missing(context) {
         note(&format!("Not here: {} ({why})", keys.join(", ")));
     }
-    for it in NOTES {
+    for it in if context.ui.is_snapshot() { &OF_SNAPSHOTS[..] } else { &NOTES[..] } {
         note(it);
     }
     let frame =
@@ -60,9 +69,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 /// Returns the sections of the help; filter, menu and question show their own keys.
 fn sections(context: &RenderContext) -> Vec<Section> {
     // The timeline's keys are in the help of every screen; while it is closed they replace no other.
-    let is_there = |it: &&Binding| keys::reaches(it, context.ui) || it.group == Group::Timeline;
+    let is_there =
+        |it: &&Binding| keys::reaches(it, context.ui) || (it.group == Group::Timeline && !context.ui.is_snapshot());
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
-    let groups = Group::HELP.into_iter().chain([Group::Replay]);
+    let groups = Group::HELP.into_iter().chain([Group::Replay, Group::Snapshot]);
     let mut sections: Vec<Section> =
         groups.map(|it| (it.name(), of(it).map(|it| (it.keys, it.help)).collect())).collect();
     if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
@@ -75,7 +85,7 @@ fn sections(context: &RenderContext) -> Vec<Section> {
 /// Returns why a command is unavailable, with its keys.
 fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
-    for it in BINDINGS {
+    for it in BINDINGS.iter().filter(|_| !context.ui.is_snapshot()) {
         let Some(why) = keys::unavailable(it.command, context.ui) else { continue };
         let keys = format!("{} {}", it.keys, it.help);
         match all.iter_mut().find(|known| known.0 == why) {

@@ -205,7 +205,7 @@ pub(super) fn widths(rungs: &[Rung], whole: Bytes, width: usize) -> Vec<usize> {
 }
 
 /// Distributes `width` cells among parts of a whole, by the largest remainder.
-fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
+pub(super) fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
     if whole == 0 {
         return vec![0; parts.len()];
     }

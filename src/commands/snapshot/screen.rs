@@ -1,0 +1,127 @@
+//! `gpuwatch snapshot` on a screen. A thread reads the file, and walks through the trace after the first picture.
+
+use crate::{
+    facts::text::Foreign,
+    model::snapshot::{Histories, Snapshot},
+    screen::{
+        effects::{Effects, Options},
+        event_loop::{self, End, FRAME_AT_LEAST, View},
+        term::Screen,
+        ui::{Ui, snapshot::SnapshotUi},
+        view::{self, Drawn},
+    },
+    storage::pickle::Fault,
+};
+use crossterm::event::Event as Input;
+use std::{fs, future::pending, io, path::Path, thread};
+use tokio::{
+    sync::mpsc::{Receiver, Sender, channel},
+    time::Instant,
+};
+
+/// A message of the reading thread.
+enum Loading {
+    /// The file is read, except for the history of its trace; or it cannot be read.
+    Read(Result<Box<Snapshot>, Fault>),
+    /// The history of the trace is known.
+    Walked(Histories),
+}
+
+/// Shows a snapshot until the user, a signal or the terminal ends it; `request` is the first request to test. Needs a
+/// tokio runtime around it.
+///
+/// # Errors
+/// When there is no terminal, or the file cannot be read. A terminal that goes away later is an end, not an error.
+pub async fn show(path: &Path, request: Option<u64>, options: Options) -> Result<End, Fault> {
+    let size = fs::metadata(path)?.len();
+    let mouse = options.mouse;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let mut ui = SnapshotUi::new(Foreign::new(name), Some(size), request);
+    let effects = Effects::new(options, &mut ui.base);
+    let mut view = SnapshotView {
+        snapshot: Snapshot::default(),
+        ui,
+        loading: Some(load(path)?),
+        fault: None,
+        due: Instant::now(),
+    };
+    let end = event_loop::run(&mut view, effects, mouse).await?;
+    view.fault.map_or(Ok(end), Err)
+}
+
+fn load(path: &Path) -> io::Result<Receiver<Loading>> {
+    let (sender, receiver) = channel(2);
+    let path = path.to_owned();
+    thread::Builder::new().name("snapshot".into()).spawn(move || read(&path, &sender))?;
+    Ok(receiver)
+}
+
+/// Sending fails when the view is closed, and then nobody needs the rest.
+fn read(path: &Path, sender: &Sender<Loading>) {
+    let snapshot = match super::open(path) {
+        Ok(snapshot) => snapshot,
+        Err(fault) => {
+            let _ = sender.blocking_send(Loading::Read(Err(fault)));
+            return;
+        }
+    };
+    if sender.blocking_send(Loading::Read(Ok(Box::new(snapshot.clone())))).is_ok() {
+        let _ = sender.blocking_send(Loading::Walked(snapshot.histories()));
+    }
+}
+
+/// A snapshot, and what the user looks at.
+struct SnapshotView {
+    snapshot: Snapshot,
+    ui: SnapshotUi,
+    /// The reading thread, until it is done.
+    loading: Option<Receiver<Loading>>,
+    /// Why the file cannot be read.
+    fault: Option<Fault>,
+    /// The time of the next picture.
+    due: Instant,
+}
+
+impl View for SnapshotView {
+    type News = Option<Loading>;
+
+    fn ui(&mut self) -> &mut Ui {
+        &mut self.ui.base
+    }
+
+    fn input(&mut self, input: &Input, effects: &mut Effects) {
+        effects.obey_in(input, &mut self.ui, &self.snapshot);
+        self.due = Instant::now();
+    }
+
+    fn due(&self) -> Instant {
+        self.due
+    }
+
+    async fn wait(&mut self) -> Option<Loading> {
+        match &mut self.loading {
+            Some(loading) => loading.recv().await,
+            None => pending().await,
+        }
+    }
+
+    fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
+        match news {
+            None => self.loading = None,
+            Some(Loading::Read(Ok(snapshot))) => (self.snapshot, self.ui.reading) = (*snapshot, None),
+            Some(Loading::Read(Err(fault))) => (self.fault, self.ui.base.quit) = (Some(fault), true),
+            Some(Loading::Walked(histories)) => self.snapshot.complete(histories),
+        }
+        self.ui.refresh(&self.snapshot);
+        self.due = Instant::now();
+        Ok(())
+    }
+
+    fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
+        self.due = Instant::now() + FRAME_AT_LEAST;
+        let mut drawn = Drawn::default();
+        screen.draw(|frame| drawn = view::snapshot::draw(frame, &self.snapshot, &self.ui, &effects.theme))?;
+        effects.drawn(drawn, &mut self.ui.base);
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! A memory snapshot, looked at: what each device held at that moment, whose it was, and how it came about.
+
+use crate::model::{
+    analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, ladder},
+    trace::{Fit, History, Moment, Segment, Setting, Share, State, Totals, Trace, Tree},
+};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A snapshot, looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// What was read.
+    pub trace: Arc<Trace>,
+    /// Bytes that were read, unpacked.
+    pub bytes: u64,
+    /// Why it is not all that there should be, where that is so.
+    pub ended: Option<String>,
+    /// The devices that have segments or events.
+    pub devices: Vec<Device>,
+}
+
+/// One device of it.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// The device's number in the job.
+    pub ordinal: u32,
+    /// Sums over its segments.
+    pub totals: Totals,
+    /// Where the memory is that the allocator holds.
+    pub ladder: Ladder,
+    /// The sums by stream and pool.
+    pub parts: Vec<(u64, Option<u32>, Totals)>,
+    /// Its segments, the largest first.
+    pub segments: Vec<Piece>,
+    /// Live blocks by stack, the largest share first.
+    pub live: Vec<Share>,
+    /// Events of its trace.
+    pub events: usize,
+    /// The stream that has most of its memory.
+    pub stream: Option<u64>,
+    /// What was live after each event; `None` until the trace is walked through.
+    pub history: Option<History>,
+    /// The moment of the trace at which most was live.
+    pub peak: Option<Moment>,
+}
+
+/// A segment, with its own sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Piece {
+    /// The segment, by its place among the trace's.
+    pub place: usize,
+    /// Its sums.
+    pub totals: Totals,
+}
+
+/// Which blocks are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// Those that are live in the snapshot.
+    #[default]
+    End,
+    /// Those that were live after an event of the device's trace.
+    Event(usize),
+    /// The live ones of a segment, by its place among the trace's.
+    Segment(usize),
+}
+
+/// Blocks by stack, and as a tree of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// By stack, the largest share first.
+    pub shares: Vec<Share>,
+    /// As a tree.
+    pub tree: Tree,
+    /// Bytes that a filter leaves out.
+    pub hidden: u64,
+}
+
+/// What a trace came to, of each device in order.
+pub type Histories = Vec<(History, Option<Moment>)>;
+
+impl Snapshot {
+    /// Looks at what was read, all but the trace.
+    pub fn new(trace: Arc<Trace>, bytes: u64, ended: Option<String>) -> Self {
+        let devices = trace.ordinals().into_iter().map(|it| Device::new(&trace, it)).collect();
+        Self { trace, bytes, ended, devices }
+    }
+
+    /// Walks through the trace of each device.
+    pub fn histories(&self) -> Histories {
+        self.devices.iter().map(|device| history(&self.trace, device.ordinal)).collect()
+    }
+
+    /// Takes what the trace came to.
+    pub fn complete(&mut self, histories: Histories) {
+        for (device, (history, peak)) in self.devices.iter_mut().zip(histories) {
+            (device.history, device.peak) = (Some(history), peak);
+        }
+    }
+
+    /// Returns the text that the allocator was set with; `None` where the snapshot does not say.
+    pub fn settings(&self) -> Option<String> {
+        self.trace.settings.as_ref().map(|it| self.trace.stacks.texts.get(it.text).into_owned())
+    }
+
+    /// Returns what the allocator would do with a request on the device's main stream; `None` where it has no segments.
+    pub fn fit(&self, device: &Device, bytes: u64) -> Option<Fit> {
+        Some(self.trace.fit(device.ordinal, device.stream?, bytes, largest_split(&self.trace)))
+    }
+
+    /// Returns the segment of a piece.
+    pub fn segment(&self, piece: &Piece) -> Option<&Segment> {
+        self.trace.segments.get(piece.place)
+    }
+
+    /// Returns blocks of a device by stack: those of stacks that contain the text of the filter. The tree begins with
+    /// the outermost call or, if `inverted`, with the one that allocated.
+    pub fn profile(&self, device: &Device, at: At, filter: &str, inverted: bool) -> Profile {
+        let stacks = &self.trace.stacks;
+        let mut shares = match at {
+            At::End => device.live.clone(),
+            At::Event(event) => self.moment(device, event).map(|it| it.shares).unwrap_or_default(),
+            At::Segment(place) => self.trace.live_in(self.trace.segments.get(place).into_iter()),
+        };
+        let sum = |shares: &[Share]| shares.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+        let whole = sum(&shares);
+        if !filter.trim().is_empty() {
+            let found = stacks.matches(filter);
+            let is_found = |frame: &u32| found.get(*frame as usize) == Some(&true);
+            shares.retain(|share| stacks.numbers(share.stack).iter().any(is_found));
+        }
+        let shown = stacks.shown();
+        let frames = |stack| {
+            let mut frames = shown(stack);
+            if inverted {
+                frames.reverse();
+            }
+            frames
+        };
+        Profile { tree: Tree::new(&shares, frames), hidden: whole.saturating_sub(sum(&shares)), shares }
+    }
+
+    /// Returns what was live after an event of a device's trace.
+    pub fn moment(&self, device: &Device, event: usize) -> Option<Moment> {
+        device.history.as_ref()?.moment(&self.trace, device.ordinal, event)
+    }
+
+    /// Returns the gap that a block of a segment belongs to.
+    pub fn gap(&self, piece: &Piece, state: State) -> Gap {
+        let segment = self.segment(piece);
+        match state {
+            State::Live => Gap::Wanted,
+            State::Pending => Gap::Pending,
+            State::Other => Gap::Unattributed,
+            State::Free if segment.is_some_and(|it| self.trace.is_private(it)) => Gap::Pools,
+            // What of it could be given back depends on the pages, which a snapshot does not have.
+            State::Free if segment.is_some_and(|it| it.is_expandable) => Gap::Cached,
+            State::Free if piece.totals.stuck > 0 => Gap::Stuck,
+            State::Free => Gap::Releasable,
+        }
+    }
+}
+
+impl Device {
+    fn new(trace: &Trace, ordinal: u32) -> Self {
+        let totals = Totals::of(trace, trace.segments_on(ordinal));
+        let mut kinds = BTreeMap::<_, Vec<_>>::new();
+        for it in trace.segments_on(ordinal) {
+            kinds.entry((it.stream, it.pool)).or_default().push(it);
+        }
+        let part = |((stream, pool), segments)| (stream, pool, Totals::of(trace, segments));
+        let piece = |(place, it): (usize, &Segment)| Piece { place, totals: Totals::of(trace, [it]) };
+        let own = trace.segments.iter().enumerate().filter(|(_, it)| it.device == Some(ordinal));
+        let mut segments: Vec<Piece> = own.map(piece).collect();
+        segments.sort_by_key(|it| (std::cmp::Reverse(it.totals.reserved), it.place));
+        Self {
+            ordinal,
+            totals,
+            ladder: ladder(&DeviceFigures::default(), &[figures(&totals)]),
+            parts: kinds.into_iter().map(part).collect(),
+            segments,
+            live: trace.live(ordinal),
+            events: trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len),
+            stream: trace.main_stream(ordinal),
+            history: None,
+            peak: None,
+        }
+    }
+}
+
+fn history(trace: &Trace, ordinal: u32) -> (History, Option<Moment>) {
+    let history = trace.history(ordinal);
+    let peak = history.peak.and_then(|event| history.moment(trace, ordinal, event));
+    (history, peak)
+}
+
+/// The allocator's counters at that moment, from its segments.
+fn figures(it: &Totals) -> OwnFigures {
+    OwnFigures {
+        requested: it.requested,
+        allocated: Some(it.allocated),
+        active: Some(it.allocated.saturating_add(it.pending)),
+        inactive_split: Some(it.stuck),
+        reserved: Some(it.reserved),
+        private_pools: Some(it.private_pools),
+        expandable: it.expandable > 0,
+        ..OwnFigures::default()
+    }
+}
+
+/// The setting `max_split_size`; negative where it is not set.
+fn largest_split(trace: &Trace) -> Option<u64> {
+    let values = &trace.settings.as_ref()?.values;
+    let found = values.iter().find(|it| trace.stacks.texts.get(it.0) == "max_split_size")?;
+    match found.1 {
+        Setting::Number(it) => u64::try_from(it).ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,324 @@
+//! What the user looks at in a memory snapshot: the screen, the device, the blocks, the cursor of the trace.
+
+/// The rows and boxes of the call tree.
+mod calls;
+/// What clicks do.
+mod mouse;
+/// The part of the trace that is shown.
+mod window;
+
+pub use super::look::{Look, Page};
+use super::{Command, Request, Source, Ui, filter::Filter, moved};
+use crate::{
+    facts::{text::Foreign, units::Bytes},
+    model::{
+        snapshot::{At, Device, Piece, Profile, Snapshot},
+        trace::Moment,
+    },
+};
+pub use calls::Row;
+use std::collections::BTreeSet;
+
+/// What the segments are ordered by, the most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Their bytes.
+    #[default]
+    Size,
+    /// Free bytes beside blocks that are not free.
+    Stuck,
+    /// The largest free block.
+    LargestFree,
+    /// Where they begin, the lowest first.
+    Address,
+}
+
+impl Order {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Size, "size"),
+        (Self::Stuck, "stuck memory"),
+        (Self::LargestFree, "largest free block"),
+        (Self::Address, "address"),
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|it| it.0 == self).map_or("", |it| it.1)
+    }
+
+    fn next(self) -> Self {
+        let here = Self::ALL.iter().position(|it| it.0 == self).unwrap_or(0);
+        Self::ALL.get((here + 1) % Self::ALL.len()).map(|it| it.0).unwrap_or_default()
+    }
+}
+
+/// The request that may fit or not, before anybody changed it.
+const REQUEST: u64 = 512 << 20;
+/// The smallest and the largest that keys come to.
+const REQUESTS: [u64; 2] = [1 << 20, 1 << 40];
+
+/// What the user looks at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SnapshotUi {
+    /// Help, filter, what was said, what was asked of the loop.
+    pub base: Ui,
+    /// The file's name.
+    pub name: Foreign,
+    /// The bytes of the file while it is read; `None` once it is.
+    pub reading: Option<u64>,
+    /// Which screen.
+    pub page: Page,
+    /// Which device, by its place in the list.
+    pub device: usize,
+    /// Which blocks the tree and the flame graph are of.
+    pub at: At,
+    /// Whether the tree begins with the calls that allocated.
+    pub inverted: bool,
+    /// Those blocks; [`SnapshotUi::refresh`] makes them.
+    pub profile: Profile,
+    /// The selected call, by its place in the tree.
+    pub call: usize,
+    /// The calls whose calls are listed.
+    opened: BTreeSet<usize>,
+    /// The call that the flame graph begins with.
+    pub root: usize,
+    /// What the segments are ordered by.
+    pub order: Order,
+    /// The selected segment, by its place in that order.
+    pub segment: usize,
+    /// The bytes of the request; `None` before anybody chose.
+    pub request: Option<u64>,
+    /// The cursor of the trace, an event of the device; `None` is its peak.
+    pub cursor: Option<usize>,
+    /// How often the part of the trace that is shown was halved.
+    pub zoom: u32,
+    /// What was live at the cursor.
+    pub moment: Option<Moment>,
+    /// What profile and moment were made of.
+    made: Made,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Made {
+    profile: Option<(usize, At, String, bool, bool)>,
+    moment: Option<(usize, Option<usize>)>,
+}
+
+impl SnapshotUi {
+    /// A view of a file that is being read; `request` is what may fit or not.
+    pub fn new(name: Foreign, reading: Option<u64>, request: Option<u64>) -> Self {
+        let base = Ui { source: Source::Snapshot, ..Ui::default() };
+        Self { base, name, reading, request, ..Self::default() }
+    }
+
+    /// The selected device.
+    pub fn device<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a Device> {
+        snapshot.devices.get(self.device)
+    }
+
+    /// The request that may fit or not.
+    pub fn request(&self) -> u64 {
+        self.request.unwrap_or(REQUEST)
+    }
+
+    /// The segments of the selected device, as they are listed.
+    pub fn segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a Piece> {
+        let mut all: Vec<&Piece> = self.device(snapshot).iter().flat_map(|it| &it.segments).collect();
+        let address = |piece: &Piece| snapshot.segment(piece).map_or(0, |it| it.address);
+        let most = |by: fn(&Piece) -> u64| move |piece: &&Piece| std::cmp::Reverse(by(piece));
+        match self.order {
+            Order::Size => {}
+            Order::Stuck => all.sort_by_key(most(|it| it.totals.stuck)),
+            Order::LargestFree => all.sort_by_key(most(|it| it.totals.largest_free)),
+            Order::Address => all.sort_by_key(|it| address(it)),
+        }
+        all
+    }
+
+    /// Takes a command.
+    pub fn update(&mut self, command: Command, snapshot: &Snapshot) {
+        self.base.status = None;
+        match command {
+            Command::Quit => self.base.quit = true,
+            Command::Suspend => self.base.request = Some(Request::Suspend),
+            Command::Redraw => self.base.request = Some(Request::Redraw),
+            Command::Theme => self.base.request = Some(Request::Theme),
+            _ if self.base.filter.typing => self.type_filter(command),
+            Command::Help => (self.base.help, self.base.help_scroll) = (!self.base.help, 0),
+            Command::Back if self.base.help => self.base.help = false,
+            _ if self.base.help => self.base.help_scroll = moved(command, self.base.help_scroll),
+            Command::Back => self.back(),
+            Command::Look(look) => self.look(look, snapshot),
+            Command::NextBox => self.turn(1),
+            Command::PreviousBox => self.turn(Page::ALL.len() - 1),
+            Command::Device(place) => self.select_device(usize::from(place), snapshot),
+            Command::Filter => self.base.filter.typing = true,
+            Command::Copy => self.copy(snapshot),
+            Command::Order => {
+                (self.order, self.segment, self.page) = (self.order.next(), 0, Page::Segments);
+                self.base.say(format!("segments by {}", self.order.name()));
+            }
+            Command::Invert => self.inverted = !self.inverted,
+            Command::Reset => self.reset(),
+            Command::Plus | Command::Minus if self.page != Page::Trace => self.ask(command == Command::Plus),
+            _ => self.on_page(command, snapshot),
+        }
+        self.refresh(snapshot);
+    }
+
+    fn on_page(&mut self, command: Command, snapshot: &Snapshot) {
+        match self.page {
+            Page::Overview => self.on_overview(command, snapshot),
+            Page::Segments => self.on_segments(command, snapshot),
+            Page::Stacks => self.on_stacks(command),
+            Page::Flame => self.on_flame(command),
+            Page::Trace => self.on_trace(command, snapshot),
+        }
+    }
+
+    fn on_overview(&mut self, command: Command, snapshot: &Snapshot) {
+        match command {
+            Command::Left | Command::Up => self.select_device(self.device.saturating_sub(1), snapshot),
+            Command::Right | Command::Down => self.select_device(self.device + 1, snapshot),
+            Command::First => self.select_device(0, snapshot),
+            Command::Last => self.select_device(usize::MAX, snapshot),
+            Command::Open => self.show(Page::Stacks),
+            _ => {}
+        }
+    }
+
+    fn on_segments(&mut self, command: Command, snapshot: &Snapshot) {
+        let segments = self.segments(snapshot);
+        match command {
+            Command::Left => self.select_device(self.device.saturating_sub(1), snapshot),
+            Command::Right => self.select_device(self.device + 1, snapshot),
+            Command::Open => {
+                if let Some(piece) = segments.get(self.segment) {
+                    self.at = At::Segment(piece.place);
+                    self.page = Page::Stacks;
+                }
+            }
+            command => self.segment = moved(command, self.segment).min(segments.len().saturating_sub(1)),
+        }
+    }
+
+    fn look(&mut self, look: Look, snapshot: &Snapshot) {
+        match look {
+            Look::Show(page) if page == self.page => {}
+            Look::Show(page) => self.show(page),
+            Look::Toggle => self.toggle(),
+            Look::Peak => (self.cursor, self.page) = (None, Page::Trace),
+            Look::PreviousEvent | Look::NextEvent => self.step(look == Look::NextEvent, snapshot),
+            Look::PreviousFailure | Look::NextFailure => self.failure(look == Look::NextFailure, snapshot),
+        }
+    }
+
+    /// Shows a screen. The tree and the flame graph stay with the same blocks while one leads to the other.
+    fn show(&mut self, page: Page) {
+        let is_calls = |it: Page| matches!(it, Page::Stacks | Page::Flame);
+        if is_calls(page) && !is_calls(self.page) {
+            self.at = At::End;
+        }
+        (self.page, self.base.scroll) = (page, 0);
+    }
+
+    fn turn(&mut self, by: usize) {
+        let here = Page::ALL.iter().position(|it| it.0 == self.page).unwrap_or(0);
+        if let Some((page, _)) = Page::ALL.get((here + by) % Page::ALL.len()) {
+            self.show(*page);
+        }
+    }
+
+    /// Leaves what was opened last: a call of the flame graph, blocks of one segment or event, the filter, the screen.
+    fn back(&mut self) {
+        let is_calls = matches!(self.page, Page::Stacks | Page::Flame);
+        if self.page == Page::Flame && self.root > 0 {
+            self.root = 0;
+        } else if !self.base.filter.text.is_empty() {
+            self.base.filter = Filter::default();
+        } else if let (true, At::Segment(_)) = (is_calls, self.at) {
+            (self.at, self.page) = (At::End, Page::Segments);
+        } else if let (true, At::Event(_)) = (is_calls, self.at) {
+            (self.at, self.page) = (At::End, Page::Trace);
+        } else {
+            self.show(Page::Overview);
+        }
+    }
+
+    fn reset(&mut self) {
+        if self.page == Page::Trace {
+            self.zoom = 0;
+        } else {
+            (self.at, self.root) = (At::End, 0);
+        }
+    }
+
+    fn select_device(&mut self, place: usize, snapshot: &Snapshot) {
+        let place = place.min(snapshot.devices.len().saturating_sub(1));
+        if place != self.device {
+            (self.device, self.segment, self.cursor, self.zoom) = (place, 0, None, 0);
+            self.at = At::End;
+        }
+    }
+
+    /// Doubles or halves the request.
+    fn ask(&mut self, more: bool) {
+        let now = self.request();
+        let next = if more { now.saturating_mul(2) } else { now / 2 }.clamp(REQUESTS[0], REQUESTS[1]);
+        self.request = Some(next);
+        self.base.say(format!("would {} fit now?", Bytes(next)));
+    }
+
+    fn type_filter(&mut self, command: Command) {
+        let filter = &mut self.base.filter;
+        match command {
+            Command::Type(letter) => filter.add(letter),
+            Command::Erase if filter.text.pop().is_none() => filter.typing = false,
+            Command::EraseAll => filter.text.clear(),
+            Command::Open => filter.typing = false,
+            Command::Back => *filter = Filter::default(),
+            _ => {}
+        }
+        if matches!(self.page, Page::Segments | Page::Trace) && command == Command::Open {
+            self.show(Page::Stacks);
+        }
+    }
+
+    fn copy(&mut self, snapshot: &Snapshot) {
+        let text = match self.page {
+            Page::Stacks | Page::Flame => {
+                let call = self.profile.tree.get(self.call);
+                call.filter(|_| self.call > 0).map(|it| snapshot.trace.stacks.label(it.frame))
+            }
+            Page::Segments => {
+                let piece = self.segments(snapshot).get(self.segment).copied().copied();
+                piece.and_then(|it| snapshot.segment(&it)).map(|it| format!("{:#x}", it.address))
+            }
+            Page::Overview | Page::Trace => snapshot.settings().filter(|it| !it.is_empty()).map(|it| {
+                let settings = Foreign::new(it);
+                format!("PYTORCH_CUDA_ALLOC_CONF={settings}")
+            }),
+        };
+        match text {
+            Some(text) => self.base.request = Some(Request::Copy(text)),
+            None => self.base.say("nothing is selected that could be copied"),
+        }
+    }
+
+    /// Makes what depends on the snapshot and on what is looked at, where that has changed.
+    pub fn refresh(&mut self, snapshot: &Snapshot) {
+        let Some(device) = snapshot.devices.get(self.device) else { return };
+        let has_history = device.history.is_some();
+        let of = Some((self.device, self.at, self.base.filter.text.clone(), self.inverted, has_history));
+        if self.made.profile != of {
+            self.profile = snapshot.profile(device, self.at, &self.base.filter.text, self.inverted);
+            self.made.profile = of;
+            self.begin_tree();
+        }
+        let event = self.event(snapshot);
+        if self.made.moment != Some((self.device, event)) {
+            self.moment = event.and_then(|it| snapshot.moment(device, it));
+            self.made.moment = Some((self.device, event));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What is seen of a memory snapshot: pure, and total for every size down to 0×0, as all views.
+
+/// Memory over events.
+mod chart;
+/// Whether a request would fit.
+mod fits;
+/// Blocks by call stack, as boxes.
+mod flame;
+/// What a segment looks like in cells.
+mod map;
+/// Devices, the ladder, streams and pools, the largest stacks.
+mod overview;
+/// The segments of a device.
+mod segments;
+/// Blocks by call stack, a row each.
+mod stacks;
+/// The trace: memory over events, and the stacks at the cursor and at the peak.
+mod trace;
+/// Blocks by call stack, as a tree.
+mod tree;
+
+use super::{Drawn, RenderContext, Scrolled, ascii, cells, footer, help, put, take};
+use crate::{
+    facts::units::{Bytes, counted},
+    model::{
+        findings::Findings,
+        session::Session,
+        snapshot::{At, Device, Snapshot},
+        trace::Totals,
+    },
+    screen::{
+        theme::{Role, Theme},
+        ui::{
+            Command,
+            mouse::Target,
+            snapshot::{Look, Page, SnapshotUi},
+        },
+    },
+};
+use ratatui::{
+    Frame,
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use std::cell::RefCell;
+
+/// Rows from which on the tabs have one.
+const TABS: u16 = 16;
+
+/// Rows that say why a snapshot is not whole.
+const ENDED: usize = 2;
+
+/// What every box of a snapshot's screens looks at.
+struct Scene<'a> {
+    snapshot: &'a Snapshot,
+    ui: &'a SnapshotUi,
+    /// Styles, keys, regions: what all screens have.
+    context: RenderContext<'a>,
+}
+
+impl<'a> Scene<'a> {
+    fn device(&self) -> Option<&'a Device> {
+        self.ui.device(self.snapshot)
+    }
+}
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame, snapshot: &Snapshot, ui: &SnapshotUi, theme: &Theme) -> Drawn {
+    paint(frame.buffer_mut(), snapshot, ui, theme)
+}
+
+/// The same into any buffer.
+pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &Theme) -> Drawn {
+    let area = buffer.area;
+    // No job is watched here.
+    let (session, findings) = (Session::default(), Findings::default());
+    let regions = RefCell::default();
+    let context =
+        RenderContext { session: &session, findings: &findings, ui: &ui.base, theme, progress: None, regions };
+    let scene = Scene { snapshot, ui, context };
+    buffer.set_style(area, scene.context.style(Role::Text));
+    let scrolled = arrange(buffer, area, &scene);
+    let help_most = if ui.base.help { help::draw(buffer, area, &scene.context) } else { 0 };
+    if theme.is_ascii() {
+        ascii::draw(buffer, area);
+    }
+    Drawn { scrolled, help_most, regions: scene.context.regions.take() }
+}
+
+/// Header, why the snapshot is not whole, tabs, the screen, footer:
+///
+/// The footer is left out below 8 rows, the tabs below 16.
+fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
+    let mut rest = area;
+    header(buffer, take(&mut rest, 1), scene);
+    if area.height >= 8 || footer::has_text(&scene.context) {
+        let bottom = Rect { y: rest.bottom().saturating_sub(1), height: rest.height.min(1), ..rest };
+        rest.height = rest.height.saturating_sub(1);
+        footer::draw_with(buffer, bottom, keys(scene), &scene.context);
+    }
+    let ended = scene.snapshot.ended.as_ref().map(|why| format!("{why}; this is what was read up to there"));
+    let mut said = ended.map_or_else(Vec::new, |why| cells::wrapped(&cells::raw(&why), usize::from(area.width)));
+    said.truncate(if area.height >= TABS { ENDED } else { 1 });
+    let place = take(&mut rest, said.len());
+    for (row, words) in said.into_iter().enumerate() {
+        put(buffer, place, row, &Line::styled(words, scene.context.style(Role::Warning)));
+    }
+    if area.height >= TABS {
+        tabs(buffer, take(&mut rest, 1), scene);
+    }
+    if let Some(words) = blank(scene) {
+        for (row, words) in cells::wrapped(&words, usize::from(rest.width)).into_iter().enumerate() {
+            put(buffer, rest, row + 1, &Line::styled(words, scene.context.style(Role::Dim)));
+        }
+        return Scrolled::default();
+    }
+    match scene.ui.page {
+        Page::Overview => overview::draw(buffer, rest, scene),
+        Page::Segments => segments::draw(buffer, rest, scene),
+        Page::Stacks => tree::draw(buffer, rest, scene),
+        Page::Flame => flame::draw(buffer, rest, scene),
+        Page::Trace => return trace::draw(buffer, rest, scene),
+    }
+    Scrolled::default()
+}
+
+/// Why there is nothing to be seen, where that is so.
+fn blank(scene: &Scene) -> Option<String> {
+    if let Some(bytes) = scene.ui.reading {
+        return Some(format!("reading {} ({})…", cells::foreign(&scene.ui.name), Bytes(bytes)));
+    }
+    if !scene.snapshot.devices.is_empty() {
+        return None;
+    }
+    let none =
+        if scene.snapshot.ended.is_some() { "no segment could be read" } else { "nothing was allocated on any device" };
+    Some(none.to_owned())
+}
+
+/// `gpuwatch  snapshot.pickle  1.02 GiB read  2 devices  12,345 events      max_split_size_mb:64`
+fn header(buffer: &mut Buffer, area: Rect, scene: &Scene) {
+    let snapshot = scene.snapshot;
+    let events = snapshot.devices.iter().map(|it| it.events as u64).sum();
+    let name = cells::elide(&cells::foreign(&scene.ui.name), usize::from(area.width / 2));
+    let mut pieces = vec![("gpuwatch".to_owned(), Role::Title), (name, Role::Text)];
+    if scene.ui.reading.is_none() {
+        pieces.push((format!("{} read", Bytes(snapshot.bytes)), Role::Dim));
+        pieces.push((counted(snapshot.devices.len() as u64, "device"), Role::Dim));
+        pieces.push((counted(events, "event"), Role::Dim));
+    }
+    if snapshot.ended.is_some() {
+        pieces.insert(2, ("INCOMPLETE".to_owned(), Role::Warning));
+    }
+    let mut spans: Vec<Span> = Vec::new();
+    for (text, role) in pieces {
+        spans.push(Span::raw(if spans.is_empty() { "" } else { "  " }));
+        spans.push(Span::styled(text, scene.context.style(role)));
+    }
+    let taken: usize = spans.iter().map(Span::width).sum();
+    put(buffer, area, 0, &Line::from(spans));
+    let settings = settings(snapshot);
+    let room = usize::from(area.width).saturating_sub(taken + 2);
+    if scene.ui.reading.is_none() && cells::width(&settings) <= room {
+        put(buffer, area, 0, &Line::styled(settings, scene.context.style(Role::Dim)).right_aligned());
+    }
+}
+
+/// What the allocator was set with.
+fn settings(snapshot: &Snapshot) -> String {
+    match snapshot.settings() {
+        None => "settings not recorded".to_owned(),
+        Some(text) if text.is_empty() => "default settings".to_owned(),
+        Some(text) => cells::raw(&text),
+    }
+}
+
+/// The screens by name, with their keys; a click opens one.
+fn tabs(buffer: &mut Buffer, area: Rect, scene: &Scene) {
+    let mut rest = area;
+    for (page, name) in Page::ALL {
+        let command = Command::Look(Look::Show(page));
+        let key = crate::screen::keys::first(command, scene.context.ui).unwrap_or_default();
+        let is_shown = page == scene.ui.page;
+        let style = scene.context.style(if is_shown { Role::Selected } else { Role::Dim });
+        let key = Span::styled(format!(" {key}"), if is_shown { style } else { scene.context.style(Role::Key) });
+        let name = Span::styled(format!(" {name} "), style);
+        let width = u16::try_from(key.width() + name.width()).unwrap_or(u16::MAX);
+        if width > rest.width {
+            return;
+        }
+        let place = Rect { width, ..rest };
+        put(buffer, place, 0, &Line::from(vec![key, name]));
+        scene.context.claim(place, Target::Key(command));
+        let taken = (width + 1).min(rest.width);
+        (rest.x, rest.width) = (rest.x + taken, rest.width - taken);
+    }
+}
+
+/// The keys worth a place in the last line.
+fn keys(scene: &Scene) -> &'static [footer::Hint] {
+    const BACK: footer::Hint = (&[Command::Back], "back");
+    const QUIT: footer::Hint = (&[Command::Quit], "quit");
+    const HELP: footer::Hint = (&[Command::Help], "help");
+    const MOVE: footer::Hint = (&[Command::Up, Command::Down], "move");
+    const FILTER: footer::Hint = (&[Command::Filter], "filter");
+    const NEXT: footer::Hint = (&[Command::NextBox], "screen");
+    const REQUEST: footer::Hint = (&[Command::Plus, Command::Minus], "request");
+    const BLOCKS: footer::Hint = (&[Command::Look(Look::Show(Page::Stacks))], "blocks");
+    const MAP: footer::Hint = (&[Command::Look(Look::Show(Page::Segments))], "map");
+    const FLAME: footer::Hint = (&[Command::Look(Look::Show(Page::Flame))], "flame graph");
+    const TRACE: footer::Hint = (&[Command::Look(Look::Show(Page::Trace))], "trace");
+    const PEAK: footer::Hint = (&[Command::Look(Look::Peak)], "peak");
+    match scene.ui.page {
+        _ if scene.ui.base.help => &[BACK, QUIT, MOVE],
+        Page::Overview if scene.snapshot.devices.len() > 1 => {
+            &[QUIT, HELP, NEXT, (&[Command::Device(0)], "device"), MAP, BLOCKS, FLAME, TRACE, PEAK, REQUEST, FILTER]
+        }
+        Page::Overview => &[QUIT, HELP, NEXT, MAP, BLOCKS, FLAME, TRACE, PEAK, REQUEST, FILTER],
+        Page::Segments => {
+            &[BACK, QUIT, MOVE, REQUEST, (&[Command::Open], "its blocks"), (&[Command::Order], "sort"), NEXT, HELP]
+        }
+        Page::Stacks => {
+            &[BACK, QUIT, MOVE, (&[Command::Open], "open, close"), FILTER, (&[Command::Invert], "invert"), FLAME, HELP]
+        }
+        Page::Flame => {
+            &[BACK, QUIT, MOVE, (&[Command::Open], "zoom"), FILTER, (&[Command::Invert], "invert"), BLOCKS, HELP]
+        }
+        Page::Trace => &[
+            BACK,
+            QUIT,
+            (&[Command::Left, Command::Right], "cursor"),
+            (&[Command::Look(Look::PreviousEvent), Command::Look(Look::NextEvent)], "event"),
+            PEAK,
+            (&[Command::Open], "blocks"),
+            (&[Command::Plus, Command::Minus], "zoom"),
+            (&[Command::Reset], "all"),
+            HELP,
+        ],
+    }
+}
+
+/// Which blocks the tree and the flame graph are of, and their bytes.
+fn subject(scene: &Scene) -> (String, u64) {
+    let bytes = scene.ui.profile.tree.get(0).map_or(0, |it| it.bytes);
+    let device = scene.device().map_or(0, |it| it.ordinal);
+    let what = match scene.ui.at {
+        At::End => format!("live blocks of device {device}"),
+        At::Event(event) => {
+            let peak = scene.device().and_then(|it| it.peak.as_ref());
+            let peak = if peak.is_some_and(|it| it.event == event) { " (the peak)" } else { "" };
+            format!("live after event {} of device {device}{peak}", event + 1)
+        }
+        At::Segment(place) => {
+            let address = scene.snapshot.trace.segments.get(place).map_or(0, |it| it.address);
+            format!("live blocks of segment {address:#x}")
+        }
+    };
+    let filter = &scene.ui.base.filter.text;
+    let filter = if filter.is_empty() { String::new() } else { format!(" with \"{}\"", cells::raw(filter)) };
+    (format!("{what}{filter}"), bytes)
+}
+
+/// `stream 0, private pool (0, 1)`
+fn part_name(snapshot: &Snapshot, stream: u64, pool: Option<u32>) -> String {
+    let pool = match pool.and_then(|it| snapshot.trace.pools.get(it)) {
+        None => String::new(),
+        Some((0, 0)) => ", default pool".to_owned(),
+        Some((a, b)) => format!(", private pool ({a}, {b})"),
+    };
+    format!("stream {stream}{pool}")
+}
+
+/// Free bytes, stuck or not.
+fn free(it: &Totals) -> u64 {
+    it.stuck.saturating_add(it.releasable)
+}

@@ -1,0 +1,149 @@
+//! The segments of a device: all of them as one map, a row for each, and what holds the selected one.
+
+use super::{Scene, fits, free, map, part_name, stacks};
+use crate::{
+    facts::units::{Bytes, counted},
+    model::{snapshot::Piece, trace::StackId},
+    screen::{
+        theme::Role,
+        ui::{mouse::Target, snapshot::Order},
+        view::{cells, put, scroll::select, table, take, title},
+    },
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+
+/// A column of figures, its width, and the width of the screen from which on it is there.
+type Column = (&'static str, usize, u16, fn(&Piece) -> String);
+
+const COLUMNS: [Column; 6] = [
+    ("size", 11, 0, |it| Bytes(it.totals.reserved).to_string()),
+    ("live", 6, 34, |it| cells::percent(Some(Bytes(it.totals.allocated)), Some(Bytes(it.totals.reserved)))),
+    ("stuck", 11, 56, |it| Bytes(it.totals.stuck).to_string()),
+    ("largest free", 13, 72, |it| Bytes(it.totals.largest_free).to_string()),
+    ("free", 11, 120, |it| Bytes(free(&it.totals)).to_string()),
+    ("releasable", 11, 140, |it| Bytes(it.totals.releasable).to_string()),
+];
+
+/// From the top: whether the request fits, the map of all segments, the list, the selected segment.
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
+    let pieces = scene.ui.segments(scene.snapshot);
+    let Some(device) = scene.device() else { return };
+    let mut rest = area;
+    let right = format!("{} in {}", Bytes(device.totals.reserved), counted(device.totals.segments, "segment"));
+    let name = format!("map of device {}", device.ordinal);
+    title(
+        buffer,
+        take(&mut rest, 1),
+        &name,
+        vec![Span::styled(right, scene.context.style(Role::Text))],
+        &scene.context,
+    );
+    put(buffer, take(&mut rest, 1), 0, &fits::line(scene, area.width));
+    let rows = usize::from(area.height / 9).clamp(1, 6);
+    if pieces.len() > 1 && area.height >= 9 {
+        let place = take(&mut rest, rows);
+        let lines = map::lines(&pieces, usize::from(place.width), rows, scene);
+        lines.iter().enumerate().for_each(|(row, line)| put(buffer, place, row, line));
+        if area.height >= 14 {
+            scale(buffer, take(&mut rest, 1), &pieces, rows, scene);
+        }
+    }
+    // The list has what it needs, the selected segment a third at least.
+    let listed = u16::try_from(pieces.len() + 1).unwrap_or(u16::MAX);
+    let below = if rest.height >= 12 { (rest.height / 3).max(rest.height.saturating_sub(listed)) } else { 0 };
+    let bottom = Rect { y: rest.bottom() - below, height: below, ..rest };
+    rest.height -= below;
+    list(buffer, rest, &pieces, scene);
+    if let Some(piece) = pieces.get(scene.ui.segment).filter(|_| below > 0) {
+        selected(buffer, bottom, piece, scene);
+    }
+}
+
+/// What a cell of the map above is, and the order of its segments.
+fn scale(buffer: &mut Buffer, row: Rect, pieces: &[&Piece], rows: usize, scene: &Scene) {
+    let whole: u128 = pieces.iter().map(|it| u128::from(it.totals.reserved)).sum();
+    let cells = usize::from(row.width) * rows;
+    let each = whole.checked_div(cells as u128).and_then(|it| u64::try_from(it).ok()).unwrap_or(0);
+    let words = match scene.ui.order {
+        Order::Size => "the largest segment first",
+        Order::Stuck => "the segment with most stuck memory first",
+        Order::LargestFree => "the segment with the largest free block first",
+        Order::Address => "by address",
+    };
+    let line = Line::styled(format!(" a cell is {}; {words}", Bytes(each)), scene.context.style(Role::Dim));
+    put(buffer, row, 0, &line);
+}
+
+/// `      size  live       stuck  largest free  map`
+fn list(buffer: &mut Buffer, area: Rect, pieces: &[&Piece], scene: &Scene) {
+    let style = |bytes: &str| scene.context.style(if bytes == "0 B" { Role::Dim } else { Role::Text });
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|it| area.width >= it.2).collect();
+    let titles: Vec<String> = columns.iter().map(|it| cells::right(it.0, it.1)).collect();
+    put(buffer, area, 0, &Line::styled(format!(" {}   blocks", titles.join(" ")), scene.context.style(Role::Dim)));
+    let rows = usize::from(area.height).saturating_sub(1);
+    let first = table::first_row(scene.ui.segment, pieces.len(), rows);
+    let serving = fits::serving(scene);
+    for (place, (at, piece)) in table::places(area).zip(pieces.iter().enumerate().skip(first)) {
+        let mut spans: Vec<Span> = columns
+            .iter()
+            .map(|it| (it.3(piece), it.1))
+            .map(|(figure, width)| Span::styled(format!(" {}", cells::right(&figure, width)), style(&figure)))
+            .collect();
+        let mark = if serving.is_some_and(|size| serves(piece, size, scene)) { " ● " } else { "   " };
+        spans.push(Span::styled(mark, scene.context.style(Role::Good)));
+        let taken: usize = spans.iter().map(Span::width).sum();
+        let room = usize::from(area.width).saturating_sub(taken + 1);
+        let is_selected = at == scene.ui.segment;
+        put(buffer, place, 0, &Line::from(spans));
+        let bar = Rect { x: place.x + u16::try_from(taken).unwrap_or(0).min(place.width), ..place };
+        scene.context.claim(place, Target::Line(at));
+        if is_selected {
+            select(buffer, place, &scene.context);
+        }
+        let bar = Rect { width: u16::try_from(room).unwrap_or(0), ..bar }.intersection(place);
+        put(buffer, bar, 0, &map::line(&[*piece], room, scene));
+    }
+}
+
+/// Whether the free block that would serve the request is in a segment.
+fn serves(piece: &Piece, size: u64, scene: &Scene) -> bool {
+    let Some((segment, stream)) = scene.snapshot.segment(piece).zip(scene.device().and_then(|it| it.stream)) else {
+        return false;
+    };
+    piece.totals.largest_free >= size && segment.stream == stream && !scene.snapshot.trace.is_private(segment)
+}
+
+/// What is known of the selected segment, and whose blocks hold it.
+fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
+    let Some(segment) = scene.snapshot.segment(piece) else { return };
+    let trace = &scene.snapshot.trace;
+    let mut rest = area;
+    let kind = match (segment.is_expandable, segment.is_small) {
+        (true, _) => "expandable",
+        (_, true) => "for small requests",
+        _ => "for large requests",
+    };
+    let name =
+        format!("segment {:#x}, {}, {kind}", segment.address, part_name(scene.snapshot, segment.stream, segment.pool));
+    title(buffer, take(&mut rest, 1), &name, Vec::new(), &scene.context);
+    let it = &piece.totals;
+    let holds = if it.stuck > 0 && it.allocated + it.pending > 0 {
+        format!("{} stuck beside", Bytes(it.stuck))
+    } else {
+        format!("{} free beside", Bytes(free(it)))
+    };
+    let shares = trace.live_in(std::iter::once(segment));
+    let blocks: u64 = shares.iter().map(|it| it.blocks).sum();
+    let pending = if it.pending > 0 { format!(", {} pending", Bytes(it.pending)) } else { String::new() };
+    let words = format!(" {holds} {} of {}{pending}", counted(blocks, "live block"), Bytes(it.allocated));
+    put(buffer, take(&mut rest, 1), 0, &Line::styled(words, scene.context.style(Role::Text)));
+    let taken_for = format!(" taken for {}", trace.stacks.line(segment.stack));
+    if rest.height > 3 && segment.stack != StackId::default() {
+        put(buffer, take(&mut rest, 1), 0, &Line::styled(taken_for, scene.context.style(Role::Dim)));
+    }
+    stacks::draw(buffer, rest, &shares, it.allocated, 0, scene);
+}
