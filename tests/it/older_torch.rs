@@ -104,6 +104,7 @@ fn its_snapshots_are_read() {
         "traced::a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up",
         "traced::a_traced_run_is_replayed_as_the_real_run_under_another_setting",
         "traced::pieces_of_a_trace_are_the_whole_run",
+        "whatif::a_window_shows_which_setting_is_better",
         "whatif::a_replay_is_the_real_run_under_each_setting_to_the_byte",
         "whatif::what_ran_out_of_memory_shows_where_and_which_setting_fits",
     }

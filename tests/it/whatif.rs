@@ -139,6 +139,40 @@ fn what_ran_out_of_memory_shows_where_and_which_setting_fits() {
     assert!(text.contains("A replay repeats the recorded requests"), "{text}");
 }
 
+/// A program's later half, traced: it shows which setting is better, as the whole program under both settings does.
+fn window_is_right(number: usize) {
+    let gpu = torch::machine();
+    let file = gpu.dir().join("window.pickle");
+    let settings = ["", "expandable_segments:True"];
+    let real = settings.map(|it| {
+        let mut script = gpu.script(include_str!("whatif/window.py"));
+        script.arg(number.to_string()).env("PYTORCH_CUDA_ALLOC_CONF", it);
+        if it.is_empty() {
+            script.env("SNAPSHOT", &file);
+        }
+        let said: Value = serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap();
+        said["peak_reserved"].as_u64().unwrap()
+    });
+    let sets = settings.map(|it| ["--set", it]).concat();
+    let device = &answered(&file, &sets)["devices"][0];
+    assert_eq!((&device["complete"], &device["refused"]), (&json!(false), &Value::Null), "{number}: {device:#}");
+    let replayed = [0, 1].map(|it: usize| device["candidates"][it]["peak_reserved"].as_u64().unwrap());
+    assert_eq!(real[1] < real[0], replayed[1] < replayed[0], "{number}: {real:?} in real runs, {replayed:?} replayed");
+    let text = torch::stdout(&whatif(&file, &sets));
+    assert!(text.contains("begins in the middle of the run") && text.contains("repeat the trace six times"), "{text}");
+}
+
+#[test]
+fn a_window_shows_which_setting_is_better() {
+    window_is_right(8);
+}
+
+#[test]
+fn windows_of_ten_programs_show_which_setting_is_better() {
+    test_tiers::full!("ten programs");
+    (0..10).for_each(window_is_right);
+}
+
 /// Snapshots of strangers: exact where the trace is complete, else within 1 % or refused.
 #[test]
 fn snapshots_of_a_folder_are_replayed_or_refused() {

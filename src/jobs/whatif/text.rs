@@ -95,8 +95,8 @@ fn window(out: &mut String, it: &Device) {
         let _ = writeln!(
             out,
             "the trace begins in the middle of the run, with {:.0} % of its peak reserved: the replays start from the blocks \
-             that were live then, repeat the trace six times, and show which setting is better and what it takes at least, not \
-             how much it saves; {next}",
+             that were live then and repeat the trace six times. They show which setting is better; what each takes is a rough \
+             estimate; {next}",
             it.before * 100.0
         );
     } else {
@@ -119,16 +119,16 @@ fn table(out: &mut String, it: &Device) {
         "{:width$}  {peak:>13}  {difference:>11}  {smallest:>15}  {retries:>7}  {mallocs:>11}  {syncs:>5}  fits",
         "settings"
     );
-    let least = if it.is_window() { "≥ " } else { "" };
+    let about = if it.is_window() { "~ " } else { "" };
     for row in &it.candidates {
         let off = base.map(|base| row.peak_reserved as f64 - base as f64);
         let _ = writeln!(
             out,
             "{:width$}  {:>13}  {:>11}  {:>15}  {:>7}  {:>11}  {:>5}  {}",
             name(row, recorded),
-            format!("{least}{}", Bytes(row.peak_reserved)),
+            format!("{about}{}", Bytes(row.peak_reserved)),
             off.map_or_else(|| "–".to_owned(), |it| signed(it, 4, "")),
-            row.smallest.map_or_else(|| "–".to_owned(), |it| format!("{least}{}", Bytes(it))),
+            row.smallest.map_or_else(|| "–".to_owned(), |it| format!("{about}{}", Bytes(it))),
             row.retries,
             row.cuda_mallocs,
             row.synchronisations,
