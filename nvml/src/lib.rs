@@ -1,5 +1,5 @@
-//! NVML asked directly, for viewers: a list of processes in one call, where what wraps NVML for Rust makes two, and the
-//! first calls, for drivers that lack their successors.
+//! Calls NVML directly, for viewers: lists processes in one call, where the Rust wrapper makes two, and uses the first
+//! versions of calls on drivers that lack newer ones.
 
 #![allow(unsafe_code, reason = "this crate is for the calls of a C library")]
 
@@ -15,23 +15,23 @@ use std::{
 const INSUFFICIENT_SIZE: i32 = 7;
 const FUNCTION_NOT_FOUND: i32 = 13;
 
-/// Entries that a list has room for at first and at most; it grows to what the driver asks for, as often as this.
+/// Entries in the first list, and the most entries; the list grows to what the driver requests, at most this often.
 const ROOM: usize = 64;
 const ROOM_MAX: usize = 1 << 16;
 const TRIES: usize = 3;
 
-/// What NVML says of a process's memory where it says none.
+/// NVML's value for unknown memory of a process.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
-/// `nvmlMemory_t`, bytes; what the driver keeps for itself is in `used`.
+/// `nvmlMemory_t`, bytes; `used` includes the driver's own reserve.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// The device's total memory.
     pub total: u64,
     /// Free.
     pub free: u64,
-    /// The rest.
+    /// Used memory.
     pub used: u64,
 }
 
@@ -43,7 +43,7 @@ struct First {
     used: u64,
 }
 
-/// `nvmlProcessInfo_t`, of the second version of the calls and the third.
+/// `nvmlProcessInfo_t`, of the second and third versions of the calls.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Listed {
@@ -57,23 +57,23 @@ type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 type List<T> = Call3<*mut c_void, *mut c_uint, *mut T>;
 
-/// A process and its bytes, where the driver says them.
+/// A process and its bytes, if the driver reports them.
 pub type Process = (u32, Option<u64>);
 
-/// Calls of an NVML that this process has loaded, each absent where it lacks it; it stays loaded with them.
+/// Functions of an NVML that this process has loaded; `None` where it lacks one. Keeps the library loaded.
 pub struct Direct {
     library: *mut c_void,
     device: Call2<*const c_char, *mut *mut c_void>,
     memory: Call2<*mut c_void, *mut Memory>,
-    /// The newest first.
+    /// The newest version first.
     processes: [List<Listed>; 2],
     first_processes: List<First>,
-    /// Devices by UUID, which NVML looks for among all of them.
+    /// Devices by UUID; NVML itself searches all of them each time.
     devices: RefCell<BTreeMap<String, *mut c_void>>,
 }
 
 impl Direct {
-    /// Those of the library by that name or path, if it is loaded already.
+    /// Returns the functions of the library with this name or path, if it is loaded already.
     pub fn loaded(library: &CStr) -> Option<Self> {
         // SAFETY: with NOLOAD no initialiser runs; the name is a C string.
         let library = unsafe { dlopen(library.as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
@@ -98,11 +98,11 @@ impl Direct {
         }
     }
 
-    /// The memory of the device of that UUID, by the first version of the call.
+    /// Returns a device's memory, with the first version of the call.
     ///
     /// # Errors
     ///
-    /// `nvmlReturn_t`, as the driver gives it.
+    /// Fails with the driver's `nvmlReturn_t`.
     pub fn memory(&self, uuid: &str) -> Result<Memory, i32> {
         let memory = self.memory.ok_or(FUNCTION_NOT_FOUND)?;
         self.about(uuid, |device| {
@@ -113,11 +113,11 @@ impl Direct {
         })
     }
 
-    /// The processes that compute on the device of that UUID, by the newest version of the call that the driver has.
+    /// Returns a device's compute processes, with the newest version of the call that the driver has.
     ///
     /// # Errors
     ///
-    /// `nvmlReturn_t`, as the driver gives it.
+    /// Fails with the driver's `nvmlReturn_t`.
     pub fn processes(&self, uuid: &str) -> Result<Vec<Process>, i32> {
         self.about(uuid, |device| {
             for version in self.processes {
@@ -130,7 +130,8 @@ impl Direct {
         })
     }
 
-    /// Asks about a device. One that refused may have gone and come back, and is looked for anew the next time.
+    /// Makes a call about a device. After an error, looks the device up again the next time, because it may have gone
+    /// and returned.
     fn about<T>(&self, uuid: &str, ask: impl FnOnce(*mut c_void) -> Result<T, i32>) -> Result<T, i32> {
         let known = self.devices.borrow().get(uuid).copied();
         let device = known.map_or_else(|| self.device(uuid), Ok)?;
@@ -154,7 +155,7 @@ impl Direct {
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        // SAFETY: the handle was given by `dlopen`, and is given back once.
+        // SAFETY: `dlopen` returned the handle, and it is closed once.
         unsafe { dlclose(self.library) };
     }
 }
@@ -162,7 +163,7 @@ impl Drop for Direct {
 fn list<T: Clone + Default>(
     call: List<T>,
     device: *mut c_void,
-    said: impl Fn(&T) -> (u32, u64),
+    fields: impl Fn(&T) -> (u32, u64),
 ) -> Result<Vec<Process>, i32> {
     let call = call.ok_or(FUNCTION_NOT_FOUND)?;
     let mut list = vec![T::default(); ROOM];
@@ -175,9 +176,9 @@ fn list<T: Clone + Default>(
             check(result)?;
             list.truncate(count);
             let known = |(pid, used)| (pid, Some(used).filter(|it| *it != NOT_AVAILABLE));
-            return Ok(list.iter().map(|it| known(said(it))).collect());
+            return Ok(list.iter().map(|it| known(fields(it))).collect());
         }
-        // Some may begin meanwhile.
+        // Processes may start meanwhile.
         list.resize(count.saturating_add(ROOM).min(ROOM_MAX), T::default());
     }
     Err(INSUFFICIENT_SIZE)

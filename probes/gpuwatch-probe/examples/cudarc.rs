@@ -1,4 +1,4 @@
-//! A training loop that allocates through `cudarc`, and what it tells gpuwatch after every step.
+//! A training loop that allocates through `cudarc` and reports to gpuwatch after every step.
 //!
 //! `cargo run -p gpuwatch-probe --features cudarc --example cudarc -- [STEPS]`, and `gpuwatch` in another terminal.
 
@@ -19,19 +19,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     description.hello.framework = Some("cudarc".to_owned());
     description.hello.backend = Some("cudaMallocAsync".to_owned());
     description.device(pool::device(&context));
-    // Where there can be no probe, or none is wanted (`GPUWATCH=off`), the job goes on without one.
+    // If no probe can run, or none should (`GPUWATCH=off`), the job runs without one.
     let probe = Probe::start(description).ok();
 
     let weights = stream.alloc_zeros::<f32>(64 << 20)?;
     let mut kept = Vec::new();
     for step in 1..=steps {
         let activations = stream.alloc_zeros::<f32>(32 << 20)?;
-        // A tensor that somebody keeps: gpuwatch will name it.
+        // A tensor that the job keeps: gpuwatch will find it.
         kept.push(stream.alloc_zeros::<f32>(250_000)?);
         drop(activations);
         stream.synchronize()?;
         if let Some(probe) = &probe {
-            // What the queue did not take is counted; a probe that is off stays off.
+            // The probe counts what the queue cannot take; a probe that is off stays off.
             let _ = probe.push(&pool::reading(&context, Edge::Step, step));
         }
     }

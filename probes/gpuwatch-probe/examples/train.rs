@@ -1,8 +1,7 @@
-//! A training loop in Rust with an allocator of its own, and what it tells gpuwatch after every step.
+//! A training loop in Rust with its own allocator, which reports to gpuwatch after every step.
 //!
-//! `cargo run -p gpuwatch-probe --example train -- [STEPS [UUID]]`, and `gpuwatch` in another terminal. The UUID is
-//! that of the device (`nvidia-smi -L`); a job that uses CUDA need not say it, as the probe asks the driver that it
-//! loaded.
+//! `cargo run -p gpuwatch-probe --example train -- [STEPS [UUID]]`, and `gpuwatch` in another terminal. The UUID is the
+//! device's (`nvidia-smi -L`); a job that uses CUDA can leave it out, because the probe queries the loaded driver.
 
 use gpuwatch_probe::{
     Description, Probe, Refusal,
@@ -14,10 +13,10 @@ use std::{
     io::{self, Write},
 };
 
-/// What the device hands out at a time; a real pool would call `cudaMalloc` for each.
+/// The size of a segment; a real pool would call `cudaMalloc` for each.
 const SEGMENT: u64 = 32 << 20;
 
-/// The counters of a pool with one stream: what is freed is free at once, so that `active` is what is allocated.
+/// The counters of a pool with one stream: freed memory is free at once, so `active` equals `allocated`.
 #[derive(Default)]
 struct Pool {
     counters: Counters,
@@ -43,13 +42,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut description = Description::default();
     description.hello.framework = Some("rust".to_owned());
     description.device(Device { ordinal: 0, uuid: arguments.next(), ..Device::default() });
-    // Where there can be no probe, or none is wanted (`GPUWATCH=off`), the job goes on without one.
+    // If no probe can run, or none should (`GPUWATCH=off`), the job runs without one.
     let probe = Probe::start(description).ok();
 
     let mut pool = Pool::default();
     pool.take(1_000_000_000);
     for step in 1..=steps {
-        // A tensor that somebody keeps: gpuwatch will name it.
+        // A tensor that the job keeps: gpuwatch will find it.
         pool.take(1_000_000);
         let sample = Sample { edge: Edge::Step, step: Some(step), counters: pool.counters, ..Sample::default() };
         if let Some(probe) = &probe

@@ -1,7 +1,6 @@
 //! The C ABI, as `gpuwatch_probe.h` declares it: for ctypes and for jobs that are not Rust.
 //!
-//! Every call answers 0 or a refusal, catches panics, and counts as never made where the process was forked
-//! from the one that made earlier calls.
+//! Every call returns 0 or an error, and catches panics. In a forked child, calls start from scratch.
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
 pub mod python;
@@ -24,7 +23,7 @@ use std::{
     },
 };
 
-/// An answer to `sites`, which is to fit a line.
+/// Most bytes of an answer to `sites`, so that it fits a line.
 const SITES_BYTES_MAX: usize = LINE_MAX - 1024;
 
 const OK: i32 = 0;
@@ -53,12 +52,12 @@ pub struct GpuwatchBlocks {
     group: [[u64; 2]; GROUPS_MAX],
 }
 
-/// What belongs to one process. A forked child makes its own and leaves the parent's where it is.
+/// The state of one process. A forked child creates its own and leaves the parent's alone.
 struct Local {
     pid: u32,
     description: Mutex<Description>,
     probe: OnceLock<Probe>,
-    /// It could not start, and has said why.
+    /// Whether the probe could not start and has logged why.
     failed: AtomicBool,
 }
 
@@ -81,7 +80,7 @@ fn local() -> &'static Local {
     }));
     match LOCAL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
-        // SAFETY: another thread of this process was faster, and what it put here is never freed.
+        // SAFETY: another thread of this process was faster, and its state is never freed.
         Err(other) => unsafe { &*other },
     }
 }
@@ -105,15 +104,15 @@ fn guarded(act: impl FnOnce() -> i32) -> i32 {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(FAULT)
 }
 
-/// `GPUWATCH_STEP` and its like.
+/// Converts `GPUWATCH_STEP` etc.
 fn edge(code: u64) -> Option<Edge> {
     [Edge::Step, Edge::Tick, Edge::Call].get(usize::try_from(code).ok()?).copied()
 }
 
-/// Text from C: any bytes, until the zero.
+/// Reads text from C: any bytes, up to the zero.
 ///
 /// # Safety
-/// `text` is null or a string that ends in a zero.
+/// `text` is null or a zero-terminated string.
 unsafe fn text(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
@@ -122,10 +121,10 @@ unsafe fn text(text: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Says something of the job; most useful before the start.
+/// Sets a field of the job's description; most useful before the start.
 ///
 /// # Safety
-/// Both are null or strings that end in a zero.
+/// Both are null or zero-terminated strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_describe(key: *const c_char, value: *const c_char) -> i32 {
     guarded(|| {
@@ -167,10 +166,10 @@ fn describe(description: &mut Description, key: &str, value: String) {
     }
 }
 
-/// Adds a device, or what is known of one.
+/// Adds a device, or updates its description.
 ///
 /// # Safety
-/// Both texts are null or strings that end in a zero.
+/// Both texts are null or zero-terminated strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_device(ordinal: u32, uuid: *const c_char, name: *const c_char, total: u64) -> i32 {
     guarded(|| {
@@ -191,7 +190,7 @@ pub unsafe extern "C" fn gpuwatch_device(ordinal: u32, uuid: *const c_char, name
 pub extern "C" fn gpuwatch_start() -> i32 {
     guarded(|| {
         let local = local();
-        // Held so that two threads do not start two.
+        // Held so that two threads do not start two probes.
         let description = local.described();
         if let Some(probe) = local.probe.get() {
             return if probe.is_here() { OK } else { OFF };
@@ -212,10 +211,10 @@ pub extern "C" fn gpuwatch_start() -> i32 {
     })
 }
 
-/// The counters that a backend of PyTorch fills, as bits at their places.
+/// Returns the counters that a backend of PyTorch fills, a bit for each place.
 ///
 /// # Safety
-/// `backend` is null or a string that ends in a zero.
+/// `backend` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_torch_counters(backend: *const c_char) -> u64 {
     // SAFETY: as the caller promises.
@@ -223,7 +222,7 @@ pub unsafe extern "C" fn gpuwatch_torch_counters(backend: *const c_char) -> u64 
     catch_unwind(counters).unwrap_or(0)
 }
 
-/// Hands over a sample.
+/// Pushes a sample.
 ///
 /// # Safety
 /// `sample` is null or points to one.
@@ -239,10 +238,10 @@ pub unsafe extern "C" fn gpuwatch_push(sample: *const GpuwatchSample) -> i32 {
     })
 }
 
-/// Names what the job does from here.
+/// Marks the current phase of the job.
 ///
 /// # Safety
-/// `name` is null or a string that ends in a zero.
+/// `name` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_value: i32) -> i32 {
     guarded(|| {
@@ -252,10 +251,10 @@ pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_valu
     })
 }
 
-/// Says that an allocation failed for good; zeros are unknown.
+/// Reports an allocation that failed for good; zeros are unknown.
 ///
 /// # Safety
-/// `message` is null or a string that ends in a zero; `blocks` is null or points to one.
+/// `message` is null or a zero-terminated string; `blocks` is null or points to one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_oom(
     device: u32,
@@ -283,41 +282,41 @@ pub unsafe extern "C" fn gpuwatch_oom(
     })
 }
 
-/// What is asked of the job by `sites`: steps in the low 32 bits, above them a bit each for a run of the collector and
-/// for growth that a viewer saw; 0 where nothing is.
+/// Returns the open request for sites: steps in the low 32 bits, above them a bit for a collector run and one for
+/// growth that a viewer saw; 0 without a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_asked() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
 }
 
-/// When the rises that are asked about are to be expected: every so many steps (24 bits), the remainder of a rise's
-/// step when divided by them (24), and by how many steps one may come early or late (16); 0 where nobody said.
+/// Returns when the growth's rises are expected: their period in steps (24 bits), the remainder of a rise's step
+/// divided by it (24), and by how many steps a rise may come early or late (16); 0 if unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_rises() -> u64 {
     catch_unwind(|| local().probe.get().map_or(0, Probe::sites_rises)).unwrap_or(0)
 }
 
-/// Tells of sites, to everybody who watches: as the answer to what was asked, or else by itself.
+/// Sends sites to all viewers: as the answer to a request, or unrequested.
 ///
 /// # Safety
-/// `object` is null or a string that ends in a zero.
+/// `object` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -> i32 {
     guarded(|| {
         // SAFETY: as the caller promises.
         let Some(object) = (unsafe { text(object) }) else { return INVALID };
         let fields = object.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
-        // A line is a line, whatever is in it.
+        // A line has no newline inside, whatever it contains.
         let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|byte| byte >= b' '));
         let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
         local().with_probe(|probe| probe.sites_as_written(fields, is_answer != 0))
     })
 }
 
-/// Says how the framework words the latest failure on a device.
+/// Sends the framework's message about the latest failure on a device.
 ///
 /// # Safety
-/// `message` is null or a string that ends in a zero.
+/// `message` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_oom_message(device: u32, message: *const c_char) -> i32 {
     guarded(|| {
@@ -327,10 +326,10 @@ pub unsafe extern "C" fn gpuwatch_oom_message(device: u32, message: *const c_cha
     })
 }
 
-/// Says bye and removes the socket.
+/// Sends a bye and removes the socket.
 ///
 /// # Safety
-/// `reason` is null or a string that ends in a zero.
+/// `reason` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
     guarded(|| {
@@ -346,10 +345,10 @@ pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
     })
 }
 
-/// One line to the probe's log file.
+/// Writes one line to the probe's log file.
 ///
 /// # Safety
-/// `line` is null or a string that ends in a zero.
+/// `line` is null or a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
     guarded(|| {
@@ -364,7 +363,7 @@ pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
     })
 }
 
-/// The log of a probe that has not started, or could not.
+/// Opens the log of a probe that has not started, or could not.
 fn early_log(description: &Description) -> Log {
     let dir = socket::take(&socket::directories(), |it| Ok(it.to_owned())).ok();
     let path = match dir {

@@ -1,7 +1,7 @@
-//! The history for a late viewer: the latest samples whole, the run before them at a growing stride, and every
-//! mark, failure and loss apart from both.
+//! The history for a late viewer: the latest samples complete, the run before them at a growing stride, and marks,
+//! failures and losses separately.
 //!
-//! A [`Cursor`] is one viewer's place in it. Lines come out by rising sequence number, each at most once.
+//! A [`Cursor`] is one viewer's position in it. Lines come in order of sequence number, each at most once.
 //!
 //! ```text
 //! seq      1 ················· raw's first ································ last
@@ -24,16 +24,16 @@ use raw::Raw;
 use std::collections::VecDeque;
 use stride::Strided;
 
-/// Memory of a history, in bytes: eleven twentieths raw, a quarter strided, the rest notes: a thousand errors with
-/// their words.
+/// Memory of a history, in bytes: eleven twentieths for raw samples, a quarter for strided ones, the rest for notes: a
+/// thousand errors with their messages.
 pub(crate) const BUDGET: usize = 4 << 20;
 
 const NOTES_MAX: usize = 2048;
 
-/// What a note takes besides its text.
+/// Bytes of a note besides its text.
 const NOTE_BYTES: usize = size_of::<(u64, Note)>();
 
-/// What is no sample.
+/// Anything but a sample.
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all of them are the first, and a box would allocate for each mark"
@@ -42,7 +42,7 @@ const NOTE_BYTES: usize = size_of::<(u64, Note)>();
 pub(crate) enum Note {
     /// A line of the wire.
     Line(Line),
-    /// The fields of a line `sites`, as its maker wrote them, save the first three.
+    /// The fields of a `sites` line as its author wrote them, except the first three.
     Sites { at_us: u64, fields: Box<str> },
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct History {
     notes: VecDeque<(u64, Note)>,
     notes_bytes: usize,
     notes_budget: usize,
-    /// What failures take of that.
+    /// The part of it that failures take.
     failures_bytes: usize,
 }
 
@@ -72,19 +72,19 @@ impl History {
         }
     }
 
-    /// The last sequence number given out; 0 before the first.
+    /// Returns the last sequence number assigned; 0 before the first.
     pub(crate) fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Takes a sample. Threads may race into the queue by microseconds; stamps rise nevertheless.
+    /// Adds a sample. Threads may race into the queue by microseconds; stamps rise nevertheless.
     pub(crate) fn sample(&mut self, mut reading: Reading) {
         reading.at_us = self.advance(reading.at_us);
         self.raw.push(self.seq, &reading);
         self.strided.push(self.seq, reading);
     }
 
-    /// Takes a mark, a failure, a loss, sites or the end.
+    /// Adds a mark, a failure, a loss, sites or the end.
     pub(crate) fn note(&mut self, note: impl Into<Note>) {
         let mut note = note.into();
         let next = self.seq + 1;
@@ -120,9 +120,9 @@ impl History {
         self.at_us
     }
 
-    /// Failures outlive marks: most runs have few of them, and they are what it is looked at for. So are sites, but of
-    /// those the latest tell the same as the first. A job that retries for ever has failures without end, which leave
-    /// an eighth of the room to others; and the newest note, which nobody has seen yet, always stays.
+    /// Failures are kept longer than marks: most runs have few of them, and users look for them. The same holds for
+    /// sites, but the latest ones replace earlier ones. A job that retries forever has endless failures, which leave an
+    /// eighth of the room to other notes. The newest note, which no viewer has received yet, always stays.
     fn forget_a_note(&mut self) {
         let oldest = |goes: &dyn Fn(&Note) -> bool| {
             let seen = self.notes.len().saturating_sub(1);
@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// What the samples and notes take, in bytes.
+    /// Returns the bytes of samples and notes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         self.raw.bytes() + self.strided.bytes() + self.notes_bytes
@@ -166,7 +166,7 @@ impl Note {
         matches!(self, Self::Line(Line::Sites(_)) | Self::Sites { .. })
     }
 
-    /// What it takes of the history, in bytes.
+    /// Returns its bytes in the history.
     fn bytes(&self) -> usize {
         NOTE_BYTES
             + match self {

@@ -1,4 +1,4 @@
-//! Who this process is, as the kernel and the environment say it.
+//! The identity of this process, from the kernel and the environment.
 
 use crate::{
     secrets, sys,
@@ -11,7 +11,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Adds what the process can say of itself to what it was described with.
+/// Fills in what the process knows about itself and the description lacks.
 pub(crate) fn complete(hello: &mut Hello) {
     hello.protocol = PROTOCOL;
     if hello.probe.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn complete(hello: &mut Hello) {
         hello.host = host();
     }
     let argv = std::mem::take(&mut hello.argv);
-    hello.argv = told(if argv.is_empty() { command_line() } else { argv });
+    hello.argv = shown_arguments(if argv.is_empty() { command_line() } else { argv });
     let cwd = || Some(env::current_dir().ok()?.to_string_lossy().into_owned());
     hello.cwd = hello.cwd.take().or_else(cwd);
     hello.run = hello.run.take().or_else(|| text("GPUWATCH_RUN"));
@@ -35,7 +35,7 @@ pub(crate) fn complete(hello: &mut Hello) {
     hello.job = hello.job.take().or_else(job);
 }
 
-/// A name that no other probe has: 128 bits in hexadecimal, random where the system has them.
+/// Returns a unique name: 128 bits in hexadecimal, random if the system has random numbers.
 fn instance() -> String {
     let mut bytes = [0; 16];
     let random = fs::File::open("/dev/urandom").and_then(|mut it| it.read_exact(&mut bytes));
@@ -44,29 +44,29 @@ fn instance() -> String {
     format!("{:032x}", if random.is_ok() { number } else { made_up() })
 }
 
-/// The wall clock, µs of Unix time.
+/// Returns the wall clock, µs of Unix time.
 pub(crate) fn unix_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(0)
 }
 
-/// The host's name.
+/// Returns the host's name.
 pub(crate) fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").map(|it| it.trim_end().to_owned()).unwrap_or_default()
 }
 
-/// Resident bytes of this process.
+/// Returns the resident bytes of this process.
 pub(crate) fn resident() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     statm.split(' ').nth(1)?.parse::<u64>().ok()?.checked_mul(sys::page_size())
 }
 
-/// The command line as viewers get it: without secrets, or the program alone where `GPUWATCH` has the word `noargs`.
-pub(crate) fn told(argv: Vec<String>) -> Vec<String> {
+/// Returns the command line for viewers: without secrets, or only the program if `GPUWATCH` contains `noargs`.
+pub(crate) fn shown_arguments(argv: Vec<String>) -> Vec<String> {
     if asks_for("noargs") { argv.into_iter().take(1).collect() } else { secrets::arguments(&argv) }
 }
 
-/// Whether `GPUWATCH`, words with commas in between, has this one.
+/// Returns whether `GPUWATCH`, a comma-separated list, contains a word.
 pub(crate) fn asks_for(word: &str) -> bool {
     text("GPUWATCH").is_some_and(|it| it.split(',').any(|option| option.trim() == word))
 }
@@ -79,7 +79,7 @@ fn command_line() -> Vec<String> {
 
 fn start_us() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the command stands in parentheses and may hold any of them.
+    // The command's name is in parentheses and may contain any of them.
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;
     let boot: u64 = boot.lines().find_map(|it| it.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_says_who_it_is() {
+    fn the_process_identifies_itself() {
         let mut hello = Hello { rank: Some(7), ..Hello::default() };
         complete(&mut hello);
         assert_eq!((hello.protocol, hello.pid, hello.rank), (PROTOCOL, process::id(), Some(7)));

@@ -1,6 +1,6 @@
-//! What came out of the queue: the history, and the file that keeps it where no reader may be in time.
+//! The contents of the queue after it is emptied: the history, and the spill for readers that may come too late.
 //!
-//! Two look here: the server's thread in each of its turns, and a thread of the job that ran out of memory.
+//! Two threads use it: the server's in each turn, and a thread of the job that ran out of memory.
 
 use crate::{
     history::{BUDGET, History},
@@ -32,7 +32,7 @@ impl Ledger {
         Self { entries, history: History::new(BUDGET), rss: identity::resident(), spill: None }
     }
 
-    /// Takes what waits in the queue, and the count of what found no place there; returns how many entries came.
+    /// Takes the queue's entries, and the number of those it could not take; returns how many entries there were.
     pub(crate) fn take_entries(&mut self, dropped: &AtomicU64, now_us: u64) -> usize {
         let mut taken = 0;
         while taken < QUEUE
@@ -58,19 +58,19 @@ impl Ledger {
         taken
     }
 
-    /// Whether something was spilled.
+    /// Returns whether something was spilled.
     pub(crate) fn has_spilled(&self) -> bool {
         self.spill.is_some()
     }
 
-    /// Removes the spill: readers have all of it.
+    /// Removes the spill, because readers have all of it.
     pub(crate) fn drop_spill(&mut self) {
         if let Some(spill) = self.spill.take() {
             spill.remove();
         }
     }
 
-    /// Writes what the spill lacks, in the file of this name. Its first line, the hello, is asked for when it is made.
+    /// Writes to the file with this name what the spill lacks. `hello` makes its first line when the file is created.
     pub(crate) fn write_spill(&mut self, dir: &Path, name: &str, hello: impl FnOnce(u64) -> String) -> io::Result<()> {
         if self.spill.as_ref().is_none_or(|it| !it.is_there()) {
             let hello = hello(self.history.seq());

@@ -1,12 +1,12 @@
-//! The in-process side of gpuwatch: takes an allocator's counters and serves them on a Unix socket.
+//! The in-process part of gpuwatch: reads an allocator's counters and serves them on a Unix socket.
 //!
-//! Std only, so that it can live in anyone's process and be compiled by one `rustc` call. It never
-//! blocks the thread that hands it a sample, never panics into its host, drops and counts instead.
+//! Std only, so that it can run in any process and be compiled by one `rustc` call. It never blocks a thread that
+//! pushes a sample and never panics into its host; it drops samples instead, and counts them.
 //!
-//! The way of a sample: [`Probe::push`] stamps it and puts it into a bounded queue; the one thread takes it
-//! into the history; each viewer has a place in the history and is sent what comes after it.
+//! How a sample travels: [`Probe::push`] stamps it and puts it into a bounded queue; the probe's thread moves it to the
+//! history; each viewer has a position in the history and receives what comes after it.
 //!
-//! `examples/train.rs` is a job that uses it, `examples/cudarc.rs` one that allocates through `cudarc` (feature
+//! `examples/train.rs` is a job with a probe, `examples/cudarc.rs` one that allocates through `cudarc` (feature
 //! `cudarc`).
 
 #[cfg(feature = "cudarc")]

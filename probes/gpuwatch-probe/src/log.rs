@@ -1,4 +1,4 @@
-//! The probe's log: a file that comes into being with its first line, bounded, never the job's stderr.
+//! The probe's log: a bounded file, created with its first line; never the job's stderr.
 
 use std::{
     fs::OpenOptions,
@@ -8,12 +8,12 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// After so many lines something is wrong that more lines do not explain.
+/// After this many lines, more lines explain nothing.
 const LINES_MAX: u32 = 1000;
 
 const LINE_CHARS_MAX: usize = 4096;
 
-/// Where a probe says what went wrong.
+/// Where a probe logs errors.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     path: Option<PathBuf>,
@@ -25,7 +25,7 @@ impl Log {
         Self { path, lines: AtomicU32::new(0) }
     }
 
-    /// Appends one line; ignores errors, as there is no place to report them.
+    /// Appends one line; ignores errors, because there is no other place to report them.
     pub(crate) fn line(&self, line: &str) {
         let Some(path) = &self.path else { return };
         if self.lines.fetch_add(1, Ordering::Relaxed) >= LINES_MAX {

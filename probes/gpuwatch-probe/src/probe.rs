@@ -1,4 +1,4 @@
-//! A probe: what the job calls. Nothing here waits for the server, and a full queue drops and counts.
+//! A probe: the functions that the job calls. None of them waits for the server, and a full queue drops and counts.
 
 use crate::{
     history::Note,
@@ -26,26 +26,26 @@ use std::{
     time::Duration,
 };
 
-/// What is longer was not meant for a screen; the wire's own limits are the same or less.
+/// Longer names are useless on a screen; the wire's own limits are the same or less.
 const NAME_CHARS_MAX: usize = 1024;
 const MESSAGE_CHARS_MAX: usize = 16 * 1024;
 
-/// How long `stop` waits for the viewers to get the end.
+/// How long `stop` waits for the viewers to receive the end.
 const STOP_WAIT: Duration = Duration::from_millis(1200);
 
-/// What a probe is told before it starts. What is empty here is read from the process and its environment.
+/// The configuration of a probe. Empty fields are read from the process and its environment.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
-    /// What it says of itself.
+    /// Its hello.
     pub hello: Hello,
-    /// The log file; `$GPUWATCH_LOG` or `<pid>.log` beside the socket where there is none.
+    /// The log file; by default `$GPUWATCH_LOG` or `<pid>.log` next to the socket.
     pub log: Option<PathBuf>,
-    /// Directories for the socket, the first fitting one is taken; [`socket::directories`] where empty.
+    /// Directories for the socket, of which the first usable one is taken; by default [`socket::directories`].
     pub directories: Vec<PathBuf>,
 }
 
 impl Description {
-    /// Adds a device, or what is known of one; more than a probe keeps apart are left out.
+    /// Adds a device, or updates it; ignores devices beyond the limit.
     pub fn device(&mut self, device: Device) {
         let _ = add_device(&mut self.hello, device);
     }
@@ -58,7 +58,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Binds the socket and starts the thread, with all signals blocked in it.
+    /// Binds the socket and starts the thread, which blocks all signals.
     pub fn start(description: Description) -> io::Result<Self> {
         if identity::asks_for("off") {
             return Err(io::Error::other("GPUWATCH=off"));
@@ -67,7 +67,7 @@ impl Probe {
         let pid = sys::pid();
         let chosen = description.directories;
         let directories = if chosen.is_empty() { socket::directories() } else { chosen };
-        // A disk that is full, or may only be read, leads to the next directory.
+        // If a disk is full or read-only, try the next directory.
         let (dir, endpoint) = socket::take(&directories, |dir| {
             socket::sweep(dir);
             Ok((dir.to_owned(), Endpoint::bind(dir, pid)?))
@@ -102,20 +102,19 @@ impl Probe {
         Ok(Self { shared, ended: Mutex::new(ended) })
     }
 
-    /// Whether this is the process that started it, and it runs.
+    /// Returns whether it runs, in the process that started it.
     pub fn is_here(&self) -> bool {
         self.shared.is_here()
     }
 
-    /// Where it listens.
+    /// Returns the path of its socket.
     pub fn socket(&self) -> PathBuf {
         locked(&self.shared.path).clone()
     }
 
-    /// Hands over a sample: stamps it, takes no lock, never waits.
+    /// Pushes a sample: stamps it, takes no lock, never waits.
     ///
-    /// Once a second, at a step of the device whose context is current, the device's free and total bytes
-    /// are added.
+    /// Once a second, at a step of the device whose context is current, adds the device's free and total bytes.
     pub fn push(&self, reading: &Reading) -> Result<(), Refusal> {
         let mut reading = *reading;
         if !self.shared.is_here() {
@@ -127,14 +126,14 @@ impl Probe {
         self.shared.hand_over(Entry::Sample(reading))
     }
 
-    /// Names what the job does from here: an epoch, a phase.
+    /// Marks the current phase of the job, such as an epoch.
     pub fn mark(&self, name: &str, value: Option<i64>) -> Result<(), Refusal> {
         let name = name.chars().take(NAME_CHARS_MAX).collect();
         self.note(Line::Mark(wire::Mark { seq: None, at_us: sys::monotonic_us(), name, value }))
     }
 
-    /// Says that an allocation failed for good. Sequence number and stamp are the probe's. The error is on disk when
-    /// this returns, for the process may be gone before a reader receives it.
+    /// Reports an allocation that failed for good. The probe sets sequence number and stamp. The error is on disk when
+    /// this returns, because the process may be gone before a reader receives it.
     pub fn oom(&self, mut oom: wire::Oom) -> Result<(), Refusal> {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);
@@ -142,30 +141,30 @@ impl Probe {
         self.note(Line::Oom(oom)).inspect(|()| self.shared.spill())
     }
 
-    /// Answers `sites`. Sequence number and stamp are the probe's.
+    /// Answers `sites`. The probe sets sequence number and stamp.
     pub fn sites(&self, sites: wire::Sites) -> Result<(), Refusal> {
-        let told = self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }));
-        // What found no place in the queue was no answer: the job looks again.
-        told.inspect(|()| self.shared.asked_sites.answered())
+        let queued = self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }));
+        // An answer that the queue could not take does not count: the job captures again.
+        queued.inspect(|()| self.shared.asked_sites.answered())
     }
 
-    /// The same in the fields of a JSON object.
+    /// The same with the fields of a JSON object.
     pub(crate) fn sites_as_written(&self, fields: &str, is_answer: bool) -> Result<(), Refusal> {
-        let told = self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() });
-        if is_answer { told.inspect(|()| self.shared.asked_sites.answered()) } else { told }
+        let queued = self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() });
+        if is_answer { queued.inspect(|()| self.shared.asked_sites.answered()) } else { queued }
     }
 
-    /// What is asked by `sites`: see the header; 0 where nothing is.
+    /// Returns the open request for sites (see the C header); 0 without one.
     pub(crate) fn sites_asked(&self) -> u64 {
         self.shared.asked_sites.word()
     }
 
-    /// When rises are expected: see the header; 0 if unknown.
+    /// Returns when rises are expected (see the C header); 0 if unknown.
     pub(crate) fn sites_rises(&self) -> u64 {
         self.shared.asked_sites.rises()
     }
 
-    /// Says how the framework words the latest failure on a device, where it finds its words only after that was told.
+    /// Sends the framework's message about the latest failure on a device, if it is known only after the report.
     pub fn oom_message(&self, device: u32, message: &str) -> Result<(), Refusal> {
         let mut message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
         message.shrink_to_fit();
@@ -173,7 +172,7 @@ impl Probe {
         self.note(Line::OomMessage(line)).inspect(|()| self.shared.spill())
     }
 
-    /// Adds a device, or what is known of one. What is not given is asked of a loaded libcuda.
+    /// Adds a device, or updates it. Missing fields are queried from a loaded libcuda.
     pub fn device(&self, device: Device) -> Result<(), Refusal> {
         self.describe(|hello| add_device(hello, device))
     }
@@ -189,21 +188,21 @@ impl Probe {
         result
     }
 
-    /// One line to the probe's log.
+    /// Writes one line to the probe's log.
     pub fn log(&self, line: &str) {
         if self.shared.is_here() {
             self.shared.log.line(line);
         }
     }
 
-    /// Says bye, with the reason, and removes the socket; waits for viewers that read, a second at most.
+    /// Sends a bye with the reason and removes the socket; waits for viewers that read, at most a second.
     pub fn stop(&self, reason: &str) {
         if !self.shared.is_here() {
             return;
         }
         *locked(&self.shared.reason) = Some(reason.to_owned());
         if !self.shared.stopping.swap(true, Ordering::AcqRel) {
-            // A full bell rings already.
+            // If the bell's buffer is full, it rings already.
             if self.shared.bell.is_ours() {
                 let _ = sys::send_now(&*self.shared.bell, b"!");
             }
@@ -225,7 +224,7 @@ impl Drop for Probe {
         if self.shared.pid == sys::pid() {
             self.stop("exit");
         } else {
-            // In a forked child nothing of the parent's may be closed or removed.
+            // A forked child must not close or remove anything of its parent's.
             mem::forget(Arc::clone(&self.shared));
         }
     }
@@ -242,7 +241,7 @@ fn add_device(hello: &mut Hello, device: Device) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The log file's path: as described, as the environment says, or beside the socket.
+/// Returns the log file's path: from the description, the environment, or next to the socket.
 pub(crate) fn log_path(described: Option<PathBuf>, dir: &Path, pid: u32) -> Option<PathBuf> {
     let set = || env::var_os("GPUWATCH_LOG").filter(|it| !it.is_empty()).map(PathBuf::from);
     described.or_else(set).or_else(|| Some(dir.join(format!("{pid}.log"))))

@@ -1,29 +1,29 @@
-//! A sample as it goes through the queue and lies in the history: one value of fixed size, copied.
+//! A sample in the queue and in the history: one value of fixed size, copied.
 
 use crate::wire::{Counters, Edge, Sample, encode_sample};
 
-/// Places for counters; those past [`Counters::NAMES`] are kept free for later ones.
+/// Places for counters; those after [`Counters::NAMES`] are reserved for later ones.
 pub const SLOTS: usize = 24;
 
 const _: () = assert!(Counters::NAMES.len() <= SLOTS, "every counter has a place");
 
-/// Places of the counters that the probe itself fills.
+/// Places of the counters that the probe fills itself.
 pub(crate) const DEVICE_FREE: usize = Counters::place("device_free");
 pub(crate) const DEVICE_TOTAL: usize = Counters::place("device_total");
 pub(crate) const RSS: usize = Counters::place("rss");
 
-/// The counters of one device at one instant, without heap.
+/// The counters of one device at one instant, without heap memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// µs of `CLOCK_MONOTONIC`; the probe stamps it.
     pub at_us: u64,
-    /// The process's own number of the device.
+    /// The process's own ordinal of the device.
     pub device: u32,
-    /// Where in the job's life it was taken.
+    /// When in the job's life it was taken.
     pub edge: Edge,
     /// Steps completed, from 1; 0 before the first one.
     pub steps: u64,
-    /// Bit `i` says that `values[i]` is known.
+    /// Bit `i` is set if `values[i]` is known.
     pub present: u64,
     /// In the order of [`Counters::NAMES`].
     pub values: [u64; SLOTS],
@@ -33,18 +33,18 @@ impl Reading {
     /// The bits of counters that have a name.
     pub const NAMED: u64 = (1 << Counters::NAMES.len()) - 1;
 
-    /// Steps completed, if there was one.
+    /// Returns the number of completed steps, if any.
     pub fn step(&self) -> Option<u64> {
         (self.steps > 0).then_some(self.steps)
     }
 
-    /// One counter, by its place in [`Counters::NAMES`].
+    /// Returns a counter by its place in [`Counters::NAMES`].
     pub fn value(&self, place: usize) -> Option<u64> {
         let known = place < SLOTS && self.present & (1 << place) != 0;
         if known { self.values.get(place).copied() } else { None }
     }
 
-    /// Sets one counter, by its place in [`Counters::NAMES`].
+    /// Sets a counter by its place in [`Counters::NAMES`].
     pub fn put(&mut self, place: usize, value: u64) {
         if let Some(slot) = self.values.get_mut(place) {
             *slot = value;
@@ -52,7 +52,7 @@ impl Reading {
         }
     }
 
-    /// Appends the line of a sample that has it, straight from the form it has in the queue.
+    /// Appends the sample's line, directly from its form in the queue.
     pub(crate) fn encode(&self, seq: u64, out: &mut String) {
         let named = Counters::NAMES.iter().enumerate();
         let known = named.filter_map(|(place, name)| Some((*name, self.value(place)?)));

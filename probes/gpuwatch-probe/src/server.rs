@@ -1,7 +1,7 @@
-//! The one thread: takes what the queue holds into the history and serves it.
+//! The probe's thread: moves the queue's entries to the history and serves it.
 //!
-//! It looks at the queue at fixed times instead of being woken, because waking costs the waker. Sends never
-//! wait, so that the slowest viewer is as cheap as none.
+//! It checks the queue at fixed times instead of being woken, because waking costs the waker. Sends never wait, so a
+//! slow viewer costs no more than none.
 
 mod endpoint;
 mod viewer;
@@ -33,10 +33,10 @@ use std::{
 };
 use viewer::Viewer;
 
-/// The most viewers at once; the next one is refused with a reason.
+/// Most viewers at once; the next one is refused with a reason.
 pub(crate) const VIEWERS_MAX: usize = 32;
 
-/// The refused wait for their reason in places of their own.
+/// Refused connections wait for their reason in additional places.
 const CONNECTIONS_MAX: usize = VIEWERS_MAX + 8;
 
 const ALONE_MS: i32 = 100;
@@ -46,14 +46,14 @@ const EAGER_US: u64 = 3000;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// How long the end may take to reach viewers that read, and how long it waits for ones that do not.
+/// How long the end may take to reach viewers that read, in µs; others get no longer.
 const FAREWELL_US: u64 = 1_000_000;
 const FAREWELL_STALLED_US: u64 = 200_000;
 
-/// A recorder finds a probe that lives longer than this, however busy the machine is.
+/// A recorder finds a probe that lives longer than this, in µs, on any busy machine.
 const SHORT_US: u64 = 10_000_000;
 
-/// A job that closes descriptors it does not know has done so by then, and has put others in their places.
+/// A job that closes unknown descriptors has done so after this time, and has opened others in their places.
 const JOB_AT_DESCRIPTORS: Duration = Duration::from_millis(200);
 
 pub(crate) struct Server {
@@ -97,7 +97,7 @@ impl Server {
             if !self.bell.is_ours() || !self.endpoint.is_intact() {
                 self.shared.switch_off();
                 self.endpoint.remove();
-                // The job is at its descriptors right now: one of ours, opened for the log, might be the next to go.
+                // The job is closing descriptors right now, and might close one that the probe opens for its log.
                 thread::sleep(JOB_AT_DESCRIPTORS);
                 self.shared.turn_off("the job closed the probe's descriptors, which turned it off");
                 return;
@@ -107,7 +107,7 @@ impl Server {
         self.farewell();
     }
 
-    /// Until the next turn. Whatever others do to the socket, it hurries one turn and not the next as well.
+    /// Waits until the next turn. Whatever others do to the socket, it shortens one wait and not the next as well.
     fn wait(&mut self) {
         let eager = self.busy || self.viewers.iter().any(Viewer::is_eager);
         let timeout_ms = if self.viewers.is_empty() { ALONE_MS } else { WATCHED_MS };
@@ -117,7 +117,7 @@ impl Server {
         }
         self.hurried = false;
         if !eager && self.bell.is_ours() && !self.shared.stopping() {
-            // A connection that cannot be taken now would be news in every turn.
+            // A connection that cannot be accepted now would end every wait.
             let ready = if self.accepting { [bell, self.endpoint.fd()] } else { [bell; 2] };
             let before_us = sys::monotonic_us();
             sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
@@ -138,7 +138,7 @@ impl Server {
         self.serve(now_us);
     }
 
-    /// What need not be looked at more often than once a second.
+    /// Does what is needed only once a second.
     fn second(&mut self) {
         let rss = identity::resident();
         self.shared.ledger().rss = rss;
@@ -148,14 +148,15 @@ impl Server {
         }
     }
 
-    /// The socket's name is gone or another's: cleaners of /tmp do that, and probes with our number.
+    /// Creates the socket's name again if it is gone or another's: cleaners of /tmp remove it, and probes with the same
+    /// pid replace it.
     fn find_again(&mut self) {
         match crate::socket::take(&self.shared.directories, |dir| Endpoint::bind(dir, self.shared.pid)) {
             Ok(endpoint) => {
                 self.endpoint = endpoint;
                 self.shared.moved(self.endpoint.path());
             }
-            Err(fault) => self.shared.say_once(&format!("the socket is gone and cannot be made again: {fault}")),
+            Err(fault) => self.shared.log_once(&format!("the socket is gone and cannot be made again: {fault}")),
         }
     }
 
@@ -201,7 +202,7 @@ impl Server {
         self.viewers.retain_mut(|it| it.turn(now_us, history, &mut ask));
     }
 
-    /// The last samples, the bye, and the socket's end.
+    /// Sends the last samples and the bye, and closes the socket.
     fn farewell(&mut self) {
         let start_us = sys::monotonic_us();
         self.take_entries(start_us);
@@ -212,7 +213,7 @@ impl Server {
         self.endpoint.remove();
         let (mut sent, mut progress_us) = (0, start_us);
         loop {
-            // Nobody is waited for with `since` any more.
+            // Connections that still owe a `since` no longer get time for it.
             self.serve(u64::MAX);
             let now_us = sys::monotonic_us();
             let sent_now = self.viewers.iter().map(Viewer::sent_bytes).sum();
@@ -230,7 +231,7 @@ impl Server {
         self.viewers.clear();
     }
 
-    /// Leaves on disk what readers may lack: those that came too late, and those that are only coming.
+    /// Writes to disk what readers may lack: those that came too late, and those that are still to come.
     fn leave(&self, now_us: u64) {
         let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
         let is_heard = self.viewers.iter().any(Viewer::is_served);
@@ -243,7 +244,7 @@ impl Server {
     }
 }
 
-/// Starts its thread; the receiver is notified of its end.
+/// Starts the thread; the receiver is notified when it ends.
 pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
     let (end, ended) = channel();
     let body = move || {
@@ -259,7 +260,7 @@ pub(crate) fn start(mut server: Server) -> io::Result<Receiver<()>> {
     sys::with_signals_blocked(|| builder.spawn(body)).map(|_| ended)
 }
 
-/// The same user, and root; never the number that stands for users without one here.
+/// Accepts the same user and root, but never the uid that stands for unmapped users.
 fn may_watch(peer: u32, user: u32) -> bool {
     const NOBODY: u32 = 65_534;
     peer != NOBODY && (peer == user || peer == 0)

@@ -1,4 +1,4 @@
-//! What the job's threads and the probe's one share.
+//! State shared by the job's threads and the probe's thread.
 
 use crate::{
     identity,
@@ -21,19 +21,19 @@ use std::{
     },
 };
 
-/// Devices of one process.
+/// Most devices of one process.
 pub(crate) const DEVICES_MAX: usize = 64;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// Why something was not taken.
+/// Why an entry was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The probe is off, stopped, or belongs to the process that this one was forked from.
+    /// The probe is off, stopped, or belongs to the parent of a forked process.
     Off,
-    /// The queue is full; the loss is counted and said on the wire.
+    /// The queue is full; the loss is counted and sent on the wire.
     Full,
-    /// More devices than a probe keeps apart.
+    /// More devices than the limit.
     Device,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) off: AtomicBool,
     pub(crate) complained: AtomicBool,
     pub(crate) cuda: OnceLock<Cuda>,
-    /// When each device's figures were last asked for, µs.
+    /// When each device's figures were last queried, in µs.
     pub(crate) asked: [AtomicU64; DEVICES_MAX],
     pub(crate) bell: Private<UnixStream>,
     pub(crate) log: Log,
@@ -95,7 +95,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Uses a libcuda that the job has loaded meanwhile, and asks it for what devices lack.
+    /// Uses a libcuda that the job has loaded meanwhile, and queries what devices lack.
     pub(crate) fn look_for_cuda(&self) {
         if self.cuda.get().is_none()
             && let Some(found) = Cuda::loaded()
@@ -120,7 +120,7 @@ impl Shared {
         hello_line(&locked(&self.hello), seq)
     }
 
-    /// What it says of itself.
+    /// Reads the hello.
     pub(crate) fn with_hello<T>(&self, read: impl FnOnce(&Hello) -> T) -> T {
         read(&locked(&self.hello))
     }
@@ -129,7 +129,7 @@ impl Shared {
         path.clone_into(&mut locked(&self.path));
     }
 
-    /// Takes no more samples.
+    /// Stops accepting samples.
     pub(crate) fn switch_off(&self) {
         self.off.store(true, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl Shared {
         self.log.line(why);
     }
 
-    pub(crate) fn say_once(&self, line: &str) {
+    pub(crate) fn log_once(&self, line: &str) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             self.log.line(line);
         }
@@ -149,12 +149,12 @@ impl Shared {
         locked(&self.ledger)
     }
 
-    /// Whether the process was started for a run, so that somebody may come for what it spills.
+    /// Returns whether the process was started for a run, in which case a recorder may read its spill.
     pub(crate) fn is_of_a_run(&self) -> bool {
         self.with_hello(|it| it.run.is_some())
     }
 
-    /// Brings everything said so far to disk.
+    /// Writes everything reported so far to disk.
     pub(crate) fn spill(&self) {
         let path = locked(&self.path).clone();
         let Some(dir) = path.parent() else { return };
@@ -162,12 +162,12 @@ impl Shared {
         let mut ledger = self.ledger();
         ledger.take_entries(&self.dropped, sys::monotonic_us());
         if let Err(fault) = ledger.write_spill(dir, &name, |seq| self.hello_line(seq)) {
-            self.say_once(&format!("an error could not be kept for readers that come later: {fault}"));
+            self.log_once(&format!("an error could not be kept for readers that come later: {fault}"));
         }
     }
 }
 
-/// A line that says who speaks.
+/// Formats the hello as a line.
 fn hello_line(hello: &Hello, seq: u64) -> String {
     let mut hello = hello.clone();
     hello.seq = seq;

@@ -1,4 +1,4 @@
-//! Requests for sites: who may ask how often, and the word by which the job's own thread learns of it.
+//! Requests for sites: their limits, and the atomic values by which the job's thread receives them.
 
 use crate::{sys, wire::Hello};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,27 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The default number of steps to compare.
 const STEPS: u64 = 8;
 
-/// More steps than this are not waited for.
+/// Longer captures are refused.
 const STEPS_MAX: u64 = 10_000;
 
-/// Between two looks that no person asked for, µs.
+/// Shortest time between two captures that no user requested, in µs.
 const BETWEEN_US: u64 = 600 * 1_000_000;
 
-/// What [`Hello::sites`] says where it can be asked for.
+/// The value of [`Hello::sites`] if the job accepts requests.
 pub(crate) const READY: &str = "ready";
 
 const COLLECT: u64 = 1 << 32;
 const GROWTH: u64 = 1 << 33;
 
-/// Steps between two rises, and how far from its step one may be, that have a place in the second word.
+/// Limits of the fields in the second value: steps between two rises, and how far a rise may be from its step.
 const EVERY_MAX: u64 = (1 << 24) - 1;
 const SLACK_MAX: u64 = (1 << 16) - 1;
 
-/// The request that waits or is being answered. The job looks at it when it hands over a sample, and answers for
-/// everybody who watches.
+/// The open request. The job reads it when it pushes a sample, and its answer goes to all viewers.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// Steps, and the two flags above them; 0 where there is no request.
+    /// Steps and two flags; 0 without a request.
     word: AtomicU64,
     /// When the next rises are expected; 0 if unknown.
     rises: AtomicU64,
@@ -37,8 +36,8 @@ impl Asked {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Steps from rise to rise (24 bits), the remainder of a rise's step when divided by them (24), and by how many
-    /// steps one may come early or late (16).
+    /// Returns the period of rises in steps (24 bits), the remainder of a rise's step divided by it (24), and by how
+    /// many steps a rise may come early or late (16).
     pub(crate) fn rises(&self) -> u64 {
         self.rises.load(Ordering::Relaxed)
     }
@@ -52,16 +51,16 @@ impl Asked {
     }
 }
 
-/// Who asks, how often.
+/// Limits how often captures run.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
-    /// When it was last looked without a person's asking.
+    /// The last capture that no user requested.
     looked_us: Option<u64>,
 }
 
 impl Desk {
-    /// `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. One that is being answered serves who
-    /// asks meanwhile as well; but a person does not wait for rises that a viewer waits for.
+    /// Parses `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. A request during a capture joins
+    /// it; but a user does not wait for rises that a viewer waits for.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,
@@ -94,7 +93,7 @@ impl Desk {
     }
 }
 
-/// The two words of a request.
+/// Encodes a request in two values.
 fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, u64), String> {
     let mut word = STEPS;
     let (mut every, mut rise, mut slack) = (0, None, 0);
@@ -132,7 +131,7 @@ mod tests {
         assert!(!asked.is_open());
         ask(&mut desk, "collect=1 steps=20", &asked).unwrap();
         assert_eq!(asked.word(), 20 + COLLECT);
-        // While it is being answered, it serves others as well.
+        // A request during the capture joins it.
         ask(&mut desk, "", &asked).unwrap();
         assert_eq!(asked.word(), 20 + COLLECT);
         asked.answered();

@@ -1,6 +1,6 @@
-//! Where sockets are: the directories, who may own them, and paths longer than an address.
+//! Directories for sockets, who may own them, and paths longer than a socket address.
 //!
-//! Probes and viewers share these rules, so that neither can be led to a socket that another user made.
+//! Probes and viewers share these rules, so that another user's socket can mislead neither.
 
 use crate::sys;
 use std::{
@@ -26,17 +26,17 @@ pub(crate) const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 
 /// Why a directory is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// There is none.
+    /// It does not exist.
     Missing,
-    /// It is a link: whoever made it chooses where it leads.
+    /// It is a link: its owner chooses where it leads.
     Symlink,
-    /// It is something else.
+    /// It is not a directory.
     NotADirectory,
-    /// It is another user's; the number says whose.
+    /// It belongs to the user with this uid.
     Foreign(u32),
-    /// Others may enter; the number is its mode.
+    /// Other users may enter; the number is its mode.
     Mode(u32),
-    /// The system's own words.
+    /// The system's error.
     Unreadable(String),
 }
 
@@ -53,14 +53,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The directories a socket may be in, in the order that a probe tries them; viewers look into all.
+/// Returns the directories for sockets, in the order that a probe tries them; viewers scan all.
 pub fn directories() -> Vec<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
     if let Some(chosen) = set("GPUWATCH_SOCKET_DIR") {
         return vec![chosen];
     }
     let mut candidates = vec![PathBuf::from(format!("/tmp/gpuwatch-{}", sys::user()))];
-    // Whoever logs users in makes this one.
+    // The login manager creates this one.
     if let Some(runtime) = set("XDG_RUNTIME_DIR").filter(|it| it.is_dir()) {
         candidates.push(runtime.join("gpuwatch"));
     }
@@ -70,12 +70,12 @@ pub fn directories() -> Vec<PathBuf> {
     candidates
 }
 
-/// Whether a directory is this user's own, 0700 and no link.
+/// Checks that a directory is the user's own, has mode 0700 and is not a link.
 pub fn check(dir: &Path) -> Result<(), Reason> {
     check_owner(dir, sys::user())
 }
 
-/// Whether a directory is `user`'s own, 0700 and no link: for viewers that may look at another's.
+/// The same for another user's directory, for viewers that may read it.
 pub fn check_owner(dir: &Path, user: u32) -> Result<(), Reason> {
     let found = match fs::symlink_metadata(dir) {
         Ok(found) => found,
@@ -95,12 +95,12 @@ pub fn check_owner(dir: &Path, user: u32) -> Result<(), Reason> {
     }
 }
 
-/// What `act` makes of the first directory of `candidates` that is ours and in which it succeeds; the reasons, where
-/// there is none. Directories are made if need be.
+/// Calls `act` with the first of `candidates` that is the user's own and in which it succeeds, creating directories if
+/// necessary; returns the reasons if there is none.
 pub(crate) fn take<T>(candidates: &[PathBuf], mut act: impl FnMut(&Path) -> io::Result<T>) -> io::Result<T> {
     let mut reasons = Vec::new();
     for dir in candidates {
-        // What cannot be made fails the check, which names the reason.
+        // A directory that cannot be created fails the check, which names the reason.
         let _ = make(dir);
         let taken = check(dir).map_err(|why| why.to_string()).and_then(|()| act(dir).map_err(|it| it.to_string()));
         match taken {
@@ -114,7 +114,7 @@ pub(crate) fn take<T>(candidates: &[PathBuf], mut act: impl FnMut(&Path) -> io::
     )))
 }
 
-/// Makes the directory that a probe of this user would use, so that it can be watched before there is one.
+/// Creates the directory that a probe of this user would use, so that it can be watched before there is a probe.
 pub fn prepare() {
     let _ = take(&directories(), |_| Ok(()));
 }
@@ -146,10 +146,10 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     with_address(path, |it| UnixStream::connect(it))
 }
 
-/// Whether this is a socket whose listener is gone. A file, a pipe or a link of that name is none.
+/// Returns whether this is a socket without a listener. Other kinds of files are not.
 ///
-/// A datagram socket is refused by a dead one and meets the wrong type at a live one, listening already or not yet, so
-/// that asking neither waits nor disturbs the probe.
+/// Connects with a datagram socket: a dead socket refuses it, and a live one, listening or about to, has the wrong
+/// type, so the test neither waits nor disturbs the probe.
 pub fn is_stale(path: &Path) -> bool {
     if !fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket()) {
         return false;
@@ -158,21 +158,21 @@ pub fn is_stale(path: &Path) -> bool {
     asked.is_err_and(|fault| fault.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes sockets that probes which have ended left behind. The directory has been checked.
+/// Removes the sockets of ended probes from a checked directory.
 ///
-/// Nothing else goes: a socket of another name is not ours, and one whose process runs may still be needed.
+/// Removes nothing else: other sockets belong to other programs, and one whose process runs may still be in use.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let owner = entry.file_name().to_str().and_then(owner);
         if owner.is_some_and(|it| !sys::is_running(it)) && is_stale(&entry.path()) {
-            // Another may have removed it meanwhile.
+            // Another process may have removed it meanwhile.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// The process that names a socket so: `<pid>.sock`, `<pid>.<n>.sock`, or `.<pid>.<µs>.tmp` until it listens.
+/// Returns the pid in a socket's name: `<pid>.sock`, `<pid>.<n>.sock`, or `.<pid>.<µs>.tmp` until it listens.
 fn owner(name: &str) -> Option<u32> {
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit());
     let words = match name.strip_prefix('.') {

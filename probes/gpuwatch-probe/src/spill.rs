@@ -1,12 +1,13 @@
-//! The spill: a file beside the socket with what may reach no reader otherwise, above all an out-of-memory error.
+//! The spill: a file next to the socket for lines that no reader may receive otherwise, above all an out-of-memory
+//! error.
 //!
-//! A process can be gone microseconds after its error, before any reader hears of it, or before there is one. So the
-//! thread that ran out of memory writes the error to a file itself. The file holds what a viewer would get from the
-//! socket: hello, the latest samples, the error, and, once it is known, the end. Readers look for it where a probe
-//! ended without a bye, or was never connected; sequence numbers tell them what they have.
+//! A process can be gone microseconds after its error, before any reader receives it or exists. So the thread that ran
+//! out of memory writes the error to a file itself. The file has what a viewer would get from the socket: the hello,
+//! the latest samples, the error, and the end once it is known. Readers check for it if a probe ended without a bye, or
+//! was never connected; sequence numbers show which lines they have.
 //!
-//! A file is the owner's alone, of bounded size, and written to by path each time: a job may close any descriptor that
-//! it does not know. `gpuwatch run` removes the spills of its job; others go after [`KEPT`], with [`sweep`].
+//! Only its owner can read it, its size is bounded, and each write opens it by path, because a job may close any
+//! unknown descriptor. `gpuwatch run` removes the spills of its job; [`sweep`] removes others after [`KEPT`].
 
 use crate::{
     history::{Cursor, History},
@@ -21,14 +22,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest spill, in bytes: about 1,500 errors with their words. A job that retries for ever keeps its first errors
-/// there.
+/// The largest spill, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps the
+/// first errors.
 pub const BYTES_MAX: usize = 2 << 20;
 
-/// How long an unread spill stays.
+/// How long an unread spill is kept.
 pub const KEPT: Duration = Duration::from_secs(600);
 
-/// Spills in one directory; past it, the oldest goes.
+/// Most spills in one directory; beyond that, the oldest is removed.
 const FILES_MAX: usize = 256;
 
 const O_NONBLOCK: i32 = 0o4000;
@@ -45,7 +46,7 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// Makes the file in a directory that has been checked; its first line is `hello`.
+    /// Creates the file in a checked directory; its first line is `hello`.
     pub(crate) fn create(dir: &Path, name: &str, hello: String, history: &History) -> io::Result<Self> {
         sweep(dir);
         let path = dir.join(name);
@@ -55,7 +56,7 @@ impl Spill {
         Ok(Self { path, inode, cursor, bytes: 0, text: hello })
     }
 
-    /// Whether it still has its name.
+    /// Returns whether it still has its name.
     pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode && it.is_file())
     }
@@ -90,12 +91,12 @@ impl Spill {
     }
 }
 
-/// The name of a probe's spill.
+/// Returns the name of a probe's spill.
 pub fn name(pid: u32, instance: &str) -> String {
     format!("{pid}.{instance}.spill")
 }
 
-/// Whether a spill may have this name.
+/// Returns whether a spill may have this name.
 pub fn is_name(name: &str) -> bool {
     let mut parts = name.split('.');
     let (pid, instance, kind, rest) = (parts.next(), parts.next(), parts.next(), parts.next());
@@ -108,9 +109,9 @@ pub fn is_name(name: &str) -> bool {
 /// Opens a spill for reading: a regular file that this user owns.
 ///
 /// # Errors
-/// When it is none, or is gone.
+/// Fails if it is not one, or is gone.
 pub fn open(path: &Path) -> io::Result<File> {
-    // A pipe in its place must not be waited for.
+    // Must not block on a pipe in its place.
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
     let found = file.metadata()?;
     let own = found.uid() == sys::user() || sys::user() == 0;
@@ -121,7 +122,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes unread spills, and the oldest if there are too many. The directory has been checked.
+/// Removes unread spills, and the oldest if there are too many, from a checked directory.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let now = SystemTime::now();
@@ -136,7 +137,7 @@ pub fn sweep(dir: &Path) {
     for (at, (modified, path)) in spills.iter().enumerate() {
         let is_old = now.duration_since(*modified).is_ok_and(|it| it > KEPT);
         if is_old || at < surplus {
-            // Another may have removed it meanwhile.
+            // Another process may have removed it meanwhile.
             let _ = fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! The operating system and libcuda where std has no words for them: with `abi`, the only unsafe code.
+//! System calls that std lacks; together with `abi`, the only unsafe code.
 #![expect(unsafe_code, reason = "std has no poll, signal masks, peer credentials or dlopen")]
 
 mod cuda;
@@ -82,13 +82,13 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// A symbol of the program and the libraries it was linked with; null where there is none.
+/// Returns a symbol of the program and its linked libraries; null if there is none.
 pub(crate) fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: null stands for the global scope, and the name ends in a zero.
     unsafe { dlsym(ptr::null_mut(), name.as_ptr()) }
 }
 
-/// µs of `CLOCK_MONOTONIC`.
+/// Returns µs of `CLOCK_MONOTONIC`.
 pub(crate) fn monotonic_us() -> u64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the kernel writes one timespec into ours; this clock always exists.
@@ -96,16 +96,16 @@ pub(crate) fn monotonic_us() -> u64 {
     time.seconds.unsigned_abs() * 1_000_000 + time.nanoseconds.unsigned_abs() / 1000
 }
 
-/// The effective user.
+/// Returns the effective user.
 pub(crate) fn user() -> u32 {
     geteuid()
 }
 
-/// This process's number, in memory that a forked child finds empty: the call takes a microsecond where
-/// the caches are cold, as they are after a training step. Null where the kernel is older than 4.14.
+/// This process's pid, in memory that a forked child finds empty: the system call takes a microsecond with cold caches,
+/// as they are after a training step. Null on kernels before 4.14.
 static OWN_PID: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// This process's number; true in a child from its first instruction, however it was forked.
+/// Returns this process's pid, correct in a child from its first instruction, however it was forked.
 pub(crate) fn pid() -> u32 {
     // SAFETY: the pointer is null or to memory that is never unmapped.
     let Some(own) = (unsafe { OWN_PID.load(Ordering::Acquire).as_ref() }) else { return process::id() };
@@ -135,17 +135,17 @@ pub(crate) fn remember_pid() {
     OWN_PID.store(page.cast::<AtomicU32>(), Ordering::Release);
 }
 
-/// Whether a process of this number runs here.
+/// Returns whether a process with this pid runs here.
 pub(crate) fn is_running(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Bytes of a page.
+/// Returns the bytes of a page.
 pub(crate) fn page_size() -> u64 {
     u64::try_from(sysconf(SC_PAGESIZE)).unwrap_or(4096)
 }
 
-/// The kernel's clock ticks in a second, as `/proc/<pid>/stat` counts them.
+/// Returns the kernel's clock ticks per second, the unit of `/proc/<pid>/stat`.
 pub(crate) fn ticks_per_second() -> u64 {
     u64::try_from(sysconf(SC_CLK_TCK)).unwrap_or(100)
 }
@@ -158,14 +158,14 @@ pub(crate) fn wait(readable: &[RawFd], hangups: impl Iterator<Item = RawFd>, tim
     unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, timeout_ms) };
 }
 
-/// Whether the peer has closed both directions.
+/// Returns whether the peer has closed both directions.
 pub(crate) fn hung_up(stream: &impl AsRawFd) -> bool {
     let mut fd = PollFd { fd: stream.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: one descriptor, one element.
     unsafe { poll(&raw mut fd, 1, 0) > 0 }
 }
 
-/// Sends what the socket takes at once; never waits, never raises SIGPIPE.
+/// Sends what the socket accepts at once; never waits, never raises SIGPIPE.
 pub(crate) fn send_now(stream: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length are one slice's.
     let sent =
@@ -173,14 +173,14 @@ pub(crate) fn send_now(stream: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize>
     usize::try_from(sent).map_err(|_negative| io::Error::last_os_error())
 }
 
-/// Receives what is there; never waits, whatever the job has put in the descriptor's place meanwhile.
+/// Receives what is there; never waits, whatever the job has opened in the descriptor's place meanwhile.
 pub(crate) fn receive_now(stream: &impl AsRawFd, into: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length are one slice's.
     let received = unsafe { recv(stream.as_raw_fd(), into.as_mut_ptr().cast::<c_void>(), into.len(), MSG_DONTWAIT) };
     usize::try_from(received).map_err(|_negative| io::Error::last_os_error())
 }
 
-/// The user at the other end.
+/// Returns the user at the other end.
 pub(crate) fn peer_user(stream: &impl AsRawFd) -> io::Result<u32> {
     let mut peer = PeerCredentials::default();
     const { assert!(size_of::<PeerCredentials>() == 12, "three 32-bit numbers") };
@@ -192,7 +192,7 @@ pub(crate) fn peer_user(stream: &impl AsRawFd) -> io::Result<u32> {
     if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Runs `start` with every signal blocked, so that a thread it starts never takes the job's signals.
+/// Runs `start` with every signal blocked, so that a thread it starts never receives the job's signals.
 pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     let mut all = SignalSet([0; 128]);
     let mut before = SignalSet([0; 128]);
@@ -209,8 +209,8 @@ pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What forked children must not keep open: listeners that seem alive, connections that never end.
-/// Each descriptor with what distinguishes it from a later one of the same number.
+/// Descriptors that forked children must not keep open, because listeners would seem alive and connections would never
+/// end. Each has the inode that distinguishes it from a later one with the same number.
 static PRIVATE: [(AtomicI32, AtomicU64); 64] = [const { (AtomicI32::new(-1), AtomicU64::new(0)) }; 64];
 
 static WATCHING_FORKS: AtomicBool = AtomicBool::new(false);
@@ -224,17 +224,17 @@ extern "C" fn close_private() {
     }
 }
 
-/// The number of what a descriptor leads to.
+/// Returns the inode of a descriptor.
 fn inode_of(fd: RawFd) -> Option<u64> {
     // SAFETY: the file is never dropped, so that the descriptor is only looked at.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     file.metadata().ok().map(|it| it.ino())
 }
 
-/// A descriptor's owner whose descriptor is closed in forked children, and left alone once the job has
-/// closed it itself (some close every number they find): the number may be another's then.
+/// Owns a descriptor that is closed in forked children. If the job has closed it (some close every number), it is left
+/// alone, because the number may belong to another file.
 ///
-/// In a forked child it must be leaked, never dropped.
+/// A forked child must leak it, never drop it.
 pub(crate) struct Private<T: AsRawFd> {
     inner: ManuallyDrop<T>,
     inode: Option<u64>,
@@ -258,7 +258,7 @@ impl<T: AsRawFd> Private<T> {
         Self { inner: ManuallyDrop::new(inner), inode }
     }
 
-    /// Whether the number still leads to what was opened.
+    /// Returns whether the number still leads to the file that was opened.
     pub(crate) fn is_ours(&self) -> bool {
         inode_of(self.inner.as_raw_fd()) == self.inode
     }

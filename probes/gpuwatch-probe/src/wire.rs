@@ -1,8 +1,7 @@
-//! The wire, version 1: one JSON object a line, `type` first; every word a probe can say.
+//! The wire, version 1: one JSON object per line, `type` first; every line that a probe can send.
 //!
-//! Integers only; bytes, microseconds of `CLOCK_MONOTONIC`. A missing field means unknown, an unknown
-//! field or type is ignored. Counters are current or cumulative, never deltas, so that a lost line
-//! costs resolution and not truth.
+//! Integers only; bytes, microseconds of `CLOCK_MONOTONIC`. A missing field means unknown; unknown fields and types are
+//! ignored. Counters are current or cumulative, never deltas, so that a lost line costs resolution but not accuracy.
 
 mod counters;
 mod encode;
@@ -29,51 +28,50 @@ pub const LINE_MAX: usize = 1 << 20;
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "type", rename_all = "snake_case"))]
 pub enum Line {
-    /// Who speaks: the first line of every connection, said again when it changed (a device more).
+    /// The probe's description: the first line of every connection, repeated when it changes (a new device).
     Hello(Hello),
     /// The counters of one device at one instant.
     Sample(Sample),
-    /// Something the job named: an epoch, a phase.
+    /// A mark of the job: an epoch, a phase.
     Mark(Mark),
     /// An allocation failed for good.
     Oom(Oom),
-    /// The framework's own words for it, which it finds after its observers ran.
+    /// The framework's message about it, which it creates after its observers ran.
     OomMessage(OomMessage),
-    /// Which lines allocate what grows, and who holds it.
+    /// Which lines allocate what grows, and what holds it.
     Sites(Sites),
-    /// Samples that the probe had to drop before they reached its history.
+    /// Samples that the probe dropped before they reached its history.
     Lost(Lost),
-    /// What the backlog that follows covers.
+    /// What the following backlog covers.
     History(History),
-    /// The backlog is over; what follows is as it happens.
+    /// The backlog is complete; live lines follow.
     Live(Live),
-    /// The probe ends in good order.
+    /// The probe ends properly.
     Bye(Bye),
     /// A request that the probe does not know or does not allow.
     Refused(Refused),
-    /// A type this release does not know: ignored, as the wire asks.
+    /// A type that this release does not know; ignored, as the wire requires.
     #[cfg_attr(feature = "serde", serde(other))]
     Unknown,
 }
 
-/// Who speaks, and for which devices.
+/// A probe's description, with its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Hello {
-    /// The last sequence number given out when this was sent.
+    /// The last sequence number assigned when this was sent.
     pub seq: u64,
     /// Major version of the wire.
     pub protocol: u32,
     /// Name and version of the probe, as in `gpuwatch-probe/0.1.0`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub probe: String,
-    /// This probe, and no other: 128 bits in hexadecimal, made up at its start and the same at every socket it ever
-    /// has.
+    /// The probe's unique name: 128 bits in hexadecimal, chosen at its start and the same on all its sockets.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub instance: Option<String>,
-    /// The process, as it sees itself (a container's own number).
+    /// The process's own pid, which differs from the host's in a container.
     pub pid: u32,
     /// Start of the process, µs of the wall clock (Unix time).
     pub start_us: Option<u64>,
@@ -109,16 +107,16 @@ pub struct Hello {
     pub local_rank: Option<u64>,
     /// Number of ranks of the run.
     pub world_size: Option<u64>,
-    /// The scheduler's word for this job.
+    /// The scheduler's job.
     pub job: Option<Job>,
-    /// `ready` where it can be asked for the lines that allocate what grows; else why not. Absent: it cannot.
+    /// `ready` if the job can capture sites, otherwise why not. Absent: it cannot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub sites: Option<String>,
     /// The devices this process can use, by its own ordinals.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, { limits::DEVICES_MAX }>"))]
     pub devices: Vec<Device>,
-    /// `CLOCK_MONOTONIC` when this line was made, µs.
+    /// `CLOCK_MONOTONIC` when this line was made, in µs.
     pub monotonic_us: u64,
     /// Wall clock at the same instant, µs of Unix time.
     pub unix_us: u64,
@@ -142,9 +140,9 @@ pub struct Job {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Device {
-    /// The process's own number for it.
+    /// The process's own ordinal.
     pub ordinal: u32,
-    /// The driver's UUID (`GPU-…`, `MIG-…`): the only name that devices are joined by.
+    /// The driver's UUID (`GPU-…`, `MIG-…`), the only name by which devices are joined.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::DEVICE_TEXT_MAX }>"))]
     pub uuid: Option<String>,
     /// Product name.
@@ -154,7 +152,7 @@ pub struct Device {
     pub total: Option<u64>,
 }
 
-/// Where in the job's life a sample was taken.
+/// When in the job's life a sample was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -169,7 +167,7 @@ pub enum Edge {
 }
 
 impl Edge {
-    /// Its word on the wire.
+    /// Returns its name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Step => "step",
@@ -179,19 +177,19 @@ impl Edge {
     }
 }
 
-/// The counters of one device at one instant. Bytes unless said otherwise.
+/// The counters of one device at one instant, in bytes unless noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Sample {
-    /// Sequence number, rising by one with every line of this probe.
+    /// Sequence number, one higher with every line of this probe.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
     /// Ordinal, as in [`Hello::devices`].
     pub device: u32,
-    /// Where in the job's life it was taken.
+    /// When in the job's life it was taken.
     pub edge: Edge,
     /// Steps completed, from 1; `None` before the first one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -201,7 +199,7 @@ pub struct Sample {
     pub counters: Counters,
 }
 
-/// Something the job named.
+/// A mark of the job.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -211,7 +209,7 @@ pub struct Mark {
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
-    /// What it is called.
+    /// Its name.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub name: String,
     /// Its number, if it has one.
@@ -219,7 +217,7 @@ pub struct Mark {
     pub value: Option<i64>,
 }
 
-/// Groups of equal blocks that an [`Oom`] may tell of.
+/// Most groups of equal blocks in an [`Oom`].
 pub const GROUPS_MAX: usize = 32;
 
 /// An allocation failed for good.
@@ -237,35 +235,35 @@ pub struct Oom {
     /// Steps completed.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub step: Option<u64>,
-    /// Bytes that were wanted.
+    /// The requested bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub tried: Option<u64>,
-    /// Bytes the device had free.
+    /// Free bytes of the device.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub device_free: Option<u64>,
-    /// The capacity, or the smaller limit that the job set itself.
+    /// The capacity, or the smaller limit that the job set.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub limit: Option<u64>,
-    /// The largest block that the allocator held and did not use, bytes.
+    /// The allocator's largest unused block, in bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub largest_free: Option<u64>,
-    /// The live blocks as (size in bytes, count), what takes most first; at most [`GROUPS_MAX`].
+    /// The live blocks as (size in bytes, count), largest total first; at most [`GROUPS_MAX`].
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, GROUPS_MAX>"))]
     pub blocks: Vec<(u64, u64)>,
-    /// Live blocks of other sizes, a count.
+    /// Number of live blocks of other sizes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub other_blocks: Option<u64>,
-    /// What they take together, bytes.
+    /// Their total bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub other_bytes: Option<u64>,
-    /// The framework's message, where there is one.
+    /// The framework's message, if known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::MESSAGE_MAX }>"))]
     pub message: Option<String>,
 }
 
-/// What the framework said of an allocation that failed: it belongs to the latest [`Oom`] of its device.
+/// The framework's message about a failed allocation: it belongs to the latest [`Oom`] of its device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -282,21 +280,21 @@ pub struct OomMessage {
     pub message: String,
 }
 
-/// Samples dropped: the queue was full, or the viewer lagged out of the history.
+/// Dropped samples: the queue was full, or the viewer was slower than the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Lost {
-    /// Sequence number, absent when the loss is this connection's alone.
+    /// Sequence number; absent if the loss affects only this connection.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// What the backlog that follows covers.
+/// What the following backlog covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -305,11 +303,11 @@ pub struct History {
     pub from_us: u64,
     /// Last stamp.
     pub to_us: u64,
-    /// One sample in so many is kept; 1 is all of them.
+    /// The backlog has one of every `stride` samples; 1 is all of them.
     pub stride: u64,
 }
 
-/// The backlog is over.
+/// The backlog is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -318,7 +316,7 @@ pub struct Live {
     pub seq: u64,
 }
 
-/// The probe ends in good order.
+/// The probe ends properly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -338,7 +336,7 @@ pub struct Bye {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub reason: String,
 }

@@ -286,7 +286,7 @@ impl Spot {
     pub fn is_library(&self) -> bool {
         let file = self.file.raw();
         let is_python =
-            |it: &str| it.strip_prefix("python").is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+            |name: &str| name.strip_prefix("python").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let parts: Vec<&str> = file.split('/').collect();
         let is_standard = parts.windows(2).any(|it| matches!(it, ["lib" | "lib64", name] if is_python(name)));
         is_standard

@@ -98,7 +98,7 @@ impl Evidence {
 fn between(low: &Figure, high: &Figure) -> String {
     let written = |it: &Figure| it.written().trim_start_matches('+').to_owned();
     let (low, high) = (written(low), written(high));
-    let unit = |it: &str| it.split_once(' ').map(|it| it.1.to_owned());
+    let unit = |figure: &str| figure.split_once(' ').map(|parts| parts.1.to_owned());
     let short = low.split_once(' ').filter(|_| unit(&low) == unit(&high)).map_or(low.as_str(), |it| it.0);
     if low == high {
         format!("{low} (95 % confidence)")

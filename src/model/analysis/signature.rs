@@ -140,7 +140,9 @@ impl Trail {
         let rows = self.rows(since, last);
         let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Signature::default() };
         let stretches = stretches(&rows);
-        let slope = |value: fn(&Counters) -> Option<u64>| slope(&stretches, |it| value(it).map(|it| it as f64));
+        let slope = |value: fn(&Counters) -> Option<u64>| {
+            slope(&stretches, |counters| value(counters).map(|value| value as f64))
+        };
         Signature {
             steps: end.step - first.step,
             allocated: slope(|it| it.allocated),

@@ -64,8 +64,9 @@ impl Session {
         let strangers: Vec<_> = list.unwrap_or_default().iter().filter(|it| !is_probed(it)).collect();
         let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at);
         // A list older than the process's first sample cannot contain it.
-        let unmatched =
-            own.iter().any(|(process, it)| it.first.is_some_and(|it| it < list_at) && used_by(process.pid).is_none());
+        let unmatched = own
+            .iter()
+            .any(|(process, on)| on.first.is_some_and(|first| first < list_at) && used_by(process.pid).is_none());
         let foreign_pids = unmatched && !strangers.is_empty();
         let others = if foreign_pids || list.is_none() {
             None
@@ -159,8 +160,8 @@ impl Session {
         let own = list.iter().find(|it| Some(it.pid) == process.pid)?;
         let others = list.iter().filter(|it| it.pid != own.pid);
         let tenant = |it: &ProcessUse| {
-            let program = self.process_info.get(&it.pid).and_then(|it| it.argv.first());
-            let name = program.and_then(|it| it.raw().rsplit('/').next()).unwrap_or_default();
+            let program = self.process_info.get(&it.pid).and_then(|info| info.argv.first());
+            let name = program.and_then(|path| path.raw().rsplit('/').next()).unwrap_or_default();
             Tenant { pid: it.pid, name: Foreign::new(name), used: it.used }
         };
         let mut tenants: Vec<_> = others.map(tenant).collect();
@@ -174,8 +175,7 @@ impl Session {
         sample.counters.device_free?;
         let own = self.process(probe)?;
         let device = &own.devices.iter().find(|it| it.ordinal == sample.device)?.device;
-        let listed = |it: &Device| it.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == own.pid));
-        if self.device(device).is_some_and(listed) {
+        if self.device(device).is_some_and(|it| is_listed(own, it)) {
             return None;
         }
         let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
@@ -209,8 +209,12 @@ impl Process {
 /// shown as it was when its jobs ended.
 fn is_there(process: &Process, device: &Device) -> bool {
     let Some(end) = process.ended_at() else { return true };
-    let is_listed = || device.process_list().is_some_and(|it| it.iter().any(|it| Some(it.pid) == process.pid));
-    device.ended.is_some_and(|then| then <= end) || is_listed()
+    device.ended.is_some_and(|then| then <= end) || is_listed(process, device)
+}
+
+/// Whether the driver lists a process on a device.
+fn is_listed(process: &Process, device: &Device) -> bool {
+    device.process_list().is_some_and(|list| list.iter().any(|it| Some(it.pid) == process.pid))
 }
 
 /// Splits the driver's figure for a process among its probes: the first one on a device gets what the others do not

@@ -53,7 +53,7 @@ impl OutOfMemory {
         tenancy: Option<Tenancy>,
         pid: Option<u32>,
     ) -> Self {
-        let all = |it: &Tenancy| it.others.iter().try_fold(Bytes(0), |sum, it| Some(sum.plus(it.used?)));
+        let all = |it: &Tenancy| it.others.iter().try_fold(Bytes(0), |sum, tenant| Some(sum.plus(tenant.used?)));
         let figures = OomFigures {
             tried: oom.tried,
             total: known.device_total,

@@ -55,7 +55,7 @@ impl Session {
         let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
         let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
         let mut wanted: Vec<u64> = others
-            .filter(|it| it.hello.as_ref().is_some_and(|it| it.run.as_ref() == Some(own)))
+            .filter(|it| it.hello.as_ref().is_some_and(|hello| hello.run.as_ref() == Some(own)))
             .filter_map(|it| {
                 let stepped = it.devices.iter().filter(|its| its.step.is_some());
                 stepped.filter_map(|its| strain::wanted(&its.counters)).max()

@@ -39,7 +39,7 @@ impl Session {
         let Some(device) = self.devices.iter_mut().find(|it| it.id == on.device) else { return };
         device.before = None;
         if let Some(now) = on.counters.reserved {
-            let listed = device.process_list().and_then(|it| it.iter().find(|it| Some(it.pid) == pid)?.used);
+            let listed = device.process_list().and_then(|list| list.iter().find(|it| Some(it.pid) == pid)?.used);
             // The process may have taken the memory in its first sample before the driver's reading.
             let (then, before) = before.unwrap_or_else(|| (at, listed.map_or(now, |it| it.0.min(now))));
             // If samples are far apart, the memory was taken before the reading, unless the driver's figure is too

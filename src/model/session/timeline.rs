@@ -276,7 +276,7 @@ mod tests {
             let pools = Some(u64::from(step > 1990) * 4096);
             run.push(Stamp(step * 100_000), Some(step), &Counters { private_pools: pools, ..counters(5) }, false);
         }
-        let is_pooled = |it: &Column| it.last.gaps().any(|it| it.0 == Gap::Cached);
+        let is_pooled = |it: &Column| it.last.gaps().any(|(gap, ..)| gap == Gap::Cached);
         let pooled: Vec<_> = run.columns().filter(is_pooled).map(|it| it.step.unwrap()).collect();
         assert_eq!(pooled, (1991..=2000).collect::<Vec<_>>());
     }

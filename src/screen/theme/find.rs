@@ -46,7 +46,8 @@ pub fn find(name: &str) -> Result<Theme, Fault> {
 pub fn all() -> Vec<String> {
     let entries = directory().and_then(|it| fs::read_dir(it).ok()).into_iter().flatten().flatten();
     let mut own: Vec<String> = entries
-        .filter_map(|it| Some(it.path()).filter(|it| it.extension().is_some_and(|it| it == "toml")))
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
         .filter_map(|it| Some(it.file_stem()?.to_string_lossy().into_owned()))
         .filter(|it| names().all(|name| name != it))
         .take(LISTED)

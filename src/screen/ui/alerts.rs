@@ -49,7 +49,7 @@ impl Ui {
             Screen::Process => {
                 let shown = self.process(session).map(|(process, on)| (process.probe, on.ordinal));
                 listed.retain(|it| {
-                    shown.is_some_and(|(probe, on)| it.probe == probe && it.ordinal.is_none_or(|it| it == on))
+                    shown.is_some_and(|(probe, on)| it.probe == probe && it.ordinal.is_none_or(|ordinal| ordinal == on))
                 });
             }
             Screen::Timeline => listed.clear(),
@@ -151,7 +151,11 @@ impl Ui {
             self.say("its process is no longer known");
             return;
         };
-        if self.rows_of(None, session).iter().all(|it| it.probed().is_none_or(|it| it.0.probe != process.probe)) {
+        if self
+            .rows_of(None, session)
+            .iter()
+            .all(|row| row.probed().is_none_or(|(listed, _)| listed.probe != process.probe))
+        {
             self.filter = Filter::default();
         }
         // On the process screen, the run is the next level.

@@ -117,7 +117,7 @@ impl Order {
 }
 
 fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
-    let counted = |it: Option<u64>| it.map(|it| it as f64);
+    let counted = |count: Option<u64>| count.map(|count| count as f64);
     match (by, row) {
         (By::Pid, it) => counted(it.pid().map(u64::from)),
         (By::Driver, Row::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),

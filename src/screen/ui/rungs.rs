@@ -39,7 +39,7 @@ impl Ui {
     pub(super) fn note_rungs(&mut self, findings: &Findings) {
         for found in &findings.devices {
             let mut held = GapSet::default();
-            for rung in found.ladder.rungs.iter().filter(|it| it.bytes.is_some_and(|it| it.0 > 0)) {
+            for rung in found.ladder.rungs.iter().filter(|it| it.bytes.is_some_and(|bytes| bytes.0 > 0)) {
                 held.insert(rung.gap);
             }
             match self.held_bytes.iter_mut().find(|it| it.0 == found.device) {

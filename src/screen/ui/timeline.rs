@@ -127,7 +127,7 @@ impl Section {
 
 /// Returns when a step completed, to the resolution of the run: at the end of its column.
 pub fn when(on: &OnDevice, step: u64) -> Option<Stamp> {
-    on.timeline.places().find(|it| it.1.is_some_and(|it| it >= step)).map(|it| it.0)
+    on.timeline.places().find(|(_, last)| last.is_some_and(|last| last >= step)).map(|(at, _)| at)
 }
 
 /// Returns the step in progress at a time, to the resolution of the run.

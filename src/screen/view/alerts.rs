@@ -74,17 +74,17 @@ pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<R
             format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
             context.style(verdict::role(it.severity)),
         );
-        let line = it.culprit.as_ref().map_or_else(String::new, |it| format!(", {}", it.leading().place()));
+        let line = it.culprit.as_ref().map_or_else(String::new, |culprit| format!(", {}", culprit.leading().place()));
         let what = match &it.sentence {
             _ if it.follows.is_some() => list.what(it),
             Some(sentence) => format!("{}: {sentence}", verdict::whose(it, context)),
             None => format!("{}{line}", list.what(it)),
         };
         // The time is more useful than the number of steps.
-        let soon = it.left().map(|it| format!("full in {it}"));
-        let mut shown = it.forecast().into_iter().chain(soon).map(|it| format!("{what}; {it}"));
+        let soon = it.left().map(|time| format!("full in {time}"));
+        let mut shown = it.forecast().into_iter().chain(soon).map(|when| format!("{what}; {when}"));
         let room = width.saturating_sub(SEVERITY);
-        let rest = shown.find(|it| cells::width(it) <= room).unwrap_or_else(|| cells::elide(&what, room));
+        let rest = shown.find(|text| cells::width(text) <= room).unwrap_or_else(|| cells::elide(&what, room));
         (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(alerts::identity(it)))
     };
     let shown = if open.len() > most { most.saturating_sub(1) } else { open.len() };

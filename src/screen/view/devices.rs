@@ -182,7 +182,8 @@ fn alone(device: &Device, width: usize, context: &RenderContext) -> Line<'static
     ];
     let mut worth: Vec<usize> = (0..pieces.len()).filter(|it| pieces[*it].2.is_some()).collect();
     worth.sort_by_key(|it| pieces[*it].0);
-    let long = |it: usize| cells::width(pieces[it].1) + pieces[it].2.as_ref().map_or(0, |it| cells::width(&it.0));
+    let long =
+        |place: usize| cells::width(pieces[place].1) + pieces[place].2.as_ref().map_or(0, |it| cells::width(&it.0));
     let mut left = width;
     worth.retain(|it| match left.checked_sub(long(*it)) {
         Some(rest) => {
@@ -203,7 +204,7 @@ fn alone(device: &Device, width: usize, context: &RenderContext) -> Line<'static
 
 /// Returns `76.9/140.4 GiB`.
 fn filling(device: &Device, context: &RenderContext) -> String {
-    let gib = |it: Option<Bytes>| it.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
+    let gib = |bytes: Option<Bytes>| bytes.map(|it| format!("{:.1}", it.0 as f64 / 1_073_741_824.0));
     let used = gib(used(device, context)).unwrap_or_else(|| cells::UNKNOWN.to_owned());
     gib(total(device, context)).map_or_else(|| format!("{used} GiB"), |total| format!("{used}/{total} GiB"))
 }

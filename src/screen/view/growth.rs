@@ -68,7 +68,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
     let resource = plotted.map_or(Resource::Allocated, |it| it.0);
     let owner = short(process);
     let mark = process.marks.last().map_or_else(String::new, |it| {
-        format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |it| it.to_string()))
+        format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |value| value.to_string()))
     });
     let ended = if process.is_alive() { "" } else { " · ended" };
     let name = format!("{} · {owner}{mark}{ended}", resource.name());

@@ -74,7 +74,7 @@ fn sections(context: &RenderContext) -> Vec<Section> {
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
     let groups = Group::HELP.into_iter().chain([Group::Replay, Group::Snapshot]);
     let mut sections: Vec<Section> =
-        groups.map(|it| (it.name(), of(it).map(|it| (it.keys, it.help)).collect())).collect();
+        groups.map(|group| (group.name(), of(group).map(|it| (it.keys, it.help)).collect())).collect();
     if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
         own.push(keys::DEVICES);
     }

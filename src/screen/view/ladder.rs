@@ -200,7 +200,7 @@ pub(super) fn bar(rungs: &[Rung], whole: Bytes, width: usize, context: &RenderCo
 
 /// Returns the number of cells of each rung in the bar.
 pub(super) fn widths(rungs: &[Rung], whole: Bytes, width: usize) -> Vec<usize> {
-    let parts: Vec<u64> = rungs.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
+    let parts: Vec<u64> = rungs.iter().map(|rung| rung.bytes.map_or(0, |bytes| bytes.0)).collect();
     apportion(&parts, whole.0, width)
 }
 

@@ -258,7 +258,7 @@ fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
     if context.progress.is_some() {
         return None;
     }
-    let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|it| it.raw().contains("python"));
+    let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|program| program.raw().contains("python"));
     let known = || {
         rows.iter().filter_map(|it| match it {
             Listed::Unprobed(_, it) => context.session.process_info.get(&it.pid),

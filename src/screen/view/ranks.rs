@@ -25,18 +25,18 @@ pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
         return Vec::new();
     }
     let bytes = |worst: bool, figure: &dyn Fn(Own) -> Option<u64>| {
-        cells::bytes(of(&own, |it| figure(it).map(|it| it as f64), worst).map(|it| Bytes(units::whole(it))))
+        cells::bytes(of(&own, |rank| figure(rank).map(|value| value as f64), worst).map(|it| Bytes(units::whole(it))))
     };
     let found = |it: Own| context.found_for(it.0, it.1);
     let row = |worst: bool, name: String, role: Role| {
         let style = context.style(role);
         // For steps, the lowest is the worst: that rank lags.
-        let behind = of(&own, |it| it.1.step.map(|it| -(it as f64)), worst).map(|it| units::whole(-it));
+        let behind = of(&own, |(_, on)| on.step.map(|step| -(step as f64)), worst).map(|it| units::whole(-it));
         let unused = of(&own, |it| found(it)?.fragmentation.share(), worst);
         let rate = of(&own, |it| rate(it, context), worst);
         let rate =
             rate.map_or_else(|| cells::UNKNOWN.to_owned(), |it| if it > 0.0 { cells::rate(it) } else { "flat".into() });
-        let driver = |it: Own| found(it)?.driver_used.map(|it| it.0);
+        let driver = |it: Own| found(it)?.driver_used.map(|bytes| bytes.0);
         let figures = [
             String::new(),
             String::new(),
@@ -57,8 +57,8 @@ pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
 pub(super) fn imbalance(listed: &[Listed], context: &RenderContext) -> Option<String> {
     let own = living(listed, context);
     let allocated = |it: &Own| it.1.counters.allocated;
-    let median =
-        of(&own, |it| allocated(&it).map(|it| it as f64), false).filter(|it| *it > 0.0 && own.len() >= LEAST)?;
+    let median = of(&own, |rank| allocated(&rank).map(|bytes| bytes as f64), false)
+        .filter(|it| *it > 0.0 && own.len() >= LEAST)?;
     let most = own.iter().filter(|it| allocated(it).is_some()).max_by_key(|it| allocated(it))?;
     let ratio = allocated(most)? as f64 / median;
     if ratio < UNEVEN {

@@ -96,7 +96,7 @@ pub(super) fn places(area: Rect) -> impl Iterator<Item = Rect> {
 /// Returns the indices of the columns that fit, dropping the least important ones.
 fn fitting(columns: &[Column], width: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..columns.len()).collect();
-    order.sort_by_key(|it| columns.get(*it).map(|it| it.rank));
+    order.sort_by_key(|place| columns.get(*place).map(|column| column.rank));
     let mut left = width;
     let mut kept = Vec::new();
     for place in order {

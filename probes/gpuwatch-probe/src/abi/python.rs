@@ -1,8 +1,8 @@
-//! Rows read straight from PyTorch's nested dictionary of counters, by a function made for the interpreter.
+//! Reads rows directly from PyTorch's nested dictionary of counters, by a builtin function for the interpreter.
 //!
-//! Picking the same values in Python and packing them for a foreign call takes three times as long, most of it where
-//! the caches are cold, as they are after a training step. Only calls of Python's stable ABI are used, found in the
-//! process; whoever calls holds the interpreter's lock. [`step`] adds the end of a plain training step in one call.
+//! Reading the same values in Python and packing them for a foreign call takes three times as long, mostly because the
+//! caches are cold after a training step. It uses only calls of Python's stable ABI, found in the process; the caller
+//! holds the GIL. [`step`] adds the end of a plain training step in one call.
 
 mod step;
 
@@ -44,16 +44,16 @@ struct Method {
     doc: *const c_char,
 }
 
-/// What a row is answered with where it was taken, and somebody asks for sites.
+/// The return value for a row if a viewer requests sites.
 const ASKED: i32 = 1;
 
 /// Arguments come as an array.
 const METH_FASTCALL: c_int = 0x80;
 
-/// Places of what `push_row` gets beside the dictionary.
+/// Places of the counters that `push_row` gets in addition to the dictionary.
 const PINNED: [usize; 2] = [Counters::place("pinned_active"), Counters::place("pinned_reserved")];
 
-/// The interpreter's calls and the keys, which live as long as the process.
+/// The interpreter's functions and the keys, which live as long as the process.
 struct Python {
     get: Get,
     next: Next,
@@ -75,22 +75,22 @@ struct Python {
     lookups: Vec<Lookup>,
 }
 
-/// A key to look up, in the dictionary that was found on the level above it. Small, because the caches are cold.
+/// A key to look up in the dictionary found one level above. Small, because the caches are cold.
 struct Lookup {
     key: Object,
     level: u8,
-    /// The counter that it is; `None` for a dictionary.
+    /// Its counter; `None` for a dictionary.
     place: Option<u8>,
 }
 
-/// Levels of dictionaries: `torch.cuda.memory_stats` names figures by up to three keys.
+/// Levels of dictionaries: names of `torch.cuda.memory_stats` have up to three keys.
 const LEVELS: usize = 3;
 
-/// What has to be looked up for all counters, each dictionary once, as a row reads it.
+/// Returns the lookups for all counters, in the order that a row makes them, with each dictionary once.
 fn lookups(key: impl Fn(&str) -> Option<Object>) -> Option<Vec<Lookup>> {
     let named = |it: &'static Counter| if let Torch::Stats(name) = it.torch { Some((name, it.place)) } else { None };
     let mut figures: Vec<_> = Counters::TABLE.iter().filter_map(named).collect();
-    // Figures of one dictionary stand together.
+    // Counters of one dictionary become neighbours.
     figures.sort_unstable();
     let mut lookups = Vec::new();
     let mut before: Vec<&str> = Vec::new();
@@ -113,7 +113,7 @@ fn put(reading: &mut Reading, place: usize, value: Option<u64>) {
 }
 
 impl Python {
-    /// `None` where the process has no Python that we know.
+    /// Returns `None` if the process has no known Python.
     fn find() -> Option<Self> {
         let find = |name: &CStr| Some(sys::symbol(name)).filter(|it| !it.is_null());
         // SAFETY: each is the function of that name in Python's stable ABI, whose signature never changes.
@@ -149,19 +149,19 @@ impl Python {
         }
     }
 
-    /// What a dictionary holds under a key; `None` too where it is no dictionary.
+    /// Returns a dictionary's value for a key; `None` also if it is not a dictionary.
     ///
     /// # Safety
-    /// The object lives. What is found lives as long as the dictionary has it.
+    /// The object is alive. The result lives as long as the dictionary has it.
     unsafe fn item(&self, dictionary: Object, key: Object) -> Option<Object> {
         // SAFETY: as the caller promises.
         unsafe { self.found((self.get)(dictionary, key)) }
     }
 
-    /// What a call found; where that is nothing, the error that says why is taken back.
+    /// Returns the result of a call; clears the error if there is none.
     ///
     /// # Safety
-    /// The interpreter's lock is held.
+    /// The caller holds the GIL.
     unsafe fn found(&self, object: Object) -> Option<Object> {
         if object.is_null() {
             // SAFETY: as the caller promises.
@@ -171,10 +171,10 @@ impl Python {
         Some(object)
     }
 
-    /// A number of 64 bits; `None` for what is none, is negative or is greater.
+    /// Returns a 64-bit number; `None` for anything else, negative or larger numbers.
     ///
     /// # Safety
-    /// The object lives.
+    /// The object is alive.
     unsafe fn number(&self, object: Object) -> Option<u64> {
         // SAFETY: as the caller promises.
         unsafe {
@@ -187,10 +187,10 @@ impl Python {
         }
     }
 
-    /// Fills a row with the counters there are; false where there are none.
+    /// Fills a row with the existing counters; false if there are none.
     ///
     /// # Safety
-    /// The object lives, and nobody changes it meanwhile.
+    /// The object is alive, and no thread changes it meanwhile.
     unsafe fn read(&self, stats: Object, reading: &mut Reading) -> bool {
         let mut above = [Some(stats); LEVELS + 1];
         // SAFETY: every object is the caller's, or is held by one that is.
@@ -210,10 +210,10 @@ impl Python {
         reading.present != 0
     }
 
-    /// Bytes that private pools hold, all of them together.
+    /// Returns the total bytes held by private pools.
     ///
     /// # Safety
-    /// The object is a dictionary that lives, and nobody changes it meanwhile.
+    /// The object is a live dictionary, and no thread changes it meanwhile.
     unsafe fn sum(&self, pools: Object) -> Option<u64> {
         let (mut at, mut pool, mut sum) = (0, ptr::null_mut(), 0_u64);
         // SAFETY: as the caller promises; the values found are borrowed from it.
@@ -226,10 +226,10 @@ impl Python {
         Some(sum)
     }
 
-    /// One row: counters, device, step, edge, mask of what may be believed, and pinned bytes in use and held.
+    /// Pushes one row: counters, device, step, edge, mask of valid counters, and pinned bytes in use and held.
     ///
     /// # Safety
-    /// The arguments live.
+    /// The arguments are alive.
     unsafe fn push_row(&self, arguments: &[Object]) -> i64 {
         let [stats, numbers @ ..] = arguments else { return INVALID.into() };
         // SAFETY: as the caller promises.
@@ -243,13 +243,13 @@ impl Python {
         unsafe { self.push(*stats, &row) }.into()
     }
 
-    /// Reads one row and hands it over.
+    /// Reads and pushes one row.
     ///
     /// # Safety
-    /// The object lives.
+    /// The object is alive.
     unsafe fn push(&self, stats: Object, row: &Row) -> i32 {
         let mut reading = Reading { device: row.device, edge: row.edge, steps: row.steps, ..Reading::default() };
-        // SAFETY: as the caller promises; the lock that is held keeps others off.
+        // SAFETY: as the caller promises; the GIL keeps other threads away.
         if !unsafe { self.read(stats, &mut reading) } {
             return INVALID;
         }
@@ -263,17 +263,17 @@ impl Python {
     }
 }
 
-/// What a row says beside the counters of the dictionary.
+/// The parts of a row apart from the dictionary's counters.
 struct Row {
     device: u32,
     edge: Edge,
     steps: u64,
-    /// Counters that may be believed.
+    /// Valid counters.
     mask: u64,
     pinned: [Option<u64>; 2],
 }
 
-/// Made once, by the first process that asks, and never freed; a forked child has the same interpreter.
+/// Created once, by the first thread that needs it, and never freed; a forked child has the same interpreter.
 static PYTHON: AtomicPtr<Python> = AtomicPtr::new(ptr::null_mut());
 
 /// The builtin functions, by name.
@@ -300,11 +300,11 @@ unsafe extern "C" fn end_step(_module: Object, arguments: *const Object, count: 
     unsafe { called(arguments, count, |python, it| python.end_step(it)) }
 }
 
-/// Calls what a builtin function does with its arguments, and makes an object of its answer; `None` raises the error
-/// that the interpreter has set.
+/// Calls a builtin function's implementation and converts its result; `None` raises the error that the interpreter has
+/// set.
 ///
 /// # Safety
-/// The interpreter's lock is held, and there are `count` living arguments.
+/// The caller holds the GIL, and there are `count` live arguments.
 unsafe fn called(
     arguments: *const Object,
     count: isize,
@@ -322,11 +322,11 @@ unsafe fn called(
     answer.unwrap_or(Some(FAULT.into())).map_or(ptr::null_mut(), |it| unsafe { (python.answer)(it) })
 }
 
-/// A builtin function of Python, by name; a new reference. Null where the process has no Python, or there is none of
-/// that name.
+/// Returns a builtin function of Python by name, as a new reference. Null if the process has no Python, or if there is
+/// no such function.
 ///
 /// # Safety
-/// The interpreter's lock is held; `name` is a string that ends in a zero.
+/// The caller holds the GIL; `name` is a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpuwatch_python(name: *const c_char) -> Object {
     let make = || {
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn gpuwatch_python(name: *const c_char) -> Object {
             return None;
         }
         if PYTHON.load(Ordering::Acquire).is_null() {
-            // The lock that is held lets only one thread come here.
+            // The GIL lets only one thread come here.
             PYTHON.store(Box::into_raw(Box::new(Python::find()?)), Ordering::Release);
         }
         let method = Method { name: name.as_ptr(), function, flags: METH_FASTCALL, doc: ptr::null() };

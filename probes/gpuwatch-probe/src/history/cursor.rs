@@ -1,4 +1,4 @@
-//! One viewer's place in the history: what it gets next.
+//! One viewer's position in the history: what it receives next.
 
 use super::{
     History, Note,
@@ -10,27 +10,27 @@ use crate::{
 };
 
 pub(crate) struct Cursor {
-    /// The lowest sequence number not yet said.
+    /// The lowest sequence number not sent yet.
     next: u64,
-    /// The backlog ends here.
+    /// The end of the backlog.
     until: u64,
     at_us: u64,
     live: bool,
     announced: bool,
-    /// Absent while the thinned part is being said.
+    /// `None` while the thinned part is being sent.
     raw: Option<Position>,
     pending: Option<(u64, Reading)>,
 }
 
 impl Cursor {
-    /// A viewer that has seen everything up to `since`; 0, or a number never given out, is nothing.
+    /// Creates the cursor of a viewer that has everything up to `since`; 0, or a number never assigned, is nothing.
     pub(crate) fn new(since: u64, history: &History) -> Self {
         let until = history.seq();
         let next = if since > until { 1 } else { since + 1 };
         Self { next, until, at_us: 0, live: false, announced: false, raw: None, pending: None }
     }
 
-    /// Writes the next line; false where there is none yet.
+    /// Writes the next line; false if there is none yet.
     pub(crate) fn write_next(&mut self, history: &History, out: &mut String) -> bool {
         if self.raw.is_none() {
             if self.write_thinned(history, out) {
@@ -47,7 +47,7 @@ impl Cursor {
         self.write_whole(history, out)
     }
 
-    /// Every so many-th sample, where the whole ones are gone.
+    /// Writes the thinned samples, from before the complete ones.
     fn write_thinned(&mut self, history: &History, out: &mut String) -> bool {
         let Some((below, to_us)) = history.raw.first() else { return false };
         let sample = history.strided.next(self.next, below);
@@ -61,8 +61,8 @@ impl Cursor {
             return true;
         }
         match (sample, note) {
-            (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > *seq) => self.say_sample(*seq, reading, out),
-            (_, Some((seq, note))) => self.say_note(*seq, note, out),
+            (Some((seq, reading)), note) if note.is_none_or(|it| it.0 > *seq) => self.write_sample(*seq, reading, out),
+            (_, Some((seq, note))) => self.write_note(*seq, note, out),
             _ => return false,
         }
         true
@@ -94,21 +94,21 @@ impl Cursor {
         match (sample, note) {
             (Some((seq, reading)), _) => {
                 self.pending = None;
-                self.say_sample(seq, &reading, out);
+                self.write_sample(seq, &reading, out);
             }
-            (None, Some((seq, note))) => self.say_note(*seq, note, out),
+            (None, Some((seq, note))) => self.write_note(*seq, note, out),
             (None, None) => return false,
         }
         true
     }
 
-    fn say_sample(&mut self, seq: u64, reading: &Reading, out: &mut String) {
+    fn write_sample(&mut self, seq: u64, reading: &Reading, out: &mut String) {
         self.next = seq + 1;
         self.at_us = reading.at_us;
         reading.encode(seq, out);
     }
 
-    fn say_note(&mut self, seq: u64, note: &Note, out: &mut String) {
+    fn write_note(&mut self, seq: u64, note: &Note, out: &mut String) {
         self.next = seq + 1;
         self.at_us = note.at_us();
         note.write(seq, out);

@@ -1,4 +1,4 @@
-//! The latest samples, every one: differences to the device's sample before, in chunks dropped from the front.
+//! The latest samples, all of them: differences to the device's previous sample, in chunks dropped from the front.
 //!
 //! A sample is: distance in seq, distance in time, device, edge, difference in steps, the mask of known
 //! counters if it changed, the mask of changed counters, their differences. Most counters stand still from
@@ -16,7 +16,7 @@ pub(super) struct Raw {
     budget: usize,
     bytes: usize,
     chunks: VecDeque<Chunk>,
-    /// Number of the next chunk and of the next sample, over the whole run.
+    /// Numbers of the next chunk and the next sample, over the whole run.
     next_chunk: u64,
     next_sample: u64,
     state: State,
@@ -30,7 +30,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// What differences are to: at a chunk's start nothing.
+/// The base of differences: zero at a chunk's start.
 #[derive(Clone, Default)]
 struct State {
     seq: u64,
@@ -38,7 +38,7 @@ struct State {
     devices: Vec<Reading>,
 }
 
-/// A viewer's place.
+/// A viewer's position.
 #[derive(Clone)]
 pub(super) struct Position {
     chunk: u64,
@@ -47,11 +47,11 @@ pub(super) struct Position {
     state: State,
 }
 
-/// What a position finds.
+/// The result of reading at a position.
 #[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box for each would cost more")]
 pub(super) enum Next {
     Sample(u64, Reading),
-    /// So many samples are gone.
+    /// This many samples are gone.
     Lost(u64),
     UpToDate,
 }
@@ -94,12 +94,12 @@ impl Raw {
         self.chunks.iter().map(|it| it.bytes.capacity()).sum()
     }
 
-    /// Sequence number and stamp of the first sample still here.
+    /// Returns sequence number and stamp of the first sample that is still here.
     pub(super) fn first(&self) -> Option<(u64, u64)> {
         self.chunks.front().map(|it| (it.first_seq, it.first_at_us))
     }
 
-    /// A place from which every sample at or after `seq` that is still here comes; some before it may.
+    /// Returns a position before every remaining sample at or after `seq`; some earlier ones may follow it.
     pub(super) fn position(&self, seq: u64) -> Position {
         let index = self.chunks.partition_point(|it| it.first_seq <= seq).saturating_sub(1);
         match self.chunks.get(index) {
@@ -108,7 +108,7 @@ impl Raw {
         }
     }
 
-    /// The sample at a place, which moves on.
+    /// Returns the sample at a position and advances it.
     pub(super) fn next(&self, position: &mut Position) -> Next {
         let Some(first) = self.chunks.front() else { return Next::UpToDate };
         if position.chunk < first.number {
@@ -146,7 +146,7 @@ impl Position {
 }
 
 impl State {
-    /// The device's sample before, made up of nothing at its first.
+    /// Returns the device's previous sample, all zeros at its first.
     fn device(&mut self, device: u32) -> &mut Reading {
         let index = self.devices.iter().position(|it| it.device == device).unwrap_or(self.devices.len());
         if index == self.devices.len() {
@@ -182,7 +182,7 @@ impl State {
         (before.steps, before.present) = (reading.steps, reading.present);
     }
 
-    /// `None` where the bytes end early, which written ones do not.
+    /// Returns `None` if the bytes end early, which written ones do not.
     fn read(&mut self, bytes: &mut &[u8]) -> Option<Reading> {
         let seq = self.seq.wrapping_add(take(bytes)?);
         let at_us = self.at_us.wrapping_add(take(bytes)?);

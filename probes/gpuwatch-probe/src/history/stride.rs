@@ -1,4 +1,4 @@
-//! The whole run, thinned: per device one sample in so many, twice as many whenever it is full.
+//! The whole run, thinned: one of every N samples per device; N doubles whenever it is full.
 
 use crate::reading::Reading;
 
@@ -7,7 +7,7 @@ pub(super) struct Strided {
     lanes: Vec<Lane>,
 }
 
-/// One device's samples. The first stays for ever, the last is kept beside.
+/// One device's samples. Always keeps the first and the last.
 struct Lane {
     device: u32,
     stride: u64,
@@ -46,12 +46,12 @@ impl Strided {
         self.lanes.iter().map(|it| (it.kept.capacity() + 1) * size_of::<(u64, Reading)>()).sum()
     }
 
-    /// The first sample at or after `from` and before `below`, of any device.
+    /// Returns the first sample at or after `from` and before `below`, of any device.
     pub(super) fn next(&self, from: u64, below: u64) -> Option<&(u64, Reading)> {
         self.lanes.iter().filter_map(|it| it.next(from)).filter(|it| it.0 < below).min_by_key(|it| it.0)
     }
 
-    /// The coarsest device's stride.
+    /// Returns the coarsest device's stride.
     pub(super) fn stride(&self) -> u64 {
         self.lanes.iter().map(|it| it.stride).max().unwrap_or(1)
     }
@@ -61,7 +61,7 @@ impl Lane {
     fn push(&mut self, seq: u64, reading: Reading, share: usize) {
         if self.seen.is_multiple_of(self.stride) {
             if self.kept.len() == self.kept.capacity() {
-                // Never more than its share, which doubling would be.
+                // Never more than its share; doubling would exceed it.
                 self.kept.reserve_exact((share + 1).saturating_sub(self.kept.len()).clamp(1, 1024));
             }
             self.kept.push((seq, reading));

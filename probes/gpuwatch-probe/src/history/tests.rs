@@ -1,4 +1,4 @@
-//! The history's promises: every line at most once, by rising seq, the run from its first sample.
+//! The history's guarantees: every line at most once, in order of seq, the run from its first sample.
 
 use super::{Cursor, History};
 use crate::{
@@ -14,8 +14,8 @@ fn reading(step: u64, device: u32) -> Reading {
     it
 }
 
-/// Everything a viewer gets now.
-fn said(cursor: &mut Cursor, history: &History) -> Vec<String> {
+/// Returns all lines that a viewer gets now.
+fn lines_of(cursor: &mut Cursor, history: &History) -> Vec<String> {
     let mut out = String::new();
     while cursor.write_next(history, &mut out) {}
     out.lines().map(str::to_owned).collect()
@@ -58,7 +58,7 @@ fn what_went_in_comes_out() {
         it.encode(step, &mut line);
         expected.push(line.trim_end().to_owned());
     }
-    let lines = said(&mut Cursor::new(0, &history), &history);
+    let lines = lines_of(&mut Cursor::new(0, &history), &history);
     assert_eq!(samples(&lines).into_iter().cloned().collect::<Vec<_>>(), expected);
 }
 
@@ -71,7 +71,7 @@ fn a_late_viewer_sees_the_run_from_step_1_and_its_end() {
             history.note(Line::Mark(Mark { at_us: step * 1000, name: "epoch".into(), ..Mark::default() }));
         }
     }
-    let lines = said(&mut Cursor::new(0, &history), &history);
+    let lines = lines_of(&mut Cursor::new(0, &history), &history);
     let seen = samples(&lines);
     assert_eq!(field(seen[0], "step"), Some(1));
     assert_eq!(field(seen[seen.len() - 1], "step"), Some(50_000));
@@ -87,7 +87,7 @@ fn a_device_that_fell_silent_keeps_its_first_and_last_sample() {
     let mut history = History::new(64 << 10);
     (1..=100).for_each(|step| history.sample(reading(step, 1)));
     (101..=20_000).for_each(|step| history.sample(reading(step, 0)));
-    let lines = said(&mut Cursor::new(0, &history), &history);
+    let lines = lines_of(&mut Cursor::new(0, &history), &history);
     let silent: Vec<u64> = samples(&lines)
         .into_iter()
         .filter(|it| it.contains("\"device\":1"))
@@ -101,23 +101,23 @@ fn a_device_that_fell_silent_keeps_its_first_and_last_sample() {
 fn since_gets_what_was_missed_and_no_more() {
     let mut history = History::new(4 << 20);
     (1..=1000).for_each(|step| history.sample(reading(step, 0)));
-    let lines = said(&mut Cursor::new(900, &history), &history);
+    let lines = lines_of(&mut Cursor::new(900, &history), &history);
     assert_eq!(
         samples(&lines).iter().filter_map(|it| field(it, "seq")).collect::<Vec<_>>(),
         (901..=1000).collect::<Vec<_>>()
     );
-    assert_eq!(samples(&said(&mut Cursor::new(1000, &history), &history)).len(), 0);
-    assert_eq!(samples(&said(&mut Cursor::new(5000, &history), &history)).len(), 1000, "another run's number");
+    assert_eq!(samples(&lines_of(&mut Cursor::new(1000, &history), &history)).len(), 0);
+    assert_eq!(samples(&lines_of(&mut Cursor::new(5000, &history), &history)).len(), 1000, "another run's number");
 }
 
 #[test]
-fn a_viewer_that_lags_out_is_told_how_many_and_goes_on() {
+fn a_viewer_that_lags_receives_the_number_of_lost_samples_and_continues() {
     let mut history = History::new(64 << 10);
     (1..=10).for_each(|step| history.sample(reading(step, 0)));
     let mut cursor = Cursor::new(0, &history);
-    assert_eq!(samples(&said(&mut cursor, &history)).len(), 10);
+    assert_eq!(samples(&lines_of(&mut cursor, &history)).len(), 10);
     (11..=9999).for_each(|step| history.sample(reading(step, 0)));
-    let lines = said(&mut cursor, &history);
+    let lines = lines_of(&mut cursor, &history);
     let lost: u64 = lines.iter().filter_map(|it| field(it, "samples")).sum();
     assert!(lost > 0 && lines[0].contains("\"type\":\"lost\""));
     assert_eq!(lost + samples(&lines).len() as u64, 9989);
@@ -144,15 +144,15 @@ fn failures_outlive_marks() {
     history.note(Line::Oom(Oom::default()));
     history.note(Line::OomMessage(OomMessage::default()));
     (0..10_000).for_each(|_| history.note(Line::Mark(Mark::default())));
-    let said = said(&mut Cursor::new(0, &history), &history);
+    let lines_of = lines_of(&mut Cursor::new(0, &history), &history);
     for kind in ["\"oom\"", "\"oom_message\""] {
-        assert!(said.iter().any(|it| it.contains(kind)), "{kind}");
+        assert!(lines_of.iter().any(|it| it.contains(kind)), "{kind}");
     }
 }
 
-/// A job may catch its errors and try again for ever.
+/// A job may catch its errors and retry forever.
 #[test]
-fn failures_without_end_leave_room_for_what_comes_after_them() {
+fn endless_failures_leave_room_for_later_notes() {
     let mut history = History::new(1 << 20);
     let mut cursor = Cursor::new(0, &history);
     for name in 0..3 {
@@ -161,10 +161,10 @@ fn failures_without_end_leave_room_for_what_comes_after_them() {
             history.note(Line::OomMessage(OomMessage { message: "y".repeat(900), ..OomMessage::default() }));
         }
         history.note(Line::Mark(Mark { name: format!("mark {name}"), ..Mark::default() }));
-        let said = said(&mut cursor, &history);
-        assert!(said.last().is_some_and(|it| it.contains(&format!("mark {name}"))), "{:?}", said.last());
+        let lines_of = lines_of(&mut cursor, &history);
+        assert!(lines_of.last().is_some_and(|it| it.contains(&format!("mark {name}"))), "{:?}", lines_of.last());
     }
-    let said = said(&mut Cursor::new(0, &history), &history);
-    assert_eq!(said.iter().filter(|it| it.contains("\"mark\"")).count(), 3, "a late viewer hears of them too");
-    assert!(said.iter().filter(|it| it.contains("\"oom\"")).count() > 20);
+    let lines_of = lines_of(&mut Cursor::new(0, &history), &history);
+    assert_eq!(lines_of.iter().filter(|it| it.contains("\"mark\"")).count(), 3, "a late viewer receives them too");
+    assert!(lines_of.iter().filter(|it| it.contains("\"oom\"")).count() > 20);
 }

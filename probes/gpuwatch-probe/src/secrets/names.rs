@@ -2,7 +2,7 @@
 
 use super::HIDDEN;
 
-/// Words that mean a secret wherever they stand in a name, also at the end of a longer word.
+/// Words that mean a secret anywhere in a name, also at the end of a longer word.
 const STRONG: [&str; 17] = [
     "password",
     "passwd",
@@ -23,7 +23,7 @@ const STRONG: [&str; 17] = [
     "cookie",
 ];
 
-/// Last words that make a name one of something about a secret, as in `password-file` and `key-dim`.
+/// Last words of names about a secret, as in `password-file` and `key-dim`.
 const ABOUT: [&str; 32] = [
     "base64", "bits", "bytes", "column", "count", "dim", "dims", "dir", "dropout", "env", "file", "format", "heads",
     "index", "len", "length", "max", "min", "name", "num", "path", "policy", "prefix", "prompt", "provider", "rate",
@@ -77,7 +77,7 @@ const FIELDS: [&str; 34] = [
     "value",
 ];
 
-/// What has a `pass` that is a password.
+/// What a `pass` that is a password belongs to.
 const PASSES: [&str; 26] = [
     "admin", "auth", "db", "email", "ftp", "http", "https", "key", "ldap", "login", "mail", "mongo", "mysql", "pg",
     "postgres", "proxy", "redis", "root", "smtp", "ssh", "store", "sudo", "user", "usr", "vnc", "wifi",
@@ -86,10 +86,10 @@ const PASSES: [&str; 26] = [
 /// First words of switches that turn something off, and so have no value.
 const OFF: [&str; 5] = ["disable", "no", "skip", "without", "ignore"];
 
-/// What kind of value a name has.
+/// The kind of value that a name has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// None that would have to be hidden.
+    /// Not a secret.
     Plain,
     /// A secret, whatever it is.
     Strong,
@@ -102,12 +102,12 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Whether what begins with one dash is rather the next option than a value.
+    /// Returns whether an argument that begins with one dash is the next option rather than a value.
     pub(super) fn yields_to_options(self) -> bool {
         matches!(self, Self::Plain | Self::Weak | Self::Login)
     }
 
-    /// Whether a value of this kind is one.
+    /// Returns whether a value of this kind is a secret.
     pub(super) fn is_secret(self, value: &str) -> bool {
         match self {
             _ if value.is_empty() => false,
@@ -119,7 +119,7 @@ impl Class {
     }
 }
 
-/// What kind of value a name has.
+/// Returns the kind of value that a name has.
 pub(super) fn class(name: &str) -> Class {
     match name {
         "-p" => return Class::Weak,
@@ -159,7 +159,7 @@ pub(super) fn class(name: &str) -> Class {
     }
 }
 
-/// The words of a name, in lower case: `--hub_token`, `AccessKeyId`, `APIKey` have two, three and two.
+/// Splits a name into lower-case words: `--hub_token`, `AccessKeyId`, `APIKey` have two, three and two.
 fn words(name: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
     let chars: Vec<char> = name.chars().collect();
@@ -181,14 +181,14 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// A word that stands for no secret.
+/// Whether a value is a common word, not a secret.
 fn is_word(value: &str) -> bool {
     ["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "default", HIDDEN]
         .iter()
         .any(|it| value.eq_ignore_ascii_case(it))
 }
 
-/// A number, or several, as in `8080:80`.
+/// Returns whether a value is a number, or several, as in `8080:80`.
 pub(super) fn is_numbers(value: &str) -> bool {
     value.starts_with(|it: char| it.is_ascii_digit() || "-+.".contains(it))
         && value.chars().all(|it| it.is_ascii_digit() || ".,:e+-/".contains(it))

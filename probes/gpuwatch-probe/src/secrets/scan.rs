@@ -1,4 +1,4 @@
-//! Secrets inside of longer texts: messages, URLs, JSON, headers, lines of source.
+//! Secrets inside longer texts: messages, URLs, JSON, headers, source code.
 
 use super::{
     HIDDEN,
@@ -7,12 +7,13 @@ use super::{
 };
 use std::borrow::Cow;
 
-/// A text of any kind without its secrets.
+/// Returns a text of any kind without its secrets.
 pub fn text(text: &str) -> Cow<'_, str> {
     scanned(text, true)
 }
 
-/// A line of a program without its secrets: only literals are values there, as `key = batch["x"]` hides nothing.
+/// Returns a line of source code without its secrets: only literals are values there, so `key = batch["x"]` hides
+/// nothing.
 pub fn source(line: &str) -> Cow<'_, str> {
     scanned(line, false)
 }
@@ -29,18 +30,18 @@ fn scanned(text: &str, is_prose: bool) -> Cow<'_, str> {
     Cow::Owned(scan.out)
 }
 
-/// A text being read; all places are boundaries of characters.
+/// A text during a scan; all positions are character boundaries.
 struct Scan<'a> {
     text: &'a str,
     at: usize,
-    /// What stands before is in `out`.
+    /// The text before this is in `out`.
     copied: usize,
     out: String,
-    /// Values may stand without quotes.
+    /// Whether values may be unquoted.
     is_prose: bool,
 }
 
-/// A stretch of a text; nothing where it has no such places.
+/// Returns a part of a text; empty if the positions are invalid.
 fn part(text: &str, from: usize, to: usize) -> &str {
     text.get(from..to).unwrap_or_default()
 }
@@ -54,14 +55,14 @@ impl<'a> Scan<'a> {
         self.behind(self.at)
     }
 
-    /// Replaces a stretch, and goes on behind it.
+    /// Replaces a part, and continues after it.
     fn hide(&mut self, from: usize, to: usize) {
         self.out.push_str(part(self.text, self.copied, from));
         self.out.push_str(HIDDEN);
         (self.copied, self.at) = (to, to);
     }
 
-    /// Takes one word, or one other character.
+    /// Handles one word, or one other character.
     fn step(&mut self) {
         if self.rest().starts_with("://") {
             return self.authority();
@@ -86,7 +87,7 @@ impl<'a> Scan<'a> {
         self.at = end;
     }
 
-    /// Where the secret value of a name stands, if it has one.
+    /// Returns where the secret value of a name is, if it has one.
     fn value(&self, name: &str, end: usize) -> Option<(usize, usize)> {
         let after = self.behind(end);
         if self.is_prose && name.eq_ignore_ascii_case("bearer") {
@@ -119,7 +120,7 @@ impl<'a> Scan<'a> {
             let (from, to) = (from + opening, from + opening + length);
             return class.is_secret(part(self.text, from, to)).then_some((from, to));
         }
-        // One word before a colon is more often a sentence's than a field's.
+        // A single word before a colon is more often part of a sentence than a field.
         let is_field = !is_colon || class == Class::Strong || name.contains(['_', '-']);
         if !self.is_prose || !is_field {
             return None;
@@ -130,7 +131,7 @@ impl<'a> Scan<'a> {
         class.is_secret(part(value, 0, length)).then_some((from, from + length))
     }
 
-    /// Behind `: str =`, in a program; else the same place.
+    /// Returns the position after `: str =`, in source code; otherwise the same position.
     fn past_type(&self, from: usize) -> usize {
         let is_of_type = |it: char| it.is_alphanumeric() || "_.[]| ".contains(it);
         let rest = self.behind(from);
@@ -147,7 +148,7 @@ impl<'a> Scan<'a> {
             at + behind.find(|it: char| it.is_whitespace() || "/?#\"'<>`\\".contains(it)).unwrap_or(behind.len())
         };
         let mut end = ends(0);
-        // What was hidden before is no end.
+        // A value that is already hidden is not the end.
         while part(rest, end, rest.len()).starts_with(HIDDEN) {
             end = ends(end + HIDDEN.len());
         }
@@ -165,29 +166,29 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether a character can stand in a name.
+/// Whether a character can be part of a name.
 fn is_of_name(it: char) -> bool {
     it.is_alphanumeric() || "_-.".contains(it)
 }
 
-/// A secret that begins at a part of a name.
+/// Returns a secret that begins within a name.
 fn shape(text: &str, from: usize, end: usize) -> Option<(usize, usize)> {
     let starts = part(text, from, end).char_indices().map(|(at, _)| from + at);
     let mut starts = starts.filter(|at| *at == from || part(text, 0, *at).ends_with(['-', '.']));
     starts.find_map(|at| Some((at, at + shapes::length(part(text, at, text.len()))?)))
 }
 
-/// Bytes of blanks at the beginning.
+/// Returns the bytes of leading blanks.
 fn blanks(text: &str) -> usize {
     text.len() - text.trim_start_matches([' ', '\t']).len()
 }
 
-/// Bytes of a value without quotes.
+/// Returns the bytes of an unquoted value.
 fn bare(text: &str) -> usize {
     text.find(|it: char| it.is_whitespace() || ",;&)}]\"'`\\".contains(it)).unwrap_or(text.len())
 }
 
-/// Where the inside of a literal begins, and its length: of `"x"`, `b'x'`, `\"x\"`, and of one that is not closed.
+/// Returns where the inside of a literal begins, and its length: for `"x"`, `b'x'`, `\"x\"`, also if unterminated.
 fn literal(text: &str) -> Option<(usize, usize)> {
     let prefix = text.find(|it: char| !"rbfuRBFU".contains(it)).filter(|it| *it <= 2)?;
     let rest = part(text, prefix, text.len());

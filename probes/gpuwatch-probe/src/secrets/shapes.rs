@@ -1,6 +1,6 @@
-//! Secrets that are known by how they look.
+//! Secrets that are recognised by their shape.
 
-/// How a secret begins, and how many characters follow at least.
+/// The prefix of a secret, and the least number of further characters.
 const PREFIXES: [(&str, usize); 30] = [
     ("github_pat_", 6),
     ("ghp_", 4),
@@ -34,7 +34,7 @@ const PREFIXES: [(&str, usize); 30] = [
     ("xai-", 16),
 ];
 
-/// The length of the secret that a text begins with, if it does.
+/// Returns the length of the secret that a text begins with, if it does.
 pub(super) fn length(text: &str) -> Option<usize> {
     let of_prefix = |(prefix, least): &(&str, usize)| {
         let rest = text.strip_prefix(prefix)?;
@@ -49,7 +49,7 @@ pub(super) fn length(text: &str) -> Option<usize> {
         .or_else(|| signed(text))
 }
 
-/// `AKIA…`, `ASIA…`: capitals and digits alone.
+/// Matches `AKIA…`, `ASIA…`: only capitals and digits.
 fn amazon(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("AKIA").or_else(|| text.strip_prefix("ASIA"))?;
     let run = run(rest, |it| it.is_ascii_uppercase() || it.is_ascii_digit());
@@ -57,7 +57,7 @@ fn amazon(text: &str) -> Option<usize> {
     (run >= 8 && !goes_on).then_some(4 + run)
 }
 
-/// `hf_…` and `sk-…`: as names of programs and packages begin so as well, the rest has to look like chance.
+/// Matches `hf_…` and `sk-…`: names of programs and packages begin like that too, so the rest must look random.
 fn named_like_others(text: &str) -> Option<usize> {
     let (rest, inside): (_, fn(char) -> bool) = match (text.strip_prefix("hf_"), text.strip_prefix("sk-")) {
         (Some(rest), _) => (rest, |it| it.is_ascii_alphanumeric()),
@@ -76,13 +76,13 @@ fn named_like_others(text: &str) -> Option<usize> {
     is_chance.then_some(3 + length)
 }
 
-/// A JSON web token: three parts, the first of which begins `eyJ`.
+/// Matches a JSON web token: three parts, the first of which begins with `eyJ`.
 fn signed(text: &str) -> Option<usize> {
     let length = run(text.strip_prefix("eyJ")?, |it| it.is_ascii_alphanumeric() || "_-.".contains(it)) + 3;
     (length >= 24 && text.get(..length)?.matches('.').count() >= 2).then_some(length)
 }
 
-/// Bytes of the characters of a kind that a text begins with.
+/// Returns the bytes of leading characters of a kind.
 fn run(text: &str, is_inside: impl Fn(char) -> bool) -> usize {
     text.find(|it| !is_inside(it)).unwrap_or(text.len())
 }

@@ -1,8 +1,8 @@
-//! Secrets are hidden wherever they stand, and what is none stays readable.
+//! Secrets are hidden wherever they are, and other text stays readable.
 
 use super::*;
 
-/// Command lines, word by word: `X` stands for a secret.
+/// Command lines, argument by argument: `X` stands for a secret.
 const HIDDEN_ARGUMENTS: [&str; 40] = [
     "--pass X",
     "-p X",
@@ -46,7 +46,7 @@ const HIDDEN_ARGUMENTS: [&str; 40] = [
     "bash|-c|export HF_TOKEN=X; python t.py --password X",
 ];
 
-/// Secrets by their shape, wherever they stand.
+/// Secrets by their shape, in any text.
 const SHAPES: [&str; 14] = [
     "hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567",
     "hf_abc123def",
@@ -64,7 +64,7 @@ const SHAPES: [&str; 14] = [
     "sk_live_abcdef",
 ];
 
-/// Command lines that stay as they are.
+/// Command lines that stay unchanged.
 const READABLE: [&str; 40] = [
     "python train.py --lr 3e-4 -x",
     "-p 8080",
@@ -192,8 +192,8 @@ fn messages_and_json_inside_of_strings_are_read_too() {
         ("träin µ password=ü, 训练", "träin µ password=<redacted>, 训练"),
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", "CUDA out of memory. Tried to allocate 2.00 GiB."),
     ];
-    for (said, shown) in cases {
-        assert_eq!(text(said), shown);
+    for (given, shown) in cases {
+        assert_eq!(text(given), shown);
         assert_eq!(text(shown), shown);
     }
 }

@@ -1,4 +1,4 @@
-//! The listening socket: under a temporary name, listening, then renamed; found again when it vanished.
+//! The listening socket: created under a temporary name, listening, then renamed; created again if it vanishes.
 
 use crate::{socket, sys, sys::Private};
 use std::{
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// So many names of one process number may be taken, by other pid namespaces or by leftovers of others.
+/// Most names with one pid, which other pid namespaces or leftovers may have taken.
 const NAMES_MAX: u32 = 64;
 
 pub(crate) struct Endpoint {
@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Listens in `dir`, which has been checked, as `<pid>.sock` or the first `<pid>.<n>.sock` that is free.
+    /// Listens in a checked directory as `<pid>.sock` or the first free `<pid>.<n>.sock`.
     pub(crate) fn bind(dir: &Path, pid: u32) -> io::Result<Self> {
         let temporary = dir.join(format!(".{pid}.{}.tmp", sys::monotonic_us()));
         let listener = Private::new(socket::with_address(&temporary, |it| UnixListener::bind(it))?);
@@ -44,7 +44,7 @@ impl Endpoint {
         }
     }
 
-    /// Where viewers find it.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -53,25 +53,25 @@ impl Endpoint {
         self.listener.as_raw_fd()
     }
 
-    /// Whether the job has left the descriptor alone.
+    /// Returns whether the job has left the descriptor alone.
     pub(crate) fn is_intact(&self) -> bool {
         self.listener.is_ours()
     }
 
-    /// Whether the name still leads here.
+    /// Returns whether the name still leads here.
     pub(crate) fn is_there(&self) -> bool {
-        // The number of a file that is gone may be another file's.
+        // A removed file's inode may be reused.
         fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode && it.file_type().is_socket())
     }
 
-    /// Takes the name away, if it still leads here.
+    /// Removes the name, if it still leads here.
     pub(crate) fn remove(&self) {
         if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// The next connection, non-blocking.
+    /// Returns the next connection, non-blocking.
     pub(crate) fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.listener.accept()?;
         stream.set_nonblocking(true)?;

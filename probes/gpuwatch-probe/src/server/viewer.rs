@@ -1,4 +1,4 @@
-//! One connection: a small buffer, a place in the history, and nothing a viewer can do about either.
+//! One connection: a small buffer and a position in the history; a viewer can affect neither.
 
 use crate::{
     history::{Cursor, History},
@@ -15,40 +15,40 @@ use std::{
     str::SplitAsciiWhitespace,
 };
 
-/// No more lines are made for a viewer that has so many bytes waiting.
+/// While a viewer has this many bytes unsent, no more lines are formatted.
 const OUT_ENOUGH: usize = 48 * 1024;
 
-/// Buffers filled and sent in one turn at most.
+/// Most buffers filled and sent in one turn.
 const ROUNDS: u32 = 4;
 
 /// The longest request, in bytes.
 const REQUEST_MAX: usize = 4096;
 
-/// A viewer that asks for so many things that do not exist is not one.
+/// After this many invalid requests, a connection is closed.
 const REFUSALS_MAX: u32 = 32;
 
-/// How long a connection may take to say `since` before it gets everything.
+/// How long a connection may take to send `since` before it gets everything, in µs.
 const GRACE_US: u64 = 100_000;
 
-/// What becomes of a request for sites: taken, or why not.
+/// Handles a request for sites: accepts it, or returns why not.
 pub(crate) type Ask<'a> = dyn FnMut(&mut SplitAsciiWhitespace<'_>) -> Result<(), String> + 'a;
 
 pub(crate) struct Viewer {
     stream: Private<UnixStream>,
     accepted_us: u64,
     heard: Vec<u8>,
-    /// The other side says no more; it may still listen.
+    /// The other side has closed its sending direction; it may still receive.
     mute: bool,
     out: String,
-    /// Of `out`, and of all that was in it before.
+    /// Bytes of `out` that were sent.
     sent: usize,
     sent_before: u64,
     refusals: u32,
     cursor: Option<Cursor>,
-    /// The hello that it received.
+    /// The version of the hello that it received.
     hello: u64,
     closing: bool,
-    /// The history has more than was made into lines.
+    /// The history has more lines than were formatted.
     more: bool,
 }
 
@@ -74,18 +74,18 @@ impl Viewer {
         self.stream.as_raw_fd()
     }
 
-    /// Whether this viewer needs a hello, and has room for it.
+    /// Returns whether this viewer needs a hello, and has room for it.
     pub(crate) fn awaits_hello(&self, version: u64) -> bool {
         self.hello != version && !self.closing && self.out.is_empty()
     }
 
-    /// Says who speaks.
+    /// Queues the hello.
     pub(crate) fn greet(&mut self, version: u64, line: &str) {
         self.hello = version;
         self.out.push_str(line);
     }
 
-    /// Says why, and then no more.
+    /// Queues the reason for a refusal, then nothing more.
     pub(crate) fn refuse(&mut self, reason: &str) {
         encode(&Line::Refused(wire::Refused { reason: reason.to_owned() }), &mut self.out);
         self.refusals += 1;
@@ -98,7 +98,7 @@ impl Viewer {
         self.closing = true;
     }
 
-    /// One turn; false when the connection is over.
+    /// Runs one turn; false when the connection is over.
     pub(crate) fn turn(&mut self, now_us: u64, history: &History, sites: &mut Ask<'_>) -> bool {
         if !self.stream.is_ours() {
             return false;
@@ -119,17 +119,17 @@ impl Viewer {
         !(self.closing && self.out.is_empty())
     }
 
-    /// Whether it would take more at once: one that does not read is not waited for.
+    /// Returns whether it would accept more at once: the server does not wait for one that does not read.
     pub(crate) fn is_eager(&self) -> bool {
         self.out.is_empty() && self.more
     }
 
-    /// Over the whole connection.
+    /// Returns the bytes sent over the whole connection.
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_before + self.sent as u64
     }
 
-    /// Whether all is said.
+    /// Returns whether everything was sent.
     pub(crate) fn is_served(&self) -> bool {
         self.out.is_empty() && !self.more
     }

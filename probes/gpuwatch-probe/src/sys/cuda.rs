@@ -1,4 +1,4 @@
-//! libcuda, where the job has loaded it already, with result codes as plain integers: nothing here loads a library,
+//! libcuda, if the job has loaded it already, with result codes as plain integers. Nothing here loads a library,
 //! creates a context or waits for a device.
 
 use std::{
@@ -20,7 +20,7 @@ type Call1<A> = Option<unsafe extern "C" fn(A) -> i32>;
 type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 
-/// The calls of a libcuda that this process has loaded; each is absent where the driver lacks it.
+/// Functions of a loaded libcuda; `None` where the driver lacks one.
 #[derive(Clone, Copy)]
 pub(crate) struct Cuda {
     context: Call1<*mut *mut c_void>,
@@ -38,7 +38,7 @@ pub(crate) struct Cuda {
 }
 
 impl Cuda {
-    /// The libcuda that is loaded already, if one is.
+    /// Returns the libcuda that is already loaded, if any.
     pub(crate) fn loaded() -> Option<Self> {
         // SAFETY: with NOLOAD no initialiser runs; the name is a C string.
         let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
@@ -66,7 +66,7 @@ impl Cuda {
         }
     }
 
-    /// Free and total bytes of a device, if its context is current on this thread.
+    /// Returns free and total bytes of a device, if its context is current on this thread.
     pub(crate) fn free_and_total(&self, ordinal: u32) -> Option<(u64, u64)> {
         let mut context: *mut c_void = ptr::null_mut();
         let mut device = -1;
@@ -92,7 +92,7 @@ impl Cuda {
         found.then_some((free as u64, total as u64))
     }
 
-    /// Counters of the pool that allocations on a device come from, given by its handle; nothing is made for it.
+    /// Returns counters of the pool that allocations on a device come from, by the device's handle; creates nothing.
     #[cfg(feature = "cudarc")]
     pub(crate) fn pool_figures<const N: usize>(&self, device: i32, attributes: [c_int; N]) -> [Option<u64>; N] {
         let mut pool = ptr::null_mut();
@@ -106,7 +106,7 @@ impl Cuda {
         })
     }
 
-    /// A device's UUID as the driver's tools write it. A MIG slice is known by its name alone.
+    /// Returns a device's UUID as the driver's tools write it. A MIG slice is identified by its name only.
     pub(crate) fn uuid(&self, ordinal: u32) -> Option<String> {
         let mut bytes = [0_u8; 16];
         // SAFETY: the driver writes 16 bytes.
@@ -125,7 +125,7 @@ impl Cuda {
         Some(text)
     }
 
-    /// A device's product name.
+    /// Returns a device's product name.
     pub(crate) fn name(&self, ordinal: u32) -> Option<String> {
         let mut bytes = [0_u8; 256];
         // SAFETY: the driver writes at most 255 bytes and a zero.
@@ -135,7 +135,7 @@ impl Cuda {
         CStr::from_bytes_until_nul(&bytes).ok().map(|it| it.to_string_lossy().into_owned())
     }
 
-    /// A device's total bytes.
+    /// Returns a device's total bytes.
     pub(crate) fn total(&self, ordinal: u32) -> Option<u64> {
         let mut bytes = 0_usize;
         // SAFETY: the driver writes one size.

@@ -1,4 +1,4 @@
-//! What an allocator counts: one table for the wire, the C ABI, PyTorch's reader, exports, screens and documents.
+//! The counters of an allocator: one table for the wire, the C ABI, PyTorch's reader, exports, screens and documents.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,11 @@ pub struct Counter {
     pub meaning: &'static str,
     /// Where screens list it.
     pub group: Group,
-    /// What its figure is.
+    /// Its unit.
     pub unit: Unit,
-    /// How screens call it.
+    /// Its label on screens.
     pub label: Label,
-    /// Where PyTorch has it.
+    /// Its name in PyTorch.
     pub torch: Torch,
     /// Whether PyTorch's backend `cudaMallocAsync` counts it; that backend fills all others with zeros.
     pub is_async: bool,
@@ -27,15 +27,15 @@ pub struct Counter {
 /// Counters that screens list together, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// What live allocations take.
+    /// Memory of live allocations.
     Live,
-    /// What the allocator holds.
+    /// Memory that the allocator reserved.
     Held,
-    /// The highest values.
+    /// Peaks.
     Peak,
     /// Host memory.
     Host,
-    /// Numbers of things and calls.
+    /// Counts of items and calls.
     Number,
 }
 
@@ -44,23 +44,23 @@ impl Group {
     pub const ALL: [Self; 5] = [Self::Live, Self::Held, Self::Peak, Self::Host, Self::Number];
 }
 
-/// What a figure is.
+/// The unit of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A size.
     Bytes,
-    /// A number of things or of calls.
+    /// A number of items or calls.
     Count,
 }
 
-/// How screens call a counter.
+/// The label of a counter on screens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label {
-    /// It is always listed; `–` where it is unknown.
+    /// Always listed; `–` if it is unknown.
     Always(&'static str),
-    /// It is listed where it is known. Older probes do not send it, and their recordings look as they did.
+    /// Listed if it is known. Older probes do not send it, and their recordings look as before.
     IfKnown(&'static str),
-    /// Screens show it in other figures.
+    /// Not listed; other figures include it.
     None,
 }
 
@@ -69,17 +69,17 @@ pub enum Label {
 pub enum Torch {
     /// In `torch.cuda.memory_stats()`, under this name.
     Stats(&'static str),
-    /// The sum of what each private pool has under this name of the raw counters.
+    /// The sum of this raw counter over all private pools.
     Pools(&'static str),
     /// In `torch.cuda.host_memory_stats()`, whose names differ between releases (`_rows.py`).
     Host,
-    /// Nowhere: the probe adds it by itself.
+    /// Nowhere: the probe adds it itself.
     None,
 }
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $place:literal { $($field:ident: $value:expr),+ $(,)? })+) => {
-        /// What an allocator counts. Absent means that the backend does not have it.
+        /// The counters of an allocator. `None` means that the backend lacks it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
         #[cfg_attr(feature = "serde", serde(default))]
@@ -101,12 +101,12 @@ macro_rules! counters {
             /// Names on the wire; a counter's place here is its place in the C ABI's array.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
 
-            /// Values in the order of [`Self::NAMES`].
+            /// Returns the values in the order of [`Self::NAMES`].
             pub fn values(&self) -> [Option<u64>; Self::NAMES.len()] {
                 [$(self.$name),+]
             }
 
-            /// The counters with these values, in the order of [`Self::NAMES`].
+            /// Returns the counters with these values, in the order of [`Self::NAMES`].
             pub fn from_values(values: &[Option<u64>; Self::NAMES.len()]) -> Self {
                 Self { $($name: values[$place],)+ }
             }
@@ -115,7 +115,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Bytes the job asked for, before rounding; falls only when a block's last stream is done.
+    /// Requested bytes, before rounding; falls only when the block's last stream is done.
     requested = 0 {
         group: Group::Live,
         unit: Unit::Bytes,
@@ -131,7 +131,7 @@ counters! {
         torch: Torch::Stats("allocated_bytes.all.current"),
         is_async: true,
     }
-    /// Allocated, and freed but still awaited by a stream.
+    /// Allocated, and freed while a stream still uses it.
     active = 2 {
         group: Group::Live,
         unit: Unit::Bytes,
@@ -139,7 +139,7 @@ counters! {
         torch: Torch::Stats("active_bytes.all.current"),
         is_async: true,
     }
-    /// Free parts of split segments: cannot be given back.
+    /// Free parts of split segments, which cannot be released.
     inactive_split = 3 {
         group: Group::Live,
         unit: Unit::Bytes,
@@ -147,7 +147,7 @@ counters! {
         torch: Torch::Stats("inactive_split_bytes.all.current"),
         is_async: false,
     }
-    /// Bytes the allocator holds from the driver.
+    /// Bytes reserved from the driver.
     reserved = 4 {
         group: Group::Held,
         unit: Unit::Bytes,
@@ -195,7 +195,7 @@ counters! {
         torch: Torch::Stats("num_alloc_retries"),
         is_async: false,
     }
-    /// Out-of-memory errors thrown.
+    /// Out-of-memory errors raised.
     ooms = 10 {
         group: Group::Number,
         unit: Unit::Count,
@@ -203,7 +203,7 @@ counters! {
         torch: Torch::Stats("num_ooms"),
         is_async: false,
     }
-    /// Calls that took memory from the driver.
+    /// Calls that allocated memory from the driver.
     device_allocs = 11 {
         group: Group::Number,
         unit: Unit::Count,
@@ -211,7 +211,7 @@ counters! {
         torch: Torch::Stats("num_device_alloc"),
         is_async: false,
     }
-    /// Calls that gave memory back to the driver.
+    /// Calls that released memory to the driver.
     device_frees = 12 {
         group: Group::Number,
         unit: Unit::Count,
@@ -235,7 +235,7 @@ counters! {
         torch: Torch::Host,
         is_async: false,
     }
-    /// Pinned host memory held, in use or cached.
+    /// Pinned host memory reserved, in use or cached.
     pinned_reserved = 15 {
         group: Group::Host,
         unit: Unit::Bytes,
@@ -243,7 +243,7 @@ counters! {
         torch: Torch::Host,
         is_async: false,
     }
-    /// Free bytes of the device, as CUDA says in this process; the probe adds it once a second.
+    /// Free bytes of the device, as CUDA reports them in this process; the probe adds it once a second.
     device_free = 16 {
         group: Group::Held,
         unit: Unit::Bytes,
@@ -251,7 +251,7 @@ counters! {
         torch: Torch::None,
         is_async: false,
     }
-    /// Total bytes of the device, as CUDA says in this process; the probe adds it once a second.
+    /// Total bytes of the device, as CUDA reports them in this process; the probe adds it once a second.
     device_total = 17 {
         group: Group::Held,
         unit: Unit::Bytes,
@@ -259,7 +259,7 @@ counters! {
         torch: Torch::None,
         is_async: false,
     }
-    /// Resident host memory of the process; the probe adds it by itself.
+    /// Resident host memory of the process; the probe adds it.
     rss = 18 {
         group: Group::Host,
         unit: Unit::Bytes,
@@ -270,7 +270,7 @@ counters! {
 }
 
 impl Counters {
-    /// The place of a counter in the C ABI's array; one past all of them for a name that is none.
+    /// Returns a counter's place in the C ABI's array, or the number of counters for an unknown name.
     pub const fn place(name: &str) -> usize {
         let mut place = 0;
         while place < Self::NAMES.len() && !is_same(Self::NAMES[place].as_bytes(), name.as_bytes()) {
@@ -279,7 +279,7 @@ impl Counters {
         if place < Self::NAMES.len() { place } else { usize::MAX }
     }
 
-    /// The counters that a backend of PyTorch fills, as bits at their places.
+    /// Returns the counters that a backend of PyTorch fills, a bit for each place.
     pub fn of_torch(backend: &str) -> u64 {
         let is_filled = |it: &&Counter| it.torch != Torch::None && (it.is_async || backend == "native");
         Self::TABLE.iter().filter(is_filled).fold(0, |bits, it| bits | 1 << it.place)

@@ -1,7 +1,7 @@
-//! Lines by hand, as a probe writes them: integers, escaped text, nothing longer than a line may be.
+//! Encodes lines as a probe writes them, without serde: integers, escaped text, nothing longer than a line may be.
 //!
-//! Whatever is described, named or thrown, a line stays under [`LINE_MAX`](super::LINE_MAX): every text has a
-//! limit, the command line has one as a whole, and the sum of all, escaped at its worst, fits.
+//! Whatever the job describes, names or raises, a line stays under [`LINE_MAX`](super::LINE_MAX): every text has a
+//! limit, the command line has a total one, and the sum of all, with everything escaped, fits.
 
 use super::{
     Counters, Device, Edge, Hello, Line,
@@ -10,7 +10,7 @@ use super::{
     sites,
 };
 
-/// Appends one line, its newline included.
+/// Appends one line, with its newline.
 pub fn encode(line: &Line, out: &mut String) {
     match line {
         Line::Hello(it) => hello(it, out),
@@ -67,7 +67,7 @@ pub fn encode(line: &Line, out: &mut String) {
     }
 }
 
-/// Appends a line `sites` whose fields are written already, as `"why":"asked",…`.
+/// Appends a `sites` line whose fields are already encoded, such as `"why":"asked",…`.
 pub(crate) fn encode_sites(seq: u64, at_us: u64, fields: &str, out: &mut String) {
     let object = Object::open(out, "sites").number("seq", seq).number("at_us", at_us);
     object.out.push(',');

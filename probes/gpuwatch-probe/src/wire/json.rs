@@ -1,19 +1,19 @@
-//! JSON by hand: objects and lists whose fields are appended one after the other.
+//! Writes JSON without serde: objects and lists to which fields are appended.
 
 use super::GROUPS_MAX;
 
-/// An object that has its first field.
+/// An object with at least one field.
 pub(super) struct Object<'a> {
     pub(super) out: &'a mut String,
 }
 
-/// The place of an item in a list.
+/// The position of an item in a list.
 pub(super) struct List<'a> {
     pub(super) out: &'a mut String,
 }
 
 impl<'a> List<'a> {
-    /// An object whose first field is a text.
+    /// Creates an object whose first field is a text.
     pub(super) fn object(self, name: &str, value: &str, limit: usize) -> Object<'a> {
         self.out.push_str("{\"");
         self.out.push_str(name);
@@ -54,7 +54,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// What there is of them, and as many as are allowed.
+    /// Appends pairs, up to the limit.
     pub(super) fn pairs(mut self, name: &str, pairs: &[(u64, u64)]) -> Self {
         for (index, (one, other)) in pairs.iter().take(GROUPS_MAX).enumerate() {
             if index == 0 {
@@ -73,7 +73,7 @@ impl<'a> Object<'a> {
         self
     }
 
-    /// As many items as there are; one that writes nothing is left out.
+    /// Appends items; leaves out those that write nothing.
     pub(super) fn list<T>(
         mut self,
         name: &str,
@@ -103,7 +103,7 @@ impl<'a> Object<'a> {
         self
     }
 
-    /// Ends an object inside of a line.
+    /// Ends an object inside a line.
     pub(super) fn end(self) {
         self.out.push('}');
     }
@@ -119,7 +119,7 @@ impl<'a> Object<'a> {
         self
     }
 
-    /// A word of the wire's own, which needs no escape.
+    /// Appends a word of the wire itself, which needs no escape.
     pub(super) fn word(mut self, name: &str, word: &str) -> Self {
         self.name(name);
         self.out.push('"');
@@ -146,7 +146,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A JSON string; text over the limit ends in an ellipsis.
+/// Appends a JSON string; text over the limit ends in an ellipsis.
 pub(super) fn quoted(text: &str, limit: usize, out: &mut String) {
     out.push('"');
     let mut bytes = 0;
@@ -171,7 +171,7 @@ pub(super) fn quoted(text: &str, limit: usize, out: &mut String) {
     out.push('"');
 }
 
-/// A number without a sign.
+/// Appends an unsigned number.
 pub(super) fn digits(mut value: u64, out: &mut String) {
     let mut text = [b'0'; 20];
     let mut used = 0;

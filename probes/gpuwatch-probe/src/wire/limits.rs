@@ -1,41 +1,41 @@
-//! How much of every text and list a line may carry: what is written keeps to it, and what arrives is cut to it.
+//! Limits of every text and list on a line: writers keep to them, and readers cut to them.
 //!
 //! A cut text ends in `… 1,048,000 bytes omitted`. With these limits one line takes no more than 300 KiB of memory,
 //! whatever its sender wrote.
 
 use std::borrow::Cow;
 
-/// Bytes of a text of no other kind.
+/// Most bytes of other texts.
 pub const TEXT_MAX: usize = 4096;
 
-/// Bytes of what a job names: marks, reasons.
+/// Most bytes of names from the job: marks, reasons.
 pub const NAME_MAX: usize = 2048;
 
-/// Bytes of a framework's message.
+/// Most bytes of a framework's message.
 pub const MESSAGE_MAX: usize = 16 * 1024;
 
-/// Bytes of a command line together, its arguments, and bytes of one of them.
+/// Most bytes of a whole command line, and of one argument.
 pub const ARGV_MAX: usize = 32 * 1024;
 /// See [`ARGV_MAX`].
 pub const ARGUMENTS_MAX: usize = 4096;
 
-/// Devices that a process may name.
+/// Most devices of a process.
 pub const DEVICES_MAX: usize = 64;
 
-/// Bytes of a device's name or UUID.
+/// Most bytes of a device's name or UUID.
 pub const DEVICE_TEXT_MAX: usize = 256;
 
-/// Bytes of one text of an account of sites.
+/// Most bytes of one text in an answer to `sites`.
 pub const SITE_TEXT_MAX: usize = 240;
 
-/// Bytes of all texts of an account of sites, after which no further site is taken.
+/// Most bytes of all texts in an answer to `sites`; later sites are dropped.
 pub const ACCOUNT_MAX: usize = 128 * 1024;
 
-/// Room for the words that say what was cut.
+/// Room for the note about omitted text.
 const NOTE: usize = 64;
 
-/// The text within a limit. What is much longer is cut, and its end says how much is missing; a text that was cut
-/// before stays as it is.
+/// Cuts a text that is much longer than a limit and adds how much is missing; leaves a text that was cut before
+/// unchanged.
 pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit + NOTE {
         return Cow::Borrowed(text);
@@ -45,12 +45,12 @@ pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}… {} bytes omitted", grouped(left.len() as u64)))
 }
 
-/// The arguments within a limit of bytes and of their number; the last one says how many are missing.
+/// Cuts arguments to limits of bytes and number; the last one says how many are missing.
 pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_max: usize) -> Vec<String> {
     let (mut kept, mut bytes, mut left) = (Vec::new(), 0, 0_u64);
     for it in all {
         bytes += it.len();
-        // One more than the limit, as the words below are one themselves.
+        // One more than the limit, because the note is an argument itself.
         if bytes <= bytes_max + NOTE && kept.len() <= count_max && left == 0 {
             kept.push(it);
         } else {
@@ -68,7 +68,7 @@ pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_
     kept
 }
 
-/// A number with its thousands apart: `1,048,000`.
+/// Formats a number with separators: `1,048,000`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -81,7 +81,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Taking from the wire no more than that. Each function is a `deserialize_with`.
+/// Limits for deserialising. Each function is a `deserialize_with`.
 #[cfg(feature = "serde")]
 mod arriving {
     use super::shortened;
@@ -91,36 +91,36 @@ mod arriving {
     };
     use std::{fmt, marker::PhantomData};
 
-    /// A text of no more than about `LIMIT` bytes.
+    /// Reads a text of at most about `LIMIT` bytes.
     ///
     /// # Errors
-    /// When it is no text.
+    /// Fails if it is not a text.
     pub fn text<'de, D: Deserializer<'de>, const LIMIT: usize>(from: D) -> Result<String, D::Error> {
         Text::<LIMIT>.deserialize(from)
     }
 
-    /// The same, where there may be none.
+    /// The same for an optional text.
     ///
     /// # Errors
-    /// When it is no text.
+    /// Fails if it is not a text.
     pub fn some_text<'de, D: Deserializer<'de>, const LIMIT: usize>(from: D) -> Result<Option<String>, D::Error> {
         from.deserialize_option(MaybeText::<LIMIT>)
     }
 
-    /// The first `MOST` items of a list.
+    /// Reads the first `MOST` items of a list.
     ///
     /// # Errors
-    /// When it is no list of them.
+    /// Fails if it is not a list of them.
     pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>, const MOST: usize>(
         from: D,
     ) -> Result<Vec<T>, D::Error> {
         from.deserialize_seq(List { most: MOST, weigh: |_| 0, item: PhantomData })
     }
 
-    /// The first items of a list, as long as all before them weigh less than [`super::ACCOUNT_MAX`].
+    /// Reads the first items of a list, until their total weight reaches [`super::ACCOUNT_MAX`].
     ///
     /// # Errors
-    /// When it is no list of them.
+    /// Fails if it is not a list of them.
     pub fn weighed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
         from: D,
         most: usize,
@@ -129,10 +129,10 @@ mod arriving {
         from.deserialize_seq(List { most, weigh, item: PhantomData })
     }
 
-    /// A command line.
+    /// Reads a command line.
     ///
     /// # Errors
-    /// When it is no list of texts.
+    /// Fails if it is not a list of texts.
     pub fn argv<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
         from.deserialize_seq(Argv)
     }
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_says_how_much_is_missing_and_is_not_cut_again() {
+    fn a_cut_text_reports_how_much_is_missing_and_is_not_cut_again() {
         assert_eq!(shortened("short", 2), "short", "the words would be longer than what they stand for");
         let long = "é".repeat(524_000);
         let cut = shortened(&long, 1001);

@@ -1,9 +1,9 @@
-//! What several kinds of lines have: a number, a stamp, a device.
+//! Fields that several kinds of lines share: a number, a stamp, a device.
 
 use super::Line;
 
 impl Line {
-    /// Its sequence number; `None` for lines that are not numbered, and where it was left out.
+    /// Returns its sequence number; `None` if it has none.
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Sample(it) => it.seq,
@@ -17,7 +17,7 @@ impl Line {
         }
     }
 
-    /// When it was made, µs of `CLOCK_MONOTONIC`; `None` for lines that carry no stamp.
+    /// Returns its stamp, µs of `CLOCK_MONOTONIC`; `None` if it has none.
     pub fn at_us(&self) -> Option<u64> {
         match self {
             Self::Hello(it) => Some(it.monotonic_us),
@@ -32,7 +32,7 @@ impl Line {
         }
     }
 
-    /// Every stamp in it, to be moved to another clock.
+    /// Returns every stamp in it, to convert it to another clock.
     pub fn stamps_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         let (one, other) = match self {
             Self::Hello(it) => (Some(&mut it.monotonic_us), None),
@@ -49,7 +49,7 @@ impl Line {
         one.into_iter().chain(other)
     }
 
-    /// The process's own number of the device that its figures are of.
+    /// Returns the process's ordinal of the device that its figures belong to.
     pub fn device(&self) -> Option<u32> {
         match self {
             Self::Sample(it) => Some(it.device),

@@ -1,4 +1,4 @@
-//! Which lines of the job allocate what grows, and who holds it: the answer to `sites`.
+//! The answer to `sites`: which lines of the job allocate what grows, and what holds it.
 
 use super::{
     json::{List, Object},
@@ -7,13 +7,13 @@ use super::{
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
-/// Sites that one [`Sites`] may tell of.
+/// Most sites in one [`Sites`].
 pub const SITES_MAX: usize = 16;
 
-/// Frames of one stack, steps of one path, owners and lines of source that one [`Site`] may tell of.
+/// Most frames of a stack, steps of a path, owners and source lines in one [`Site`].
 pub const PARTS_MAX: usize = 24;
 
-/// Where live blocks come from that grow in number or in size, seen by comparing them over some steps.
+/// Where live blocks come from that grow in number or in size, from comparing them over some steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -23,56 +23,56 @@ pub struct Sites {
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
-    /// Why it was looked: `asked` by somebody, `growth` that a viewer saw, `oom`.
+    /// Why it was captured: `asked` by a user, `growth` that a viewer saw, `oom`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub why: String,
-    /// Steps completed at the last look.
+    /// Steps completed at the last comparison.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub step: Option<u64>,
-    /// Steps from the first look to the last; 0 where there was one look only, at an error.
+    /// Steps from the first comparison to the last; 0 for the single one at an error.
     pub steps: u64,
-    /// What grew, most first; at an error, what is live. Empty where nothing does.
+    /// What grew, most first; at an error, what is live. Empty without growth.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "account"))]
     pub sites: Vec<Site>,
-    /// Live blocks from before the stacks were recorded, of which nothing is known.
+    /// Live blocks from before stacks were recorded, whose origin is unknown.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub older_blocks: Option<u64>,
-    /// What they take, bytes.
+    /// Their bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub older_bytes: Option<u64>,
-    /// How long the job was held by all looks together, µs.
+    /// How long all comparisons together paused the job, in µs.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub held_us: Option<u64>,
-    /// The longest of them, µs.
+    /// The longest of these pauses, in µs.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub longest_us: Option<u64>,
-    /// How long it was held while the holders were looked for, µs.
+    /// How long the search for holders paused the job, in µs.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub holders_us: Option<u64>,
-    /// The longest pause of these, µs; absent where there was one.
+    /// The longest of these pauses, in µs; absent if there was one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub holders_longest_us: Option<u64>,
-    /// About what the recorded stacks took of host memory at most, bytes.
+    /// Approximate peak of host memory for the recorded stacks, in bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub history_bytes: Option<u64>,
-    /// Bytes that one run of the collector freed, where it was asked for.
+    /// Bytes that one run of the collector freed, if requested.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub collected_bytes: Option<u64>,
-    /// What could not be told, and why.
+    /// What is missing, and why.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub trouble: Option<String>,
 }
 
-/// One stack from which live blocks grow.
+/// One call stack whose live blocks grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Site {
     /// Ordinal of the device.
     pub device: u32,
-    /// The file of the innermost frame that is the user's own. Empty: these blocks have no Python stack, as those of
-    /// backward's own threads and of libraries.
+    /// The file of the innermost frame in user code. Empty for blocks without a Python stack, such as those of
+    /// backward's threads and of libraries.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: String,
     /// Its line, from 1.
@@ -80,41 +80,41 @@ pub struct Site {
     /// Its function.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: String,
-    /// The innermost frame of a library that this line called, where there is one.
+    /// The innermost library frame that this line called, if any.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub library: Option<Frame>,
     /// The whole stack, innermost first.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub frames: Vec<Frame>,
-    /// Bytes that it grew by between the looks; at an error, bytes that are live.
+    /// Bytes of growth between the comparisons; at an error, live bytes.
     pub bytes: u64,
-    /// Blocks that it grew by; 0 for one block that is made anew and larger.
+    /// Blocks of growth; 0 for one block that is reallocated larger.
     pub blocks: u64,
-    /// Sizes and counts of its blocks, in bytes, what takes most first.
+    /// Sizes and counts of its blocks, in bytes, largest total first.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub sizes: Vec<(u64, u64)>,
-    /// The stream they belong to.
+    /// Their stream.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub stream: Option<u64>,
     /// Their private pool, as in `1.0`; absent for the default one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub pool: Option<String>,
-    /// Whether there are such that no Python object owns: autograd's, as far as one knows.
+    /// Whether some blocks have no Python object that owns them; probably autograd holds those.
     pub autograd: bool,
     /// The tensors in them that Python knows.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub owners: Vec<Owner>,
-    /// Who keeps one of them alive, from the tensor outwards.
+    /// The holders of one of them, from the tensor outwards.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub holders: Vec<Holder>,
-    /// The line that keeps it, where it could be found.
+    /// The line that keeps it, if it was found.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub kept: Option<Place>,
-    /// Other lines of which one may keep it instead: which of them ran is not known.
+    /// Other lines that may keep it instead; which of them ran is unknown.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub kept_or: Vec<Place>,
@@ -150,21 +150,22 @@ pub struct Owner {
     /// Their type, as in `float32`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub dtype: String,
-    /// Whether a graph hangs on them.
+    /// Whether they have a graph.
     pub grad: bool,
-    /// How many.
+    /// Number of them.
     pub count: u64,
 }
 
-/// One step of a path by which a tensor is held: a container, and how it has what came before.
+/// One step of a path of holders: a container, and how it refers to the previous object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Holder {
-    /// How: `item`, `key`, `attribute`, `global`, `local`, `cell`, `class`, `generator`, `traceback`, `cycle`, ….
+    /// How it refers to it: `item`, `key`, `attribute`, `global`, `local`, `cell`, `class`, `generator`, `traceback`,
+    /// `cycle`, ….
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub by: String,
-    /// Under which name, if under one.
+    /// The name it has it under, if any.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub name: Option<String>,
@@ -173,10 +174,10 @@ pub struct Holder {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub kind: Option<String>,
-    /// How many things it has.
+    /// Number of its items.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub items: Option<u64>,
-    /// The function, of locals and cells.
+    /// The function, for locals and cells.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: Option<String>,
@@ -184,7 +185,7 @@ pub struct Holder {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: Option<String>,
-    /// The line at which its frame stands, from 1.
+    /// The current line of its frame, from 1.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub line: Option<u64>,
 }
@@ -194,16 +195,16 @@ pub struct Holder {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Place {
-    /// Its file; empty where it is the site's.
+    /// Its file; empty if it is the site's.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "String::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: String,
     /// Its number, from 1.
     pub line: u64,
-    /// What it says.
+    /// Its text.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub text: String,
-    /// Whether it is a library's and not the user's own.
+    /// Whether it is in a library instead of user code.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub library: bool,
 }
@@ -215,7 +216,7 @@ fn account<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Er
 
 #[cfg(feature = "serde")]
 impl Site {
-    /// About the bytes of its texts.
+    /// Returns the approximate bytes of its texts.
     fn weight(&self) -> usize {
         let frames = self.frames.iter().map(|it| it.file.len() + it.function.len());
         let names = self.holders.iter().flat_map(|it| [&it.name, &it.kind, &it.function, &it.file]);
@@ -263,11 +264,11 @@ fn site(it: &Site, list: List<'_>) {
         .some_text("pool", it.pool.as_deref(), TEXT_MAX)
         .truth("autograd", it.autograd);
     if !it.owners.is_empty() {
-        object = object.list("owners", it.owners.iter().take(PARTS_MAX), |it, list| {
-            list.object("dtype", &it.dtype, TEXT_MAX)
-                .list("shape", it.shape.iter().take(PARTS_MAX), |it, list| list.number(*it))
-                .truth("grad", it.grad)
-                .number("count", it.count)
+        object = object.list("owners", it.owners.iter().take(PARTS_MAX), |owner, list| {
+            list.object("dtype", &owner.dtype, TEXT_MAX)
+                .list("shape", owner.shape.iter().take(PARTS_MAX), |size, list| list.number(*size))
+                .truth("grad", owner.grad)
+                .number("count", owner.count)
                 .end();
         });
     }

@@ -1,4 +1,4 @@
-//! The C ABI as a C program sees it: the committed header, the library built by one `rustc` call, a fork.
+//! The C ABI from a C program: the committed header, the library built by one `rustc` call, a fork.
 
 use crate::client::{Client, eventually, field, samples};
 use gpuwatch_probe::socket;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 pub(crate) const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where the library, the job and the stand-in for a driver are built, once.
+/// Returns where the library, the job and the stand-in for a driver are built, once.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A job with a socket directory of its own.
+/// A job with its own socket directory.
 struct Job {
     child: Child,
     dir: TempDir,
@@ -64,13 +64,13 @@ impl Job {
         Client::connect(&self.socket(pid))
     }
 
-    fn said(&mut self) -> String {
+    fn output(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Lets it go on to its end, which must be a silent success.
+    /// Lets the job run to its end, which must be a silent success.
     fn end(mut self) -> TempDir {
         self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let status = self.child.wait().unwrap();
@@ -110,12 +110,12 @@ fn a_job_in_c_is_read_over_the_socket() {
     let log = fs::read_to_string(dir.path().join(format!("{pid}.log"))).unwrap();
     assert_eq!(log, "a line of the job\n");
     assert!(!dir.path().join(format!("{pid}.sock")).exists());
-    // SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGCHLD: none may be taken by the probe's thread.
+    // SIGHUP, SIGINT, SIGUSR1, SIGTERM, SIGCHLD: the probe's thread must not receive any.
     let all = [1, 2, 10, 15, 17].map(|it| 1_u64 << (it - 1)).into_iter().sum::<u64>();
     assert_eq!((signals[0] & all, signals[1] & all), (0, all));
 }
 
-/// The signals that the first thread and the probe's block.
+/// Returns the signals that the first thread and the probe's block.
 fn thread_signals(pid: u32) -> [u64; 2] {
     let mut blocked = [0, 0];
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
@@ -130,7 +130,7 @@ fn thread_signals(pid: u32) -> [u64; 2] {
 fn a_forked_child_is_a_job_of_its_own() {
     let mut job = Job::start("forked", |_| ());
     let parent = job.child.id();
-    let child: u32 = job.said().parse().unwrap();
+    let child: u32 = job.output().parse().unwrap();
     let mut of_parent = job.viewer(parent);
     let lines = of_parent.until(|it| field(it, "step") == Some(2));
     assert_eq!(samples(&lines).len(), 2);
@@ -147,7 +147,7 @@ fn a_dead_job_is_dead_though_its_children_live() {
     let pid = job.child.id();
     let mut viewer = job.viewer(pid);
     viewer.until(|it| it.contains("\"live\""));
-    assert_eq!(job.said(), "forked");
+    assert_eq!(job.output(), "forked");
     job.child.kill().unwrap();
     job.child.wait().unwrap();
     assert!(viewer.rest().iter().all(|it| !it.contains("\"bye\"")));
@@ -157,23 +157,23 @@ fn a_dead_job_is_dead_though_its_children_live() {
 }
 
 #[test]
-fn a_probe_that_is_off_says_nothing() {
+fn a_probe_that_is_off_is_silent() {
     let mut job = Job::start("unstartable", |it| {
         it.env("GPUWATCH", "off");
     });
-    assert_eq!(job.said(), "-1");
+    assert_eq!(job.output(), "-1");
     let dir = job.end();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_probe_that_cannot_start_says_so_in_its_log_alone() {
+fn a_probe_that_cannot_start_reports_that_only_in_its_log() {
     let log = TempDir::new().unwrap();
     let log = log.path().join("log");
     let mut job = Job::start("unstartable", |it| {
         it.env("GPUWATCH_SOCKET_DIR", "/proc/none").env("GPUWATCH_LOG", &log);
     });
-    assert_eq!(job.said(), "-3");
+    assert_eq!(job.output(), "-3");
     job.end();
     let text = fs::read_to_string(&log).unwrap();
     assert!(text.lines().count() == 1 && text.contains("/proc/none"), "{text}");

@@ -24,23 +24,23 @@ impl Client {
         self.stream.get_mut()
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.stream().write_all(text.as_bytes()).unwrap();
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line; `None` at the end.
     pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
             Ok(0) => None,
             Ok(_) => Some(line.trim_end().to_owned()),
-            // A probe that closes with requests unread resets the connection.
+            // A probe that closes with unread requests resets the connection.
             Err(fault) if fault.kind() == std::io::ErrorKind::ConnectionReset => None,
             Err(fault) => panic!("no line came: {fault}"),
         }
     }
 
-    /// Every line up to the first that is `last`.
+    /// Returns every line up to the first one that matches `last`.
     pub(crate) fn until(&mut self, last: impl Fn(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -52,13 +52,13 @@ impl Client {
         }
     }
 
-    /// Every line to the end.
+    /// Returns every line to the end.
     pub(crate) fn rest(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
 }
 
-/// A number of a line.
+/// Returns a number from a line.
 pub(crate) fn field(line: &str, name: &str) -> Option<u64> {
     let rest = line.split_once(&format!("\"{name}\":"))?.1;
     rest.split([',', '}']).next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The committed header says what the library is: the same calls, numbers and sizes.
+//! The committed header matches the library: the same calls, numbers and sizes.
 
 use crate::abi::{HERE, built, run};
 use gpuwatch_probe::{
@@ -7,7 +7,7 @@ use gpuwatch_probe::{
 };
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-/// The header without what is said about it.
+/// Returns the header without its comments.
 fn declarations() -> String {
     let text = fs::read_to_string(Path::new(HERE).join("gpuwatch_probe.h")).unwrap();
     text.split("/*").map(|it| it.split_once("*/").map_or(it, |(_, code)| code)).collect()
@@ -28,7 +28,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
     assert_eq!(declared, exported);
 }
 
-/// A type of the C ABI as C writes it, up to the name.
+/// Formats a type of the C ABI in C, up to the name.
 fn in_c(rust: &str) -> String {
     let pointer = |to: &str| if to == "c_char" { "char *".to_owned() } else { format!("struct {} *", snake(to)) };
     match rust {
@@ -40,12 +40,12 @@ fn in_c(rust: &str) -> String {
     }
 }
 
-/// `gpuwatch_sample` of `GpuwatchSample`.
+/// Returns `gpuwatch_sample` for `GpuwatchSample`.
 fn snake(name: &str) -> String {
     name.replace("Gpuwatch", "gpuwatch_").to_lowercase()
 }
 
-/// What the header would be made of, if it were made: a line of C for each call, out of the Rust that it is.
+/// Generates a line of C for each call from the Rust source.
 fn generated() -> BTreeSet<String> {
     let sources = ["src/abi.rs", "src/abi/python.rs"].map(|it| fs::read_to_string(Path::new(HERE).join(it)).unwrap());
     let mut calls = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! A probe and its viewers over real sockets: who gets what, and what nobody can do to the job.
+//! A probe and its viewers over real sockets: what each viewer receives, and what viewers cannot do to the job.
 
 use crate::client::{Client, eventually, field, samples, seqs};
 use gpuwatch_probe::{
@@ -42,7 +42,7 @@ fn reading(step: u64) -> Reading {
     it
 }
 
-/// Pushes every step; no more at once than the queue holds.
+/// Pushes every step; at most as many at once as the queue holds.
 pub(crate) fn push_all(probe: &Probe, steps: impl Iterator<Item = u64>) {
     for step in steps {
         probe.push(&reading(step)).unwrap();
@@ -107,7 +107,7 @@ fn a_viewer_that_reconnects_gets_what_it_missed() {
     drop(first);
     push_all(&probe, 101..=300);
     let mut second = Client::connect(&probe.socket());
-    second.say(&format!("since seq={}\n", seqs(&seen).last().unwrap()));
+    second.send(&format!("since seq={}\n", seqs(&seen).last().unwrap()));
     let missed = second.until(|it| field(it, "step") == Some(300));
     assert_eq!(
         samples(&missed).iter().filter_map(|it| field(it, "step")).collect::<Vec<_>>(),
@@ -119,23 +119,23 @@ fn a_viewer_that_reconnects_gets_what_it_missed() {
 fn a_stopped_viewer_costs_the_job_nothing_and_the_others_nothing() {
     let (probe, _dir) = started();
     let mut stopped = Client::connect(&probe.socket());
-    stopped.say("since seq=0\n");
+    stopped.send("since seq=0\n");
     let mut other = Client::connect(&probe.socket());
     other.until(|it| it.contains("\"live\""));
     let lines = push_watched(&probe, &mut other, 30_000);
     assert_eq!(samples(&lines).len(), 30_000);
-    // A stopped viewer does not hold up the end.
+    // A stopped viewer does not delay the end.
     probe.stop("test");
     assert!(!probe.socket().exists());
     drop(stopped);
 }
 
 #[test]
-fn a_viewer_that_lags_is_told_and_the_job_never_waits() {
+fn a_viewer_that_lags_receives_its_losses_and_the_job_never_waits() {
     let (probe, _dir) = started();
     let mut lagging = Client::connect(&probe.socket());
     lagging.until(|it| it.contains("\"live\""));
-    // Nobody reads meanwhile: a push that waited for the viewer would wait for ever.
+    // No viewer reads meanwhile: a push that waited for the viewer would wait forever.
     let full = (1..=50_000).map(|step| u64::from(probe.push(&reading(step)) == Err(Refusal::Full))).sum::<u64>();
     let lines = lagging.until(|it| it.contains("\"step\":50000,") || lost_last(it));
     let lost: u64 = lines.iter().filter(|it| it.contains("\"lost\"")).filter_map(|it| field(it, "samples")).sum();
@@ -148,7 +148,7 @@ fn a_viewer_that_lags_is_told_and_the_job_never_waits() {
     });
 }
 
-/// The last steps may themselves be what was lost.
+/// Whether the last steps themselves were lost.
 fn lost_last(line: &str) -> bool {
     line.contains("\"lost\"") && field(line, "seq").is_some()
 }
@@ -172,7 +172,7 @@ fn ten_thousand_samples_at_once_are_kept_or_counted() {
     assert_eq!((samples(&lines).len() as u64, lost), (10_000 - full_samples, full));
 }
 
-/// Says what a probe says to it.
+/// A viewer in another process.
 #[test]
 #[ignore = "no test but a program that the test below starts"]
 fn a_viewer_for_others() {
@@ -216,7 +216,7 @@ fn killed_viewers_leave_nothing() {
 }
 
 #[test]
-fn the_viewer_after_the_last_place_is_told_why() {
+fn a_viewer_beyond_the_limit_receives_the_reason() {
     let (probe, _dir) = started();
     let mut viewers: Vec<Client> = (0..32).map(|_| Client::connect(&probe.socket())).collect();
     for viewer in &mut viewers {
@@ -245,7 +245,7 @@ fn requests_that_are_none_close_their_own_connection_only() {
         (&b"dance\n".repeat(1000)[..], "unknown verb"),
     ] {
         let mut hostile = Client::connect(&probe.socket());
-        // The probe may have closed before all is said.
+        // The probe may have closed before everything is sent.
         let _ = hostile.stream().write_all(request);
         let lines = if answer.is_empty() { hostile.until(|it| it.contains("\"live\"")) } else { hostile.rest() };
         assert!(lines.iter().any(|it| it.contains(answer)), "{answer}: {lines:?}");
@@ -259,7 +259,7 @@ fn unknown_verbs_are_refused_and_the_stream_goes_on() {
     let (probe, _dir) = started();
     push_all(&probe, 1..=3);
     let mut viewer = Client::connect(&probe.socket());
-    viewer.say("sites steps=8\nsince seq=x\nsince seq=99999999999999999999999\nhello\n\nsince seq=0\nsince seq=1\n");
+    viewer.send("sites steps=8\nsince seq=x\nsince seq=99999999999999999999999\nhello\n\nsince seq=0\nsince seq=1\n");
     let lines = viewer.until(|it| field(it, "step") == Some(3));
     assert_eq!(lines.iter().filter(|it| it.contains("\"refused\"")).count(), 5, "{lines:?}");
     assert_eq!(samples(&lines).len(), 3);
@@ -277,7 +277,7 @@ fn a_mute_viewer_is_served_like_any() {
 }
 
 #[test]
-fn what_it_learns_later_it_says_again() {
+fn later_knowledge_is_sent_in_another_hello() {
     let (probe, _dir) = started();
     let mut viewer = Client::connect(&probe.socket());
     viewer.until(|it| it.contains("\"live\""));
@@ -294,7 +294,8 @@ fn a_stopped_probe_takes_nothing() {
     probe.stop("again");
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release -p gpuwatch-probe pushing -- --nocapture`: in bare looks at the clock.
+/// `GPUWATCH_BENCHMARK=full cargo test --release -p gpuwatch-probe pushing -- --nocapture`: cost relative to reading
+/// the clock.
 #[test]
 fn pushing_is_cheap() {
     test_tiers::benchmark!();

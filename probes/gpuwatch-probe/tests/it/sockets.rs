@@ -1,4 +1,4 @@
-//! Where a probe's socket lies: whose directories, which names, and what becomes of them.
+//! Sockets of a probe: their directories, their names, and their removal.
 
 use crate::{
     client::{Client, eventually, field},
@@ -79,7 +79,7 @@ fn stale_sockets_go_and_living_ones_stay() {
     assert_eq!(start_in(&[dir.path().to_owned()]).socket(), taken);
 }
 
-/// The number of a process that has ended.
+/// Returns the pid of a process that has ended.
 fn gone() -> u32 {
     let mut child = process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
@@ -99,7 +99,7 @@ fn nothing_of_the_users_is_removed() {
     let pipe = format!("{gone}.1.sock");
     assert!(process::Command::new("mkfifo").arg(at(&pipe)).status().unwrap().success());
     symlink(at("notes.sock"), at(&format!("{gone}.2.sock"))).unwrap();
-    // Sockets of other programs, and of a process that runs: the one above all others does.
+    // Sockets of other programs, and of a process that certainly runs.
     for name in ["database.sock", "1.7.sock"] {
         drop(UnixListener::bind(at(name)).unwrap());
     }

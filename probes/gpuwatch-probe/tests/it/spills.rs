@@ -1,4 +1,4 @@
-//! What a probe leaves on disk where readers may come too late.
+//! The spill of a probe, for readers that may come too late.
 
 use crate::{
     client::{Client, field},
@@ -48,7 +48,7 @@ fn an_error_is_on_disk_when_the_call_returns() {
 fn a_job_that_fails_for_ever_fills_no_disk() {
     let (probe, dir) = started();
     for _ in 0..2000 {
-        // The queue may be full: what is lost is counted there.
+        // The queue may be full; the probe counts what is lost.
         let _ = probe.oom(oom(&"x".repeat(1000)));
     }
     let [path] = &spills(dir.path())[..] else { panic!("one spill was expected") };

@@ -1,11 +1,11 @@
-//! The wire's text: golden lines that never change, and what is encoded by hand is what serde decodes.
+//! The wire's text: golden lines that never change, and serde decodes what the encoder writes.
 
 use gpuwatch_probe::wire::{
     Bye, Counters, Device, Edge, Frame, Hello, History, Holder, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, OomMessage,
     Owner, Place, Refused, Sample, Site, Sites, encode,
 };
 
-/// One of each, every field set, in the order of the golden file; then the least that each may hold.
+/// One of each, every field set, in the order of the golden file; then the minimum of each.
 fn oom() -> Oom {
     Oom {
         seq: Some(10),
@@ -79,7 +79,7 @@ fn sites() -> Sites {
     }
 }
 
-/// A hello that says all that there is to say, but for an instance.
+/// A hello with every field except an instance.
 fn hello() -> Hello {
     let text = |it: &str| Some(it.to_owned());
     Hello {
@@ -115,7 +115,7 @@ fn hello() -> Hello {
 fn lines() -> Vec<Line> {
     let text = |it: &str| Some(it.to_owned());
     let mut counters = [None; Counters::NAMES.len()];
-    // Those that the wire began with: what earlier probes sent is read for ever.
+    // The counters of the wire's first version: lines of earlier probes stay readable.
     for (place, value) in counters.iter_mut().enumerate().take(19) {
         *value = Some(1 << (place * 3));
     }
@@ -174,7 +174,7 @@ fn decoded(text: &str) -> Line {
 #[test]
 fn golden_lines_never_change() {
     let text: String = lines().iter().map(encoded).collect();
-    // The first line that differs is shown before all of them.
+    // Shows the first difference before all lines.
     for (ours, golden) in text.lines().zip(include_str!("wire/golden.jsonl").lines()) {
         assert_eq!(ours, golden);
     }

@@ -110,7 +110,8 @@ fn appended(text: &str) -> Option<&str> {
 
 fn is_hook(it: &Culprit, group: &Group) -> bool {
     let has = |text: &str| text.contains("hook");
-    let by_holder = |it: &Holder| it.by == "hook" || [&it.name, &it.function].into_iter().flatten().any(|it| has(it));
+    let by_holder =
+        |it: &Holder| it.by == "hook" || [&it.name, &it.function].into_iter().flatten().any(|name| has(name));
     let functions = std::iter::once(&it.allocated).chain(it.frames.first());
     group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
 }

@@ -166,7 +166,7 @@ fn ms(us: u64) -> String {
 pub fn live(sites: &Sites, device: u32) -> Option<String> {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let one = |it: &&Site| {
-        let file = Some(&*it.file).filter(|it| !it.is_empty());
+        let file = Some(&*it.file).filter(|file| !file.is_empty());
         let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
         format!("{place} {} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
     };

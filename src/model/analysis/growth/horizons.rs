@@ -112,10 +112,10 @@ impl Horizons {
     /// incomplete, stretch.
     pub(super) fn longer(&self, level: usize) -> impl Iterator<Item = (usize, &Climb, f64)> {
         let mut begun: Option<f64> = None;
-        self.levels.iter().enumerate().filter_map(move |(at, it)| {
-            let low = begun.or_else(|| it.climb.last().map(|it| it.low));
-            begun = begun.into_iter().chain(it.waiting.map(|it| it.low)).reduce(f64::min);
-            Some((at, &it.climb, low?)).filter(|_| at > level)
+        self.levels.iter().enumerate().filter_map(move |(at, horizon)| {
+            let low = begun.or_else(|| horizon.climb.last().map(|block| block.low));
+            begun = begun.into_iter().chain(horizon.waiting.map(|block| block.low)).reduce(f64::min);
+            Some((at, &horizon.climb, low?)).filter(|_| at > level)
         })
     }
 

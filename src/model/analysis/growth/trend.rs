@@ -92,7 +92,7 @@ impl Level {
             it.map(|it| of(it) / each as f64).sum::<f64>()
         };
         // The test that most series fail comes first.
-        let quarters = [0, 1, 2, 3].map(|it| quarter(it, |it| it.bytes));
+        let quarters = [0, 1, 2, 3].map(|number| quarter(number, |mean| mean.bytes));
         let gained = quarters[3] - quarters[0];
         let is_even = gained > 0.0 && quarters.windows(2).all(|it| it[1] - it[0] >= EACH * gained);
         if !is_even || quarter(3, |it| it.blocks) - quarter(0, |it| it.blocks) >= A_BLOCK {

@@ -29,7 +29,7 @@ fn own(requested: u64, allocated: u64, active: u64, split: u64, reserved: u64, u
 }
 
 fn sizes(ladder: &Ladder) -> Vec<(Gap, Option<u64>)> {
-    ladder.rungs.iter().map(|it| (it.gap, it.bytes.map(|it| it.0))).collect()
+    ladder.rungs.iter().map(|rung| (rung.gap, rung.bytes.map(|bytes| bytes.0))).collect()
 }
 
 fn size(ladder: &Ladder, gap: Gap) -> Option<u64> {

@@ -95,7 +95,7 @@ impl OomFigures {
         }
         let each = tenants.iter().take(LISTED).map(|it| {
             let name = if it.name.is_empty() { String::new() } else { format!(" ({})", it.name) };
-            format!("pid {}{name} {}", it.pid, it.used.map_or_else(|| "–".to_owned(), |it| it.to_string()))
+            format!("pid {}{name} {}", it.pid, it.used.map_or_else(|| "–".to_owned(), |used| used.to_string()))
         });
         let mut each: Vec<_> = each.collect();
         if tenants.len() > LISTED {

@@ -94,7 +94,11 @@ fn a_cache_that_is_emptied_in_every_step_is_churn() {
     let evaluations = |step: u64, it: &mut Counters| it.device_frees = Some(step / 50 * 900);
     assert_eq!(raised_in(5000, with(evaluations)), []);
     // A history of one sample in 64 has the same information about each step.
-    let strided = (1..200).map(|it| Seen { step: it * 64, at: Stamp(it), ..with(|_, it| it.device_frees = None)(it) });
+    let strided = (1..200).map(|it| Seen {
+        step: it * 64,
+        at: Stamp(it),
+        ..with(|_, counters| counters.device_frees = None)(it)
+    });
     let freed = |it: Seen| Seen { counters: Counters { device_frees: Some(it.step / 64 * 9), ..it.counters }, ..it };
     let state = strided.map(freed).fold(Strain::default(), |state, it| step(state, &it));
     assert_eq!(state.spells().count(), 0);

@@ -106,7 +106,7 @@ impl Chart {
         }
         let columns = self.levels(on);
         // Before the driver's first reading, the memory around the allocator is unknown.
-        let is_unread = |it: &Option<Levels>| it.is_some_and(|it| it.get(Level::Used).is_none());
+        let is_unread = |column: &Option<Levels>| column.is_some_and(|levels| levels.get(Level::Used).is_none());
         let unread = columns.iter().take_while(|it| it.is_none_or(|_| is_unread(it))).count();
         let unread = if columns.iter().any(is_unread) { unread } else { 0 };
         for (column, levels) in (0..).zip(columns) {

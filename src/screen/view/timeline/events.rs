@@ -137,7 +137,7 @@ fn alerts<'a>(
     context: &RenderContext<'a>,
 ) -> impl Iterator<Item = &'a Finding> + use<'a> {
     let (probe, ordinal) = (process.probe, on.ordinal);
-    context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|it| it == ordinal))
+    context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|on| on == ordinal))
 }
 
 /// Returns where a finding began.

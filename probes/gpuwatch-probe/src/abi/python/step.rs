@@ -1,4 +1,4 @@
-//! The end of a plain training step in one call of Python: it recognises the optimizer, counts, reads and hands over.
+//! The end of a plain training step in one call from Python: recognises the optimizer, counts, reads and pushes.
 //!
 //! `_steps.py` decides what a step is. While one optimizer is all there is, it arms this file with that optimizer's key
 //! and the number of its latest step. [`Python::end_step`] then ends further steps of the same key by itself, and
@@ -11,10 +11,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The answer to an optimizer that Python has to look at.
+/// The result for an optimizer that Python has to handle.
 const NOT_ARMED: i64 = 2;
 
-/// Devices that are read without Python's help.
+/// Most devices that are read without Python.
 const DEVICES: usize = 64;
 
 struct Armed {
@@ -24,7 +24,7 @@ struct Armed {
     /// The number of the latest step.
     step: u64,
     mask: u64,
-    /// `torch._C._cuda_memoryStats`, and for each device its arguments: references of our own.
+    /// `torch._C._cuda_memoryStats` and its arguments for each device, as owned references.
     stats: Object,
     devices: Vec<(u32, Object)>,
 }
@@ -35,16 +35,17 @@ unsafe impl Send for Armed {}
 static ARMED: Mutex<Armed> =
     Mutex::new(Armed { is_on: false, key: [0; 2], step: 0, mask: 0, stats: ptr::null_mut(), devices: Vec::new() });
 
-/// Nobody calls Python while holding it, so nobody waits for the interpreter's lock with it.
+/// No holder of this lock calls Python, so none waits for the GIL with it.
 fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Python {
-    /// `arm(optimizer_id, parameter_id, step, mask, stats, (device,), …)`: answers 0, or what is invalid.
+    /// `arm(optimizer_id, parameter_id, step, mask, stats, (device,), …)`: returns 0, or an error for invalid
+    /// arguments.
     ///
     /// # Safety
-    /// The arguments live.
+    /// The arguments are alive.
     pub(super) unsafe fn arm(&self, arguments: &[Object]) -> i64 {
         let [optimizer, parameter, step, mask, stats, devices @ ..] = arguments else { return INVALID.into() };
         // SAFETY: as the caller promises.
@@ -71,18 +72,18 @@ impl Python {
         0
     }
 
-    /// `disarm()`: answers the number of the latest step that was ended here.
+    /// `disarm()`: returns the number of the latest step that ended here.
     pub(super) fn disarm() -> i64 {
         let mut armed = armed();
         armed.is_on = false;
         i64::try_from(armed.step).unwrap_or(i64::MAX)
     }
 
-    /// `end_step(optimizer)`: what `push_row` answers, or [`NOT_ARMED`] where nothing was done. What PyTorch's
-    /// counters raise is raised.
+    /// `end_step(optimizer)`: returns the result of `push_row`, or [`NOT_ARMED`] if it did nothing. Passes on
+    /// exceptions of PyTorch's counters.
     ///
     /// # Safety
-    /// The argument lives.
+    /// The argument is alive.
     pub(super) unsafe fn end_step(&self, arguments: &[Object]) -> Option<i64> {
         let [optimizer] = arguments else { return Some(NOT_ARMED) };
         // SAFETY: as the caller promises.
@@ -123,10 +124,10 @@ impl Python {
         Some(answer.into())
     }
 
-    /// The address of an optimizer's first parameter; 0 where its first group has none.
+    /// Returns the address of an optimizer's first parameter; 0 if its first group has none.
     ///
     /// # Safety
-    /// The object lives.
+    /// The object is alive.
     unsafe fn first_parameter(&self, optimizer: Object) -> usize {
         // SAFETY: as the caller promises; of each container only what it is asked for is used, while it lives.
         unsafe {
