@@ -42,25 +42,25 @@ enum {
 
 /* Places in gpuwatch_sample.values. Bytes unless said otherwise; current or cumulative, never differences. */
 enum {
-    GPUWATCH_REQUESTED = 0, /* Bytes the job asked for, before rounding; falls only when a block's last stream is done. */
+    GPUWATCH_REQUESTED = 0, /* Requested bytes, before rounding; falls only when the block's last stream is done. */
     GPUWATCH_ALLOCATED = 1, /* Bytes of live allocations, rounded. */
-    GPUWATCH_ACTIVE = 2, /* Allocated, and freed but still awaited by a stream. */
-    GPUWATCH_INACTIVE_SPLIT = 3, /* Free parts of split segments: cannot be given back. */
-    GPUWATCH_RESERVED = 4, /* Bytes the allocator holds from the driver. */
+    GPUWATCH_ACTIVE = 2, /* Allocated, and freed while a stream still uses it. */
+    GPUWATCH_INACTIVE_SPLIT = 3, /* Free parts of split segments, which cannot be released. */
+    GPUWATCH_RESERVED = 4, /* Bytes reserved from the driver. */
     GPUWATCH_ALLOCATED_PEAK = 5, /* Highest `allocated` since the job last reset it. */
     GPUWATCH_RESERVED_PEAK = 6, /* Highest `reserved` since the job last reset it. */
     GPUWATCH_BLOCKS = 7, /* Live allocations, a count. */
     GPUWATCH_SEGMENTS = 8, /* Segments from the driver, a count. */
     GPUWATCH_RETRIES = 9, /* Times that the cache was flushed to satisfy a request. */
-    GPUWATCH_OOMS = 10, /* Out-of-memory errors thrown. */
-    GPUWATCH_DEVICE_ALLOCS = 11, /* Calls that took memory from the driver. */
-    GPUWATCH_DEVICE_FREES = 12, /* Calls that gave memory back to the driver. */
+    GPUWATCH_OOMS = 10, /* Out-of-memory errors raised. */
+    GPUWATCH_DEVICE_ALLOCS = 11, /* Calls that allocated memory from the driver. */
+    GPUWATCH_DEVICE_FREES = 12, /* Calls that released memory to the driver. */
     GPUWATCH_PRIVATE_POOLS = 13, /* Bytes reserved by private pools (CUDA graphs). */
     GPUWATCH_PINNED_ACTIVE = 14, /* Pinned host memory in use. */
-    GPUWATCH_PINNED_RESERVED = 15, /* Pinned host memory held, in use or cached. */
-    GPUWATCH_DEVICE_FREE = 16, /* Free bytes of the device, as CUDA says in this process; the probe adds it once a second. */
-    GPUWATCH_DEVICE_TOTAL = 17, /* Total bytes of the device, as CUDA says in this process; the probe adds it once a second. */
-    GPUWATCH_RSS = 18, /* Resident host memory of the process; the probe adds it by itself. */
+    GPUWATCH_PINNED_RESERVED = 15, /* Pinned host memory reserved, in use or cached. */
+    GPUWATCH_DEVICE_FREE = 16, /* Free bytes of the device, as CUDA reports them in this process; the probe adds it once a second. */
+    GPUWATCH_DEVICE_TOTAL = 17, /* Total bytes of the device, as CUDA reports them in this process; the probe adds it once a second. */
+    GPUWATCH_RSS = 18, /* Resident host memory of the process; the probe adds it. */
     GPUWATCH_SLOTS = 24           /* places in the array; the rest is ignored */
 };
 

@@ -72,7 +72,7 @@ class Probe:
         self._tell("call")
 
     def tick(self):
-        """Tells how things stand where there are no steps; about once a second is enough."""
+        """Sends the current figures in a program without steps; about once a second is enough."""
         self._tell("tick")
 
     def stop(self):
@@ -81,7 +81,7 @@ class Probe:
             if self._listener:
                 self._say([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
                 try:
-                    # Somebody may have put something else there.
+                    # Another program may have created something else there.
                     if os.lstat(self._path).st_ino == self._inode and stat.S_ISSOCK(os.lstat(self._path).st_mode):
                         os.unlink(self._path)
                 except OSError as trouble:
@@ -192,7 +192,7 @@ def _listen_in(folder):
         name = next((it for it in names if _is_free(own + it)), None)
         if name is None:
             raise OSError(errno.EADDRINUSE, "every name for this process is taken", folder)
-        # Under its own name only once somebody answers there.
+        # Renamed to its final name only once it is listening.
         new, listener = ".%d.%d.tmp" % (os.getpid(), _now_us()), socket.socket(socket.AF_UNIX)
         listener.settimeout(1)
         listener.bind(own + new)
@@ -242,7 +242,7 @@ def _takes(viewer, text):
 
 
 def _text(lines):
-    # Arguments may be bytes that are no text, which Python holds as what cannot be written in UTF-8.
+    # Arguments may contain bytes that are not text, which Python holds as characters that UTF-8 cannot encode.
     return "".join(json.dumps(it, ensure_ascii=False) + "\n" for it in lines).encode("utf-8", "replace")
 
 

@@ -9,8 +9,8 @@
 
 XLA's allocator says what it has given out (`bytes_in_use`) and what it holds (`pool_bytes`: with preallocation, nearly
 all of the device at once). It does not say what was asked for, in how many blocks, or what waits for a stream: gpuwatch
-shows that as unknown. JAX is asked nothing before the first `step()` or `tick()`, as it takes its devices by the first
-question; after that also between steps.
+shows that as unknown. The probe calls nothing of JAX before the first `step()` or `tick()`, because the
+first call takes the devices; after that it also calls it between steps.
 """
 
 import jax

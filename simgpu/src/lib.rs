@@ -6,18 +6,18 @@
 //!
 //! Environment variables of a program on the machine:
 //!
-//! - `SIMGPU_DIR`: where the machine's state is; `SIMGPU_DEVICES`: what it has, as long as nobody uses it.
-//! - `SIMGPU_CONTEXT_MB`: what a context costs, 512 unless said.
-//! - `SIMGPU_NCCL_MB`: what an NCCL communicator of several ranks costs on each device, 256 unless said.
-//! - `SIMGPU_KERNEL_US`: how long each kernel takes on its stream, 0 unless said: events are late, as on a device.
-//! - `SIMGPU_TRACE`: launches, stubs and refusals are said on stderr.
-//! - `SIMGPU_STRICT`: a call of CUDA or its libraries that nobody reviewed ends the program, with a line that names it,
-//!   where it otherwise answers its library's documented error; `0` is as if unsaid. NVML's answer in any case, as
-//!   programs expect of some device or other.
+//! - `SIMGPU_DIR`: the directory of the machine's state; `SIMGPU_DEVICES`: its devices, while no process uses it.
+//! - `SIMGPU_CONTEXT_MB`: the size of a context, 512 by default.
+//! - `SIMGPU_NCCL_MB`: the memory of an NCCL communicator of several ranks on each device, 256 by default.
+//! - `SIMGPU_KERNEL_US`: the duration of each kernel on its stream, 0 by default: events are late, as on a device.
+//! - `SIMGPU_TRACE`: writes launches, stubs and refusals to stderr.
+//! - `SIMGPU_STRICT`: a call of CUDA or its libraries that was not reviewed ends the program, with a line that names
+//!   it; otherwise it returns its library's documented error. `0` is as if unset. NVML always returns the error, as
+//!   programs expect of some devices.
 //! - `CUDA_VISIBLE_DEVICES`: as CUDA reads it.
 //!
-//! What NVML suffers from is in the file `faults` in the machine's directory, read at every call: `Machine::set_faults`
-//! writes it, and so can anybody.
+//! The file `faults` in the machine's directory, which NVML reads at every call, lists its faults.
+//! `Machine::set_faults` writes it, and any program may.
 //!
 //! # What it knows
 //!

@@ -10,30 +10,30 @@ use std::{
     time::Duration,
 };
 
-/// A machine: what it has, and who uses it, is in `state` in its directory.
+/// A machine: its devices and their processes are in `state` in its directory.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What the machine has, where the one who made this says so.
+    /// The machine's devices, if its creator sets them.
     devices: Option<String>,
     dir: PathBuf,
 }
 
-/// One device, as it stands.
+/// One device, with its current use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
     /// The device's name.
     pub name: String,
     /// Its identity, as NVML writes it.
     pub uuid: String,
-    /// Bytes on the board.
+    /// Total bytes.
     pub total: u64,
-    /// Bytes that the driver keeps for itself.
+    /// Bytes that the driver reserves.
     pub reserved: u64,
-    /// Who has memory on it.
+    /// The processes with memory on it.
     pub tenants: Vec<Tenant>,
 }
 
-/// One process's share of a device.
+/// One process's memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// The process.
@@ -42,7 +42,7 @@ pub struct Tenant {
     pub used: u64,
 }
 
-/// What can be wrong with NVML, from one call to the next.
+/// A fault of NVML, in effect from one call to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// Every call takes that long.
@@ -143,7 +143,7 @@ impl Machine {
         Ok(tenants.iter().find(|it| it.pid == pid).map(|it| it.used))
     }
 
-    /// Says that a living process has `bytes` on a device, as if it had allocated them; 0 takes it off the device.
+    /// Sets the bytes of a living process on a device, as if it had allocated them; 0 removes it from the device.
     ///
     /// # Errors
     ///
@@ -154,11 +154,11 @@ impl Machine {
         if done { Ok(()) } else { Err(Error::other(format!("device {device} or process {pid}: no such one"))) }
     }
 
-    /// Makes NVML suffer these faults, and no others, from its next call on.
+    /// Sets NVML's faults from its next call on, and removes all others.
     ///
     /// # Errors
     ///
-    /// When the file that says so cannot be written.
+    /// Fails if the file cannot be written.
     pub fn set_faults(&self, faults: &[Fault]) -> io::Result<()> {
         let text: String = faults.iter().map(|it| it.line() + "\n").collect();
         let (new, path) = (self.dir.join("faults.new"), self.dir.join("faults"));

@@ -47,7 +47,7 @@ const NVML_UNSUPPORTED: i64 = 3;
 ///
 /// # Errors
 ///
-/// When the folder cannot be written, or this system's processor is none of those that are known.
+/// Fails if the folder cannot be written, or if this system's processor is not supported.
 pub fn prepare_nvml(out: &Path) -> io::Result<PathBuf> {
     let device = write_device(out)?;
     let stubs = Stubs {
@@ -85,8 +85,8 @@ fn driver(imported: Option<Stubs>) -> Stubs {
 ///
 /// # Errors
 ///
-/// When there is no PyTorch with CUDA 12 or 13 there, when it imports from a library that the table does not know, when
-/// the folder cannot be written, or this system's processor is none of those that are known.
+/// Fails if there is no PyTorch with CUDA 12 or 13, if it imports from a library that the table does not know, if
+/// the folder cannot be written, or if the processor is not supported.
 pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     let libraries = table::libraries(table::LIBRARIES)?;
     let wheel = read_wheel(torch)?;
@@ -121,7 +121,7 @@ pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
     if !out.exists() {
         let new = parent.join(format!("simgpu-new-{}", std::process::id()));
         prepare(torch, &new)?;
-        // Whoever was faster made the same.
+        // Another process was faster and made the same.
         if fs::rename(&new, &out).is_err() && out.exists() {
             fs::remove_dir_all(&new)?;
         }
@@ -306,7 +306,7 @@ fn metadata(torch: &Path) -> io::Result<String> {
     Err(Error::other(format!("{}: no torch-*.dist-info beside it", torch.display())))
 }
 
-/// The whole numbers of a dotted version, up to the first part that is none.
+/// Returns the whole numbers of a dotted version, up to the first part that is not a number.
 fn numbers(version: &str) -> Vec<i32> {
     version
         .split('.')

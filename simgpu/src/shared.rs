@@ -1,15 +1,25 @@
-//! Writes a shared object of stubs: each is a jump into the simulated device, with the address of what it stands for.
+//! Writes a shared object of stubs: each jumps into the simulated device, with the address of its own data.
 
+/// The stubs' machine code.
+mod code;
+
+use code::{Code, code};
 use object::{
     Endianness,
     elf::{self, DynamicTag},
-    write::elf::{FileHeader, ProgramHeader, Rel, SectionHeader, Sym, Verdef, Writer},
+    write::{
+        Result, StringId,
+        elf::{FileHeader, ProgramHeader, Rel, SectionHeader, SectionIndex, Sym, SymbolIndex, Verdef, Writer},
+    },
 };
-use std::io::{self, Error};
+use std::{
+    io::{self, Error},
+    ops::Range,
+};
 
-/// Where segments begin: a multiple of every page's size.
+/// Segments begin at a multiple of this, which is a multiple of every page size.
 const PAGE: u64 = 0x10000;
-/// What a symbol without a version, and one of the library's only version, have for it.
+/// The version index of a symbol without a version, and of one with the library's only version.
 const UNVERSIONED: u16 = 1;
 const VERSIONED: u16 = 2;
 
@@ -18,84 +28,80 @@ pub(crate) struct Shared<'a> {
     pub(crate) soname: &'a str,
     /// The version of its symbols.
     pub(crate) version: Option<&'a str>,
-    /// The library that it depends on, and looks for beside itself.
+    /// The library that it needs, which is in the same directory.
     pub(crate) needed: &'a str,
-    /// What its functions jump to, in that library.
+    /// The function in that library that all stubs jump to.
     pub(crate) target: &'a str,
-    /// Names of functions, and what the target finds at the address that it gets.
+    /// Names of functions, and the data whose address the target receives.
     pub(crate) stubs: Vec<(&'a str, Vec<u8>)>,
 }
 
-/// Machine code, for which the system's libraries are compiled.
-struct Code {
-    machine: elf::Machine,
-    relocation: elf::RelocationType,
-    /// Bytes from one function to the next.
-    step: u64,
-    /// A function at an address that passes the second address on, and jumps to where the third one points.
-    jump: fn(u64, u64, u64) -> Vec<u8>,
+/// Numbers of the sections that others refer to, and names of those that have no usual one.
+struct Sections {
+    dynsym: SectionIndex,
+    text: SectionIndex,
+    relocations_name: StringId,
+    data_name: StringId,
+    text_name: StringId,
+    got_name: StringId,
 }
 
-/// The code for this system's processors.
-fn code() -> io::Result<Code> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok(Code { machine: elf::EM_X86_64, relocation: elf::R_X86_64_GLOB_DAT, step: 16, jump: x86_64 }),
-        "aarch64" => {
-            Ok(Code { machine: elf::EM_AARCH64, relocation: elf::R_AARCH64_GLOB_DAT, step: 32, jump: aarch64 })
-        }
-        other => Err(Error::other(format!("no GPU can be simulated on {other}"))),
-    }
-}
-
-/// `lea r11, [rip + what]; jmp [rip + pointer]`
-fn x86_64(at: u64, what: u64, pointer: u64) -> Vec<u8> {
-    let mut code = vec![0x4c, 0x8d, 0x1d];
-    let relative = |to: u64, end: u64| to.wrapping_sub(end).to_le_bytes();
-    code.extend(relative(what, at + 7).iter().take(4));
-    code.extend([0xff, 0x25]);
-    code.extend(relative(pointer, at + 13).iter().take(4));
-    code
-}
-
-/// `adrp x16, what; add x16, x16, :lo12:what; adrp x17, pointer; ldr x17, [x17, :lo12:pointer]; br x17`
-fn aarch64(at: u64, what: u64, pointer: u64) -> Vec<u8> {
-    let pages = |to: u64, at: u64| {
-        let pages = ((to >> 12).wrapping_sub(at >> 12) & 0x1f_ffff) as u32;
-        (pages & 3) << 29 | (pages >> 2) << 5
-    };
-    let low = |to: u64| (to & 0xfff) as u32;
-    let words = [
-        0x9000_0010 | pages(what, at),
-        0x9100_0210 | low(what) << 10,
-        0x9000_0011 | pages(pointer, at + 8),
-        0xf940_0231 | (low(pointer) / 8) << 10,
-        0xd61f_0220,
-    ];
-    words.iter().flat_map(|it: &u32| it.to_le_bytes()).collect()
+/// Where everything is in the file: offsets, which are addresses as well, and numbers of strings and sections.
+struct Layout {
+    sections: Sections,
+    soname: StringId,
+    needed: StringId,
+    path: StringId,
+    version: Option<StringId>,
+    target: (StringId, SymbolIndex),
+    /// The stubs' names.
+    names: Vec<StringId>,
+    dynsym: u64,
+    dynstr: u64,
+    hash: u64,
+    versym: u64,
+    verdef: u64,
+    relocations: u64,
+    /// The stubs' data.
+    places: Vec<u64>,
+    data: Range<u64>,
+    text: Range<u64>,
+    writable: Range<u64>,
+    dynamic: u64,
+    got: u64,
 }
 
 impl Shared<'_> {
     /// Returns the file.
     pub(crate) fn file(&self) -> io::Result<Vec<u8>> {
-        let mut file = Vec::new();
-        self.write(&mut file).map_err(|it: object::write::Error| Error::other(it.to_string()))??;
+        let (code, mut file) = (code()?, Vec::new());
+        self.write(&code, &mut file).map_err(|it| Error::other(it.to_string()))?;
         Ok(file)
     }
 
-    #[expect(clippy::too_many_lines, reason = "the file's parts, twice and in the same order: reserved, then written")]
-    fn write(&self, file: &mut Vec<u8>) -> object::write::Result<io::Result<()>> {
-        let code = match code() {
-            Ok(it) => it,
-            Err(error) => return Ok(Err(error)),
-        };
+    /// Writes the file's parts in the order in which [`Self::layout`] reserves them.
+    fn write(&self, code: &Code, file: &mut Vec<u8>) -> Result<()> {
         let mut out = Writer::new(Endianness::Little, true, file);
-        let count = u32::try_from(self.stubs.len()).unwrap_or(u32::MAX);
+        let it = self.layout(code, &mut out)?;
+        write_headers(code, &it, &mut out)?;
+        self.write_symbols(code, &it, &mut out);
+        self.write_versions(&it, &mut out);
+        self.write_stubs(code, &it, &mut out);
+        write_dynamic(&it, &mut out)?;
+        out.write_shstrtab();
+        write_section_headers(&it, &mut out);
+        Ok(())
+    }
 
-        // What there is, and where.
-        out.reserve_file_header();
-        out.reserve_program_headers(5);
+    /// The number of stubs.
+    fn count(&self) -> u32 {
+        u32::try_from(self.stubs.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Reserves the sections' numbers, in the order of their headers.
+    fn sections(&self, out: &mut Writer) -> Sections {
         out.reserve_null_section_index();
-        let dynsym_section = out.reserve_dynsym_section_index();
+        let dynsym = out.reserve_dynsym_section_index();
         out.reserve_dynstr_section_index();
         out.reserve_hash_section_index();
         if self.version.is_some() {
@@ -107,11 +113,19 @@ impl Shared<'_> {
         let data_name = out.add_section_name(b".rodata");
         out.reserve_section_index();
         let text_name = out.add_section_name(b".text");
-        let text_section = out.reserve_section_index();
+        let text = out.reserve_section_index();
         out.reserve_dynamic_section_index();
         let got_name = out.add_section_name(b".got");
         out.reserve_section_index();
         out.reserve_shstrtab_section_index();
+        Sections { dynsym, text, relocations_name, data_name, text_name, got_name }
+    }
+
+    fn layout<'a>(&'a self, code: &Code, out: &mut Writer<'a>) -> Result<Layout> {
+        out.reserve_file_header();
+        out.reserve_program_headers(5);
+        let sections = self.sections(out);
+
         let [soname, needed, path] =
             [self.soname, self.needed, "$ORIGIN"].map(|it| out.add_dynamic_string(it.as_bytes()));
         let version = self.version.map(|it| out.add_dynamic_string(it.as_bytes()));
@@ -122,183 +136,213 @@ impl Shared<'_> {
             names.push(out.add_dynamic_string(name.as_bytes()));
             out.reserve_dynamic_symbol_index();
         }
+
         let dynsym = out.reserve_dynsym();
         let dynstr = out.reserve_dynstr()?;
-        let hash = out.reserve_hash(count.max(1), count + 2);
+        let hash = out.reserve_hash(self.count().max(1), self.count() + 2);
         let [versym, verdef] =
             if version.is_some() { [out.reserve_gnu_versym(), out.reserve_gnu_verdef(2, 2)] } else { [0, 0] };
         let relocations = out.reserve_relocations(1, true);
-        let mut places = Vec::new();
         let data = out.reserve(0, 16);
-        for (_, what) in &self.stubs {
-            places.push(out.reserve(what.len() as u64, 16));
-        }
-        let data_end = out.reserved_len();
+        let places = self.stubs.iter().map(|(_, data)| out.reserve(data.len() as u64, 16)).collect();
+        let data = data..out.reserved_len();
         // No segment may be empty.
-        let text = out.reserve(code.step * u64::from(count.max(1)), PAGE);
-        let text_end = out.reserved_len();
-        let written = out.reserve(0, PAGE);
-        let entries = 12 + if version.is_some() { 3 } else { 0 };
-        let dynamic = out.reserve_dynamic(entries);
+        let text = out.reserve(code.step * u64::from(self.count().max(1)), PAGE);
+        let text = text..out.reserved_len();
+        let writable = out.reserve(0, PAGE);
+        let dynamic = out.reserve_dynamic(12 + if version.is_some() { 3 } else { 0 });
         let got = out.reserve(8, 8);
-        let end = out.reserved_len();
+        let writable = writable..out.reserved_len();
         out.reserve_shstrtab()?;
         out.reserve_section_headers();
+        Ok(Layout {
+            sections,
+            soname,
+            needed,
+            path,
+            version,
+            target,
+            names,
+            dynsym,
+            dynstr,
+            hash,
+            versym,
+            verdef,
+            relocations,
+            places,
+            data,
+            text,
+            writable,
+            dynamic,
+            got,
+        })
+    }
 
-        out.write_file_header(&FileHeader {
-            os_abi: elf::ELFOSABI_NONE,
-            abi_version: 0,
-            e_type: elf::ET_DYN,
-            e_machine: code.machine,
-            e_entry: 0,
-            e_flags: elf::FileFlags(0),
-        })?;
-        out.write_align_program_headers();
-        let mut segment = |kind, flags, from: u64, to: u64, align| {
-            out.write_program_header(&ProgramHeader {
-                p_type: kind,
-                p_flags: flags,
-                p_offset: from,
-                p_vaddr: from,
-                p_paddr: from,
-                p_filesz: to - from,
-                p_memsz: to - from,
-                p_align: align,
-            });
-        };
-        segment(elf::PT_LOAD, elf::PF_R, 0, data_end, PAGE);
-        segment(elf::PT_LOAD, elf::PF_R | elf::PF_X, text, text_end, PAGE);
-        segment(elf::PT_LOAD, elf::PF_R | elf::PF_W, written, end, PAGE);
-        segment(elf::PT_DYNAMIC, elf::PF_R | elf::PF_W, dynamic, got, 8);
-        segment(elf::PT_GNU_STACK, elf::PF_R | elf::PF_W, 0, 0, 16);
-
-        let info = elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_FUNC);
+    fn write_symbols(&self, code: &Code, it: &Layout, out: &mut Writer) {
         let symbol = |name, at: Option<u64>| Sym {
-            section: at.map(|_| text_section.0),
+            section: at.map(|_| it.sections.text.0),
             st_name: name,
-            st_info: info,
+            st_info: elf::SymbolInfo::new(elf::STB_GLOBAL, elf::STT_FUNC),
             st_other: elf::SymbolOther(0),
             st_shndx: elf::SHN_UNDEF,
             st_value: at.unwrap_or(0),
             st_size: at.map_or(0, |_| code.step),
         };
-        let places_of_code = (0..).map(|it| text + it * code.step);
         out.write_null_dynamic_symbol();
-        let name = out.dynamic_string_offset(Some(target.0));
+        let name = out.dynamic_string_offset(Some(it.target.0));
         out.write_dynamic_symbol(&symbol(name, None));
-        for (name, at) in names.iter().zip(places_of_code.clone()) {
+        for (name, at) in it.names.iter().zip(it.functions(code)) {
             let name = out.dynamic_string_offset(Some(*name));
             out.write_dynamic_symbol(&symbol(name, Some(at)));
         }
         out.write_dynstr();
         let own = |index: u32| self.stubs.get(index.checked_sub(2)? as usize).map(|it| elf::hash(it.0.as_bytes()));
-        out.write_hash(count.max(1), count + 2, own);
-        if let Some(version) = version {
-            out.write_null_gnu_versym();
-            out.write_gnu_versym(elf::VersymIndex(UNVERSIONED));
-            for _ in &names {
-                out.write_gnu_versym(elf::VersymIndex(VERSIONED));
-            }
-            out.write_align_gnu_verdef();
-            for (flags, index, name, text) in [
-                (elf::VER_FLG_BASE, UNVERSIONED, soname, self.soname),
-                (elf::VersionFlags(0), VERSIONED, version, self.version.unwrap_or_default()),
-            ] {
-                out.write_gnu_verdef(&Verdef {
-                    version: elf::VER_DEF_CURRENT,
-                    flags,
-                    index: elf::VersionIndex(index),
-                    aux_count: 1,
-                    name: out.dynamic_string_offset(Some(name)),
-                    hash: elf::hash(text.as_bytes()),
-                });
-            }
-        }
-        out.write_align_relocation();
-        out.write_relocation(true, &Rel { r_offset: got, r_sym: target.1.0, r_type: code.relocation, r_addend: 0 });
-        for ((_, what), at) in self.stubs.iter().zip(&places) {
-            out.pad_until(*at);
-            out.write(what);
-        }
-        for (what, at) in places.iter().zip(places_of_code) {
-            out.pad_until(at);
-            out.write(&(code.jump)(at, *what, got));
-        }
-        out.pad_until(dynamic);
-        let strings = out.dynstr_len();
-        out.write_align_dynamic();
-        out.write_dynamic_string(elf::DT_SONAME, soname)?;
-        out.write_dynamic_string(elf::DT_NEEDED, needed)?;
-        out.write_dynamic_string(elf::DT_RUNPATH, path)?;
-        let mut entry = |tag: DynamicTag, value| out.write_dynamic(tag, value);
-        entry(elf::DT_HASH, hash)?;
-        entry(elf::DT_SYMTAB, dynsym)?;
-        entry(elf::DT_STRTAB, dynstr)?;
-        entry(elf::DT_SYMENT, 24)?;
-        entry(elf::DT_STRSZ, u64::from(strings))?;
-        entry(elf::DT_RELA, relocations)?;
-        entry(elf::DT_RELASZ, 24)?;
-        entry(elf::DT_RELAENT, 24)?;
-        if version.is_some() {
-            entry(elf::DT_VERSYM, versym)?;
-            entry(elf::DT_VERDEF, verdef)?;
-            entry(elf::DT_VERDEFNUM, 2)?;
-        }
-        entry(elf::DT_NULL, 0)?;
-        out.pad_until(got);
-        out.write(&[0; 8]);
-        out.write_shstrtab();
-
-        out.write_null_section_header();
-        out.write_dynsym_section_header(dynsym, 1);
-        out.write_dynstr_section_header(dynstr);
-        out.write_hash_section_header(hash);
-        if version.is_some() {
-            out.write_gnu_versym_section_header(versym);
-            out.write_gnu_verdef_section_header(verdef);
-        }
-        out.write_relocation_section_header(
-            relocations_name,
-            object::write::elf::SectionIndex(0),
-            dynsym_section,
-            relocations,
-            1,
-            true,
-        );
-        let mut section = |name, flags, from, to: u64| {
-            let sh_name = out.section_name_offset(Some(name));
-            out.write_section_header(&SectionHeader {
-                sh_name,
-                sh_type: elf::SHT_PROGBITS,
-                sh_flags: flags,
-                sh_addr: from,
-                sh_offset: from,
-                sh_size: to - from,
-                sh_link: 0,
-                sh_info: 0,
-                sh_addralign: 8,
-                sh_entsize: 0,
-            });
-        };
-        section(data_name, elf::SHF_ALLOC, data, data_end);
-        section(text_name, elf::SHF_ALLOC | elf::SHF_EXECINSTR, text, text_end);
-        out.write_dynamic_section_header(dynamic);
-        let sh_name = out.section_name_offset(Some(got_name));
-        out.write_section_header(&SectionHeader {
-            sh_name,
-            sh_type: elf::SHT_PROGBITS,
-            sh_flags: elf::SHF_ALLOC | elf::SHF_WRITE,
-            sh_addr: got,
-            sh_offset: got,
-            sh_size: 8,
-            sh_link: 0,
-            sh_info: 0,
-            sh_addralign: 8,
-            sh_entsize: 0,
-        });
-        out.write_shstrtab_section_header();
-        Ok(Ok(()))
+        out.write_hash(self.count().max(1), self.count() + 2, own);
     }
+
+    fn write_versions(&self, it: &Layout, out: &mut Writer) {
+        let (Some(version), Some(text)) = (it.version, self.version) else { return };
+        out.write_null_gnu_versym();
+        out.write_gnu_versym(elf::VersymIndex(UNVERSIONED));
+        for _ in &it.names {
+            out.write_gnu_versym(elf::VersymIndex(VERSIONED));
+        }
+        out.write_align_gnu_verdef();
+        for (flags, index, name, text) in
+            [(elf::VER_FLG_BASE, UNVERSIONED, it.soname, self.soname), (elf::VersionFlags(0), VERSIONED, version, text)]
+        {
+            out.write_gnu_verdef(&Verdef {
+                version: elf::VER_DEF_CURRENT,
+                flags,
+                index: elf::VersionIndex(index),
+                aux_count: 1,
+                name: out.dynamic_string_offset(Some(name)),
+                hash: elf::hash(text.as_bytes()),
+            });
+        }
+    }
+
+    /// Writes the relocation of the target's address, the stubs' data and their code.
+    fn write_stubs(&self, code: &Code, it: &Layout, out: &mut Writer) {
+        out.write_align_relocation();
+        let r_sym = it.target.1.0;
+        out.write_relocation(true, &Rel { r_offset: it.got, r_sym, r_type: code.relocation, r_addend: 0 });
+        for ((_, data), at) in self.stubs.iter().zip(&it.places) {
+            out.pad_until(*at);
+            out.write(data);
+        }
+        for (data, at) in it.places.iter().zip(it.functions(code)) {
+            out.pad_until(at);
+            out.write(&(code.jump)(at, *data, it.got));
+        }
+    }
+}
+
+impl Layout {
+    /// Returns the addresses of the stubs' code.
+    fn functions(&self, code: &Code) -> impl Iterator<Item = u64> {
+        let (first, step) = (self.text.start, code.step);
+        (0..).map(move |it| first + it * step)
+    }
+}
+
+fn write_headers(code: &Code, it: &Layout, out: &mut Writer) -> Result<()> {
+    out.write_file_header(&FileHeader {
+        os_abi: elf::ELFOSABI_NONE,
+        abi_version: 0,
+        e_type: elf::ET_DYN,
+        e_machine: code.machine,
+        e_entry: 0,
+        e_flags: elf::FileFlags(0),
+    })?;
+    out.write_align_program_headers();
+    let mut segment = |kind, flags, part: Range<u64>, align| {
+        out.write_program_header(&ProgramHeader {
+            p_type: kind,
+            p_flags: flags,
+            p_offset: part.start,
+            p_vaddr: part.start,
+            p_paddr: part.start,
+            p_filesz: part.end - part.start,
+            p_memsz: part.end - part.start,
+            p_align: align,
+        });
+    };
+    segment(elf::PT_LOAD, elf::PF_R, 0..it.data.end, PAGE);
+    segment(elf::PT_LOAD, elf::PF_R | elf::PF_X, it.text.clone(), PAGE);
+    segment(elf::PT_LOAD, elf::PF_R | elf::PF_W, it.writable.clone(), PAGE);
+    segment(elf::PT_DYNAMIC, elf::PF_R | elf::PF_W, it.dynamic..it.got, 8);
+    segment(elf::PT_GNU_STACK, elf::PF_R | elf::PF_W, 0..0, 16);
+    Ok(())
+}
+
+/// Writes the dynamic section and the global offset table.
+fn write_dynamic(it: &Layout, out: &mut Writer) -> Result<()> {
+    out.pad_until(it.dynamic);
+    let strings = out.dynstr_len();
+    out.write_align_dynamic();
+    out.write_dynamic_string(elf::DT_SONAME, it.soname)?;
+    out.write_dynamic_string(elf::DT_NEEDED, it.needed)?;
+    out.write_dynamic_string(elf::DT_RUNPATH, it.path)?;
+    let mut entry = |tag: DynamicTag, value| out.write_dynamic(tag, value);
+    entry(elf::DT_HASH, it.hash)?;
+    entry(elf::DT_SYMTAB, it.dynsym)?;
+    entry(elf::DT_STRTAB, it.dynstr)?;
+    entry(elf::DT_SYMENT, 24)?;
+    entry(elf::DT_STRSZ, u64::from(strings))?;
+    entry(elf::DT_RELA, it.relocations)?;
+    entry(elf::DT_RELASZ, 24)?;
+    entry(elf::DT_RELAENT, 24)?;
+    if it.version.is_some() {
+        entry(elf::DT_VERSYM, it.versym)?;
+        entry(elf::DT_VERDEF, it.verdef)?;
+        entry(elf::DT_VERDEFNUM, 2)?;
+    }
+    entry(elf::DT_NULL, 0)?;
+    out.pad_until(it.got);
+    out.write(&[0; 8]);
+    Ok(())
+}
+
+fn write_section_headers(it: &Layout, out: &mut Writer) {
+    out.write_null_section_header();
+    out.write_dynsym_section_header(it.dynsym, 1);
+    out.write_dynstr_section_header(it.dynstr);
+    out.write_hash_section_header(it.hash);
+    if it.version.is_some() {
+        out.write_gnu_versym_section_header(it.versym);
+        out.write_gnu_verdef_section_header(it.verdef);
+    }
+    let symbols = it.sections.dynsym;
+    out.write_relocation_section_header(
+        it.sections.relocations_name,
+        SectionIndex(0),
+        symbols,
+        it.relocations,
+        1,
+        true,
+    );
+    write_section_header(it.sections.data_name, elf::SHF_ALLOC, it.data.clone(), out);
+    write_section_header(it.sections.text_name, elf::SHF_ALLOC | elf::SHF_EXECINSTR, it.text.clone(), out);
+    out.write_dynamic_section_header(it.dynamic);
+    write_section_header(it.sections.got_name, elf::SHF_ALLOC | elf::SHF_WRITE, it.got..it.got + 8, out);
+    out.write_shstrtab_section_header();
+}
+
+fn write_section_header(name: StringId, flags: elf::SectionFlags, part: Range<u64>, out: &mut Writer) {
+    let sh_name = out.section_name_offset(Some(name));
+    out.write_section_header(&SectionHeader {
+        sh_name,
+        sh_type: elf::SHT_PROGBITS,
+        sh_flags: flags,
+        sh_addr: part.start,
+        sh_offset: part.start,
+        sh_size: part.end - part.start,
+        sh_link: 0,
+        sh_info: 0,
+        sh_addralign: 8,
+        sh_entsize: 0,
+    });
 }
 
 #[cfg(test)]
@@ -307,7 +351,7 @@ mod tests {
     use crate::elf::Object;
 
     #[test]
-    fn what_is_written_is_a_library_with_its_names_and_version() {
+    fn the_file_is_a_library_with_its_names_and_version() {
         let dir = tempfile::tempdir().unwrap();
         for version in [None, Some("libit.so.1")] {
             let stubs = vec![("first", b"one".to_vec()), ("second", vec![0; 99])];
@@ -321,22 +365,8 @@ mod tests {
             );
             assert_eq!(read.imports.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["there"]);
         }
-        // A library whose functions are all the device's own.
+        // The device may have no functions.
         let none = Shared { soname: "libit.so.1", version: None, needed: "a", target: "b", stubs: Vec::new() };
         assert!(none.file().is_ok());
-    }
-
-    #[test]
-    fn both_processors_find_what_lies_before_and_behind() {
-        assert_eq!(
-            x86_64(0x1000, 0x200, 0x2008),
-            [0x4c, 0x8d, 0x1d, 0xf9, 0xf1, 0xff, 0xff, 0xff, 0x25, 0xfb, 0x0f, 0, 0]
-        );
-        let words = |at, what, pointer| -> Vec<u32> {
-            aarch64(at, what, pointer).chunks(4).map(|it| u32::from_le_bytes(it.try_into().unwrap())).collect()
-        };
-        // As `llvm-mc` encodes them: the same page, one page on, three pages back.
-        assert_eq!(words(0x1000, 0x1010, 0x2008), [0x9000_0010, 0x9100_4210, 0xb000_0011, 0xf940_0631, 0xd61f_0220]);
-        assert_eq!(words(0x4000, 0x1000, 0x4000)[..2], [0xb0ff_fff0, 0x9100_0210]);
     }
 }

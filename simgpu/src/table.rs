@@ -15,9 +15,9 @@ pub(crate) const ARGUMENTS: usize = 24;
 /// One effect of a stub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Stands for a kernel: on the stream that an argument names, or that its handle, the first argument, was told.
+    /// Stands for a kernel: on the stream that an argument names, or that was set for its handle, the first argument.
     Work(Option<usize>),
-    /// Tells its handle the stream that an argument names.
+    /// Sets the handle's stream to the one that an argument names.
     Stream(usize),
     /// Writes a new handle through an argument.
     Handle(usize),
@@ -47,7 +47,7 @@ impl Effect {
     }
 }
 
-/// Whether functions of such names give something to their callers: a stub of theirs must not do nothing but succeed.
+/// Whether functions with such names return something to their callers: a stub for them must do more than succeed.
 fn promises(pattern: &str) -> bool {
     ["Get", "Create", "Query", "Alloc", "?dot", "Version", "ufferSize"].iter().any(|it| pattern.contains(it))
 }
@@ -64,7 +64,7 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// What a function of the library does; none if nobody reviewed it.
+    /// Returns what a function of the library does; `None` if it was not reviewed.
     pub(crate) fn effects(&self, name: &str) -> Option<&[Effect]> {
         self.rules.iter().find(|(pattern, _)| matches(pattern, name)).map(|(_, it)| it.as_slice())
     }
@@ -143,8 +143,8 @@ fn effect(text: &str) -> Option<Effect> {
     })
 }
 
-/// Whether a name fits a pattern, in which `?` stands for one character. Nothing stands for several, so that no rule
-/// covers a function that nobody thought of.
+/// Whether a name matches a pattern, in which `?` stands for one character. There is no wildcard for several, so that
+/// no rule covers an unforeseen function.
 fn matches(pattern: &str, name: &str) -> bool {
     pattern.chars().count() == name.chars().count()
         && pattern.chars().zip(name.chars()).all(|(it, own)| it == '?' || it == own)

@@ -55,7 +55,7 @@ pub(super) struct Asked<'a> {
     pub(super) screen: &'a ScreenOptions<Which>,
 }
 
-/// The screens; where there is no terminal for them, or where it is asked for, the account as text or JSON.
+/// Shows the screens; without a suitable terminal, or on request, the account as text or JSON.
 pub(super) fn snapshot(asked: &Asked) -> Result<u8> {
     let file = asked.file;
     let name = Foreign::new(file.to_string_lossy());

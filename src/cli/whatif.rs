@@ -31,7 +31,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Returns the question; a source that is no path may name a recording in the store.
+    /// Returns the question; a source that is not a path may be the name of a recording in the store.
     pub(super) fn question(self, store: Option<&Path>) -> Question {
         let Self { source, gpu, settings, python } = self;
         let stored = store.filter(|_| !source.exists()).and_then(|it| find::stored(it, &source));

@@ -163,7 +163,7 @@ impl Rhythm {
         }
     }
 
-    /// What was told is to be seen at once.
+    /// Draws the latest events at once.
     fn hurry(&mut self) {
         self.due = Instant::now();
         self.rest = None;

@@ -82,7 +82,7 @@ fn read(recordings: RecordingSet, sender: &Sender<Loading>) {
             sent = Instant::now();
         }
     });
-    // It fails when the view is closed, and then nobody needs the replay.
+    // It fails when the view is closed, and then the replay is not needed.
     let _ = sender.blocking_send(Loading::Loaded(Box::new(replay)));
 }
 

@@ -5,7 +5,7 @@ mod text;
 
 use crate::{
     facts::{
-        event::{Ask, Event, Fact, Line, ProbeId, wire::Sites},
+        event::{Ask, Fact, Line, ProbeId, wire::Sites},
         text::Foreign,
     },
     model::{
@@ -101,18 +101,18 @@ fn missing(session: &Session, pid: u32) -> String {
 /// Waits for the next answer that does not belong to an error.
 async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites> {
     loop {
-        match sources.events.recv().await {
-            Some(Event { fact: Fact::Probe { probe: it, line }, .. }) if it == probe => match *line {
-                Line::Sites(sites) if sites.why != "oom" => return Ok(sites),
-                Line::Refused(it) => bail!("process {pid} was not asked: {}", Foreign::new(it.reason)),
-                Line::Bye(_) => bail!("process {pid} ended before it could answer"),
-                _ => {}
-            },
-            Some(Event { fact: Fact::ProbeGone { probe: it, why }, .. }) if it == probe => {
-                bail!("the connection to process {pid} was lost: {why}")
-            }
-            Some(_) => {}
-            None => bail!("the thread that reads probes has ended"),
+        let Some(event) = sources.events.recv().await else { bail!("the thread that reads probes has ended") };
+        if let Fact::ProbeGone { probe: gone, why } = &event.fact
+            && *gone == probe
+        {
+            bail!("the connection to process {pid} was lost: {why}");
+        }
+        let Some((_, line)) = event.line().filter(|it| it.0 == probe) else { continue };
+        match line {
+            Line::Sites(sites) if sites.why != "oom" => return Ok(sites.clone()),
+            Line::Refused(it) => bail!("process {pid} was not asked: {}", Foreign::new(it.reason.as_str())),
+            Line::Bye(_) => bail!("process {pid} ended before it could answer"),
+            _ => {}
         }
     }
 }

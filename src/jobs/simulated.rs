@@ -66,7 +66,7 @@ pub fn libraries(torch: &Path) -> Result<PathBuf, Trouble> {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes a folder among those of that name, and removes those of processes that are no more.
+    /// Makes a folder among those of that name, and removes those of ended processes.
     ///
     /// # Errors
     /// When there is no place for it.

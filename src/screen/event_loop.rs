@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The shortest time between two pictures: nobody reads faster.
+/// The shortest time between two frames: users cannot read faster.
 pub const FASTEST: Duration = Duration::from_millis(100);
 
 /// The longest time between two pictures, so that the loop notices a terminal that is gone.

@@ -12,7 +12,7 @@ use std::{
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((form, rest)) = bytes.split_first() else { return };
-    // Changes to compressed bytes seldom get past a checksum: of other files the harness makes the frames.
+    // Changed compressed bytes rarely pass the checksum, so the harness compresses other files itself.
     let file = if form % 2 == 0 { in_memory(rest) } else { zstd::encode_all(rest, 1).and_then(|it| in_memory(&it)) };
     let track = file.and_then(|it| Track::new(it, Foreign::new("fuzz"), None)).unwrap();
     let recordings = RecordingSet::new(vec![track]);

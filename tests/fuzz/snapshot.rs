@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((form, rest)) = bytes.split_first() else { return };
-    // Changes to compressed bytes seldom get past a checksum: of other files the harness makes the frames.
+    // Changed compressed bytes rarely pass the checksum, so the harness compresses other files itself.
     let read = if form % 2 == 0 {
         pickle::read(rest)
     } else {

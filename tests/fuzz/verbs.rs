@@ -1,4 +1,4 @@
-//! Any bytes from a viewer: the probe answers in lines of its own, serves the next viewer, and its job goes on.
+//! Any bytes from a viewer: the probe answers with its own lines, serves the next viewer, and its job continues.
 
 #![no_main]
 
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut stream = UnixStream::connect(PROBE.socket()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-    // One that is refused is not heard to its end.
+    // The probe does not read a refused viewer's remaining bytes.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut lines = 0;
     for line in BufReader::new(stream).lines() {

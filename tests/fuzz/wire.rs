@@ -1,4 +1,4 @@
-//! Any bytes as lines of a probe: each is decoded or refused, and what was understood is said again in the same words.
+//! Any bytes as lines of a probe: each is decoded or refused, and a decoded line is encoded to the same text.
 
 #![no_main]
 

@@ -72,7 +72,7 @@ impl Bench {
         json(&self.gpuwatch(&["once", "--json"]).output().unwrap())
     }
 
-    /// The Python that is asked for PyTorch.
+    /// The Python that has PyTorch.
     pub(crate) fn python() -> PathBuf {
         env::var_os("GPUWATCH_GPU_PYTHON").map_or_else(|| "python3".into(), PathBuf::from)
     }

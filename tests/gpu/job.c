@@ -1,9 +1,9 @@
-/* A job that allocates through the driver, tells the probe what it holds, and says what cuMemGetInfo says.
+/* A job that allocates through the driver, reports its memory to the probe, and prints the results of cuMemGetInfo.
  *
  *     job PROBE_LIBRARY MIB
  *
  * For each line of its input it allocates MIB more and writes "step allocated free total", with the device's free and
- * total bytes from just before and just after the probe was told: "1 268435456 FREE FREE TOTAL". */
+ * total bytes from just before and just after its report: "1 268435456 FREE FREE TOTAL". */
 #include <dlfcn.h>
 #include <gpuwatch_probe.h>
 #include <stdio.h>

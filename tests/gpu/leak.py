@@ -26,6 +26,6 @@ line = first + next(at for at, text in enumerate(source) if "kept.append" in tex
 print(json.dumps({"file": __file__, "line": line, "bytes_per_step": 1024 * 512 * 4}), flush=True)
 for _ in range(steps):
     train(torch.randn(1024, 512, device="cuda"))
-    # As a real step takes its time; the probe is asked for lines between two of them.
+    # Takes as long as a real step; the probe captures call stacks between two of them.
     torch.cuda.synchronize()
     time.sleep(0.01)

@@ -1,4 +1,4 @@
-//! Jobs without Python: what the probe reads of the device is what the driver tells the job.
+//! Jobs without Python: the probe's figures of the device match the driver's.
 
 use crate::{
     bench::{Bench, Job, text},

@@ -107,7 +107,7 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
     }
 }
 
-/// Where it is not seen which alert is meant, it is asked for first.
+/// If it is not clear which alert is meant, the screen asks to select one.
 #[test]
 fn no_alert_is_meant_that_was_not_seen_to_be_selected() {
     let session = alerted().session();

@@ -1,4 +1,5 @@
-//! Alerts are told once: to a person by the terminal, to a program by its standard input, and never what is simulated.
+//! gpuwatch reports each alert once: to a user on the terminal, to a program on its standard input; simulated alerts
+//! are never reported.
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
@@ -27,7 +28,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What is told of a story, looked at every second of its own time.
+/// Returns the alerts of a story, checked every second of its own time.
 fn told(story: &Story) -> Vec<Message> {
     told_under(&Policy::default(), story)
 }
@@ -74,7 +75,7 @@ fn info_findings_start_no_program() {
 #[test]
 fn alerts_of_a_backlog_wait_for_its_end() {
     let mut story = one_rank();
-    // A probe whose backlog is still coming has not said `live`.
+    // While a probe's backlog is arriving, it has not sent `live`.
     story.events.retain(|it| !matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Live(_))));
     story.line(0, Line::History(History { stride: 1, ..History::default() }));
     steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
@@ -195,7 +196,7 @@ fn an_alert_program_still_running_at_exit_is_killed_and_reported() {
 #[test]
 fn alert_programs_run_one_at_a_time_and_dropped_alerts_are_counted() {
     let folder = tempfile::tempdir().unwrap();
-    // Says when it meets another one at work, and works until it is told to stop.
+    // Reports when it meets another one at work, and works until it is stopped.
     let text = "mkdir \"$0/at-work\" || touch \"$0/met\"; touch \"$0/began\"; \
                 until [ -e \"$0/go\" ]; do sleep 0.01; done; rmdir \"$0/at-work\"";
     let hook = Hook::start(script(folder.path(), text), 10 * PATIENCE).unwrap();
@@ -348,7 +349,7 @@ fn run_starts_the_alert_program_without_a_viewer() {
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
     let told = home.path().join("told");
-    // The job goes on until the alert was told, and not for ever.
+    // The job continues until the alert has arrived, but not forever.
     let wait = format!("for it in $(seq 2400); do [ -s {told:?} ] && break; sleep 0.05; done");
     let job = format!("({wait}) | {PROGRAM:?} demo-job --kind leaking --directory {folder:?}; echo out; exit 7");
     let mut command = Command::new(PROGRAM);

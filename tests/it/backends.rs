@@ -12,8 +12,8 @@ const CONTEXT: u64 = 512 << 20;
 
 const MIB: u64 = 1 << 20;
 
-/// A job of one kind, what PyTorch counts in it on each device, and what the program says of it once its latest row
-/// is told.
+/// A job of one kind, PyTorch's counters in it on each device, and the program's output once its latest row has
+/// arrived.
 struct Picture {
     job: Job,
     told: Vec<Value>,
@@ -27,7 +27,7 @@ impl Picture {
         });
         let told = job.next()["devices"].as_array().unwrap().clone();
         let mut said = Value::Null;
-        // What happened after the last step is told by the tick that follows.
+        // The tick after the last step reports what happened after it.
         let is_told = until(PATIENCE, || {
             said = job.gpuwatch(&["once", "--json"]);
             let on = said["probes"][0]["devices"].as_array();
@@ -118,7 +118,7 @@ fn private_pools_do_not_count_as_releasable() {
         let releasable = unused - apart.unwrap_or(0);
         let said = (picture.bytes(0, "graph_pools"), picture.bytes(0, "releasable"), picture.bytes(0, "stuck"));
         assert_eq!(said, (apart, Some(releasable), Some(split)), "{kind}");
-        // What is certain to be releasable is the same wherever it is told.
+        // The certainly releasable memory is the same in every output.
         assert_eq!(picture.on(0)["fragmentation"]["releasable"], releasable, "{kind}");
         picture.job.finish();
     }

@@ -1,4 +1,4 @@
-//! A real browser without a screen, spoken to in its own protocol: it clicks, drags, types, and tells what it fetched.
+//! A real headless browser, controlled by its own protocol: it clicks, drags, types, and reports what it fetched.
 
 use crate::{packages, pty::PATIENCE};
 use serde_json::{Value, json};
@@ -174,7 +174,7 @@ impl Browser {
         self.events.iter().filter(|it| is_fetch(it) || is_bad(it)).map(ToString::to_string).collect()
     }
 
-    /// Leaves a picture of the whole page in `$GPUWATCH_TEST_PICTURES`, where that is set, for somebody to look at.
+    /// Saves a picture of the whole page to `$GPUWATCH_TEST_PICTURES`, if that is set, to review by eye.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(dir) = std::env::var_os("GPUWATCH_TEST_PICTURES") else { return };
         let shot = self.ask("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));

@@ -1,4 +1,5 @@
-//! The config: named alerts are allowed or silenced everywhere, and a broken file is told before anything starts.
+//! The config: named alerts are allowed or silenced everywhere, and an error in the file is reported before anything
+//! starts.
 
 use crate::{
     alerts::told_under,
@@ -169,7 +170,7 @@ fn run_starts_the_job_despite_a_broken_config() {
         assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"out\n"[..]), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    // What is told is told when the job is over.
+    // Reports come after the job is over.
     for said in [run(&broken, &[]), run("", &["--config", &broken])] {
         assert!(said.starts_with(&format!("err\ngpuwatch: {broken}:2: there is no alert ")), "{said}");
         assert!(said.ends_with("; the nearest is \"growth\" (the job ran without it)\n"), "{said}");

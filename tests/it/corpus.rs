@@ -159,7 +159,7 @@ fn events(label: &Label) -> Vec<Event> {
     read(&folder().join(format!("{}.jsonl.zst", label.trace)))
 }
 
-/// The lines of a trace as a session is told them: a process that was started anew is another one.
+/// The lines of a trace as a session receives them: a restarted process is a new one.
 pub(crate) fn read(trace: &Path) -> Vec<Event> {
     let lines = BufReader::new(zstd::Decoder::new(fs::File::open(trace).unwrap()).unwrap()).lines();
     let (mut at, mut restarts, mut pid) = (Stamp(0), 0, None);

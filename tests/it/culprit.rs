@@ -1,4 +1,4 @@
-//! The line that allocates what grows and who keeps it: told alike by check, by a report, by alerts and on the screen.
+//! Checks, reports, alerts and screens show the same line that allocates what grows, and the same holder.
 
 use crate::{
     browser::{self, Browser},
@@ -164,7 +164,7 @@ fn a_capture_without_a_graph_makes_tensors_the_cause_and_their_holder_the_advice
     assert_eq!((&found["cause"], &found["advice"]), (&"tensors-retained".into(), &advice.into()), "{found:#}");
 }
 
-/// The look names a small part of what grows: what the rest is, it does not say.
+/// The capture explains a small part of the growth, and nothing about the rest.
 #[test]
 fn a_capture_of_a_small_part_of_the_growth_leaves_the_cause_to_the_counters() {
     let dir = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn the_report_shows_the_culprit_with_its_lines_and_folds_its_stack() {
     }
 }
 
-/// A program that is told later than the look was made is told the line too.
+/// An alert program that starts after the capture receives the line too.
 #[test]
 fn the_culprit_in_an_alert_fits_into_a_pipe() {
     for (sites, is_nasty) in [(sites(1, 100), false), (hostile_sites(1, 100), true)] {

@@ -1,6 +1,6 @@
 //! What is left when the job is killed, or gpuwatch, or both; when the disk is full, or the recordings' directory gone.
 //!
-//! In each case the job never notices, everything up to the last second can be read, and what was lost is said.
+//! In each case the job never notices, everything up to the last second can be read, and losses are reported.
 
 use crate::{
     pty::{PATIENCE, PROGRAM, until},
@@ -25,7 +25,7 @@ struct Run {
     dir: TempDir,
     launcher: Child,
     job: Pid,
-    /// While this is open, the job goes on.
+    /// While this is open, the job continues.
     input: Option<ChildStdin>,
 }
 
@@ -64,7 +64,7 @@ impl Run {
         self.file().map(|it| steps(&read(&it).0)).unwrap_or_default()
     }
 
-    /// Waits until so many steps are in the file.
+    /// Waits until this many steps are in the file.
     fn until(&self, least: usize) {
         assert!(until(PATIENCE, || self.steps().len() >= least), "{} of {least} steps", self.steps().len());
     }

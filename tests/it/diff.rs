@@ -1,4 +1,4 @@
-//! `gpuwatch diff` tells a run that needs more from one that does not.
+//! `gpuwatch diff` distinguishes a run that needs more memory from one that does not.
 
 use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},

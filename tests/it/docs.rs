@@ -1,6 +1,6 @@
 //! The documents: what is made from the program is what the program says, links lead somewhere, commands exist.
 //!
-//! `GPUWATCH_DOCS=write cargo test --test it docs::` writes the reference, and the counters of the C header, anew.
+//! `GPUWATCH_DOCS=write cargo test --test it docs::` rewrites the reference, and the counters of the C header.
 
 use crate::pty::PROGRAM;
 use gpuwatch::{
@@ -154,7 +154,7 @@ pub(crate) fn documents() -> Vec<(PathBuf, String)> {
     documents
 }
 
-/// What stands between two texts, again and again.
+/// Returns all texts between two markers.
 fn between<'a>(text: &'a str, before: &'a str, after: char) -> impl Iterator<Item = &'a str> {
     text.split(before).skip(1).filter_map(move |it| it.split(after).next())
 }
@@ -195,7 +195,7 @@ fn every_page_of_the_book_is_in_its_table_of_contents() {
     }
 }
 
-/// The flags and commands that the documents show exist: a line is asked for its help, after its own words.
+/// The flags and commands that the documents show exist: the test runs each line with `--help`.
 #[test]
 fn every_command_in_the_documents_exists() {
     let (mut seen, programs) = (0, tempfile::tempdir().unwrap());

@@ -33,7 +33,7 @@ fn doctor(home: &Path) -> Command {
     command
 }
 
-/// How it is, what is said and what to do, of what was looked at.
+/// The state, the report and the advice of a check.
 struct Said(Value);
 
 impl Said {

@@ -67,7 +67,7 @@ fn a_job_is_signalled_after_a_question_that_names_it() {
     terminal.press("K");
     terminal.shows(&format!("signal to pid {}", job.child.id()));
     terminal.shows("demo-job");
-    // No is no: the question is asked, and not answered with a yes.
+    // An answer other than yes means no.
     terminal.press("\r");
     terminal.shows(&format!("send TERM to pid {}?", job.child.id()));
     terminal.press("n");
@@ -125,7 +125,7 @@ fn a_changed_refresh_rate_takes_effect_at_once() {
     quits(terminal);
 }
 
-/// Its number is the driver's: a host's, which in a container is nobody's or somebody else's.
+/// It has the driver's pid: a host's, which in a container belongs to no process or to another one.
 #[test]
 fn a_process_that_only_the_driver_names_is_signalled_where_the_number_is_ours() {
     let mut bench = Bench::new();
@@ -191,7 +191,8 @@ fn a_replay_offers_the_same_effects_and_sends_no_signals() {
     quits(terminal);
 }
 
-/// As a shell with job control has it: the terminal is the shell's until the job goes on, and then whole again.
+/// As with a shell's job control: the terminal belongs to the shell until the job continues, and is then redrawn
+/// completely.
 #[test]
 fn a_view_can_be_suspended_and_resumed() {
     let script = format!("{PROGRAM} demo; echo and the shell goes on; fg; echo ended by $?");

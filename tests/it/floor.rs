@@ -29,7 +29,7 @@ pub(crate) fn newer(header: &str) -> Vec<&str> {
     asked.into_iter().filter(|it| minor(it).is_none_or(|version| version > FLOOR)).collect()
 }
 
-/// 28 of `2.28`, 2 of `2.2.5`; none of what is no release, as `ABI_DT_RELR`.
+/// Returns 28 for `2.28`, 2 for `2.2.5`; `None` for other names such as `ABI_DT_RELR`.
 fn minor(version: &str) -> Option<u32> {
     version.strip_prefix("2.")?.split('.').next()?.parse().ok()
 }

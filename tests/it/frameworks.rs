@@ -60,7 +60,7 @@ impl Trained {
         run.args(["run", "--"]).arg(python).args(words).envs(home.variables()).env("UNTIL", &until);
         // How soon the device is full says whether a leak matters.
         run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
-        // Nothing is asked of the network.
+        // Uses no network.
         run.env("HF_HUB_OFFLINE", "1").env("HF_HOME", home.0.path()).env("TOKENIZERS_PARALLELISM", "false");
         let job = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let done = thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
     let (mut known, begun) = (BTreeSet::new(), Instant::now());
     while begun.elapsed() < PATIENCE && matches!(end.try_recv(), Err(mpsc::TryRecvError::Empty)) {
         for path in shim::sockets(sockets) {
-            // A probe that is about to end takes nobody.
+            // A probe that is about to end accepts no viewers.
             if let (true, Ok(stream)) = (known.insert(path.clone()), UnixStream::connect(&path)) {
                 let found = found.clone();
                 thread::spawn(move || {

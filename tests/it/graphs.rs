@@ -1,5 +1,5 @@
-//! Jobs with CUDA graphs on real PyTorch: what they reserve is told to the byte, its growth is found, and no capture is
-//! harmed by being watched.
+//! Jobs with CUDA graphs on real PyTorch: gpuwatch reports their reserved memory to the byte, finds their growth, and
+//! disturbs no capture.
 
 use crate::{
     launch::Home,
@@ -59,7 +59,7 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// The optimizer is in the graph, so that the probe's hook, and whatever somebody asks of it, come amid a capture.
+/// The optimizer is in the graph, so the probe's hook, and any request, comes in the middle of a capture.
 #[test]
 fn a_stack_capture_during_graph_captures_breaks_none_of_them() {
     for (allocator, captures) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {

@@ -55,7 +55,7 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
     }
 }
 
-/// What the user came for is said on every screen, the smallest too.
+/// Every screen, also the smallest, shows what the user came for.
 #[test]
 fn every_screen_shows_the_forecast() {
     let session = filling().session();
@@ -74,8 +74,8 @@ fn every_screen_shows_the_forecast() {
     }
 }
 
-/// What is flat is a thin line, what grows is filled, and the fitted line goes on from where that ends: no dash lies in
-/// the bars, whatever the series.
+/// A flat curve is a thin line, growth is filled, and the fitted line continues from its end: no dash is inside the
+/// bars, whatever the series.
 #[test]
 fn what_is_flat_is_a_line_and_what_grows_is_filled() {
     for (jitter, left) in [(0, 9), (40 * MIB, 9), (300 * MIB, 9), (0, 100)] {

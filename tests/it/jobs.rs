@@ -142,7 +142,7 @@ fn check(bench: &Bench, framework: &str, rungs: &[(&str, Option<u64>)]) -> Value
     said["probes"][0]["devices"][0].clone()
 }
 
-/// A job without a probe is the same job, and nobody can find it.
+/// A job without a probe runs as usual, and no viewer finds it.
 fn check_off(bench: &Bench, mut command: Command) {
     command.env("GPUWATCH", "off");
     let job = Job::start(command);

@@ -1,5 +1,5 @@
-//! Leaks of many kinds in real PyTorch, one after the other in one job: of each the right line and the right holder is
-//! told, and of healthy loops nothing.
+//! Leaks of many kinds in real PyTorch, one after the other in one job: gpuwatch reports the right line and the right
+//! holder of each, and nothing for healthy loops.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -24,7 +24,7 @@ struct Asked {
 impl Asked {
     /// What the probe answers while the job runs this loop.
     fn about(&mut self, name: &str) -> Sites {
-        // What is refused after it says that it was heard.
+        // A later refusal shows that the request has arrived.
         self.probe.get_mut().write_all(b"sites steps=8\nsites steps=none\n").unwrap();
         self.next(name, |it| matches!(it, Line::Refused(_)).then_some(()));
         self.job.tell(&format!("{name} {STEPS}"));

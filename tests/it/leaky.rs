@@ -213,7 +213,7 @@ fn a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended() {
         assert!(picture.contains(words), "{words}: {picture}");
     }
 
-    // Its recorder was killed before the job ended: then it goes on, as far as anybody knows.
+    // Its recorder was killed before the job ended, so the job still counts as running.
     let cut = run.home.0.path().join("cut.jsonl.zst");
     let whole = zstd::decode_all(fs::File::open(run.recording().unwrap()).unwrap()).unwrap();
     let lines: Vec<&[u8]> = whole.split_inclusive(|it| *it == b'\n').collect();

@@ -103,7 +103,7 @@ fn a_run_with_more_ranks_than_are_watched_does_not_pass() {
     terminal.press("q");
 }
 
-/// Sockets where somebody listens who never answers.
+/// Sockets whose listener never answers.
 fn silent(dir: &Path, count: u32) -> Vec<UnixListener> {
     (0..count).map(|it| UnixListener::bind(dir.join(format!("{it}.sock"))).unwrap()).collect()
 }
@@ -264,7 +264,7 @@ fn twenty_hostile_sockets_take_little_memory_of_a_viewer() {
     let jobs: Vec<_> = (0..20).map(|it| hostile(&dir.path().join(format!("{it}.sock")), it)).collect();
     let mut terminal =
         Terminal::start_sized((50, 160), &["--no-nvml"], &[("GPUWATCH_SOCKET_DIR", dir.path().to_str().unwrap())]);
-    // Each ends once the viewer has read all that it said.
+    // Each ends once the viewer has read all its lines.
     for it in jobs {
         it.join().unwrap();
     }

@@ -16,7 +16,7 @@ use gpuwatch::{
 };
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Position};
 
-/// A picture, and what stands where in it.
+/// A frame and its regions.
 fn drawn(session: &Session, ui: &Ui, width: u16, height: u16) -> (Buffer, Drawn) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let mut drawn = Drawn::default();
@@ -133,7 +133,7 @@ fn a_drag_moves_the_cursor_of_a_timeline_or_the_run_under_it() {
     assert!(after < before && before - after < (nearer - near) / 2, "the run goes with the hand: {before} {after}");
 }
 
-/// What lies under the menu is not there; what is asked is answered by a key.
+/// Nothing under the menu can be clicked; a key answers the question.
 #[test]
 fn a_click_chooses_a_signal_and_sends_none() {
     let session = usual().session();

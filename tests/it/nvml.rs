@@ -237,7 +237,7 @@ fn a_driver_without_the_newest_list_of_processes_is_asked_as_it_can_be() {
     assert_eq!(said["devices"][0]["processes"][0]["used"], Value::Null, "absent, not the largest number");
 }
 
-/// Drivers before 510: what they keep for themselves is in `used`, and nobody can say how much it is.
+/// Drivers before 510 include their own reserve in `used`, so its size is unknown.
 #[test]
 fn a_driver_without_the_newer_call_for_memory_leaves_its_reserve_unknown() {
     let bench = Bench::new();

@@ -44,7 +44,7 @@ fn run_again(venv: &Path, tests: &[&str]) {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", "--test-threads", "1"]).args(tests).env("GPUWATCH_TEST_VENV", venv);
     let said = stdout(&program.env(test_tiers::RUN, test_tiers::run()).output().unwrap());
-    // A test that nobody has any more passes by being left out.
+    // A test that no longer exists passes by being left out.
     assert!(said.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{said}");
 }
 

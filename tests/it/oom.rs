@@ -1,4 +1,4 @@
-//! What is told of an out-of-memory error of real PyTorch, and that the job gets the very same error as without us.
+//! gpuwatch's report of an out-of-memory error of real PyTorch; the job gets exactly the same error as without a probe.
 
 use crate::{
     demo::children,
@@ -41,7 +41,7 @@ fn machine(strangers: u64) -> Gpu {
 struct Told {
     home: Home,
     gpu: Gpu,
-    /// What it said of the error.
+    /// Its report of the error.
     error: Value,
     /// What it took, s of its thread.
     took: f64,
@@ -67,7 +67,7 @@ impl Told {
     }
 }
 
-/// Whether the process has ended, also where nobody has waited for it yet.
+/// Whether the process has ended, also before it is reaped.
 fn is_over(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
@@ -242,7 +242,7 @@ fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
     assert_eq!(recorded(&home).0, 1001);
 }
 
-/// PyTorch words its message after it told us of the error; wherever that is, the job gets the same one.
+/// PyTorch formats its message after it has called the probe; whenever that is, the job gets the same one.
 #[test]
 fn the_error_message_is_recorded_without_effect_on_the_job() {
     for how in ["thread", "python", "backward"] {
@@ -288,7 +288,7 @@ fn an_uncaught_error_is_recorded_with_its_message() {
         let done = command.arg(script("oom.py")).arg("uncaught").envs(home.variables()).output().unwrap();
         (done, home)
     });
-    // A thread is told with its number in the kernel by none of them.
+    // None of them has a thread's number in the kernel.
     assert_eq!(watched.0, alone.0);
     let said = String::from_utf8(alone.0.stderr).unwrap();
     let (errors, words) = recorded(&watched.1);

@@ -38,7 +38,7 @@ pub(crate) fn unpacked(name: &str, script: &str) -> Result<PathBuf, String> {
     if fs::read_to_string(&complete).is_ok_and(|it| it == script) {
         return Ok(folder);
     }
-    // What was left half done is begun anew.
+    // Starts again if an earlier attempt was left unfinished.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     let output = Command::new("/bin/sh").args(["-c", script]).current_dir(&folder).output().unwrap();

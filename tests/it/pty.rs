@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gpuwatch");
 
-/// What a loaded machine may take for anything. Nobody waits so long but where the test fails.
+/// A generous limit for a loaded machine; only a failing test waits that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until it holds; false when it never does.
@@ -234,7 +234,7 @@ fn a_terminal_of_size_zero_is_drawn_without_error() {
     assert_eq!(terminal.ends(PATIENCE), 0);
 }
 
-/// As `docker exec -t` and serial lines may start it: nobody has said yet how large the terminal is.
+/// As under `docker exec -t` and on serial lines: the terminal's size is unknown.
 #[test]
 fn a_terminal_of_unknown_size_is_drawn_on_and_restored() {
     let mut terminal = Terminal::start_sized((0, 0), &["--no-nvml"], &[]);
@@ -266,7 +266,7 @@ fn every_signal_that_ends_the_view_gives_the_terminal_back() {
     }
 }
 
-/// Also where SIGHUP is ignored, as under nohup, and nothing but a failing write tells.
+/// Also if SIGHUP is ignored, as under nohup, and only a failing write shows the end.
 #[test]
 fn a_terminal_that_is_gone_ends_the_view() {
     for start in ["exec \"$0\"", "trap '' HUP; exec \"$0\""] {
@@ -346,7 +346,7 @@ fn standard_output_that_is_not_a_terminal_gets_text() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("no devices") && !text.contains('\x1b'), "{text}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("gpuwatch once"));
-    // A reader that has gone away is no failure.
+    // A reader that is gone is not an error.
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
@@ -422,8 +422,8 @@ fn control_characters_of_others_reach_no_terminal() {
 #[test]
 fn a_signal_ends_a_view_whose_terminal_is_stuck() {
     let (_home, _master, mut child) = spawn((50, 200), PROGRAM, &["demo"], &[]);
-    // Nobody reads: pictures that move fill the terminal's buffer, and a write sleeps. Where the kernel does not
-    // say what a process sleeps in, some seconds do.
+    // Nothing reads: changing frames fill the terminal's buffer, and a write sleeps. If the kernel does not report what
+    // a process waits for, some seconds have to do.
     let stat = format!("/proc/{}/wchan", child.process_id().unwrap());
     until(Duration::from_secs(4), || {
         fs::read_to_string(&stat).is_ok_and(|it| it.contains("tty") || it.contains("woken"))

@@ -90,7 +90,7 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     dir
 }
 
-/// As after `gpuwatch env`, where nobody else would ask.
+/// As after `gpuwatch env`, without any viewer.
 #[test]
 fn a_recorder_asks_for_the_lines_of_growth() {
     let dir = own_directory();
@@ -197,7 +197,7 @@ fn a_removed_directory_is_reported_and_offers_still_return_at_once() {
 fn offers_do_not_wait_for_a_disk_that_takes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     let recorder = Recorder::start(File::from(OwnedFd::from(writer)), &header()).unwrap();
-    // Nobody reads: an offer that waited for the writer would wait for ever.
+    // Nothing reads: an offer that waited for the writer would wait forever.
     (0..400_000).for_each(|it| recorder.offer(&event(it)));
     assert!(recorder.outcome().lost > 0);
     drop(reader);

@@ -27,8 +27,8 @@ use test_tiers::is_benchmark;
 /// Where the clock of a machine stands that was not just booted, µs.
 const BOOTED_US: u64 = 987_654_321_012;
 
-/// Writes events in the order of their time as a recorder does that hears them then: flushed each second. Gives what is
-/// in the file from each flush on: bytes and whole lines.
+/// Writes events in order of time like a recorder: flushed each second. Returns the file's growth from each flush:
+/// bytes and whole lines.
 pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
     let begun = Instant::now();
     let from = events.first().map_or(Stamp(0), |it| it.at);
@@ -49,7 +49,7 @@ pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
     flushed
 }
 
-/// A trace of the corpus as a probe tells it, at so many steps a second.
+/// A trace of the corpus as a probe sends it, at this many steps per second.
 pub(crate) fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
     let lines = corpus::read(trace);
     let samples: Vec<&Sample> = lines.iter().filter_map(sample).take(steps).collect();

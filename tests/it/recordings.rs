@@ -31,7 +31,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// One that ended well, one whose writer was killed, one that is being written, one that is none, and another thing.
+/// A closed recording, one whose writer was killed, one in progress, an invalid one, and another file.
 fn checkpoints(dir: &Path) {
     let ended = |code, signal| {
         let mut line = String::new();

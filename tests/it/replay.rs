@@ -86,7 +86,7 @@ fn events(seconds: u64, ranks: u32) -> Vec<Event> {
     events
 }
 
-/// Steps that go on from where the story's end.
+/// Steps that continue after the story's.
 fn steps(steps: Range<u64>, ranks: u32, from: Stamp) -> Vec<Event> {
     let mut events = Vec::new();
     for step in steps.map(|it| it + FIRST) {
@@ -281,7 +281,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
     }
 }
 
-/// The end of a long recording is seen at once: its ladder is right, and nothing is said of growth.
+/// The end of a long recording is shown at once: its ladder is right, and it shows no growth yet.
 #[test]
 fn a_glimpse_shows_the_end_and_claims_no_more() {
     let dir = tempfile::tempdir().unwrap();

@@ -29,7 +29,7 @@ fn report(recording: &Path, output: &Path) -> Output {
         .unwrap()
 }
 
-/// A leak, told by a job that would rather be something else.
+/// A leak in a job whose texts try to break the page.
 fn hostile(dir: &Path) -> PathBuf {
     let path = dir.join("a.jsonl.zst");
     let mut lines = lines_of(SCALARS, |line| {
@@ -48,7 +48,7 @@ fn hostile(dir: &Path) -> PathBuf {
     path
 }
 
-/// What stands in the page for its script to read.
+/// The data in the page for its script.
 fn data(page: &str) -> Value {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()

@@ -100,10 +100,10 @@ fn the_badge_counts_what_is_open_worst_first() {
     };
     let mut story = alerted();
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
-    // Of a process that has ended beside one that goes on, only what it ran out of memory with stays.
+    // If one process has ended and another one runs, only the ended one's out-of-memory error stays.
     story.line(0, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
     assert!(first(&story).starts_with("gpuwatch  1 critical  2 devices"), "{}", first(&story));
-    // When none goes on, what they ended with is what there is to see.
+    // When none runs, their final findings stay.
     story.line(1, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
 }
@@ -383,7 +383,7 @@ fn one_word_for_one_thing_on_every_screen() {
     );
 }
 
-/// What an opened screen is about stands in one line, each figure with what it is of, the bar beside the memory.
+/// An opened screen names its subject in one line, each figure with its name, and the bar next to the memory.
 #[test]
 fn the_line_of_a_device_says_what_each_figure_is_of() {
     let session = usual().session();

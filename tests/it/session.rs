@@ -91,7 +91,7 @@ fn a_probe_lives_leaves_and_comes_back() {
     assert_eq!(life(&story), Life::Live);
     story.say(Fact::ProbeGone { probe: ProbeId(0), why: "connection reset".into() });
     assert!(matches!(life(&story), Life::Gone { .. }));
-    // What it said before is said again: nothing counts twice.
+    // Repeated lines do not count twice.
     let said = [
         Line::History(History { stride: 8, ..History::default() }),
         Line::Mark(Mark { seq: Some(5), name: "epoch".to_owned(), ..Mark::default() }),
@@ -130,12 +130,12 @@ fn words_belong_to_the_latest_error_of_their_device() {
         let ooms = session.processes[0].ooms.iter().map(|it| (it.figures.tried, it.reported.message.clone()));
         ooms.collect::<Vec<_>>()
     };
-    // Of an error that nobody told of, before and after there is one.
+    // The message of an unknown error, before and after there is one.
     story.line(0, words(9, 0, "?")).line(0, oom(10, 0)).line(0, words(11, 1, "?"));
     assert_eq!(said(&story), [(Some(10), None)]);
     story.line(0, oom(12, 1)).line(0, words(13, 0, "a")).line(0, words(14, 1, "b")).line(0, words(15, 1, "c"));
     assert_eq!(said(&story), [(Some(10), Some("a".to_owned())), (Some(12), Some("b".to_owned()))]);
-    // One that was caught inside of PyTorch has none; what is said again is of those before.
+    // An error that PyTorch caught has no message; repeated messages belong to earlier errors.
     story.line(0, oom(16, 0)).line(0, words(13, 0, "a")).line(0, oom(17, 0)).line(0, words(18, 0, "d"));
     assert_eq!(said(&story)[2..], [(Some(16), None), (Some(17), Some("d".to_owned()))]);
     let found = findings(&story.session()).all;

@@ -76,7 +76,7 @@ impl Job {
         torch::stdout(&command.output().unwrap())
     }
 
-    /// Waits for the end of a job that is told otherwise, and that may say things aside; its home remains.
+    /// Waits for the end of a job whose output may differ; its home remains.
     pub(crate) fn ended(mut self) -> Home {
         drop(self.input.take());
         let status = self.child.wait().unwrap();
@@ -84,7 +84,7 @@ impl Job {
         self.home
     }
 
-    /// Lets the script go on, which waits for a line.
+    /// Continues the script, which waits for a line.
     pub(crate) fn go_on(&mut self) {
         self.tell("go on");
     }
@@ -94,7 +94,7 @@ impl Job {
         self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// Lets the script go on to its end, with nothing said aside; what it still prints.
+    /// Continues the script to its end, without other output; returns the rest of its output.
     pub(crate) fn finish(mut self) -> String {
         if let Some(mut input) = self.input.take() {
             // A script that waits no more does not read this.
@@ -109,8 +109,8 @@ impl Job {
     }
 }
 
-/// Standard error is empty but for the line of `run` when its job is over, and what PyTorch 2.9 writes about the
-/// variable that alone chooses the backend there.
+/// Standard error is empty except for `run`'s line when its job is over, and PyTorch 2.9's warning about the variable
+/// that selects the backend.
 pub(crate) fn is_quiet(aside: &str) -> bool {
     let is_end = |it: &str| it.starts_with("gpuwatch: ") && it.contains(" · gpuwatch replay ");
     aside.lines().all(|it| is_end(it) || it.contains("PYTORCH_CUDA_ALLOC_CONF is deprecated"))
@@ -218,7 +218,7 @@ fn two_ranks_of_torchrun_are_two_ranks_of_one_run() {
         let mut probe = connect(&path);
         let mut lines = backlog(&mut probe);
         let is_step = |it: &&Line| matches!(it, Line::Sample(it) if it.edge == Edge::Step);
-        // A busy machine may not have told all of them yet.
+        // On a busy machine some may not have arrived yet.
         while lines.iter().filter(is_step).count() < 5 {
             lines.push(serde_json::from_str(&probe.by_ref().lines().next().unwrap().unwrap()).unwrap());
         }

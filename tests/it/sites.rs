@@ -30,7 +30,7 @@ fn line_in(name: &str, text: &str) -> u64 {
     source.lines().position(|it| it.contains(text)).unwrap() as u64 + 1
 }
 
-/// A job that waits for words, and a viewer that has heard all that was said.
+/// A job that waits for input, and a viewer that has received all its lines.
 fn asked(how: &str) -> (Job, BufReader<UnixStream>) {
     let mut job = Job::start(&[&script("asked.py"), how]);
     assert_eq!(job.next()["ready"], true);
@@ -39,7 +39,7 @@ fn asked(how: &str) -> (Job, BufReader<UnixStream>) {
     (job, viewer)
 }
 
-/// Asks, and waits until that was heard: what is refused after it comes in order.
+/// Sends a request and waits until it has arrived: a later refusal comes in order.
 pub(crate) fn ask(viewer: &mut BufReader<UnixStream>, words: &str) {
     viewer.get_mut().write_all(format!("sites {words}\nsites steps=none\n").as_bytes()).unwrap();
     assert!(refused(viewer).contains("steps is a number"));
@@ -73,7 +73,7 @@ fn refused(viewer: &mut BufReader<UnixStream>) -> String {
     next(viewer, |it| if let Line::Refused(it) = it { Some(it.reason) } else { None }).expect("a refusal")
 }
 
-/// Trains so many steps, and says how the job stands.
+/// Trains this many steps, and returns the job's status.
 fn train(job: &mut Job, steps: u32) -> Value {
     job.tell(&steps.to_string());
     job.next()
@@ -99,7 +99,7 @@ fn a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged() {
     assert!(!site.owners[0].grad && !site.autograd);
     assert!(site.source.iter().any(|it| it.line == site.line && it.text.contains("output = net(")));
     assert!(site.frames.iter().all(|it| it.line > 0) && site.frames.len() >= 3, "the whole stack");
-    // What was live before is counted and not guessed at: weights, gradients are anew in each step.
+    // Earlier live memory is counted and its origin stays unknown: weights; gradients are allocated again in each step.
     assert!(sites.older_blocks.is_some_and(|it| it >= 4 + 6), "{sites:#?}");
     assert_eq!(sites.trouble, None);
     // The recording is off, and PyTorch's own function is where it was.
@@ -288,7 +288,7 @@ fn compiled_code_pools_backward_and_threads_are_reported_too() {
     assert_eq!((site.line, named(site).as_deref()), (line("pooled.append("), Some("pooled")), "{site:#?}");
     assert!(site.pool.is_some(), "{site:#?}");
 
-    // Backward's own thread runs no Python: the holder tells what the stack does not.
+    // Backward's own thread runs no Python: the holder shows what the stack does not.
     let backward = about("in_backward");
     let [site] = &backward[..] else { panic!("{backward:#?}") };
     assert_eq!((site.file.as_str(), site.frames.len(), site.blocks), ("", 0, 8), "{site:#?}");
@@ -360,8 +360,8 @@ fn an_out_of_memory_error_has_lines_if_stacks_are_recorded() {
     }
 }
 
-/// How long a job of 20,000 live blocks and a million Python objects may be held: at a look, at once by the search for
-/// the holders, and by all of that.
+/// Limits for the pauses of a job with 20,000 live blocks and a million Python objects: for one comparison, for one
+/// slice of the search for holders, and in total.
 const LOOK_US: u64 = 50_000;
 const HOLDERS_LONGEST_US: u64 = 50_000;
 const HOLDERS_US: u64 = 200_000;

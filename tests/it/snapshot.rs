@@ -261,7 +261,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
         "device 0: 2.00 MiB reserved in 1 segment",
         "stuck          2.00 MiB",
         "stream 0, private pool (0, 1): 1 segment, 2.00 MiB",
-        // Its free block is in a private pool, which serves nobody else.
+        // Its free block is in a private pool, which serves no other request.
         "1.00 MiB does not fit into free blocks",
         "asks the driver for 2.00 MiB",
         "train.py step < train.py:1 step",
@@ -277,7 +277,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     assert_eq!(figures, [2 << 20, 1024, 3072, 1000 + 3048, (2 << 20) - 4096, 0, (2 << 20) - 4096]);
     assert_eq!(device["live"][0]["frames"][1], json!({ "file": "train.py", "line": 1, "function": "step" }));
     assert_eq!(all["ended"], Value::Null);
-    // What is cut is accounted for as far as it goes, and the reader hears of it.
+    // A truncated file is analysed as far as it goes, and the reader gets a warning.
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() * 2 / 3]).unwrap();
     let (text, troubles) = looked_at(&file, &[]);

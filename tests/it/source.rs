@@ -5,7 +5,8 @@
 /// A piece of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
-    Comment,
+    /// A comment up to the end of its line, with its slashes.
+    Comment(&'a str),
     /// A string literal, between its quotes, with its escapes.
     Text(&'a str),
     /// A character literal, a lifetime, or one character of code.
@@ -23,12 +24,58 @@ pub(crate) fn tokens(source: &str) -> Vec<(usize, Token<'_>)> {
     tokens
 }
 
+/// Returns the comments of a source file with their first lines: comments on adjacent lines are one. Code between
+/// backquotes is left out, and a line without words ends a sentence.
+pub(crate) fn comments(name: &str, source: &str) -> Vec<(usize, String)> {
+    let lines: Vec<(usize, &str)> = match name.rsplit('.').next() {
+        Some("rs") => {
+            let tokens = tokens(source).into_iter();
+            tokens.filter_map(|(line, it)| if let Token::Comment(it) = it { Some((line, it)) } else { None }).collect()
+        }
+        Some("py") => python_comments(source),
+        _ => source.lines().enumerate().map(|(at, it)| (at + 1, it)).filter(|it| is_c_comment(it.1)).collect(),
+    };
+    let mut comments: Vec<(usize, usize, String)> = Vec::new();
+    for (line, text) in lines {
+        let text = text.trim_start().trim_start_matches(['/', '!', '#', '*']);
+        let text = if text.trim().is_empty() { "." } else { text };
+        match comments.last_mut().filter(|it| it.1 + 1 == line) {
+            Some((_, last, all)) => (*last, *all) = (line, format!("{all} {text}")),
+            None => comments.push((line, line, text.to_owned())),
+        }
+    }
+    let prose = |text: &str| text.split('`').step_by(2).collect::<Vec<_>>().join(" . ");
+    comments.into_iter().map(|(line, _, text)| (line, prose(&text))).collect()
+}
+
+fn is_c_comment(line: &str) -> bool {
+    ["//", "/*", "*"].iter().any(|it| line.trim_start().starts_with(it))
+}
+
+/// Returns the lines of comments and of docstrings.
+fn python_comments(source: &str) -> Vec<(usize, &str)> {
+    let (mut lines, mut is_docstring) = (Vec::new(), false);
+    for (at, line) in source.lines().enumerate() {
+        let text = line.trim_start();
+        let quotes = text.matches(QUOTES).count();
+        let begins = text.trim_start_matches('r').starts_with(QUOTES);
+        if is_docstring || begins || text.starts_with('#') {
+            lines.push((at + 1, text));
+        }
+        is_docstring = if is_docstring { quotes == 0 } else { begins && quotes == 1 };
+    }
+    lines
+}
+
+/// The quotes of a docstring.
+const QUOTES: &str = "\"\"\"";
+
 /// Returns the first token and its length in bytes.
 fn next(rest: &str) -> Option<(Token<'_>, usize)> {
     let first = rest.chars().next()?;
     if rest.starts_with("//") {
         let end = rest.find('\n').unwrap_or(rest.len());
-        return Some((Token::Comment, end));
+        return Some((Token::Comment(&rest[..end]), end));
     }
     if let Some((start, end, length)) = raw(rest) {
         return Some((Token::Text(&rest[start..end]), length));
@@ -100,4 +147,13 @@ fn quotes_in_comments_characters_and_raw_strings_do_not_end_a_string() {
         })
         .collect();
     assert_eq!(texts, [(1, "a \\\" b"), (2, "raw \" it"), (2, "bytes")]);
+}
+
+#[test]
+fn comments_are_joined_and_found_in_each_language() {
+    let text = "//! One `code`\n//! two.\n\nlet it = \"// text\"; // Three\n";
+    assert_eq!(comments("a.rs", text), [(1, " One  .   two.".to_owned()), (4, " Three".to_owned())]);
+    let text = "\"\"\"One.\n\nTwo.\n\"\"\"\nit = '# text'\n    # Three\n";
+    assert_eq!(comments("a.py", text).iter().map(|it| it.0).collect::<Vec<_>>(), [1, 6]);
+    assert_eq!(comments("a.h", "/* One\n * two */\nint it;\n").len(), 1);
 }

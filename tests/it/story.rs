@@ -1,4 +1,4 @@
-//! A fixed session told as events: two devices, a leaking rank, a fragmenting one, a stranger.
+//! A fixed session as events: two devices, a leaking rank, a fragmenting one, a stranger.
 
 use gpuwatch::{
     facts::{

@@ -1,5 +1,4 @@
-//! Themes: text that can be read, rungs that can be told apart, also by eyes that see red and green alike; the user's
-//! own.
+//! Themes: readable text, distinguishable rungs, also for red-green colour blindness; user themes.
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal},
@@ -77,7 +76,7 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
             let Some(ink) = theme.style(role).fg else { continue };
             let on = contrast(ink, background);
             match role {
-                // Lines, and what is free, are to be seen less than what stands between them.
+                // Borders and free memory are less visible than what they separate.
                 Role::Border | Role::Gap(gpuwatch::model::analysis::ladder::Gap::Free) => {
                     assert!(on >= 1.5, "{name} {on}");
                 }
@@ -154,7 +153,7 @@ fn the_measures_measure() {
     assert!(distance(red, green, None) > 60.0 && distance(red, green, Some(DEUTERANOPE)) < 25.0);
 }
 
-/// Colour is never the only carrier: without any, no text is lost, and what has to be told apart is by its sign.
+/// Colour never carries information alone: without it no text is lost, and signs distinguish everything.
 #[test]
 fn nothing_is_lost_without_colour() {
     let session = usual().session();

@@ -80,7 +80,7 @@ fn comments_fit_120_columns() {
     for dir in ["src", "nvml", "probes", "simgpu", "tests"] {
         for (name, text) in texts(&root().join(dir)) {
             let lines: Vec<_> = text.lines().collect();
-            let comments = tokens(&text).into_iter().filter(|it| it.1 == Token::Comment).map(|it| it.0);
+            let comments = tokens(&text).into_iter().filter(|it| matches!(it.1, Token::Comment(_))).map(|it| it.0);
             let wide = comments.filter(|line| lines[line - 1].chars().count() > MAX_WIDTH);
             faults.extend(wide.map(|line| format!("{dir}/{name}:{line}: a comment wider than {MAX_WIDTH} columns")));
         }
@@ -176,7 +176,7 @@ fn paths<'a>(prefix: &str, text: &'a str) -> (Vec<String>, &'a str) {
             let (some, after) = paths(prefix, rest);
             all.extend(some);
             let after = after.trim_start();
-            // Past the tree's end, or of something that is none.
+            // The tree has ended, or it is invalid.
             let Some(next) = after.strip_prefix(',') else { return (all, after.strip_prefix('}').unwrap_or(after)) };
             rest = next;
         }
@@ -200,8 +200,13 @@ fn a_use_tree_is_read_as_the_compiler_reads_it() {
 }
 
 pub(crate) fn texts(dir: &Path) -> Vec<(String, String)> {
+    texts_of(dir, &["rs"])
+}
+
+/// Returns the files below a directory with one of these endings: their names from there, and their texts.
+pub(crate) fn texts_of(dir: &Path, endings: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
-    collect(dir, &mut files);
+    collect(dir, endings, &mut files);
     files.sort();
     files
         .into_iter()
@@ -209,11 +214,11 @@ pub(crate) fn texts(dir: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-fn collect(dir: &Path, out: &mut Vec<PathBuf>) {
+fn collect(dir: &Path, endings: &[&str], out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()) {
         if entry.is_dir() {
-            collect(&entry, out);
-        } else if entry.extension().is_some_and(|it| it == "rs") {
+            collect(&entry, endings, out);
+        } else if endings.iter().any(|it| entry.extension().is_some_and(|ending| ending == *it)) {
             out.push(entry);
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn run(script: &str) -> String {
     stdout(&machine().script(script).output().unwrap())
 }
 
-/// What a program wrote to stdout; one that failed fails the test, with what it said.
+/// Returns a program's stdout; if it failed, fails the test with its output.
 pub(crate) fn stdout(done: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{}\n{out}\n{err}", done.status);

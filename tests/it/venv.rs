@@ -17,14 +17,14 @@ pub(crate) struct Venv {
     pub(crate) variable: &'static str,
     /// Its directory's name in the build directory.
     pub(crate) name: &'static str,
-    /// What is told while it is made: what it holds, and how much that is to download.
+    /// Printed while it is created: its contents, and the size of the download.
     pub(crate) holds: &'static str,
     /// Every package of it with its version, in lists that others may share: nothing else is installed. An entry may
     /// have several lines.
     pub(crate) packages: &'static [&'static [&'static str]],
     /// Another one whose packages it has too, so that nothing is downloaded twice.
     pub(crate) above: Option<&'static Self>,
-    /// Where it is, once somebody asked.
+    /// Its path, once requested.
     pub(crate) python: OnceLock<PathBuf>,
 }
 
@@ -42,8 +42,8 @@ impl Venv {
         }
     }
 
-    /// Makes the environment, unless it stands already; one that was left half made is made anew. Test processes that
-    /// come to it at the same time wait for each other.
+    /// Creates the environment, unless it exists already; starts again if an earlier attempt was left unfinished.
+    /// Concurrent test processes wait for each other.
     fn made_once(&self, venv: &Path) -> Result<PathBuf, String> {
         let python = venv.join("bin/python");
         let complete = venv.join("complete");

@@ -225,7 +225,7 @@ fn every_error_names_its_reason() {
         (&cached, 9 * GIB, asked(GIB, GIB / 2), "what the allocator holds from the driver grew by 10", "hold 6 %."),
         // The limit is the job's own: the device has room.
         (&live, 0, limit(asked(2 * GIB, 9 * GIB)), "the job's live memory grew by 10", "uses the device."),
-        // It would not have fitted without the leak, which is what can be mended all the same.
+        // It would not have fitted without the leak, but the leak is what a user can fix.
         (&live, 9 * GIB, asked(120 * GIB, GIB / 2), "the job's live memory grew by 10", "hold 6 %."),
         (&live, 0, asked(200 * GIB, GIB / 2), "200.0 GiB is more than the device has, which is 140.0 GiB.", "device."),
         (&flat, 30 * GIB, asked(8 * GIB, GIB), "other processes hold 30.00 GiB (21 %) of the device.", "have fitted."),

@@ -1,8 +1,8 @@
-//! User-facing text is plain English: one table of phrases that it avoids, each with what to write instead.
+//! User-facing text and comments are plain English: one table of phrases to avoid, each with a better one.
 
 use crate::{
     docs,
-    source::{Token, tokens},
+    source::{Token, comments, tokens},
     tidy,
 };
 use std::{fs, path::Path};
@@ -42,7 +42,7 @@ const PHRASES: &[Phrase] = &[
     phrase("what you expect", "expected …"),
     Phrase { words: "is no", instead: "is not a", except: &["there is no", "is no longer", "of which is no"] },
     Phrase { words: "are no", instead: "are not", except: &["there are no", "are no longer"] },
-    Phrase { words: "is none", instead: "is not a …", except: &["unknown is none"] },
+    Phrase { words: "is none", instead: "is not a …", except: &["unknown is none", "there is none"] },
     phrase("are none", "are not …"),
     phrase("none of it", "cancel, back"),
     phrase("is wanted", "expected …"),
@@ -151,6 +151,22 @@ fn strings_of_the_program_are_plain_english() {
         }
     }
     assert!(seen > 1000, "{seen}");
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// Comments and doc comments of all sources, tests included.
+#[test]
+fn comments_are_plain_english() {
+    let (root, mut found, mut seen) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new(), 0);
+    for dir in ["src", "nvml", "probes", "simgpu", "tests"] {
+        for (name, text) in tidy::texts_of(&root.join(dir), &["rs", "py", "h", "c"]) {
+            for (line, comment) in comments(&name, &text) {
+                found.extend(faults(&comment).into_iter().map(|it| complaint(&format!("{dir}/{name}:{line}"), it)));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 5000, "{seen}");
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 

@@ -38,7 +38,7 @@ fn directory() -> TempDir {
     dir
 }
 
-/// Watches directories until `enough` of what was said, and gives all of it back.
+/// Watches directories until `enough` events have arrived, and returns all of them.
 fn watch(directories: &[&Path], enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
     watch_run(directories, None, enough)
 }
@@ -69,7 +69,7 @@ fn fake(path: &Path, scripts: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<String>> {
             let (mut stream, _) = listener.accept().unwrap();
             stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             let mut asked = String::new();
-            // A viewer that asks nothing is no fault.
+            // A viewer that sends no request is not an error.
             let _ = BufReader::new(&stream).read_line(&mut asked);
             // It may have closed in disgust.
             let _ = stream.write_all(&script);
@@ -159,7 +159,7 @@ fn hostile_input_closes_that_connection_with_a_named_reason() {
     assert!(garbage.contains("the connection was closed"), "{garbage}");
 }
 
-/// It closes the connection before it ends, as a probe may whose questions nobody answers.
+/// It closes the connection before it ends, like a probe whose requests stay unanswered.
 #[test]
 fn another_version_is_named_while_its_process_lives_and_no_longer() {
     let dir = directory();
@@ -184,7 +184,7 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
         let told = heard(events).is_some_and(|it| seconds(&events[it..]) >= 3);
         if told && !ended.replace(true) {
             assert_eq!(life, Some(Life::Incompatible { protocol: 9 }));
-            // Nobody asks how it ended: a zombie does not live.
+            // No process reaps it: a zombie does not count as alive.
             job.borrow_mut().kill().unwrap();
         }
         matches!(life, Some(Life::Gone { .. }))

@@ -225,7 +225,7 @@ fn what_cannot_be_answered_is_refused_in_one_sentence() {
     assert!(said.contains("PyTorch refuses --set max_split_size_mb:1: "), "{said}");
     let said = ask(Path::new("/nonexistent/python"), &[]);
     assert!(said.contains("/nonexistent/python: No such file") && said.contains("--torch PYTHON"), "{said}");
-    // Another module of that name is no PyTorch, and one without CUDA allocates nothing.
+    // Another module with that name is not PyTorch, and one without CUDA allocates nothing.
     let hidden = "import sys; sys.path[:] = [it for it in sys.path if 'site-packages' not in it]";
     let said = ask(&with_site(dir.path(), hidden), &[]);
     assert!(said.contains("has no PyTorch: name the job's Python with --torch PYTHON"), "{said}");
@@ -236,7 +236,7 @@ fn what_cannot_be_answered_is_refused_in_one_sentence() {
     let said = ask(&with_site(dir.path(), ""), &[]);
     assert!(said.contains("cannot simulate a GPU for") && said.contains("not built for CUDA"), "{said}");
     fs::remove_dir_all(package).unwrap();
-    // Each replay is a process of its own; one that somebody ends is no answer.
+    // Each replay is a separate process; one that is killed does not count as an answer.
     let killed = "import os\nfork = os.fork\ndef ended():\n    pid = fork()\n    if not pid: os.kill(os.getpid(), 9)\n    \
                   return pid\nos.fork = ended\n";
     let said = ask(&with_site(dir.path(), killed), &[]);

@@ -1,8 +1,8 @@
 """What `gpuwatch fit` learns inside of the job: peaks of each step, and what a simulated GPU cannot know.
 
-`GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the process
-ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the allocator
-records its events, for a snapshot beside the file.
+`GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the
+process ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the
+allocator records its events, for a snapshot beside the file.
 """
 
 import atexit
@@ -224,7 +224,7 @@ class Fit:
                     self._note(self._gradients, grad)
 
     def step(self, number):
-        """An optimizer step has ended; the process ends here if it was the last that is wanted."""
+        """An optimizer step has ended; the process ends here if it was the last requested one."""
         if not self._is_on or self._is_over or number <= self._number:
             return
         self._number = number
@@ -322,7 +322,7 @@ class Fit:
         if clear is not None and not os.environ.get("GPUWATCH_FIT_TRACE"):
             return facts
         if clear is not None:
-            # The trace goes on for a moment; it is read up to the highest peak, which is past.
+            # The trace continues for a moment; it is read up to the highest peak, which is past.
             allocated = torch.cuda.memory_allocated
             devices = [it for it in range(torch.cuda.device_count()) if torch._C._cuda_hasPrimaryContext(it)]
             before = [allocated(it) for it in devices]

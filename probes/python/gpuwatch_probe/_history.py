@@ -38,7 +38,7 @@ class History:
 
     def __init__(self, torch):
         self._torch = torch
-        # PyTorch's functions by name, and what stands in their places.
+        # PyTorch's functions by name, and their replacements.
         self._watched = {}
         self.is_ours = False
         # The job switched it itself meanwhile.

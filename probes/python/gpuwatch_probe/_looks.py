@@ -1,7 +1,7 @@
 """Looks at the live blocks: taken at a step's end, compared with one another, and what grew between them.
 
-A look costs microseconds a block. The collector rests meanwhile: the objects of a look would make it run, over the
-job's whole heap, and free what the job's own course would have freed later.
+Comparing costs microseconds per block. The collector is off meanwhile: the objects of a comparison would make it run
+over the job's whole heap, and free what the job itself would have freed later.
 """
 
 import gc
@@ -92,7 +92,7 @@ class Look:
 
 
     def forget_blocks(self):
-        """Lets go of what only the first look and the last two are asked for."""
+        """Releases what only the first comparison and the last two need."""
         self.addresses.clear()
         self.made.clear()
 

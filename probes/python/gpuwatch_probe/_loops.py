@@ -121,6 +121,6 @@ def _loops(code):
             if is_jump and it.argval < it.offset and "NO_INTERRUPT" not in it.opname:
                 loops[it.argval] = max(it.offset, loops.get(it.argval, 0))
     except Exception:
-        # Code that nobody wrote in Python: nothing is known of its loops.
+        # The code was not written in Python, so its loops are unknown.
         return ()
     return tuple(loops.items())

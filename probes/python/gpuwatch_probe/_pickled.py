@@ -6,8 +6,8 @@ import pickle
 
 from ._looks import Resting
 
-# `std::string torch::cuda::_memory_snapshot_pickled()`. Wheels of the old ABI of C++ have another name for it, and return
-# another structure.
+# `std::string torch::cuda::_memory_snapshot_pickled()`. Wheels of the old ABI of C++ have another name for it, and
+# return another structure.
 NAME = "_ZN5torch4cuda24_memory_snapshot_pickledB5cxx11Ev"
 
 

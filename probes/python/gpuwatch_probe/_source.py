@@ -237,11 +237,11 @@ def _blank(match):
 
 
 def _lines_of(file, since=math.inf):
-    """The lines of a source file; of one that is none (a notebook's cell), what `linecache` has of it already."""
+    """Returns the lines of a source file; if there is no file (a notebook's cell), what `linecache` already has."""
     if type(file) is not str:
         return []
     try:
-        # Not blocking, so that what is no regular file does not hold up the job.
+        # Non-blocking, so that a FIFO or device does not block the job.
         opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return _cached(file)
@@ -259,7 +259,7 @@ def _lines_of(file, since=math.inf):
         return []
     finally:
         os.close(opened)
-    # What else `splitlines` takes for an end is none to Python.
+    # Other characters that `splitlines` splits at do not end a line in Python.
     return text.decode("utf-8", "replace").replace("\r\n", "\n").rstrip("\n").split("\n")
 
 

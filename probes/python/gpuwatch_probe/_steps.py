@@ -164,7 +164,7 @@ def hooks(true_depth, end_step, other_step, fault):
     `end_step(optimizer)` ends a plain training step, in one call and without Python, during which no signal handler of
     the job can raise; what it does not answer with 0 is `other_step`'s. `fault(error)` says whether an error is dealt
     with. `true_depth()` counts the steps that are open: the kept number is wrong after an exception inside a step, of
-    which no hook hears, so it is believed only as far as it costs nothing to be wrong.
+    which no hook learns, so it is believed only as far as it costs nothing to be wrong.
     """
     depth = 0
 

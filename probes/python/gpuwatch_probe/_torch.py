@@ -320,7 +320,7 @@ class Probe:
             if self.native is None or self.off:
                 return
             if device is None:
-                # Where the job uses one, it is that one; else nobody knows.
+                # The device is known if the job uses only one.
                 self._look_for_devices()
                 if len(self.devices) != 1:
                     self._note("memory ran out, on which device PyTorch does not say")
@@ -389,7 +389,7 @@ def _is_ours(error):
 
 
 def _first_parameter(optimizer):
-    """The first parameter behind empty groups; `None` where there is none, or an optimizer of another make."""
+    """Returns the first parameter after empty groups; `None` if the optimizer has none or is of an unknown kind."""
     try:
         return next(it for group in optimizer.param_groups for it in group["params"])
     except Exception:

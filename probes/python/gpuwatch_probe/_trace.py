@@ -1,8 +1,8 @@
 """Traces every allocation of a job that `gpuwatch run --trace` started, without holding up the thread that trains.
 
-The allocator keeps its latest events in a ring. A thread of the probe has PyTorch write the ring down before events that
-are not yet written are overwritten, and appends what it gets to a file. PyTorch holds the allocator's lock only while it
-copies the ring, and does the rest without the GIL.
+The allocator keeps its latest events in a ring. A thread of the probe has PyTorch write the ring down before events
+that are not yet written are overwritten, and appends what it gets to a file. PyTorch holds the allocator's lock only
+while it copies the ring, and does the rest without the GIL.
 
 A trace has no call stacks: stacks of Python can be written only with the GIL held.
 """
@@ -26,7 +26,7 @@ RING, SMALL_RING = 20_000, 2_500
 # Seconds from one look at the counters to the next, and after which even a few events are written.
 _PACE, _PATIENCE = 0.02, 30
 
-# Seconds until the history is switched on; without it the job goes on untraced.
+# Seconds until the history is switched on; without it the job continues untraced.
 _START = 5
 
 # gzip's format, and its fastest level.
@@ -34,13 +34,13 @@ _GZIP, _FAST = 31, 1
 
 
 def wanted():
-    """Returns the most bytes of a trace and the folder for it; `None` where nobody asks for one."""
+    """Returns the most bytes of a trace and the folder for it; `None` if no trace is requested."""
     limit, _, folder = os.environ.get("GPUWATCH_TRACE", "").partition(":")
     return (int(limit), folder) if folder and limit.isdigit() else None
 
 
 def traced(torch, backend, note):
-    """Returns the running trace of this process; `None` where nobody asks for one, or where there can be none."""
+    """Returns the running trace of this process; `None` if none is requested or possible."""
     try:
         asked = wanted()
         if asked is None:
@@ -76,7 +76,7 @@ class Trace:
         self._note = note
         self._written = _thread.allocate_lock()
         self._wake, self._ready, self._done = (_thread.allocate_lock() for _ in range(3))
-        # PyTorch's functions by name, and what stands in their places.
+        # PyTorch's functions by name, and their replacements.
         self._watched = {}
         self._file, self._left = None, 0
         self._pieces, self._last, self._at = 0, 0, 0.0
@@ -97,7 +97,7 @@ class Trace:
     def begin(self, folder, limit):
         """Makes the file and switches the history on; returns once that is done."""
         os.makedirs(folder, 0o700, exist_ok=True)
-        # A process that executes itself anew keeps its number.
+        # A process that executes itself again keeps its pid.
         name = os.path.join(folder, "%d_%d.trace" % (self._pid, time.time_ns() // 1000))
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file, self._left = os.open(name, flags, 0o600), limit
@@ -127,7 +127,8 @@ class Trace:
         self._is_urgent = True
 
     def end(self, why):
-        """Writes what is left and ends the trace, in the thread that calls it; waits for a piece that is being written."""
+        """Writes what is left and ends the trace, in the thread that calls it; waits for a piece that is being
+        written."""
         # A signal handler of the job's may come here while this runs.
         if self._is_ending or self._file is None:
             return

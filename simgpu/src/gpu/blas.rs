@@ -1,4 +1,4 @@
-//! The dot product of cuBLAS whose result's width an argument tells; what else of it is simulated, stubs do.
+//! The dot product of cuBLAS, whose result's width depends on an argument; stubs simulate everything else.
 
 use super::{copies, stubs::worked};
 

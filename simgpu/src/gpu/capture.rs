@@ -1,5 +1,5 @@
-//! Stream capture: what streams are asked to do becomes a graph instead of being done, and what would have to wait for
-//! it is refused, as the CUDA runtime's documentation says of each call.
+//! Stream capture: the work of streams becomes a graph instead of running, and calls that would have to wait for it are
+//! refused, as the CUDA runtime's documentation specifies for each call.
 
 use super::{
     abi::{Answer, Fault},
@@ -31,7 +31,7 @@ pub(super) fn exchange_mode(mode: i32) -> Result<i32, Fault> {
     if (GLOBAL..=RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Fault::InvalidValue) }
 }
 
-/// Has a stream do something: now or, while it captures, whenever its graph is launched.
+/// Submits work to a stream: it runs now or, while the stream captures, whenever its graph is launched.
 pub(super) fn submit(stream: usize, work: Work) -> Answer {
     let device = current();
     let mut process = process();
@@ -113,7 +113,7 @@ impl Process {
         Ok(true)
     }
 
-    /// Begins to capture what a stream is asked to do.
+    /// Begins to capture a stream's work.
     pub(super) fn begin_capture(&mut self, stream: usize, device: usize, mode: i32) -> Answer {
         if is_legacy(stream) {
             return Err(Fault::CaptureUnsupported);
@@ -128,9 +128,9 @@ impl Process {
         }
         asked.place = Some(Place { capture: id, after: Vec::new() });
         let origin = key(stream, device);
-        let (thread, told) = (thread::current().id(), Vec::new());
+        let (thread, returned) = (thread::current().id(), Vec::new());
         self.captures.graphs.insert(graph, Graph::default());
-        self.captures.open.insert(id, Capture { origin, graph, mode, thread, broken: false, told });
+        self.captures.open.insert(id, Capture { origin, graph, mode, thread, broken: false, returned });
         Ok(())
     }
 
@@ -164,8 +164,8 @@ impl Process {
         }
         let Some(place) = &self.queues.stream(stream, device)?.place else { return Ok(None) };
         let Some(capture) = self.captures.open.get_mut(&place.capture) else { return Ok(None) };
-        capture.told.clone_from(&place.after);
-        let after = (capture.told.as_ptr() as usize, capture.told.len());
+        capture.returned.clone_from(&place.after);
+        let after = (capture.returned.as_ptr() as usize, capture.returned.len());
         Ok(Some(Info { id: place.capture as u64, graph: capture.graph, broken: capture.broken, after }))
     }
 

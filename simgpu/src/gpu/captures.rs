@@ -1,4 +1,4 @@
-//! What captures are made of: the work that streams are asked to do, graphs of it, and the captures that are open.
+//! The parts of captures: work of streams, graphs of it, and the open captures.
 
 use super::abi::{Answer, Fault};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     thread::ThreadId,
 };
 
-/// What a stream can be asked to do.
+/// A stream's work.
 #[derive(Clone)]
 pub(super) enum Work {
     /// Waits for what came before, and nothing else.
@@ -76,7 +76,7 @@ pub(super) struct Capture {
     /// Something was done that cannot be captured: it can only be ended.
     pub(super) broken: bool,
     /// The nodes that the last query returned. The caller may read them until its next call.
-    pub(super) told: Vec<usize>,
+    pub(super) returned: Vec<usize>,
 }
 
 #[derive(Default)]

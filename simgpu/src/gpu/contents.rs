@@ -11,7 +11,7 @@ const CHUNK: usize = 1 << 16;
 
 #[derive(Default)]
 pub(super) struct Contents {
-    /// This process's file, made when somebody first asks for a place in it.
+    /// This process's file, created on first use.
     own: Option<Arc<File>>,
     /// Other processes' memory, by the address that it has here.
     imports: BTreeMap<usize, Import>,

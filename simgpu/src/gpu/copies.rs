@@ -1,8 +1,8 @@
-//! What a copy does where no kernel ever computes anything.
+//! The effect of a copy where no kernel computes anything.
 //!
 //! Small copies are stored; large ones are not, because nothing was computed that they could carry. A read of a few
-//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) is zero, unless these bytes were copied in and
-//! no kernel was launched since. So a program's control flow does not depend on what nobody computed.
+//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) returns zero, unless these bytes were copied in
+//! and no kernel was launched since. So a program's control flow does not depend on values that were never computed.
 
 use super::{
     contents::{self, Place},

@@ -14,7 +14,7 @@ pub(crate) const REGISTERS: usize = 8;
 pub(crate) enum Kind {
     /// It is reviewed: it takes its steps.
     Reviewed,
-    /// Nobody reviewed it: its library's documented error.
+    /// Not reviewed: returns its library's documented error.
     Refused,
     /// The same, of the CUDA runtime: the error is also the thread's last one.
     RefusedRuntime,
@@ -37,7 +37,7 @@ pub(crate) enum Verb {
     Work,
     /// The same, on the stream `at`.
     WorkOn,
-    /// Tells the handle the stream `at`.
+    /// Sets the handle's stream to `at`.
     Stream,
     /// Writes a new handle through `at`.
     Handle,

@@ -45,7 +45,7 @@ impl Process {
         self.graph_memory.pieces.contains_key(&base)
     }
 
-    /// A captured allocation is freed: by a launch, or by the program. False for what is none.
+    /// A captured allocation is freed: by a launch, or by the program. False for other memory.
     pub(super) fn free_captured(&mut self, base: usize) -> bool {
         let Some(piece) = self.graph_memory.pieces.get_mut(&base) else { return false };
         if std::mem::take(&mut piece.taken) {

@@ -1,9 +1,9 @@
 //! The kernels that are computed: what PyTorch does with a few whole numbers that a program copied in. It sums them,
 //! takes the largest or the smallest, adds and compares.
 //!
-//! Programs decide by the results: the ranks of a job tell each other how long their objects are, make room for the
-//! longest, and find each by adding up the ones before. Of anything else, and of numbers that a kernel may have
-//! written, nothing is computed.
+//! Programs decide by the results: the ranks of a job exchange the lengths of their objects, allocate for the longest,
+//! and find each by adding up the ones before. Nothing else is computed, and nothing from numbers that a kernel may
+//! have written.
 
 use super::{
     abi::{Answer, In},

@@ -1,5 +1,4 @@
-//! Allocation: device memory is addresses that nobody else gets, charged to the device's account; `contents` has what
-//! is stored there.
+//! Allocation: device memory is unique addresses, charged to the device's account; `contents` has what is stored there.
 
 use super::{
     abi::{Answer, Fault},

@@ -85,7 +85,8 @@ struct Call {
 }
 
 impl Call {
-    /// Has it done: how many blocks of `count` values the rank brings and gets tells the kind, and who is the root.
+    /// Submits it: the kind determines how many blocks of `count` values the rank brings and gets, and which rank is
+    /// the root.
     fn enqueue(self, from: usize, to: usize) -> Result<()> {
         let communicator = find(self.communicator)?;
         let bytes = numbers::width(self.data).and_then(|it| it.checked_mul(self.count)).ok_or(INVALID_ARGUMENT)?;

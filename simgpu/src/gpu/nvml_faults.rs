@@ -59,7 +59,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Whether a word is said of a call about a device.
+    /// Returns whether a fault applies to a call about a device.
     pub(super) fn has(&self, word: &str, call: &str, device: usize) -> bool {
         self.0.iter().any(|it| it.word == word && it.means(call, Some(device)))
     }

@@ -22,7 +22,7 @@ fn device_of(pool: usize) -> Result<usize, Fault> {
     pool.checked_sub(FIRST_POOL).ok_or(Fault::InvalidValue)
 }
 
-/// The pool that a device allocates from: its default one, as nobody can set another.
+/// The pool that a device allocates from: always its default one.
 fn pool_of(device: i32) -> Result<usize, Fault> {
     let device = ordinal(device)?;
     process().index(device)?;

@@ -58,7 +58,7 @@ static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(|| {
 
 thread_local! {
     static CURRENT: Cell<usize> = const { Cell::new(0) };
-    /// The process, held by the thread that forks while it forks: nobody is halfway through a change then.
+    /// The process, held by a forking thread during the fork, so that no thread is in the middle of a change.
     static HELD: Cell<Option<MutexGuard<'static, Process>>> = const { Cell::new(None) };
 }
 
@@ -166,7 +166,7 @@ impl Process {
         }
         let bytes = bytes.saturating_add(if known { 0 } else { context_bytes() });
         if !self.card(device, |it| it.charge(std::process::id(), bytes))? {
-            // Somebody may have died just now.
+            // Another process may have died just now.
             self.book()?.recheck();
             if !self.card(device, |it| it.charge(std::process::id(), bytes))? {
                 return Err(Fault::OutOfMemory);
@@ -177,7 +177,7 @@ impl Process {
     }
 
     pub(super) fn refund(&mut self, device: usize, bytes: u64) {
-        // A machine that has gone missing has nobody to give memory back to.
+        // Without a machine there is nothing to release.
         let _ = self.card(device, |it| it.refund(std::process::id(), bytes));
     }
 
@@ -187,7 +187,7 @@ impl Process {
         sys::unmap(base, size);
     }
 
-    /// Bytes free and in all, as the driver tells them: what it keeps for itself is not part of either.
+    /// Returns free and total bytes as the driver reports them: neither includes its own reserve.
     pub(super) fn memory(&mut self, device: usize) -> Result<(u64, u64), Fault> {
         self.card(device, |it| (it.capacity().saturating_sub(it.used()), it.capacity()))
     }

@@ -19,7 +19,7 @@ pub(super) struct Stream {
     pub(super) priority: i32,
     pub(super) flags: u32,
     pub(super) busy_until: Option<Instant>,
-    /// Where the stream stands in a capture, while it captures.
+    /// The stream's place in a capture, while it captures.
     pub(super) place: Option<Place>,
 }
 

@@ -9,7 +9,7 @@ const UTILISATION_MS: u64 = 200;
 /// The same of the power.
 const POWER_MS: u64 = 100;
 
-/// Percent that a device is busy while somebody has memory on it, at least, and how far it goes beyond.
+/// Minimum percent that a device is busy while a process has memory on it, and the range above it.
 const BUSY: u64 = 85;
 const BUSIER: u64 = 14;
 

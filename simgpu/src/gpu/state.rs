@@ -259,7 +259,7 @@ pub(crate) struct Book {
 unsafe impl Send for Book {}
 
 impl Book {
-    /// Opens or makes the state in a directory. A machine that nobody uses takes the word of `devices` for what it has.
+    /// Opens or creates the state in a directory. If no process uses the machine, `devices` replaces its devices.
     ///
     /// # Errors
     ///

@@ -21,14 +21,14 @@ use std::{
 /// What a handle of a library that does nothing points at: room for those who look, and nothing else.
 const HANDLE_WORDS: usize = 8;
 
-/// The stream that each library's handle was told, where it was told one.
+/// Returns the stream of each library's handle, if it was set.
 pub(super) fn streams() -> MutexGuard<'static, HashMap<usize, usize>> {
     static STREAMS: LazyLock<Mutex<HashMap<usize, usize>>> = LazyLock::new(Mutex::default);
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Somebody called what nobody reviewed: `SIMGPU_STRICT` makes that the end of the program, because whatever the call
-/// should have written the program would go on with.
+/// Handles a call that was not reviewed: `SIMGPU_STRICT` ends the program, because it would continue with unset
+/// results.
 pub(super) fn unreviewed(name: &str, library: &str) {
     static STRICT: LazyLock<bool> =
         LazyLock::new(|| env::var_os("SIMGPU_STRICT").is_some_and(|it| !it.is_empty() && it != "0"));

@@ -89,7 +89,7 @@ pub(super) fn map_anonymous(len: usize) -> io::Result<usize> {
     map(len, PAGE, PROT_READ_WRITE)
 }
 
-/// Addresses without memory, at a multiple of `align` (a power of two): nobody else gets them.
+/// Reserves addresses without memory, at a multiple of `align` (a power of two).
 pub(super) fn map_nothing(len: usize, align: usize) -> io::Result<usize> {
     map(len, align, PROT_NONE)
 }
@@ -134,8 +134,7 @@ pub(super) fn write_from(file: &File, offset: usize, from: usize, len: usize) {
 
 /// Reads bytes of a file to where a caller of the CUDA API wants them; gives how many there were.
 pub(super) fn read_into(file: &File, offset: usize, to: usize, len: usize) -> usize {
-    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes, and initialised or not is read by
-    // nobody.
+    // SAFETY: by the contract of cudaMemcpy the range is valid for `len` bytes, and nothing reads uninitialised bytes.
     let bytes = unsafe { slice::from_raw_parts_mut(to as *mut u8, len) };
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|it| !it.is_empty()) {

@@ -1,4 +1,4 @@
-//! What a program's other side may hear of: reads that nobody computed, and calls that nobody simulates.
+//! Notifies a program of reads whose values were never computed, and of calls that are not simulated.
 //!
 //! `simgpu_watch` takes one function of the program. It is called in the thread that made the call, with no lock of the
 //! device's held, so that it may look at that thread's stack.
@@ -14,7 +14,7 @@ use std::{
 pub(super) enum Seen {
     /// A few bytes were read whose value was never computed; they are zero. The name is the number of bytes.
     Read = 1,
-    /// A function was called that nobody simulates.
+    /// A function was called that is not simulated.
     Refused = 2,
     /// cuDNN was asked for a plan.
     Convolution = 3,

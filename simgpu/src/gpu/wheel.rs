@@ -1,8 +1,8 @@
 //! What preparation read from the wheel, kept in a file beside the device's shared object.
 //!
-//! CUDA 12 and 13 are simulated by one device. A function whose layout or arguments differ between them mostly goes by
-//! two names (`cudaGetDeviceProperties_v2` and `cudaStreamGetCaptureInfo_v2` are CUDA 12's), so that the name tells;
-//! where the name is one, it asks [`Wheel::is_cuda_12`].
+//! One device simulates CUDA 12 and 13. A function whose layout or arguments differ between them mostly has two names
+//! (`cudaGetDeviceProperties_v2` and `cudaStreamGetCaptureInfo_v2` are CUDA 12's); a function with one name calls
+//! [`Wheel::is_cuda_12`].
 
 use super::{abi::Out, sys};
 use std::{fmt, fs, path::Path, sync::OnceLock};

@@ -23,7 +23,7 @@ const WIDTH: f64 = 1000.0;
 const CURVE: f64 = 240.0;
 const BAR: f64 = 22.0;
 
-/// The page, whole but for what stands at its places.
+/// The page, complete except for its placeholders.
 const PAGE: &str = include_str!("snapshot.html");
 const ACCOUNT: &str = "<!-- account -->";
 

@@ -56,7 +56,7 @@ fn load(path: &Path) -> io::Result<Receiver<Loading>> {
     Ok(receiver)
 }
 
-/// Sending fails when the view is closed, and then nobody needs the rest.
+/// Sending fails when the view is closed, and then the rest is not needed.
 fn read(path: &Path, sender: &Sender<Loading>) {
     let snapshot = match super::open(path) {
         Ok(snapshot) => snapshot,

@@ -72,7 +72,7 @@ pub(super) struct Read {
     pub(super) kind: String,
     /// The line's source.
     pub(super) text: String,
-    /// Whether it is no library's.
+    /// Whether it is user code.
     pub(super) own: bool,
 }
 
@@ -84,7 +84,7 @@ impl Read {
     }
 }
 
-/// A call that nobody simulates.
+/// A call that is not simulated.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refused {
@@ -106,7 +106,7 @@ pub(super) struct Learnt {
 }
 
 impl Account {
-    /// Reads the accounts of a folder; a file that cannot be read is none.
+    /// Reads the accounts of a folder; skips unreadable files.
     pub(super) fn all(folder: &Path) -> Vec<Self> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
         let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|it| it == "json")).collect();

@@ -29,7 +29,7 @@ pub(super) struct Bench {
     libraries: PathBuf,
     scratch: Scratch,
     command: Vec<OsString>,
-    /// A variable of the environment, and what stands for it in the command.
+    /// A variable of the environment, and its placeholder in the command.
     set: Option<(String, String)>,
     steps: Option<u32>,
     recording: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub(super) struct Setup<'a> {
     pub(super) limit: Option<Limit>,
 }
 
-/// A device of the size that is asked for.
+/// A device of the requested size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     /// Bytes that one process has there beside what its allocator reserves.
@@ -71,9 +71,9 @@ pub(super) enum Outcome {
     Finished,
     /// Memory ran out, at this line of the job.
     Full(Option<String>),
-    /// It failed after a call that nobody simulates: the call, and the job's line.
+    /// It failed after a call that is not simulated: the call, and the job's line.
     Refused(String, Option<String>),
-    /// It failed: what it said.
+    /// It failed, with this error.
     Failed(String),
     /// No process of it used a GPU.
     Unused,

@@ -25,7 +25,7 @@ impl Python {
     /// Finds PyTorch in a Python, or in the first one on the path, and prepares the libraries on first use.
     ///
     /// # Errors
-    /// Fails if there is none, or if it is built without CUDA.
+    /// Fails if there is no PyTorch, or if it is built without CUDA.
     pub(super) fn find(named: Option<&Path>) -> Result<Self, Trouble> {
         let program = match named {
             // The replay has another working directory.

@@ -48,10 +48,10 @@
 //!    level removed. If lengths or teeth blur them, it is blocks per step times bytes per block. Those are the value
 //!    that recurs between nearby steps or, under a sawtooth, between a sample and the one at its place in the tooth
 //!    before (seasonal differences, `season`).
-//! 9. **The end.** A plateau is no rise for three times the longest gap so far, or a rise far behind the pace so far. A
-//!    release gives back more than half of the gain. A restart is a falling step count. If a longer horizon continues
-//!    to rise and released nothing, only a phase ended, and growth is followed there. After a plateau the next run
-//!    needs more evidence, so a slow fill-up raises one alert.
+//! 9. **The end.** A plateau is the absence of rises for three times the longest gap so far, or a rise far behind the
+//!    pace so far. A release gives back more than half of the gain. A restart is a falling step count. If a longer
+//!    horizon continues to rise and released nothing, only a phase ended, and growth is followed there. After a plateau
+//!    the next run needs more evidence, so a slow fill-up raises one alert.
 //!
 //! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic

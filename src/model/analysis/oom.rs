@@ -56,7 +56,7 @@ pub struct OomFigures {
 
 const MIB: u64 = 1 << 20;
 
-/// A message rounds each figure to a hundredth of a GiB, so the difference of several is not exact.
+/// A message rounds each figure to 0.01 GiB, so the difference of several is not exact.
 const ROUNDING: u64 = 32 * MIB;
 
 /// Free memory inside the allocator matters from this share of its memory on. Less is the usual loss to rounding, and

@@ -35,8 +35,8 @@ const MATTERS: f64 = 0.05;
 /// Bytes that matter where the device's total is unknown.
 const MATTERS_BYTES: f64 = (1_u64 << 30) as f64;
 
-/// This many observations with retries, among the number below, are no accident of the first steps; none among that
-/// many ends the condition.
+/// This many observations with retries, among the number below, cannot be an accident of the first steps; the condition
+/// ends if that many have none.
 const RETRIES: usize = 3;
 const RETRIES_AMONG: u64 = 100;
 const RETRIES_GONE: u64 = 300;

@@ -48,7 +48,7 @@ impl Action {
     ];
 }
 
-/// One event; fields are `None` where the trace lacks them.
+/// One event; a field is `None` where the trace lacks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
     /// The action.

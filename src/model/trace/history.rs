@@ -70,7 +70,7 @@ impl History {
         self.live.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }

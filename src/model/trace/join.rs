@@ -200,7 +200,7 @@ mod tests {
         };
         let mut join = Join::new(16);
         join.add(piece(&run[..12]), false);
-        // Two more were freed or given away before the look.
+        // Two more were freed or given away before the capture.
         join.add(held(&[1], piece(&run[32..48])), false);
         join.add(held(&[], piece(&run[40..56])), false);
         let Whole { trace, gaps } = join.finish().unwrap();

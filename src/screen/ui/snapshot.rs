@@ -60,7 +60,7 @@ const REQUESTS: [u64; 2] = [1 << 20, 1 << 40];
 /// What the user looks at.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotUi {
-    /// Help, filter, what was said, what was asked of the loop.
+    /// Help, filter, message, and the request to the loop.
     pub base: Ui,
     /// The file's name.
     pub name: Foreign,

@@ -98,7 +98,7 @@ pub(super) fn elide(text: &str, columns: usize) -> String {
     out
 }
 
-/// Returns how much of the kept text, before this character, is no part of a figure.
+/// Returns how much of the kept text, before this character, is outside a figure.
 fn uncut(text: &str, kept: &str, next: char) -> usize {
     let figure = |c: char| c.is_ascii_digit() || c == '.';
     if figure(next) {

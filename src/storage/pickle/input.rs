@@ -32,7 +32,7 @@ impl<'a> Input<'a> {
     /// Reads the first bytes to detect gzip and zstd.
     ///
     /// # Errors
-    /// Fails if nothing can be read, or if it is none of the three.
+    /// Fails if nothing can be read, or if it has another format.
     pub(super) fn new(mut from: impl Read + 'a) -> Result<Self, Fault> {
         let mut first = Vec::with_capacity(4);
         from.by_ref().take(4).read_to_end(&mut first)?;

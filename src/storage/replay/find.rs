@@ -3,7 +3,7 @@
 use super::recording_set::{RecordingSet, Track};
 use crate::{
     facts::{
-        event::{Event, Fact, Line},
+        event::{Event, Line},
         text::Foreign,
     },
     storage::{
@@ -202,9 +202,9 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     for entry in entries.by_ref().take(LINES) {
         match entry {
             Ok(Entry::Header(it)) => header = Some(it),
-            Ok(Entry::Event(Event { fact, .. })) => {
+            Ok(Entry::Event(event)) => {
                 events += 1;
-                if let Some(run) = run(&fact) {
+                if let Some(run) = run(&event) {
                     return Ok((header, Some(run)));
                 }
             }
@@ -230,12 +230,8 @@ fn beginning(file: &File) -> Result<(Option<Header>, Option<String>)> {
     Ok((header, None))
 }
 
-fn run(fact: &Fact) -> Option<String> {
-    match fact {
-        Fact::Probe { line, .. } => match &**line {
-            Line::Hello(hello) => hello.run.clone(),
-            _ => None,
-        },
-        _ => None,
-    }
+/// Returns the id of the run that a hello belongs to.
+fn run(event: &Event) -> Option<String> {
+    let (_, Line::Hello(hello)) = event.line()? else { return None };
+    hello.run.clone()
 }

@@ -36,7 +36,7 @@ impl Delivery {
         self.asks = Some((Captures::default(), asks));
     }
 
-    /// Returns whether no program receives alerts and no probe is asked for a capture.
+    /// Returns whether no program receives alerts and no probe receives requests.
     pub fn is_idle(&self) -> bool {
         self.hook.is_none() && self.asks.is_none()
     }

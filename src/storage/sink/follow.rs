@@ -4,7 +4,6 @@ use crate::{
     facts::event::{Event, Fact, ProbeId},
     sources::Sources,
 };
-use gpuwatch_probe::wire::Line;
 use std::{collections::BTreeSet, future::Future, time::Duration};
 use tokio::{
     pin, select,
@@ -35,7 +34,7 @@ pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>
             }
             event = sources.events.recv() => {
                 let Some(event) = event else { return };
-                note_speaker(&mut connected, &event);
+                note_connection(&mut connected, &event);
                 receive(&event);
             }
         }
@@ -60,7 +59,7 @@ async fn receive_last_events(
                 if matches!(event.fact, Fact::Probe { .. } | Fact::ProbeFound { .. }) {
                     quiet = Instant::now() + LAST_EVENTS;
                 }
-                note_speaker(connected, &event);
+                note_connection(connected, &event);
                 receive(&event);
             }
             () = &mut look, if !has_looked => has_looked = true,
@@ -69,15 +68,13 @@ async fn receive_last_events(
     }
 }
 
-fn note_speaker(connected: &mut BTreeSet<ProbeId>, event: &Event) {
+/// Updates which probes are connected.
+fn note_connection(connected: &mut BTreeSet<ProbeId>, event: &Event) {
     match &event.fact {
         Fact::ProbeFound { probe, .. } => {
             connected.insert(*probe);
         }
-        Fact::Probe { probe, line } if matches!(**line, Line::Bye(_)) => {
-            connected.remove(probe);
-        }
-        Fact::ProbeGone { probe, .. } => {
+        Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } if event.ends_probe() => {
             connected.remove(probe);
         }
         _ => {}

@@ -23,7 +23,7 @@ const FRAME_BYTES_MAX: u64 = 256 << 10;
 const LEVEL_FAST: i32 = 9;
 const LEVEL_SLOW: i32 = 19;
 
-/// Most lines between two flushes with the exhaustive search, so that it takes at most a hundredth of a second.
+/// Most lines between two flushes with the exhaustive search, so that it takes at most 10 ms.
 const SLOW_LINES_MAX: u32 = 64;
 
 /// 128 KiB, which holds the latest hundreds of lines; older ones do not help to predict the next. It keeps the tables

@@ -51,9 +51,9 @@ impl fmt::Display for Named {
 
 /// The causes that are right for a trace.
 ///
-/// Where the label does not say: what is kept in a container is tensors; it is as true to call it scalars where
-/// each has the smallest block's size. No trace has a look at its blocks, and counters alone do not tell a graph from
-/// tensors that are kept together: of a graph the right cause is that tensors are retained.
+/// Where the label has no cause: what a container keeps is tensors; calling it scalars is also correct if each has the
+/// smallest block's size. No trace has a capture, and counters alone cannot distinguish a graph from tensors that are
+/// kept together: for a graph the right cause is that tensors are retained.
 fn expected(label: &Label) -> Vec<Cause> {
     if !label.causes.is_empty() {
         let without_a_look = |it| if it == Cause::GraphRetained { Cause::TensorsRetained } else { it };

@@ -94,7 +94,7 @@ enum Law {
     Lognormal,
     /// The longest of a batch, rounded up.
     Bucket(u64),
-    /// Grows over so many steps with a power of their share, up to a stage's length at a time.
+    /// Grows over this many steps with a power of their share, up to a stage's length at a time.
     Ramp {
         over: f64,
         power: f64,
@@ -261,7 +261,7 @@ struct Beside {
     benign_until: Option<u64>,
 }
 
-/// A tensor that is made anew with some bytes more; always true.
+/// A tensor that is reallocated with some bytes more; always true.
 fn cat(job: &mut Job, beside: &mut Beside, bytes: u64, most: u64) -> bool {
     let size = (beside.whole.map_or(0, |it| it.1) + bytes).min(most);
     let new = job.take(size);

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-/// apt is asked with lists of its own, so that nothing of the machine's changes.
+/// apt uses its own lists, so that nothing on the machine changes.
 const UNPACK: &str = r#"
 set -e
 mkdir -p lists/partial cache/archives/partial debs

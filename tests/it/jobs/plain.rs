@@ -74,7 +74,7 @@ fn a_plain_probe_continues_while_viewers_stop_and_leave() {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let socket = bench.home.0.path().join(format!("sockets/{}.sock", child.id()));
     assert!(until(PATIENCE, || socket.exists()));
-    // One that never reads, and one that goes at once; the third is told of every second.
+    // One viewer never reads, and one leaves at once; the third receives every second.
     let _stopped = UnixStream::connect(&socket).unwrap();
     drop(UnixStream::connect(&socket).unwrap());
     let viewer = BufReader::new(UnixStream::connect(&socket).unwrap());
@@ -85,7 +85,7 @@ fn a_plain_probe_continues_while_viewers_stop_and_leave() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-/// A job of a library that nobody here has heard of: all that its probe takes is here.
+/// A job of an unknown library: its whole probe is here.
 const STRANGER: &str = r#"
 import gpu
 import gpuwatch_wire

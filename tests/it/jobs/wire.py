@@ -46,7 +46,7 @@ def sockets():
 
 own = "%d.sock" % os.getpid()
 
-# A folder that others may enter is none to listen in; the job goes on.
+# The probe does not listen in a folder that others may enter; the job continues.
 os.chmod(FOLDER, 0o755)
 refused = probe()
 refused.step()
@@ -81,7 +81,7 @@ assert sockets() == sorted([own, "%d.1.sock" % os.getpid()]), sockets()
 second.step()
 assert kinds(Viewer("%d.1.sock" % os.getpid()).lines_until("live")) == ["hello", "sample", "live"]
 
-# A viewer that stops reading is left behind, one that reads misses nothing, and the job waits for nobody.
+# A viewer that stops reading is dropped, one that reads misses nothing, and the job never waits.
 stopped = Viewer(own)
 stopped.line()
 for _ in range(5000):
@@ -123,7 +123,7 @@ assert own in sockets() and "%d.sock" % child not in sockets(), sockets()
 first.step()
 assert viewer.line()["step"] == 5002
 
-# The end is said, and leaves nothing behind.
+# The end is sent, and leaves nothing behind.
 for it in (first, second, third):
     it.stop()
 assert kinds(viewer.lines_until("bye")) == ["bye"] and viewer.lines.read() == ""

@@ -113,7 +113,7 @@ fn an_unknown_flag_of_run_is_an_error_and_not_the_command() {
     }
     let unknown = done(home.gpuwatch(&["run", "--sumary", "never", "--", "true"]));
     assert!(said(&unknown).contains("'--summary'"), "the nearest is named: {unknown:?}");
-    // What stands behind the command is the command's.
+    // Arguments after the command belong to the command.
     let own = done(home.gpuwatch(&["run", "echo", "--name", "x", "-o", "y", "--no-such-flag-of-ours"]));
     assert_eq!(text(&own.stdout), "--name x -o y --no-such-flag-of-ours\n");
 }

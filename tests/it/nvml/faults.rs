@@ -87,7 +87,7 @@ fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
     assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
 }
 
-/// Whether the memory of a device is told, and all of it.
+/// Whether a device's memory is reported completely.
 fn is_well(fact: &Fact, id: &str) -> bool {
     matches!(fact, Fact::Memory { device, reading: Ok(it) } if device.0 == id && it.reserved.is_some())
 }

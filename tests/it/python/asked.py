@@ -1,5 +1,5 @@
-"""Trains so many steps as each line of its standard input says, with the leak that its argument names; or does what the
-line names."""
+"""Trains as many steps as each line of its standard input requests, with the leak that its argument names; or does what
+the line names."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import torch
 net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 kept = []
-# A key as `os.listdir` gives it of a file whose name is no UTF-8.
+# A key as `os.listdir` returns it for a file whose name is not UTF-8.
 FILE = "caf\udce9.bin"
 by_file = {FILE: []}
 history = torch.cuda.memory._record_memory_history
@@ -34,7 +34,7 @@ def say(**facts):
     facts["apart"] = APART
     facts["enabled"] = torch._C._cuda_isHistoryEnabled()
     facts["switch"] = torch._C._cuda_record_memory_history.__class__.__name__
-    # What is asked of a job must not show in its own figures.
+    # A capture must not affect the job's own figures.
     facts["peak"] = stats["allocated_bytes.all.peak"]
     facts["allocations"] = stats["allocation.all.allocated"]
     facts["resets"] = stats["num_ooms"]
@@ -58,7 +58,7 @@ for line in sys.stdin:
             step(how == "leak")
         say()
     elif word == "slowly":
-        # Until somebody says otherwise: a second of it is a hundred steps.
+        # Until a line changes it, a second has a hundred steps.
         for _ in range(1500):
             step(how == "leak")
             time.sleep(0.01)

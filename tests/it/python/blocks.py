@@ -50,7 +50,7 @@ assert blocks(Torch(1), 0).groups == 1
 assert blocks(Torch(1 << 20), 0) is None, "it would take too long"
 
 class NoSites:
-    """Stacks that nobody records."""
+    """Stacks that are not recorded."""
 
     is_recording = False
 

@@ -3,7 +3,7 @@
 Three kinds of rounds alternate in one process: the hooks on; off, with one bare read of the counters in their
 place; off, with nothing. The last is taken away from the other two, so that the optimizer's own time does not count.
 `ratio` is the first of these differences over the second. `outside` is the first over a bare read in a tight loop,
-where the caches are warm: what somebody measures who knows nothing of the hooks.
+where the caches are warm: the usual benchmark without the hooks.
 
 usage: cost.py ROUNDS STEPS_A_ROUND
 """

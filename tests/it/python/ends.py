@@ -120,7 +120,7 @@ def is_alarmed():
 
 
 def forks_meanwhile():
-    """A thread forks while the training goes on and the probe's own threads run."""
+    """A thread forks while training and the probe's own threads continue."""
     codes = []
 
     def fork():

@@ -1,4 +1,4 @@
-"""Trains with a leak, names its phases, runs out of memory once, survives it, and goes on; waits for words between."""
+"""Trains with a leak, names phases, runs out of memory once, survives it, continues; waits for input in between."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What tests of the search for holders share: tensors that are asked for, and what is said of them.
+"""Shared by tests of the search for holders: tensors to search for, and the search's result.
 
 With the argument `standin` without PyTorch, for the sake of this Python's own ways.
 """
@@ -14,12 +14,12 @@ if "standin" in sys.argv:
 else:
     import torch
 
-# Addresses and sizes of the tensors that are asked for.
+# Addresses and sizes of the tensors to search for.
 MADE = []
 
 
 def made(*shape):
-    """A tensor that the search is asked for."""
+    """A tensor to search for."""
     it = torch.zeros(*shape or (16,))
     storage = it.untyped_storage()
     MADE.append((storage.data_ptr(), storage.nbytes()))
@@ -49,7 +49,7 @@ def asked(groups=None):
 
 
 def steps(group):
-    """The path with what is not `None` of each step, but for lines and files."""
+    """The path with the fields of each step that are not `None`, except lines and files."""
     said = []
     for step in group["holders"]:
         assert set(step) == {"by", "name", "type", "items", "function", "file", "line"}, step

@@ -1,4 +1,4 @@
-"""Leaks of many kinds, and who is said to hold them; tensors in host memory are as good as any here."""
+"""Leaks of many kinds, and the holders that the search finds; tensors in host memory serve as well."""
 
 import collections
 import functools

@@ -1,7 +1,7 @@
 """Training loops that each leak in a way of its own, and some that do not, one after the other in one process.
 
-First it says what is right about each, as JSON: the lines marked `# made: NAME` and `# kept: NAME`, and the path by
-which the tensors are held. Then it reads lines `NAME STEPS` and runs that loop for so many steps.
+First it prints the right answer for each, as JSON: the lines marked `# made: NAME` and `# kept: NAME`, and the path of
+holders. Then it reads lines `NAME STEPS` and runs that loop for that many steps.
 """
 
 import collections

@@ -51,7 +51,7 @@ if how == "objects":
         held.append((torch.empty(MIB // 4, dtype=torch.uint8, device=device), bytearray(b"x" * (96 << 10))))
         time.sleep(0.02)
 elif how == "copies":
-    # Nobody needs both: they are kept in two places.
+    # The program needs only one of them: they are kept in two places.
     while not os.path.exists(seen):
         train()
         leak(MIB // 4)

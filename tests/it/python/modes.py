@@ -53,7 +53,7 @@ def in_two_threads():
     train(net(batch()))
 
 
-# Compiled beforehand: that is no step.
+# Compiled beforehand, which is not a step.
 train(compiled(batch()))
 print(json.dumps({"ready": True}), flush=True)
 for line in sys.stdin:

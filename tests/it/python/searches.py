@@ -117,7 +117,7 @@ def odd_tensors():
 
 
 def tensors_beside():
-    """Those whose graph or shape cannot be asked for keep nobody from being found."""
+    """Objects whose graph or shape cannot be read do not prevent others from being found."""
     if "standin" in sys.argv:
         return
     called = []
@@ -139,7 +139,7 @@ def tensors_beside():
 
     whole = torch.ones(4, 3, requires_grad=True) * 2
     rows = whole.unbind()
-    # From now on PyTorch raises where one of the rows is asked for its graph.
+    # From now on PyTorch raises when the graph of one of the rows is read.
     whole.add_(1)
     ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged, requires_grad=True) * 2
     sized = Sized(torch.ones(4, requires_grad=True)) * 2

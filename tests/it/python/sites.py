@@ -21,7 +21,7 @@ STEP, FORWARD = (("/home/ada/train.py", 8, "step"),), (("/home/ada/net.py", 3, "
 
 
 def look(*blocks, device=0):
-    """A look at blocks of (size, frames)."""
+    """A comparison of blocks of (size, frames)."""
     made = [
         {"address": 4096 * at, "size": size, "state": "active_allocated", "frames": frames}
         for at, (size, frames) in enumerate(blocks)
@@ -34,7 +34,7 @@ def looks(*counts):
     return [look(*([(512, OWN)] * it + [(1024, OTHER)] * 3)) for it in counts]
 
 
-# What rises and stays is growth, and what is there in every step is none.
+# What rises and stays is growth; what exists in every step is not.
 assert grown(looks(1, 2, 3, 4, 5)) == {(0, STEP): (2048, 4)}
 assert grown(looks(3, 3, 3, 3, 3)) == {}
 # One rise is a cache that fills, and what falls back is a level that moves.
@@ -60,7 +60,7 @@ def ring(size, *, varies=False):
 assert grown(ring(512)) == {}, "what replaces something of its size grows nothing"
 assert grown(ring(512, varies=True)) == {}, "nor what replaces something of another size"
 
-# One block that is made anew, and larger each time.
+# One block that is reallocated, larger each time.
 assert grown([look((4096 * it, OWN)) for it in range(1, 7)]) == {(0, STEP): (4096 * 5, 0)}
 assert grown([look((4096 * it, OWN)) for it in (3, 1, 4, 1, 5, 9)]) == {}, "lengths that come and go"
 # Backward's own threads have no stack.
@@ -79,7 +79,7 @@ assert blocks_of(both, [(0, STEP)]) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7
 with Resting():
     assert not gc.isenabled()
 assert gc.isenabled()
-# A child that another thread forks meanwhile has nobody to wake it.
+# A child that another thread forks meanwhile has no thread to restart the collector.
 with Resting():
     child = os.fork()
     if not child:
@@ -142,7 +142,7 @@ scripts = sysconfig.get_paths()["scripts"]
 assert program("mytrain.__main__")[:2] == [0, 1]
 assert program("mytrain")[:2] == [0, 1]
 assert program(file=scripts + "/mytrain", functions=["mytrain.cli"]) == [0, 1, 2]
-# One that has functions of its own is no installer's.
+# A script with its own functions is not an installer's.
 assert program(file=scripts + "/train", functions=["mytrain.cli", "__main__"]) == [1, 1, 0]
 assert program(file="/home/ada/train.py", functions=["mytrain.cli"]) == [1, 1, 0]
 long = stacks.frames((functional,) * 30 + (own,) * 3)
@@ -236,7 +236,7 @@ running.job.turn(1)
 assert running.is_on and running.job.is_recording
 running.job.end()
 assert not running.is_on
-# What PyTorch raises is no error of the job's, neither while it begins nor while it ends.
+# An exception of PyTorch does not reach the job, neither when the recording begins nor when it ends.
 stuck = Switch(fails=True)
 stuck.job.turn(1)
 assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off" in stuck.answers[0]["trouble"]
@@ -249,7 +249,7 @@ assert short["text"] == ["x" * 240, 7]
 
 
 class Native:
-    """The probe, of which eight steps are asked."""
+    """The probe, with a request for eight steps."""
 
     def __init__(self):
         self.answers = []
@@ -265,7 +265,7 @@ class Native:
 
 
 def taken(slow):
-    """The steps at which a job is looked at, where a look counts as slow from so many seconds on."""
+    """The steps at which blocks are compared, where a comparison counts as slow from this many seconds on."""
     looks, step = [], 0
     torch = types.SimpleNamespace(__file__="/torch/__init__.py", __version__="2.15")
     torch._C = types.SimpleNamespace(
@@ -319,8 +319,8 @@ assert seen == [20_000, 20_006, 24_997, 25_009, 29_997, 30_009] and over == 10_0
 # After three that did not come none is waited for.
 recorded, seen, over = looked(8, (50, 0, 0), 10, lambda step: False)
 assert len(seen) == 6 and over == 0 and len(recorded) < 60, (recorded, seen)
-# So soon after it is asked that nothing is recorded yet: the next one.
+# So soon after the request that nothing is recorded yet: the next step is compared.
 assert looked(8, (50, 0, 0), 48)[1][0] == 99
-# Where steps have no numbers, or nobody knows of rises, all of them are recorded.
+# If steps have no numbers, or rises are unknown, all of them are recorded.
 assert looked(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
 print("sites are right")

@@ -318,7 +318,7 @@ wide = [ITEM, step("local", "kept", "frame", function="train", file="wide.py", l
 assert kept_at(wide, [{"file": "wide.py", "line": 2, "function": "train"}])[0]["line"] == 4
 assert time.thread_time() - begun < 5, "it takes milliseconds, and hours where it tries all ways"
 
-# Lines, and files that are none.
+# Lines, and files that do not exist.
 assert lines("job.py", 2, 1) == [(1, "kept = []"), (2, "def train():"), (3, "    kept.append(make())")]
 assert lines("job.py", 1) == lines("job.py", 1, 2) == lines("job.py", 2, 1)
 assert lines("job.py", 99) == [] and lines("nowhere.py", 1) == [] and lines(".", 1) == []

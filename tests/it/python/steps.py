@@ -33,7 +33,7 @@ check("an auxiliary optimizer", [count(it * 10) for it in ("M" * 50 + "A", "A" +
 check("ZeRO groups", count([("opt", group) for _ in range(10) for group in range(12)]), 10)
 check("optimizer in backward", count([(it, 0) for _ in range(10) for it in range(300)]), 10)
 check("the same, in another order each time", count([(it, 0) for n in range(10) for it in range(0, 300)][::-1]), 10)
-# A discriminator alone, then the two together, then alone again: the pause is waited for, then steps go on.
+# A discriminator alone, then the two together, then alone again: the counter waits for the pause, then steps continue.
 check("a phase that ends", [count("D" * 50 + it * 50 + "D" * 50) for it in ("DG", "GD")], [150, 150])
 check("a new optimizer for each trial", count([n // 50 for n in range(200)]), 200)
 long = Steps()

@@ -66,7 +66,7 @@ for wrong in ({"no": 1}, {}):
         assert str(error) == said
 assert is_as_before() and reported() == []
 
-# An error without words, or with others than words, is none that is waited for.
+# An error without a message, or with another one, does not count.
 words.listen(0)
 Fault(), Fault(7), Fault(None, "x")
 assert reported() == [] and not is_as_before()
@@ -81,7 +81,7 @@ words.listen(1), words.listen(0), words.listen(1)
 Fault("none"), Fault("none")
 assert reported() == [(1, "none"), (0, "none")] and is_as_before()
 
-# Somebody caught it inside: nobody hears the next one, which may be another's.
+# PyTorch caught it: the next error is not read, because it may be another's.
 words.listen(0)
 words.second()
 assert not is_as_before(), "it may be on its way"
@@ -89,7 +89,7 @@ words.second()
 Fault("a job's own")
 assert is_as_before() and reported() == []
 
-# Without observers every error is heard that names a device in the allocator's words, for as long as wanted.
+# Without observers, every error that names a device in the allocator's wording is read, for as long as requested.
 words.listen_alone()
 Fault("Allocation on device 3 would exceed"), Fault("Allocation on device x"), Fault("a job's own")
 words.second(), words.second()

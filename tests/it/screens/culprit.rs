@@ -1,5 +1,4 @@
-//! The culprit on the screen: the answer first and whole, then what it rests on; where there is none, how to come to
-//! one.
+//! The culprit on the screen: the complete answer first, then its evidence; without one, how to get it.
 
 use super::{read_through, theme};
 use crate::{
@@ -49,7 +48,7 @@ fn the_sentence_and_the_advice_are_seen_without_scrolling() {
     for screen in [Screen::Process, Screen::Alerts] {
         for (width, height) in [(80, 24), (120, 40), (200, 60)] {
             let shown = words(&text(&picture(&session, &of(screen), &theme("dusk"), width, height)));
-            // Beside the figures stands a curve, so that a line of them does not go on in the next.
+            // A curve is next to the figures, so a line of them must not continue there.
             let left = if width == 200 && screen == Screen::Process {
                 let narrow = picture(&session, &of(screen), &theme("dusk"), 200, 60);
                 words(

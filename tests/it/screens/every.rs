@@ -146,7 +146,8 @@ fn nothing_moves_when_nothing_happens() {
     }
 }
 
-/// A new user at 80x24 is told how full, whose, what could be given back, whether it grows and when it ends.
+/// At 80x24 a new user sees how full the device is, whose memory it is, what could be released, whether it grows and
+/// when the device is full.
 #[test]
 fn one_screen_answers_the_first_five_questions() {
     let mut story = Story::default();
@@ -172,7 +173,7 @@ fn one_screen_answers_the_first_five_questions() {
     }
 }
 
-/// Without colours, shapes and words are left: the same text, but for the glyphs of what colours tell apart.
+/// Without colours, shapes and words remain: the same text, except for the signs of gaps that colours distinguish.
 #[test]
 fn no_meaning_is_in_colour_alone() {
     let session = usual().session();

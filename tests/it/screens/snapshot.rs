@@ -342,7 +342,7 @@ fn the_map_asks_for_other_sizes_sorts_and_opens_a_segment() {
     press(&mut ui, &snapshot, "-----");
     let fits = shown(&snapshot, &ui, (80, 24));
     assert!(fits.contains("Would 16.00 MiB fit now?  yes: stream 0 has a free block of 20.00 MiB"), "{fits}");
-    // The free block of the private pool serves nobody else.
+    // The free block of the private pool serves no other request.
     assert_eq!(fits.matches('●').count(), 1, "{fits}");
     press(&mut ui, &snapshot, "+");
     assert!(shown(&snapshot, &ui, (80, 24)).contains("Would 32.00 MiB fit now?  no"));
@@ -505,7 +505,7 @@ fn the_page_of_a_snapshot_has_its_figures_and_needs_nothing_else() {
     let json = dir.path().join("snapshot.json");
     assert!(report(&json).status.success());
     assert_eq!(serde_json::from_str::<Value>(&fs::read_to_string(&json).unwrap()).unwrap(), all);
-    // What is cut is written as far as it goes, and the reader hears of it.
+    // A truncated file is shown as far as it goes, with a warning.
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() * 2 / 3]).unwrap();
     let cut = dir.path().join("cut.html");
@@ -577,7 +577,7 @@ fn a_snapshot_is_walked_through_in_a_terminal() {
     let mut terminal = Terminal::start(&["snapshot", name, "--text"], &[]);
     terminal.shows("device 0: 118.0 MiB reserved in 4 segments");
     assert_eq!(terminal.ends(PATIENCE), 0);
-    // What is no snapshot is no screen.
+    // Other files open no screen.
     fs::write(&file, b"\x80\x04cos\nsystem\n.").unwrap();
     let mut terminal = Terminal::start(&["snapshot", name], &[]);
     terminal.shows("byte 2 holds GLOBAL");

@@ -39,7 +39,7 @@ fn the_cursor_shows_every_rung_of_its_step() {
     let allocated = 36 * GIB + step * 4 * MIB;
     let picture = shown(&session, &ui);
     let size = |bytes: u64| format!("{:.2} GiB", bytes as f64 / GIB as f64);
-    // Rounding is what is asked for less than what is active: 150 MiB; pending are 64 MiB, stuck 7 of 21 GiB.
+    // Rounding is the requested memory's difference to active memory: 150 MiB; pending are 64 MiB, stuck 7 of 21 GiB.
     for (name, bytes) in [
         ("wanted", allocated - 150 * MIB),
         ("rounding", 150 * MIB),

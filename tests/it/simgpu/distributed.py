@@ -1,5 +1,5 @@
-"""NCCL between two processes with a device each: collectives carry what was copied in, DDP and FSDP train, buffers are
-on the driver's account, and nobody waits for a rank that died."""
+"""NCCL between two processes with a device each: collectives carry what was copied in, DDP and FSDP train, buffers
+count on the driver's account, and no rank waits for one that died."""
 
 import ctypes
 import os

@@ -178,7 +178,7 @@ for work, words in forbidden:
         assert (BROKEN if inside else words) in str(error), (words, error)
     torch.cuda.synchronize()
 
-# A replay runs when its stream comes to it; what is recorded in it, it records anew.
+# A replay runs when its stream reaches it; it records its captured events again.
 late = torch.cuda.Event(external=True)
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):

@@ -23,7 +23,7 @@ def replayed(graph):
     a.record()
     graph.replay()
     b.record()
-    # Unless the machine was too busy to come here before, nobody waited.
+    # Unless the machine was too busy to get here earlier, nothing waited.
     assert not b.query() or time.monotonic() - begin > 1
     torch.cuda.synchronize()
     assert (time.monotonic() - begin) * 1e3 >= a.elapsed_time(b) - 1

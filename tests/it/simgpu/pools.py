@@ -1,4 +1,4 @@
-"""Stream-ordered allocation: torch's three figures are the pool's, and the pool gives back when it is told to."""
+"""Stream-ordered allocation: torch's three figures are the pool's, and the pool releases memory when it is trimmed."""
 
 import ctypes
 import os

@@ -15,7 +15,7 @@ piece = torch.arange(1 << 17)
 kept = [piece.cuda()]
 before = resident()
 for _ in range(200):
-    # In place: what the allocator of the host keeps for itself is no device's.
+    # In place: the host allocator's own memory does not belong to a device.
     piece += 1
     kept.append(piece.cuda())
     kept.append(kept[-1].clone())

@@ -21,7 +21,7 @@ fn nested(text: &str) -> Vec<usize> {
         .filter_map(|(line, token)| match token {
             Token::Code(word) => (!word.trim().is_empty()).then_some((line, word)),
             Token::Text(_) => Some((line, "\"")),
-            Token::Comment => None,
+            Token::Comment(_) => None,
         })
         .collect();
     let (mut lines, mut open, mut depth, mut at) = (Vec::new(), Vec::new(), 0_usize, 0);

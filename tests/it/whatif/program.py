@@ -1,5 +1,5 @@
 # A loop that fragments, on two streams, with an emptied cache in the middle and a request near the device's limit.
-# SNAPSHOT names the file for the trace, where one is wanted; CONTEXT says whether stacks are recorded.
+# SNAPSHOT names the file for the trace, if any; CONTEXT determines whether stacks are recorded.
 import json
 import os
 import random

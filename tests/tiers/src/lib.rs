@@ -4,7 +4,7 @@
 //! `GPUWATCH_TESTS=full` adds the full tier: other PyTorch releases, frameworks, emulators, browsers, other tools and
 //! whatever takes longer than 20 seconds. CI runs both.
 //!
-//! No test returns early without a word. A test that cannot or need not run says so with one of these macros:
+//! No test returns early. A test that cannot or need not run reports why with one of these macros:
 //!
 //! | macro | use | quick tier | full tier |
 //! |---|---|---|---|
@@ -12,7 +12,7 @@
 //! | [`benchmark!`] | the first line of a test that only measures time | skips | skips |
 //! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails |
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips |
-//! | [`leave_out!`] | a part of a test, which goes on with the rest | tells | tells |
+//! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports |
 //!
 //! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists
 //! them. `GPUWATCH_BENCHMARK=full` runs benchmarks. `GPUWATCH_TESTS_MAY_SKIP=browser,peers` names modules whose

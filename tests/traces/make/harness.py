@@ -63,7 +63,7 @@ class Run:
         return held
 
     def outlives(self, thing):
-        """Keeps what a leak refers to, but is no part of it, alive while the fall is read."""
+        """Keeps alive what a leak refers to, without being part of it, while the fall is measured."""
         self.alive.append(thing)
         return thing
 

@@ -268,7 +268,7 @@ def memo(run):
 
 @family("bounded", cause="an optimizer's memory of past directions filling up")
 def quasi_newton(run):
-    """LBFGS remembers as many steps as it is told to."""
+    """LBFGS remembers a fixed number of steps."""
     model = dense(40, 60, 1).cuda()
     most = run.near(60, 0.3)
     optimizer = torch.optim.LBFGS(
@@ -289,7 +289,7 @@ def quasi_newton(run):
 
 @family("bounded", cause="layers are unfrozen one after another, each with its optimizer's state")
 def unfreezing(run):
-    """From the head down, a layer every so many steps begins to learn."""
+    """From the head down, a layer begins to learn every few steps."""
     model = dense(*[128] * 7, 4).cuda().requires_grad_(False)
     layers = [it for it in reversed(model) if isinstance(it, nn.Linear)]
     every = run.near(60, 0.3)

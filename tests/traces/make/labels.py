@@ -1,4 +1,4 @@
-"""From what a viewer was told to a trace and its label."""
+"""Converts a viewer's recording to a trace and its label."""
 
 import statistics
 
@@ -78,7 +78,7 @@ def labelled(said, lines, neighbour):
 
 
 def last_life(lines):
-    """The rows of a job's last life: a hello that is said again within one is no new life."""
+    """The rows of a job's last life: a repeated hello within one is not a new life."""
     pids = [it["pid"] for it in lines if it["type"] == "hello"]
     begins = next(at for at, it in enumerate(lines) if it["type"] == "hello" and it["pid"] == pids[-1])
     return [it for it in lines[begins:] if it["type"] == "sample"]

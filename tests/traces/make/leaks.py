@@ -327,7 +327,7 @@ def plain_outputs(run):
 
 @family("leak", "allocated", "outputs are kept all along a long run", TENSORS)
 def long_outputs(run):
-    """Long enough that a late viewer is told the beginning at a stride."""
+    """Long enough that a late viewer receives the beginning at a stride."""
     model, held = nn.Linear(16, 8).cuda(), run.holder()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     begin, x = run.near(30_000, 0.3), torch.randn(64, 16, device="cuda")

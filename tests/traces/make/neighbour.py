@@ -21,7 +21,7 @@ for turn in itertools.count():
         torch.cuda.empty_cache()
     else:
         held.append(torch.empty(NEIGHBOUR_BYTES, dtype=torch.uint8, device="cuda"))
-    # It is killed at any moment, and what it said must be whole.
+    # It is killed at any moment, and its output must be complete.
     with open(path + ".new", "w") as file:
         json.dump({"first_us": first_us, "fell": len(held) * NEIGHBOUR_BYTES, "events": len(held)}, file)
     os.replace(path + ".new", path)

@@ -187,7 +187,7 @@ impl Python {
         }
     }
 
-    /// Fills a row with the existing counters; false if there are none.
+    /// Fills a row with the existing counters; false without any.
     ///
     /// # Safety
     /// The object is alive, and no thread changes it meanwhile.

@@ -101,7 +101,7 @@ impl Cuda {
         attributes.map(|attribute| {
             let mut bytes = 0_u64;
             let figure = self.pool_figure.filter(|_| found && !pool.is_null())?;
-            // SAFETY: the driver knows the pool, and every attribute that is asked for here is of 64 bits.
+            // SAFETY: the driver knows the pool, and all requested attributes have 64 bits.
             (unsafe { figure(pool, attribute, &raw mut bytes) } == 0).then_some(bytes)
         })
     }

@@ -35,9 +35,8 @@ bind!("GLIBC_2.2.5", "GLIBC_2.17": "dlopen" "dlsym" "pthread_attr_getguardsize" 
     "pthread_key_delete" "pthread_setspecific" "pthread_sigmask");
 bind!("GLIBC_2.12", "GLIBC_2.17": "pthread_setname_np");
 
-/// A function of this library's own, seen by nobody else, in the place of one that old releases lack: its lines for
-/// x86_64 and for aarch64. It is weak because std asks for some of them weakly, and an assembler refuses two bindings
-/// of a name.
+/// Defines a private function of this library in place of one that old releases lack, with its code for x86_64 and for
+/// aarch64. It is weak because std refers to some of them weakly, and an assembler refuses two bindings of a name.
 macro_rules! own {
     ($name:literal: [$($x86_64:literal)*] [$($aarch64:literal)*]) => {
         #[cfg(target_arch = "x86_64")]

@@ -48,7 +48,7 @@ fn an_error_is_on_disk_when_the_call_returns() {
 fn a_job_that_fails_for_ever_fills_no_disk() {
     let (probe, dir) = started();
     for _ in 0..2000 {
-        // The queue may be full; the probe counts what is lost.
+        // The queue may be full; the probe counts its losses.
         let _ = probe.oom(oom(&"x".repeat(1000)));
     }
     let [path] = &spills(dir.path())[..] else { panic!("one spill was expected") };

@@ -78,7 +78,7 @@ fn meet(listener: &UnixListener) -> io::Result<()> {
         let (mut from, sender) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("simgpu-nccl".into()).spawn(move || hear(rank, &mut from, &sender))?;
         let joined = Answer { ticket: 0, status: 0, parcel: Parcel::default() };
-        // A rank that died meanwhile is heard of by its reader.
+        // The reader of a rank that died meanwhile reports it.
         let _ = joined.write(&mut stream);
         streams.push(stream);
     }
@@ -92,7 +92,7 @@ fn hear(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {
             return;
         }
     }
-    // Nobody listens any more where the communicator is over.
+    // The communicator is over, so nothing receives events.
     let _ = events.send((rank, Event::Left));
 }
 
@@ -106,7 +106,7 @@ fn serve(events: &Receiver<(usize, Event)>, streams: &mut [UnixStream]) {
         // This process's own rank, which is mostly the first, comes last: it may end as soon as it is answered.
         answers.reverse();
         for (rank, answer) in answers {
-            // Who does not take its answer has left, and is heard of by its reader.
+            // A rank that does not take its answer has left; its reader reports it.
             let _ = answer.write(&mut streams[rank]);
         }
         if matching.is_over() {

@@ -69,7 +69,7 @@ impl Link {
 
     /// Leaves when what was sent has arrived, or cannot any more.
     pub(super) fn leave(&self) {
-        // A hub that is gone, or slow, keeps nobody.
+        // Do not wait for a hub that is gone, or slow.
         let _ = self.socket.set_read_timeout(Some(FAREWELL));
         let _ = self.ask(plain(Kind::Leave, 0)).and_then(|it| self.wait(it));
         self.cut();

@@ -41,7 +41,7 @@ impl Small {
         (1 << (self.exponent - 1)) - 1
     }
 
-    /// e4m3 has values where the others have infinity, and one bit pattern that is no number.
+    /// e4m3 has values where the others have infinity, and one bit pattern for NaN.
     fn has_infinity(self) -> bool {
         self.mantissa != 3
     }

@@ -11,7 +11,7 @@ use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 
 pub(super) struct Operation {
     pub(super) communicator: Arc<Communicator>,
-    /// What the others are asked for, without the bytes.
+    /// The request to the others, without the bytes.
     pub(super) request: Request,
     /// Where this rank's bytes are, and where it wants the others': address and length.
     pub(super) from: Option<(usize, usize)>,
@@ -19,7 +19,7 @@ pub(super) struct Operation {
     pub(super) stream: usize,
 }
 
-/// What a thread asked for since `ncclGroupStart`.
+/// A thread's requests since `ncclGroupStart`.
 #[derive(Default)]
 struct Group {
     depth: usize,
@@ -35,7 +35,7 @@ pub(super) fn group_start() {
     GROUP.with_borrow_mut(|it| it.depth += 1);
 }
 
-/// Does what was asked for since the group's start.
+/// Runs the requests since the group's start.
 pub(super) fn group_end() -> Result<()> {
     let ready = GROUP.with_borrow_mut(|it| {
         it.depth = it.depth.checked_sub(1)?;

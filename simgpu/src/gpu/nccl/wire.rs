@@ -2,10 +2,10 @@
 
 use std::io::{self, Read, Write};
 
-/// Bytes above which a frame is no frame of ours.
+/// A frame with more bytes is invalid.
 const LARGEST: usize = 1 << 30;
 const WORDS: usize = 8;
-/// Says instead of a length that no bytes are carried: they were too many, and nobody computed them.
+/// Replaces a length if no bytes are carried, because they were too many to be computed.
 const ABSENT: u64 = u64::MAX;
 
 /// What a rank can ask for.

@@ -226,7 +226,8 @@ impl Alert {
         if rise > SLOWER * pace * waited {
             self.gap = self.gap.max(waited);
             if rise > (JUMP * pace * waited).max(self.top - self.base) {
-                // The level changed for another reason, such as a first evaluation, which is no part of the pace.
+                // The level changed for another reason, such as a first evaluation, so this rise does not count for the
+                // pace.
                 self.jump = Some(Jump { by: rise, top: self.top, top_at: self.top_at });
                 self.base += rise;
                 self.lifted += rise;
@@ -243,7 +244,7 @@ impl Alert {
     }
 
     /// Whether growth continues at a longer horizon, which is followed from then on: an evaluation may raise a growing
-    /// series for a while, and the release after it is no more than that.
+    /// series for a while, and the release after it gives back only that.
     pub(super) fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
         let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
             let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;

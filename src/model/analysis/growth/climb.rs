@@ -17,7 +17,7 @@ const SPAN: f64 = 20.0;
 /// Minimum ratio of a run's gain to the largest recent release.
 const OVER_GIVEN: f64 = 3.0;
 
-/// Largest share of one rise in a run's gain; a jump of the level is no growth.
+/// Largest share of one rise in a run's gain; a jump of the level is not growth.
 const BIGGEST: f64 = 0.5;
 
 /// Eighths of a run's time that must have a rise.

@@ -24,7 +24,7 @@ pub(super) struct Grid {
     largest: u64,
     moves: u64,
     falls: u64,
-    /// The latest remainder of a change; one that recurs is no fall, however large.
+    /// The latest remainder of a change; one that recurs is not a fall, however large.
     usual: u64,
     /// Where the unit became known.
     since: u64,

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// Number of means per line, and the minimum slope in standard errors: fewer means need more.
 const LINES: [(usize, f64); 3] = [(16, 10.0), (24, 8.5), (32, 7.5)];
 
-/// Minimum new highs of a line, and positions that it spans: a few jumps of the level are no line.
+/// Minimum new highs of a line, and positions that it spans: a few jumps of the level are not a line.
 const RISES: usize = 8;
 const SPAN: u64 = 20;
 

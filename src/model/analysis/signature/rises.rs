@@ -49,7 +49,7 @@ struct Gain {
 }
 
 /// Finds rises of the count's floor, which is the lowest of all later counts, so that a temporary phase (an evaluation)
-/// is no rise. `None` without any.
+/// does not count. `None` without any.
 pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
     let (mut gains, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kept, mut gained) = (0_u64, 0_u64);

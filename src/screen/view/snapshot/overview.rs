@@ -108,7 +108,7 @@ fn list(buffer: &mut Buffer, area: Rect, scene: &Scene) {
 /// The ladder as a bar and its legend.
 fn memory(buffer: &mut Buffer, rest: &mut Rect, device: &Device, scene: &Scene) {
     let rungs: Vec<Rung> =
-        device.ladder.by_gap().into_iter().filter(|it| it.bytes.is_some_and(|it| it.0 > 0)).collect();
+        device.ladder.by_gap().into_iter().filter(|it| it.bytes.is_some_and(|bytes| bytes.0 > 0)).collect();
     let whole = device.ladder.sum();
     let width = usize::from(rest.width);
     let columns = (width / ENTRY).clamp(1, 3);

@@ -58,7 +58,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
 
 /// The rows that the lists have a use for, and the line above them.
 fn listed(device: &Device, scene: &Scene) -> u16 {
-    let rows = |it: Option<&Moment>| it.map_or(0, |it| it.shares.len() + 1);
+    let rows = |moment: Option<&Moment>| moment.map_or(0, |it| it.shares.len() + 1);
     let (here, peak) = (rows(scene.ui.moment.as_ref()), rows(device.peak.as_ref()));
     u16::try_from(here + peak + 1).unwrap_or(u16::MAX)
 }

@@ -51,7 +51,7 @@ impl Python {
         // SAFETY: as the caller promises.
         let number = |it: &Object| unsafe { self.number(*it) };
         let device = |it: &Object| {
-            // SAFETY: as the caller promises; what is no tuple has no item, and an error that is taken back.
+            // SAFETY: as the caller promises; anything but a tuple has no item, and `found` clears the error.
             let number = unsafe { self.found((self.in_tuple)(*it, 0)).and_then(|item| self.number(item)) };
             Some((u32::try_from(number?).ok()?, *it))
         };
@@ -129,7 +129,7 @@ impl Python {
     /// # Safety
     /// The object is alive.
     unsafe fn first_parameter(&self, optimizer: Object) -> usize {
-        // SAFETY: as the caller promises; of each container only what it is asked for is used, while it lives.
+        // SAFETY: as the caller promises; each container is alive while it is used.
         unsafe {
             let Some(groups) = self.found((self.attribute)(optimizer, self.param_groups)) else { return 0 };
             let parameters = self.found((self.in_list)(groups, 0)).and_then(|it| self.item(it, self.params));
