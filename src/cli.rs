@@ -2,6 +2,8 @@
 
 /// Commands and flags.
 mod arguments;
+/// Starts the probe in a running job.
+mod attach;
 /// Runs next to a job.
 mod companion;
 /// Judges whether a job fits.
@@ -117,6 +119,8 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
 fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     match command {
         None => show::view(live, policy),
+        Some(Command::Attach(asked)) => attach::attach(asked),
+        Some(Command::Detach(asked)) => attach::detach(&asked),
         Some(Command::Env { shell }) => Ok(launch::env(shell)?),
         Some(Command::Demo { seed, screen }) => show::demo(seed, &screen),
         Some(Command::Record { output, watching, asking, keep }) => {

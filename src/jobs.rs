@@ -3,6 +3,9 @@
 /// `gpuwatch run` and `gpuwatch env`: a job with its probe.
 pub mod launch;
 
+/// `gpuwatch attach` and `gpuwatch detach`: the probe in a running job.
+pub mod attach;
+
 /// Children on a simulated machine: libraries and folders.
 pub mod simulated;
 

@@ -73,7 +73,8 @@ struct gpuwatch_sample {
 };
 
 /* Describes the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
- * world_size, run, restart, probe, log (a path, before the start only), sites ("ready": the job answers
+ * world_size, run, restart, probe, log (a path, before the start only), directory (for the socket, before the start
+ * only), attached_us (when the probe was started in a job that ran already, Unix time), sites ("ready": the job answers
  * gpuwatch_sites_asked; any other text says why it does not). Unknown keys are ignored. The
  * probe reads keys that are not given from the process and its environment, where it can. */
 int32_t gpuwatch_describe(const char *key, const char *value);
@@ -142,8 +143,11 @@ uint64_t gpuwatch_sites_rises(void);
 int32_t gpuwatch_sites(const char *object, int32_t is_answer);
 
 /* Says bye to the viewers and removes the socket; waits for viewers that still
- * read, a second at most. Final for this process. */
+ * read, a second at most. Final until gpuwatch_reset. */
 int32_t gpuwatch_stop(const char *reason);
+
+/* Forgets a probe that was stopped, and its description: another one can be described and started. */
+int32_t gpuwatch_reset(void);
 
 /* One line to the probe's log file, which comes into being with it. */
 int32_t gpuwatch_log(const char *line);

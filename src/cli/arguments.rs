@@ -21,9 +21,9 @@ Without a command: the live view of all devices and probed jobs.";
 
 /// Answers to questions of new users.
 const ANSWERS: &str = "\
-Jobs that run already: gpuwatch lists them with the driver's figures alone (bytes on each device, user, command). A probe \
-cannot be put into a running process: start the job again with `gpuwatch run`, or from a shell after \
-`eval \"$(gpuwatch env)\"`. A job with a probe can be watched at any time, from its beginning on.
+Jobs that run already: gpuwatch lists them with the driver's figures alone (bytes on each device, user, command). \
+`gpuwatch attach PID` starts the probe in a running PyTorch job. A job that begins with its probe, by `gpuwatch run` or from \
+a shell after `eval \"$(gpuwatch env)\"`, can be watched from its first step on.
 
 Several machines: run one gpuwatch on each (`ssh -t node gpuwatch`); gpuwatch does not listen on the network. For one run \
 over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
@@ -68,6 +68,11 @@ pub(super) enum Command {
         #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
+    /// Start the probe in a PyTorch job that runs already.
+    #[command(after_help = super::attach::AFTER)]
+    Attach(super::attach::Asked),
+    /// End the probe of a job, which runs on.
+    Detach(super::attach::Ended),
     /// Print the environment that probes jobs started without `gpuwatch run`.
     #[command(after_help = "Example:\n  eval \"$(gpuwatch env)\" && python train.py")]
     Env {
@@ -299,7 +304,10 @@ pub(super) enum Command {
 impl Cli {
     /// Returns the exit code of a failure; not 1 if that is an answer.
     pub(super) fn failure(&self) -> u8 {
-        if matches!(self.command, Some(Command::Check { .. } | Command::Diff { .. } | Command::Fit { .. })) {
+        if matches!(
+            self.command,
+            Some(Command::Check { .. } | Command::Diff { .. } | Command::Fit { .. } | Command::Attach(_))
+        ) {
             2
         } else {
             1
@@ -323,6 +331,8 @@ impl Cli {
             self.command,
             Some(
                 Command::Env { .. }
+                    | Command::Attach(..)
+                    | Command::Detach(..)
                     | Command::Explain { .. }
                     | Command::Generate { .. }
                     | Command::Doctor { .. }

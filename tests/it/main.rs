@@ -4,6 +4,7 @@
 
 mod alert_rows;
 mod alerts;
+mod attach;
 mod backends;
 mod browser;
 mod check;

@@ -33,6 +33,8 @@ macro_rules! needs_unshare {
     };
 }
 
+pub(crate) use needs_unshare;
+
 pub(crate) fn can(unshare: &[&str]) -> bool {
     let mut command = Command::new("unshare");
     command.args(unshare).arg("true").stderr(Stdio::null());

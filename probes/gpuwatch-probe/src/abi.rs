@@ -18,7 +18,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
 };
@@ -56,7 +56,7 @@ pub struct GpuwatchBlocks {
 struct Local {
     pid: u32,
     description: Mutex<Description>,
-    probe: OnceLock<Probe>,
+    probe: RwLock<Option<Arc<Probe>>>,
     /// Whether the probe could not start and has logged why.
     failed: AtomicBool,
 }
@@ -75,7 +75,7 @@ fn local() -> &'static Local {
     let made = Box::leak(Box::new(Local {
         pid,
         description: Mutex::default(),
-        probe: OnceLock::new(),
+        probe: RwLock::new(None),
         failed: AtomicBool::new(false),
     }));
     match LOCAL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
@@ -90,8 +90,13 @@ impl Local {
         self.description.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The probe, also one that was stopped.
+    fn probe(&self) -> Option<Arc<Probe>> {
+        self.probe.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn with_probe(&self, act: impl FnOnce(&Probe) -> Result<(), Refusal>) -> i32 {
-        match self.probe.get().map_or(Err(Refusal::Off), act) {
+        match self.probe().map_or(Err(Refusal::Off), |it| act(&it)) {
             Ok(()) => OK,
             Err(Refusal::Off) => OFF,
             Err(Refusal::Full) => FULL,
@@ -131,7 +136,7 @@ pub unsafe extern "C" fn gpuwatch_describe(key: *const c_char, value: *const c_c
         // SAFETY: as the caller promises.
         let (Some(key), Some(value)) = (unsafe { text(key) }, unsafe { text(value) }) else { return INVALID };
         let local = local();
-        if local.probe.get().is_none() {
+        if local.probe().is_none() {
             describe(&mut local.described(), &key, value);
             return OK;
         }
@@ -161,6 +166,8 @@ fn describe(description: &mut Description, key: &str, value: String) {
         "allocator_conf" => hello.allocator_conf = Some(value),
         "sites" => hello.sites = Some(value),
         "run" => hello.run = Some(value),
+        "attached_us" => hello.attached_us = number(),
+        "directory" => description.directories.push(value.into()),
         "log" => description.log = Some(value.into()),
         _ => {}
     }
@@ -177,7 +184,7 @@ pub unsafe extern "C" fn gpuwatch_device(ordinal: u32, uuid: *const c_char, name
         let (uuid, name) = unsafe { (text(uuid), text(name)) };
         let device = Device { ordinal, uuid, name, total: Some(total).filter(|it| *it > 0) };
         let local = local();
-        if local.probe.get().is_none() {
+        if local.probe().is_none() {
             local.described().device(device);
             return OK;
         }
@@ -192,12 +199,12 @@ pub extern "C" fn gpuwatch_start() -> i32 {
         let local = local();
         // Held so that two threads do not start two probes.
         let description = local.described();
-        if let Some(probe) = local.probe.get() {
+        if let Some(probe) = local.probe() {
             return if probe.is_here() { OK } else { OFF };
         }
         match Probe::start(description.clone()) {
             Ok(probe) => {
-                let _ = local.probe.set(probe);
+                *local.probe.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(probe));
                 OK
             }
             Err(_) if crate::identity::asks_for("off") => OFF,
@@ -286,14 +293,14 @@ pub unsafe extern "C" fn gpuwatch_oom(
 /// growth that a viewer saw; 0 without a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_asked() -> u64 {
-    catch_unwind(|| local().probe.get().map_or(0, Probe::sites_asked)).unwrap_or(0)
+    catch_unwind(|| local().probe().map_or(0, |it| it.sites_asked())).unwrap_or(0)
 }
 
 /// Returns when the growth's rises are expected: their period in steps (24 bits), the remainder of a rise's step
 /// divided by it (24), and by how many steps a rise may come early or late (16); 0 if unknown.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_rises() -> u64 {
-    catch_unwind(|| local().probe.get().map_or(0, Probe::sites_rises)).unwrap_or(0)
+    catch_unwind(|| local().probe().map_or(0, |it| it.sites_rises())).unwrap_or(0)
 }
 
 /// Sends sites to all viewers: as the answer to a request, or unrequested.
@@ -345,7 +352,8 @@ pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
     })
 }
 
-/// Writes one line to the probe's log file.
+    probe: RwLock<Option<Arc<Probe>>>,
+    /// Whether the probe could not start and has logged why.
 ///
 /// # Safety
 /// `line` is null or a zero-terminated string.
@@ -355,7 +363,7 @@ pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
         // SAFETY: as the caller promises.
         let Some(line) = (unsafe { text(line) }) else { return INVALID };
         let local = local();
-        match local.probe.get() {
+        match local.probe() {
             Some(probe) => probe.log(&line),
             None => early_log(&local.described()).line(&line),
         }

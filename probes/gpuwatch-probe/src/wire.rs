@@ -75,6 +75,9 @@ pub struct Hello {
     pub pid: u32,
     /// Start of the process, µs of the wall clock (Unix time).
     pub start_us: Option<u64>,
+    /// When the probe was started in a running job, µs of the wall clock (Unix time). Earlier steps are unknown.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub attached_us: Option<u64>,
     /// Host name.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub host: String,

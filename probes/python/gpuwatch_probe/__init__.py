@@ -49,14 +49,14 @@ def stop():
         _probe.stop("stop")
 
 
-def _attach(torch):
+def _attach(torch, late=None):
     global _probe
     if _probe is not None or "off" in _os.environ.get("GPUWATCH", "").split(","):
         return
     try:
         from ._torch import Probe
 
-        probe = Probe(torch)
+        probe = Probe(torch, late)
         _probe = probe
         probe.wait_for_cuda()
         if _os.environ.get("GPUWATCH_FIT"):

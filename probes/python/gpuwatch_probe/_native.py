@@ -10,12 +10,27 @@ STEP, TICK, CALL = 0, 1, 2
 INVALID, ASKED, NOT_ARMED = -2, 1, 2
 
 
+# The library's path where gpuwatch itself has put it; and the library, which is loaded once.
+LIBRARY = None
+_loaded = {}
+
+
+def loaded():
+    """Returns the library, loaded now if need be."""
+    at = path()
+    if at not in _loaded:
+        _loaded[at] = Native()
+    return _loaded[at]
+
+
 class Native:
     """The loaded library. Its functions keep the GIL: releasing it would cost milliseconds to get it back."""
 
     def __init__(self):
-        _check(os.environ.get("GPUWATCH_PROBE_SO"))
+        if LIBRARY is None:
+            _check(os.environ.get("GPUWATCH_PROBE_SO"))
         self.lib = lib = ctypes.PyDLL(path())
+        self._builtins = {}
         text, number = ctypes.c_char_p, ctypes.c_uint64
         for name, arguments in (
             ("describe", (text, text)),
@@ -25,6 +40,7 @@ class Native:
             ("oom", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p)),
             ("oom_message", (ctypes.c_uint32, text)),
             ("stop", (text,)),
+            ("reset", ()),
             ("log", (text,)),
             ("sites", (text, ctypes.c_int32)),
             ("sites_asked", ()),
@@ -40,15 +56,24 @@ class Native:
     def builtin(self, name):
         """Returns a builtin function of the library (gpuwatch_probe.h): a ctypes call would cost each step
         microseconds."""
-        make = self.lib.gpuwatch_python
-        make.argtypes = (ctypes.c_char_p,)
-        make.restype = ctypes.py_object
-        return make(utf8(name))
+        # Each one that is made lives as long as the process.
+        if name not in self._builtins:
+            make = self.lib.gpuwatch_python
+            make.argtypes = (ctypes.c_char_p,)
+            make.restype = ctypes.py_object
+            self._builtins[name] = make(utf8(name))
+        return self._builtins[name]
+
+    def stop_aside(self, reason):
+        """Stops the probe without Python's lock, which the job needs meanwhile."""
+        stop = ctypes.CDLL(None, handle=self.lib._handle).gpuwatch_stop
+        stop.argtypes = (ctypes.c_char_p,)
+        return stop(utf8(reason))
 
 
 def path():
-    """Returns the library's path: from the environment, or next to this file."""
-    named = os.environ.get("GPUWATCH_PROBE_SO")
+    """Returns the library's path: where gpuwatch put it, from the environment, or next to this file."""
+    named = LIBRARY or os.environ.get("GPUWATCH_PROBE_SO")
     return named or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgpuwatch_probe.so")
 
 

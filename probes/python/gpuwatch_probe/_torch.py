@@ -17,10 +17,11 @@ from ._blocks import blocks
 from ._history import refusal
 from ._looks import Resting
 from ._loops import Places
-from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, Native, cure, log, path, utf8
+from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, cure, loaded, log, path, utf8
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
 from ._rows import taker, unknown_shape
 from ._sites import Sites
+from ._late import steps_of
 from ._steps import Steps, hooks
 from ._trace import traced
 from ._words import Words
@@ -33,11 +34,22 @@ _MOST_DEVICES = 64
 _BETWEEN_ACCOUNTS = 10
 
 
-class Probe:
-    """The probe of this process: waiting for CUDA, running, or off for good."""
+# The probe that callbacks are for which nothing can take back, and those callbacks that stand.
+_current = None
+_standing = set()
 
-    def __init__(self, torch):
+
+class Probe:
+    """The probe of this process: waiting for CUDA, running, or off for good.
+
+    `late` describes a probe that is started in a job that ran already: what it adds to the description.
+    """
+
+    def __init__(self, torch, late=None):
         self.torch = torch
+        self.late = late
+        # Why it is off, where it never ran.
+        self.trouble = None
         self.steps = Steps()
         self.native = None
         self.off = False
@@ -62,9 +74,13 @@ class Probe:
         """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
         if not hasattr(self.torch._C, "_cuda_memoryStats"):
             return
-        os.register_at_fork(after_in_child=self._forked)
-        # Registered this early, it runs after everything that the job registers later.
-        atexit.register(self.stop, "exit")
+        global _current
+        _current = self
+        if "process" not in _standing:
+            _standing.add("process")
+            os.register_at_fork(after_in_child=_forked)
+            # Registered this early, it runs after everything that the job registers later.
+            atexit.register(_stop)
         if self.torch.cuda.is_initialized():
             self._on_cuda()
         else:
@@ -108,6 +124,17 @@ class Probe:
         except Exception:
             pass
 
+    def leave(self):
+        """Ends the probe so that another one may start in this process; not on the thread that trains."""
+        global _current
+        self._turn_off()
+        if self.native is not None:
+            self._disarm()
+            self.native.stop_aside("detach")
+            self.native.reset()
+        if _current is self:
+            _current = None
+
     def _forked(self):
         # CUDA is of no use in a child forked after its initialisation, where even a read of counters may hang on a
         # lock that was held; a child forked earlier may still begin.
@@ -140,7 +167,8 @@ class Probe:
 
     def _fail(self, error):
         self._turn_off()
-        self._note("the probe is off: %r" % (error,))
+        self.trouble = repr(error)
+        self._note("the probe is off: " + self.trouble)
 
     def _note(self, line):
         try:
@@ -158,10 +186,11 @@ class Probe:
                 self.off = True
                 return
             try:
-                native = Native()
+                native = loaded()
             except (OSError, AttributeError) as error:
                 self.off = True
-                log("the probe is off: %s does not load (%s); %s" % (path(), error, cure(error)))
+                self.trouble = "%s does not load (%s); %s" % (path(), error, cure(error))
+                log("the probe is off: " + self.trouble)
                 return
             self._start(native)
         except Exception as error:
@@ -182,7 +211,7 @@ class Probe:
             "allocator_conf": conf,
             "sites": sites or "ready",
         }
-        for key, value in described.items():
+        for key, value in [*described.items(), *(self.late or ())]:
             if value is not None:
                 native.describe(utf8(key), utf8(value))
         self._describe_rank(native)
@@ -191,6 +220,7 @@ class Probe:
             native.device(device, None, None, 0)
         if native.start() < 0:
             self.off = True
+            self.trouble = "its socket cannot be made; the log beside the socket says why"
             return
         self._sites = Sites(torch, native)
         on_words = self._on_words if backend == "native" else self._on_words_alone
@@ -204,11 +234,15 @@ class Probe:
         self._counters = mask, stats
         self._hook(native.builtin("end_step"))
         if backend == "native":
-            torch._C._cuda_attach_out_of_memory_observer(self._on_oom)
+            if "observer" not in _standing:
+                _standing.add("observer")
+                torch._C._cuda_attach_out_of_memory_observer(_on_oom)
         elif backend == "cudaMallocAsync":
             self._words.listen_alone()
         self._start_timer()
-        at_end_of_multiprocessing_child(self.stop)
+        if "end" not in _standing:
+            _standing.add("end")
+            at_end_of_multiprocessing_child(_stop)
 
     def _is_traced(self):
         return self._trace is not None and self._trace.is_on
@@ -242,6 +276,9 @@ class Probe:
         elif answer == INVALID:
             raise unknown_shape()
         elif answer == NOT_ARMED and not self.explicit:
+            if self.late is not None and not self.number():
+                # This step is counted below.
+                self.steps.number = max(0, steps_of(optimizer) - 1)
             self._take_over()
             key = (id(optimizer), id(_first_parameter(optimizer)))
             if self.steps.event(key):
@@ -378,6 +415,21 @@ class Probe:
             except Exception as error:
                 self._fail(error)
                 return
+
+
+def _forked():
+    if _current is not None:
+        _current._forked()
+
+
+def _stop(reason="exit"):
+    if _current is not None:
+        _current.stop(reason)
+
+
+def _on_oom(device, tried, limit, free):
+    if _current is not None:
+        _current._on_oom(device, tried, limit, free)
 
 
 def _is_ours(error):

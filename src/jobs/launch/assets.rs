@@ -20,8 +20,8 @@ use thiserror::Error;
 
 include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
-/// The library's name among [`FILES`].
-const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
+/// The library's path in the directory of the probe's files.
+pub const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
 
 /// Why no directory is usable.
 #[derive(Debug, Error)]
@@ -103,6 +103,26 @@ fn candidates() -> Vec<PathBuf> {
     places.push(env::temp_dir().join(format!("gpuwatch-cache-{uid}")));
     places.push(PathBuf::from(format!("/dev/shm/gpuwatch-cache-{uid}")));
     places
+}
+
+/// The name of the directory of these files, which is another one for other contents.
+pub fn name() -> &'static str {
+    NAME
+}
+
+/// Writes the files into a new directory, for whoever owns the one above it.
+///
+/// # Errors
+/// When it exists already, or cannot be written.
+pub fn copy_to(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700).create(folder)?;
+    builder.create(folder.join("gpuwatch_probe"))?;
+    for (name, content) in FILES {
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
+        file.write_all(content)?;
+    }
+    Ok(())
 }
 
 /// Returns a folder with this name in the user's cache that other users cannot enter, and from which libraries can be

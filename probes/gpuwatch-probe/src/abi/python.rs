@@ -6,6 +6,8 @@
 
 mod step;
 
+pub(super) use step::reset;
+
 use super::{FAULT, INVALID, OK, local, text};
 use crate::{
     reading::Reading,
@@ -259,7 +261,7 @@ impl Python {
         }
         let local = local();
         let code = local.with_probe(|probe| probe.push(&reading));
-        if code == OK && local.probe.get().is_some_and(|it| it.sites_asked() != 0) { ASKED } else { code }
+        if code == OK && local.probe().is_some_and(|it| it.sites_asked() != 0) { ASKED } else { code }
     }
 }
 

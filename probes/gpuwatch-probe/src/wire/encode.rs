@@ -102,6 +102,7 @@ fn hello(it: &Hello, out: &mut String) {
         .number("seq", it.seq)
         .number("pid", it.pid.into())
         .some("start_us", it.start_us)
+        .some("attached_us", it.attached_us)
         .text("host", &it.host, TEXT_MAX);
     object.name("argv");
     arguments(&it.argv, object.out);

@@ -89,6 +89,7 @@ fn hello() -> Hello {
         instance: None,
         pid: 4242,
         start_us: Some(1_700_000_000_000_000),
+        attached_us: None,
         host: "node7".into(),
         argv: ["python", "train.py", "--api-key=…"].map(str::to_owned).to_vec(),
         cwd: text("/home/ada"),

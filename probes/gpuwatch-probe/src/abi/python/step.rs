@@ -40,6 +40,12 @@ fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Counts from 0 again. References are kept until the next [`Python::arm`]: to let go of them takes the interpreter's lock.
+pub(in crate::abi) fn reset() {
+    let mut armed = armed();
+    (armed.is_on, armed.step) = (false, 0);
+}
+
 impl Python {
     /// `arm(optimizer_id, parameter_id, step, mask, stats, (device,), …)`: returns 0, or an error for invalid
     /// arguments.

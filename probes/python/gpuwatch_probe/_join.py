@@ -1,0 +1,98 @@
+"""The thread that `gpuwatch attach` and `gpuwatch detach` start in a job: no module, but a script with its `order`.
+
+It leaves the job's search path, modules and signals as they are, and answers in a file.
+"""
+
+
+def _join(order):
+    import os
+    import signal
+    import sys
+
+    # The job's signals are for the job's threads.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        words = _obey(order, os, sys)
+    except BaseException as error:
+        words = "refused could not load the probe: %r" % (error,)
+    if order["remove"]:
+        _remove(order, os)
+    answer = os.fsdecode(order["answer"])
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    file = os.open(answer + ".tmp", flags, 0o600)
+    try:
+        os.write(file, words.encode("utf-8", "replace").replace(b"\n", b" "))
+    finally:
+        os.close(file)
+    os.replace(answer + ".tmp", answer)
+    if order["page"]:
+        _give_back(order["page"])
+
+
+def _obey(order, os, sys):
+    package = _package(order, os, sys)
+    if package is None:
+        return "refused has no probe"
+    from gpuwatch_probe import _late
+
+    return _late.start(order) if order["do"] == "start" else _late.stop()
+
+
+def _package(order, os, sys):
+    """Returns the package that is loaded already, if it is of the same release or has a probe that runs."""
+    found = sys.modules.get("gpuwatch_probe")
+    if found is not None:
+        probe = getattr(found, "_probe", None)
+        is_running = probe is not None and not probe.off
+        folder = os.path.dirname(list(found.__path__)[0])
+        if is_running or os.path.basename(folder) == os.path.basename(os.fsdecode(order["folder"])):
+            return found
+    if order["do"] != "start":
+        return None
+    for name in [it for it in sys.modules if it.partition(".")[0] == "gpuwatch_probe"]:
+        del sys.modules[name]
+    return _load(os.fsdecode(order["folder"]), os, sys)
+
+
+def _load(folder, os, sys):
+    """Loads every module of the package, as its files may go."""
+    import importlib.util
+
+    folder = os.path.join(folder, "gpuwatch_probe")
+    init = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location("gpuwatch_probe", init, submodule_search_locations=[folder])
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["gpuwatch_probe"] = package
+    try:
+        spec.loader.exec_module(package)
+        for name in sorted(os.listdir(folder)):
+            stem, ending = os.path.splitext(name)
+            if ending == ".py" and stem not in ("__init__", "_join"):
+                importlib.import_module("gpuwatch_probe." + stem)
+    except BaseException:
+        for name in [it for it in sys.modules if it.partition(".")[0] == "gpuwatch_probe"]:
+            del sys.modules[name]
+        raise
+    return package
+
+
+def _remove(order, os):
+    folder = os.fsdecode(order["folder"])
+    for above, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(above, name))
+        for name in folders:
+            os.rmdir(os.path.join(above, name))
+    os.rmdir(folder)
+
+
+def _give_back(page):
+    """Gives back the page that the text was in which started this thread."""
+    import ctypes
+
+    unmap = ctypes.CDLL(None).munmap
+    unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    unmap(page, 4096)
+
+
+_join(order)  # noqa: F821

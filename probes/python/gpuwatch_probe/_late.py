@@ -1,0 +1,68 @@
+"""Starts and ends the probe in a job that runs already, for `gpuwatch attach` and `gpuwatch detach`."""
+
+import os
+import sys
+import time
+
+from . import _native
+from ._process import is_data_worker
+
+
+def start(order):
+    """Starts the probe; returns `started`, or `refused` and the reason."""
+    import gpuwatch_probe as package
+
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(getattr(torch, "_C", None), "_cuda_memoryStats"):
+        return "refused has not imported a PyTorch with CUDA"
+    if "off" in os.environ.get("GPUWATCH", "").split(","):
+        return "refused has GPUWATCH=off in its environment: start the next job without it"
+    if torch.cuda._is_in_bad_fork() or is_data_worker():
+        parent = os.getppid()
+        return "refused is a worker of process %d: `gpuwatch attach %d`" % (parent, parent)
+    if not torch.cuda.is_initialized():
+        return "refused has not initialised CUDA: attach once it uses a GPU"
+    before = package._probe
+    if before is not None and not before.off:
+        return "refused has a probe already: gpuwatch shows it"
+    if before is not None:
+        before.leave()
+        package._probe = None
+    _native.LIBRARY = os.fsdecode(order["library"])
+    late = [("attached_us", int(time.time() * 1e6)), ("run", order["run"])]
+    late += [("directory", os.fsdecode(it)) for it in order["directories"]]
+    package._attach(torch, late)
+    probe = package._probe
+    if probe is not None and probe.native is not None and not probe.off:
+        return "started"
+    if probe is not None:
+        probe.leave()
+        package._probe = None
+    return "refused could not start its probe: %s" % (probe and probe.trouble or "its log says why")
+
+
+def stop():
+    """Ends the probe; returns `ended`, or `refused` and the reason."""
+    import gpuwatch_probe as package
+
+    probe = package._probe
+    if probe is None or probe.off:
+        return "refused has no probe"
+    probe.leave()
+    package._probe = None
+    return "ended"
+
+
+def steps_of(optimizer):
+    """Returns how many steps an optimizer has made by its own count; 0 where it keeps none on the host."""
+    try:
+        state = optimizer.state
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in state:
+                    count = state[parameter].get("step", 0)
+                    # To read a number from a device would wait for the device.
+                    return int(count) if getattr(getattr(count, "device", None), "type", "cpu") == "cpu" else 0
+    except Exception:
+        pass
+    return 0

@@ -1,0 +1,298 @@
+//! Whether a process can be attached to, and how: decided from facts alone, before anything of it is touched. Pure.
+
+use crate::facts::text::Foreign;
+use std::fmt;
+
+/// The oldest minor version of Python 3, and the first that takes scripts by itself (PEP 768).
+const PYTHON_MIN: u32 = 9;
+const PYTHON_REMOTE: u32 = 14;
+
+/// The oldest minor version of glibc 2 that the probe's library loads with.
+const GLIBC_MIN: u32 = 28;
+
+/// The name that PyTorch gives its data workers.
+const WORKER: &str = "pt_data_worker";
+
+/// A Python in a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Python {
+    /// 3.11 is (3, 11); unknown where nothing says it.
+    pub version: Option<(u32, u32)>,
+    /// Whether it has no global lock.
+    pub is_free_threaded: bool,
+    /// The file that it is in.
+    pub file: String,
+    /// Whether the functions that a call is queued with are found, in the file and in memory alike.
+    pub has_symbols: bool,
+    /// Whether the file is the one that was loaded.
+    pub is_current: bool,
+    /// Whether it takes scripts (PEP 768); `None` where that cannot be read.
+    pub takes_scripts: Option<bool>,
+}
+
+/// What is known of a process before anything is done to it.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its number here.
+    pub pid: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// Its state, as `/proc` has it; `None` where there is no such process.
+    pub state: Option<char>,
+    /// The name of its main thread.
+    pub name: String,
+    /// Its user's number and name.
+    pub user: (u32, String),
+    /// The number of gpuwatch's user.
+    pub own_user: u32,
+    /// Who traces it; 0 for nobody.
+    pub tracer: u32,
+    /// `Seccomp` of `/proc/PID/status`: 1 is the strict mode.
+    pub seccomp: u32,
+    /// Whether its returns are checked by a shadow stack.
+    pub has_shadow_stack: bool,
+    /// `kernel.yama.ptrace_scope`; `None` where the kernel has none.
+    pub scope: Option<u32>,
+    /// Whether gpuwatch has `CAP_SYS_PTRACE`.
+    pub is_capable: bool,
+    /// Whether the kernel lets gpuwatch open the process's memory.
+    pub is_allowed: bool,
+    /// Whether its program is of this machine's architecture.
+    pub is_native: bool,
+    /// Its Python.
+    pub python: Option<Python>,
+    /// Whether PyTorch's library for Python is loaded.
+    pub has_torch: bool,
+    /// Whether the driver's library is loaded.
+    pub has_cuda: bool,
+    /// The release of glibc: 36 of 2.36; `None` for another C library.
+    pub glibc: Option<u32>,
+    /// Whether it has a probe.
+    pub is_probed: bool,
+    /// Whether it sees other files than gpuwatch, or is another user's: then the probe's files go to where it sees them.
+    pub is_apart: bool,
+    /// Its children that have PyTorch and the driver's library.
+    pub children: Vec<u32>,
+}
+
+/// How a process is made to start its probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Its main thread is stopped for a moment and queues a call in Python.
+    PendingCall,
+    /// Python's own protocol for debuggers (PEP 768).
+    RemoteScript,
+}
+
+/// What will be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The process.
+    pub pid: u32,
+    /// How it is made to start the probe.
+    pub transport: Transport,
+    /// Whether the probe's files go to where the process sees them.
+    pub is_apart: bool,
+    python: (u32, u32),
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor) = self.python;
+        writeln!(f, "process {} can be attached to: Python {major}.{minor} with PyTorch", self.pid)?;
+        let files = if self.is_apart {
+            "put the probe's files into a directory of the job's /tmp, which the job removes"
+        } else {
+            "use the probe's files in your cache"
+        };
+        writeln!(f, "  1. {files}")?;
+        match self.transport {
+            Transport::PendingCall => {
+                writeln!(
+                    f,
+                    "  2. stop its main thread for less than a millisecond, and queue a call in Python (ptrace)"
+                )?;
+            }
+            Transport::RemoteScript => {
+                writeln!(f, "  2. name a script in its memory, which Python runs by itself (PEP 768)")?;
+            }
+        }
+        write!(f, "  3. wait until the probe has started on a thread of its own")
+    }
+}
+
+/// Why a process is not attached to, and what to do: one sentence.
+pub type Refusal = String;
+
+/// Decides what to do.
+///
+/// # Errors
+/// The first reason against it.
+pub fn plan(facts: &Facts) -> Result<Plan, Refusal> {
+    alive(facts)?;
+    permitted(facts)?;
+    let pid = facts.pid;
+    let python = python(facts)?;
+    suitable(facts)?;
+    if facts.is_probed {
+        return Err(format!("process {pid} has a probe already: gpuwatch shows it"));
+    }
+    Ok(Plan { pid, is_apart: facts.is_apart, ..python })
+}
+
+/// The same for a process whose probe is to end.
+///
+/// # Errors
+/// The first reason against it.
+pub fn plan_end(facts: &Facts) -> Result<Plan, Refusal> {
+    alive(facts)?;
+    permitted(facts)?;
+    let python = python(facts)?;
+    if !facts.is_probed {
+        return Err(format!("process {} has no probe", facts.pid));
+    }
+    Ok(Plan { pid: facts.pid, is_apart: facts.is_apart, ..python })
+}
+
+fn alive(facts: &Facts) -> Result<(), Refusal> {
+    let pid = facts.pid;
+    match facts.state {
+        None => return Err(format!("there is no process {pid} here")),
+        Some('Z' | 'X' | 'x') => return Err(format!("process {pid} is ending")),
+        _ => {}
+    }
+    if facts.tracer != 0 {
+        let tracer = facts.tracer;
+        return Err(format!("process {pid} is traced by process {tracer}, as by a debugger: end that first"));
+    }
+    if matches!(facts.state, Some('T' | 't')) {
+        return Err(format!("process {pid} is stopped: resume it with `kill -CONT {pid}` first"));
+    }
+    if facts.name == WORKER {
+        let parent = facts.parent;
+        return Err(format!("process {pid} is a data worker of process {parent}: `gpuwatch attach {parent}`"));
+    }
+    Ok(())
+}
+
+fn permitted(facts: &Facts) -> Result<(), Refusal> {
+    let pid = facts.pid;
+    if facts.is_allowed {
+        return Ok(());
+    }
+    let (user, name) = &facts.user;
+    if *user != facts.own_user && facts.own_user != 0 {
+        let name = Foreign::new(name.as_str());
+        return Err(format!("process {pid} belongs to {name}: only {name} and root may attach to it"));
+    }
+    Err(match facts.scope {
+        Some(3) => format!(
+            "kernel.yama.ptrace_scope is 3, so no user may attach to process {pid} until this machine is started again: \
+             start the next job with `gpuwatch run`"
+        ),
+        Some(scope @ 1..) if !facts.is_capable => format!(
+            "kernel.yama.ptrace_scope is {scope}, so only root may attach to process {pid}: `sudo gpuwatch attach {pid}`"
+        ),
+        _ if !facts.is_capable && facts.own_user == 0 => format!(
+            "this container lacks the capability SYS_PTRACE that attaching to process {pid} needs: attach from the host, or \
+             give it to the container"
+        ),
+        _ => format!("the kernel does not let you attach to process {pid}: `sudo gpuwatch attach {pid}`"),
+    })
+}
+
+fn python(facts: &Facts) -> Result<Plan, Refusal> {
+    let pid = facts.pid;
+    if !facts.is_native {
+        return Err(format!("process {pid} is built for another architecture: use the gpuwatch of that architecture"));
+    }
+    let Some(python) = &facts.python else {
+        return Err(format!(
+            "process {pid} does not run CPython: gpuwatch shows what the driver counts for it, and a program can carry \
+             the probe itself"
+        ));
+    };
+    let Some(version @ (major, minor)) = python.version else {
+        return Err(format!(
+            "the version of Python in process {pid} is unknown: start the next job with `gpuwatch run`"
+        ));
+    };
+    if major != 3 || minor < PYTHON_MIN {
+        return Err(format!(
+            "process {pid} runs Python {major}.{minor}, and the probe needs Python 3.{PYTHON_MIN} or newer"
+        ));
+    }
+    if python.is_free_threaded {
+        return Err(format!(
+            "process {pid} runs a Python without the global lock, which attaching needs: start the next job with \
+             `gpuwatch run`"
+        ));
+    }
+    let file = Foreign::new(python.file.as_str());
+    if minor >= PYTHON_REMOTE {
+        return match python.takes_scripts {
+            Some(true) => Ok(Plan { pid, transport: Transport::RemoteScript, is_apart: false, python: version }),
+            Some(false) => Err(format!(
+                "process {pid} was started with remote debugging switched off (PYTHON_DISABLE_REMOTE_DEBUG or \
+                 -X disable-remote-debug): start the next job without that, or with `gpuwatch run`"
+            )),
+            None => Err(format!(
+                "the Python of process {pid} ({file}) does not say where it takes scripts: start the next job with \
+                 `gpuwatch run`"
+            )),
+        };
+    }
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err(format!(
+            "on this architecture attaching needs Python 3.{PYTHON_REMOTE} or newer, and process {pid} runs 3.{minor}: start \
+             the next job with `gpuwatch run`"
+        ));
+    }
+    if !python.is_current {
+        return Err(format!(
+            "{file} was replaced since process {pid} loaded it: start the next job with `gpuwatch run`"
+        ));
+    }
+    if !python.has_symbols {
+        return Err(format!(
+            "the Python of process {pid} ({file}) does not export the functions that attaching calls: start the next job \
+             with `gpuwatch run`"
+        ));
+    }
+    if facts.seccomp == 1 || facts.has_shadow_stack {
+        let what = if facts.seccomp == 1 { "the strict mode of seccomp" } else { "a shadow stack" };
+        return Err(format!(
+            "process {pid} runs with {what}, which attaching would break: start it with `gpuwatch run`"
+        ));
+    }
+    Ok(Plan { pid, transport: Transport::PendingCall, is_apart: false, python: version })
+}
+
+fn suitable(facts: &Facts) -> Result<(), Refusal> {
+    let pid = facts.pid;
+    if !facts.has_torch {
+        return Err(format!(
+            "process {pid} has not loaded PyTorch, whose allocator the probe reads: other jobs can call a probe of their own"
+        ));
+    }
+    if !facts.has_cuda {
+        let children: Vec<String> = facts.children.iter().map(u32::to_string).collect();
+        return Err(if children.is_empty() {
+            format!("process {pid} has not initialised CUDA: attach once it uses a GPU")
+        } else {
+            let children = children.join(" ");
+            format!("process {pid} does not use CUDA itself, but its children do: `gpuwatch attach {children}`")
+        });
+    }
+    match facts.glibc {
+        Some(minor) if minor >= GLIBC_MIN => Ok(()),
+        Some(minor) => Err(format!(
+            "process {pid} runs with glibc 2.{minor}, and the probe needs 2.{GLIBC_MIN} or newer: use a newer image"
+        )),
+        None => Err(format!("process {pid} runs without glibc, which the probe needs: use an image with glibc")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

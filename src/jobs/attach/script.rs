@@ -1,0 +1,106 @@
+//! The text that Python runs in a job: it starts a thread, which does the rest. Pure.
+
+use std::{
+    fmt::Write as _,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+/// What the job is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Start the probe.
+    Start,
+    /// End it.
+    Stop,
+}
+
+/// What the job's thread has to know. Paths are those that the job sees.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) wish: Wish,
+    /// The job's number as it sees it itself: a child that is forked meanwhile has another.
+    pub(super) own_pid: u32,
+    /// The directory with the probe's package.
+    pub(super) folder: PathBuf,
+    pub(super) library: PathBuf,
+    /// The file that the job answers in.
+    pub(super) answer: PathBuf,
+    /// Where its socket is to be; where the job's own environment says, if empty.
+    pub(super) directories: Vec<PathBuf>,
+    /// The recording's run.
+    pub(super) run: Option<String>,
+    /// Whether the directory goes once its content is loaded.
+    pub(super) is_removed: bool,
+}
+
+/// Names nothing in the job's main module, raises nothing, and leaves everything that takes time to a thread of its own,
+/// whose signals are blocked. The page at `page` is given back at the end; 0 is none.
+pub(super) fn text(order: &Order, page: u64) -> String {
+    let Order { own_pid, .. } = order;
+    let wish = if order.wish == Wish::Start { "start" } else { "stop" };
+    let directories: Vec<String> = order.directories.iter().map(|it| literal(it)).collect();
+    let run = order.run.as_deref().map_or_else(|| "None".to_owned(), |it| format!("'{it}'"));
+    let join = literal(&order.folder.join("gpuwatch_probe/_join.py"));
+    let known = format!(
+        "'do':'{wish}','join':{join},'folder':{},'library':{},'answer':{},'directories':[{}],'run':{run},'remove':{},'page':{page}",
+        literal(&order.folder),
+        literal(&order.library),
+        literal(&order.answer),
+        directories.join(","),
+        u8::from(order.is_removed),
+    );
+    format!(
+        "try:\n if __import__('os').getpid()=={own_pid}:\n  __import__('_thread').start_new_thread(exec,\
+         (\"try: exec(open(order['join'],'rb').read())\\nexcept BaseException: pass\",{{'order':{{{known}}}}}))\n\
+         except KeyboardInterrupt: __import__('_thread').interrupt_main()\n\
+         except BaseException: pass\n"
+    )
+}
+
+/// Any path as bytes of Python; within quotes of either kind.
+fn literal(path: &Path) -> String {
+    let mut text = String::from("b'");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => text.push(char::from(*byte)),
+            other => {
+                let _ = write!(text, "\\x{other:02x}");
+            }
+        }
+    }
+    text + "'"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn any_path_survives_and_nothing_is_named_or_raised() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a 'b' \"c\" \\ ü\n");
+        std::fs::create_dir_all(folder.join("gpuwatch_probe")).unwrap();
+        let join = "import os\nwith open(order['answer'], 'w') as it: it.write(str(sorted(order)))\n1/0\n";
+        std::fs::write(folder.join("gpuwatch_probe/_join.py"), join).unwrap();
+        let order = Order {
+            wish: Wish::Start,
+            own_pid: 0,
+            answer: folder.join("answer"),
+            library: folder.join("library"),
+            directories: vec![folder.clone()],
+            folder: folder.clone(),
+            run: Some("0123".to_owned()),
+            is_removed: true,
+        };
+        let text = text(&order, 4096).replace("getpid()==0", "getpid()>0");
+        let run = "import os, sys, time\nnames = None; names = set(globals())\nexec(sys.argv[1])\n\
+            while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n\
+            print(sorted(set(globals()) - names))";
+        let output = Command::new("python3").args(["-c", run, &text]).arg(&order.answer).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(said.trim(), "[]");
+    }
+}

@@ -1,0 +1,328 @@
+//! `gpuwatch attach` and `gpuwatch detach` on real jobs: the probe comes and goes, and the job stays as it was.
+
+use crate::{
+    launch::Home,
+    pty::{PATIENCE, PROGRAM, until},
+    shim::{backlog, script, sockets},
+    torch,
+};
+use gpuwatch_probe::wire::{Edge, Line, Sample};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, ChildStdout, Command, Output, Stdio},
+};
+
+/// A job that was started without gpuwatch.
+struct Job {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    home: Home,
+    pid: u32,
+    /// What it said first.
+    first: Value,
+    gpu: torch::Gpu,
+}
+
+impl Job {
+    fn start() -> Self {
+        let gpu = torch::machine();
+        let mut command = gpu.command(torch::python());
+        command.arg(script("attached.py"));
+        Self::start_as(gpu, command)
+    }
+
+    fn start_as(gpu: torch::Gpu, mut command: Command) -> Self {
+        let home = Home::new();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.envs(home.variables()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut job = Self { pid: child.id(), child, out, home, first: Value::Null, gpu };
+        job.first = job.next();
+        assert_eq!(job.first["what"], "ready");
+        job
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    fn tell(&mut self, command: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{command}\n").as_bytes()).unwrap();
+    }
+
+    /// Has the job look at itself after a step; it waits until it is told to go on.
+    fn look(&mut self) -> Value {
+        self.tell("look");
+        self.next()
+    }
+
+    fn gpuwatch(&self, arguments: &[&str]) -> Output {
+        let mut command = self.gpu.command(PROGRAM);
+        command.args(arguments).arg(self.pid.to_string()).envs(self.home.variables()).output().unwrap()
+    }
+
+    fn attach(&self) {
+        expect(&self.gpuwatch(&["attach", "--wait", "5m"]), 0, "the probe runs");
+    }
+
+    fn detach(&self) {
+        expect(&self.gpuwatch(&["detach", "--wait", "5m"]), 0, "the probe has ended");
+    }
+
+    fn sockets(&self) -> usize {
+        sockets(&self.home.0.path().join("sockets")).len()
+    }
+
+    fn connect(&self) -> BufReader<UnixStream> {
+        let all = sockets(&self.home.0.path().join("sockets"));
+        let [path] = &all[..] else { panic!("one probe was expected: {all:?}") };
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        BufReader::new(stream)
+    }
+
+    /// Lets the job end; it must not have seen anything.
+    fn end(mut self) {
+        self.tell("end");
+        let last = self.next();
+        let mut aside = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut aside).unwrap();
+        assert!(self.child.wait().unwrap().success() && aside.is_empty(), "{aside}");
+        let seen = ["what", "named", "modules", "same_path", "alive"].map(|it| last[it].clone());
+        let none = serde_json::json!([]);
+        assert_eq!(seen, ["end".into(), none.clone(), none, true.into(), 1.into()], "{last}");
+    }
+}
+
+fn expect(output: &Output, code: i32, words: &str) {
+    let said = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned()).concat();
+    assert!(output.status.code() == Some(code) && said.contains(words), "{}: {said}", output.status);
+}
+
+/// The row of a step.
+fn row(probe: &mut BufReader<UnixStream>, step: u64) -> Sample {
+    let mut text = String::new();
+    loop {
+        text.clear();
+        assert!(probe.read_line(&mut text).unwrap() > 0, "the probe ended");
+        match serde_json::from_str(&text).unwrap() {
+            Line::Sample(it) if it.edge == Edge::Step && it.step == Some(step) => return it,
+            _ => {}
+        }
+    }
+}
+
+/// Attaches, compares what the probe says with what the job sees itself, and detaches.
+fn counts_as_pytorch_does(job: &mut Job) {
+    job.attach();
+    let mut probe = job.connect();
+    let mut hello = String::new();
+    probe.read_line(&mut hello).unwrap();
+    let Line::Hello(hello) = serde_json::from_str(&hello).unwrap() else { panic!("{hello}") };
+    assert!(hello.attached_us > hello.start_us, "{hello:?}");
+    assert_eq!(hello.pid, job.pid);
+    let look = job.look();
+    // The optimizer has counted from the job's first step on.
+    let counters = row(&mut probe, look["steps"].as_u64().unwrap()).counters;
+    let stats = [counters.allocated, counters.reserved, counters.allocated_peak].map(Option::unwrap);
+    assert_eq!(look["stats"], serde_json::json!(stats));
+    job.tell("go on");
+    job.detach();
+    assert_eq!(job.sockets(), 0);
+}
+
+#[test]
+fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a_trace() {
+    let mut job = Job::start();
+    for _ in 0..3 {
+        counts_as_pytorch_does(&mut job);
+    }
+    // The thread that ended the probe is about to end itself.
+    let mut look = job.look();
+    assert!(until(PATIENCE, || {
+        job.tell("go on");
+        look = job.look();
+        look["threads"] == job.first["threads"]
+    }));
+    assert_eq!(look["descriptors"], job.first["descriptors"]);
+    job.tell("go on");
+    let left: Vec<_> = std::fs::read_dir(job.home.0.path().join("cache/gpuwatch")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "only the probe's own files stay: {left:?}");
+    expect(&job.gpuwatch(&["detach"]), 2, "has no probe");
+    job.end();
+}
+
+#[test]
+fn a_job_goes_on_wherever_gpuwatch_is_killed() {
+    let mut job = Job::start();
+    for stage in 0..4 {
+        let mut command = Command::new(PROGRAM);
+        command.args(["attach", &job.pid.to_string()]).envs(job.home.variables());
+        let output = command.env("GPUWATCH_TEST_ATTACH_DIES", stage.to_string()).output().unwrap();
+        assert!(output.status.code().is_none(), "stage {stage}: {output:?}");
+        let before = job.look()["steps"].as_u64().unwrap();
+        job.tell("go on");
+        let after = job.look()["steps"].as_u64().unwrap();
+        job.tell("go on");
+        assert!(after > before, "stage {stage}");
+    }
+    // Killed after the last stage it left a call behind, which is made; it may still be on its way.
+    assert!(until(PATIENCE, || job.sockets() == 1));
+    let mut probe = job.connect();
+    assert!(matches!(backlog(&mut probe).first(), Some(Line::Hello(_))));
+    job.end();
+}
+
+#[test]
+fn a_main_thread_that_is_in_a_long_call_is_asked_once_and_answers_later() {
+    let mut job = Job::start();
+    job.tell("wait");
+    assert_eq!(job.next()["what"], "wait");
+    for _ in 0..2 {
+        expect(&job.gpuwatch(&["attach", "--wait", "200ms"]), 3, "has not returned to Python yet");
+    }
+    assert_eq!(job.sockets(), 0);
+    job.tell("go on");
+    assert!(until(PATIENCE, || job.sockets() == 1), "the probe starts late");
+    expect(&job.gpuwatch(&["attach"]), 2, "has a probe already");
+    job.detach();
+    job.end();
+}
+
+/// A tracer that holds the process until its standard input ends.
+const TRACER: &str = "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True); \
+    libc.ptrace.argtypes = [ctypes.c_long] * 4; print(libc.ptrace(0x4206, int(sys.argv[1]), 0, 0), flush=True); sys.stdin.read()";
+
+#[test]
+fn what_cannot_be_attached_to_is_left_as_it_is_with_a_reason() {
+    let job = Job::start();
+    let refused = |arguments: &[&str], words: &str| expect(&job.gpuwatch(arguments), 2, words);
+
+    let mut tracer = Command::new("python3");
+    tracer.args(["-c", TRACER, &job.pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tracer = tracer.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said.trim(), "0", "the tracer holds it");
+    refused(&["attach"], &format!("is traced by process {}", tracer.id()));
+    drop(tracer.stdin.take());
+    tracer.wait().unwrap();
+
+    let pid = rustix::process::Pid::from_child(&job.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let is_stopped = || crate::attach::state(job.pid) == Some('T');
+    assert!(until(PATIENCE, is_stopped));
+    refused(&["attach"], &format!("kill -CONT {}", job.pid));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert!(until(PATIENCE, || !is_stopped()));
+
+    expect(&job.gpuwatch(&["attach", "--dry-run"]), 0, "queue a call in Python");
+    assert_eq!(job.sockets(), 0, "a dry run does nothing");
+    job.end();
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn programs_that_are_no_pytorch_jobs_are_refused_with_what_can_be_done() {
+    let home = Home::new();
+    let cases: [(&[&str], &str); 2] = [
+        (&["sleep", "1000"], "does not run CPython"),
+        (&["python3", "-c", "print('ready', flush=True); import time; time.sleep(1000)"], "has not loaded PyTorch"),
+    ];
+    for (program, words) in cases {
+        let mut child = Command::new(program[0]).args(&program[1..]).stdout(Stdio::piped()).spawn().unwrap();
+        if program[0] == "python3" {
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        }
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["attach", &child.id().to_string()]).envs(home.variables()).output().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        expect(&output, 2, words);
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["attach", &child.id().to_string()]).envs(home.variables()).output().unwrap();
+        expect(&output, 2, "there is no process");
+    }
+}
+
+#[test]
+fn options_that_keep_the_probe_out_do_not_keep_it_out_later() {
+    test_tiers::full!("starts PyTorch three times");
+    for option in ["-I", "-E", "-S"] {
+        let gpu = torch::machine();
+        let mut command = gpu.command(torch::python());
+        let site = site_packages(&torch::python());
+        if option == "-S" {
+            let run =
+                format!("import sys; sys.path.insert(0, {site:?}); exec(open({:?}).read())", script("attached.py"));
+            command.args([option, "-c", &run]);
+        } else {
+            command.arg(option).arg(script("attached.py"));
+        }
+        let mut job = Job::start_as(gpu, command);
+        counts_as_pytorch_does(&mut job);
+        job.end();
+    }
+}
+
+fn site_packages(python: &Path) -> String {
+    let folder = "import sysconfig; print(sysconfig.get_path('purelib'))";
+    torch::stdout(&Command::new(python).args(["-c", folder]).output().unwrap()).trim().to_owned()
+}
+
+#[test]
+fn growth_gets_a_culprit_after_the_attachment() {
+    test_tiers::full!("waits for a capture");
+    let mut job = Job::start();
+    job.attach();
+    job.tell("grow");
+    let mut command = job.gpu.command(PROGRAM);
+    command.args(["sites", &job.pid.to_string(), "--json"]).envs(job.home.variables());
+    let said = torch::stdout(&command.output().unwrap());
+    assert!(said.contains("keep.append(y.detach())"), "{said}");
+    job.end();
+}
+
+#[test]
+fn another_users_job_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        test_tiers::skip!("only root can act as another user");
+    }
+    let job = Job::start();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", PROGRAM, "attach", &job.pid.to_string()]);
+    expect(&command.output().unwrap(), 2, "belongs to root: only root and root may attach to it");
+    job.end();
+}
+
+#[test]
+fn a_job_in_other_namespaces_gets_its_files_and_keeps_none() {
+    crate::namespaces::needs_unshare!(["-rpfm", "--mount-proc"]);
+    let gpu = torch::machine();
+    let mut command = gpu.command("unshare");
+    command.args(["-rpfm", "--mount-proc"]).arg(torch::python()).arg(script("attached.py"));
+    let mut job = Job::start_as(gpu, command);
+    assert_eq!(job.first["pid"], 1);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.pid)).unwrap();
+    job.pid = children.trim().parse().unwrap();
+    job.attach();
+    assert_eq!(job.sockets(), 1);
+    let files = || {
+        let all = std::fs::read_dir(format!("/proc/{}/root/tmp", job.pid)).unwrap().flatten();
+        let name = "gpuwatch-attach-1-";
+        all.filter(|it| it.file_name().to_string_lossy().starts_with(name)).count()
+    };
+    assert_eq!(files(), 0);
+    job.detach();
+    assert_eq!((files(), job.sockets()), (0, 0));
+    job.end();
+}

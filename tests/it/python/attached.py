@@ -1,0 +1,78 @@
+"""Trains until it is told to end; its standard input has a command a line, which it looks for between two steps.
+
+`look`   prints its own counters after a step of its own, and waits for the next command
+`wait`   prints a line, and waits for the next command in a system call
+`grow`   keeps something of every step from now on
+`end`    prints how it ends
+"""
+
+import json
+import os
+import select
+import sys
+import threading
+
+import torch
+
+model = torch.nn.Linear(256, 256).to("cuda")
+optimizer = torch.optim.Adam(model.parameters())
+keep = []
+steps = 0
+grows = False
+
+
+def train():
+    """One step; returns PyTorch's counters as they were when the optimizer had stepped."""
+    global steps
+    y = model(torch.randn(64, 256, device="cuda"))
+    y.sum().backward()
+    optimizer.step()
+    stats = torch.cuda.memory_stats()
+    optimizer.zero_grad()
+    steps += 1
+    if grows:
+        keep.append(y.detach())
+    return stats
+
+
+def say(what, **more):
+    print(json.dumps(dict(more, what=what, steps=steps)), flush=True)
+
+
+def line():
+    """The next line of standard input, and nothing after it."""
+    read = b""
+    while not read.endswith(b"\n"):
+        read += os.read(0, 1) or b"\n"
+    return read.decode().strip()
+
+
+def native_threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+train()
+before = sorted(sys.modules), list(sys.path), sorted(globals())
+say("ready", pid=os.getpid(), threads=native_threads(), descriptors=len(os.listdir("/proc/self/fd")))
+while True:
+    train()
+    if not select.select([0], [], [], 0.001)[0]:
+        continue
+    command = line()
+    if command == "look":
+        stats = train()
+        names = "allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak"
+        threads, descriptors = native_threads(), len(os.listdir("/proc/self/fd"))
+        say("look", stats=[stats[it] for it in names], threads=threads, descriptors=descriptors)
+        line()
+    elif command == "wait":
+        say("wait")
+        line()
+    elif command == "grow":
+        grows = True
+    else:
+        break
+own = {"before", "command", "stats", "names", "threads", "descriptors", "own"}
+named = sorted(set(globals()) - set(before[2]) - own)
+modules = [it for it in set(sys.modules) - set(before[0]) if not it.startswith("gpuwatch_probe")]
+say("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count())
