@@ -1,17 +1,17 @@
 //! `gpuwatch attach` and `gpuwatch detach`: the probe in a job that runs already.
 //!
-//! `look` reads what there is to know of a process, `plan` decides, `place` puts the probe's files where the job sees them,
-//! and `trace` or `remote` has its Python run a line of text (`script`). That line starts a thread in the job, which does
-//! everything else (`probes/python/gpuwatch_probe/_join.py`) and answers in a file.
+//! `look` reads what there is to know of a process, `plan` decides, `place` puts the probe's files where the job sees
+//! them, and `trace` or `remote` has its Python run a line of text (`script`). That line starts a thread in the job,
+//! which does everything else (`probes/python/gpuwatch_probe/_join.py`) and answers in a file.
 //!
 //! # How the job stays unharmed
 //!
-//! Python 3.14 and newer read the path of a script at a moment of their own; nothing is stopped. For older ones the main
-//! thread is stopped and calls two functions of its own, `mmap` and `Py_AddPendingCall`. Their return address is the C
-//! library's call of `rt_sigreturn`, and below it on the stack lies a frame with every register of the thread: the kernel
-//! restores it as after a signal's handler, whether gpuwatch still lives or not. No instruction of the job is changed, and
-//! no page is executable that was not. The queued call runs on the main thread between two instructions of Python, and
-//! starts a thread; no exception of it reaches the job.
+//! Python 3.14 and newer read the path of a script at a moment of their own; nothing is stopped. For older ones the
+//! main thread is stopped and calls two functions of its own, `mmap` and `Py_AddPendingCall`. Their return address is
+//! the C library's call of `rt_sigreturn`, and below it on the stack lies a frame with every register of the thread:
+//! the kernel restores it as after a signal's handler, whether gpuwatch still lives or not. No instruction of the job
+//! is changed, and no page is executable that was not. The queued call runs on the main thread between two
+//! instructions of Python, and starts a thread; no exception of it reaches the job.
 
 use std::{
     io,

@@ -1,8 +1,8 @@
-//! A signal frame that gives a thread back what it was doing: the return address of a function that the thread is made to
-//! call. Pure.
+//! A signal frame that gives a thread back what it was doing: the return address of a function that the thread is
+//! made to call. Pure.
 //!
-//! The thread returns into the C library's `rt_sigreturn`, and the kernel restores every register from the frame, as after
-//! a signal's handler. So the thread is restored also where nobody is left to do it.
+//! The thread returns into the C library's `rt_sigreturn`, and the kernel restores every register from the frame, as
+//! after a signal's handler. So the thread is restored also where nobody is left to do it.
 
 use std::mem::{offset_of, size_of};
 
@@ -122,8 +122,8 @@ pub(super) struct Layout {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Lays out the frame below what the thread uses; `restorer` calls `rt_sigreturn`, and `features` are the offsets and the
-/// sizes of the save area's parts. `None` where the save area is none that is known.
+/// Lays out the frame below what the thread uses; `restorer` calls `rt_sigreturn`, and `features` are the offsets and
+/// the sizes of the save area's parts. `None` where the save area is none that is known.
 pub(super) fn lay_out(context: &Context, restorer: u64, features: &[(usize, usize)]) -> Option<Layout> {
     let floating = save_area(&context.floating, features)?;
     let below = context.registers.rsp.checked_sub(RED_ZONE)?;
@@ -190,7 +190,8 @@ pub(super) fn calling(registers: &Registers, stack: u64, function: u64, argument
     Registers { rdi, rsi, rdx, rcx, r8, r9, rax: 0, orig_rax, rip: function, rsp: stack, eflags, ..*registers }
 }
 
-/// The save area as the kernel writes it for a signal's handler: no longer than the features in use need, and described.
+/// The save area as the kernel writes it for a signal's handler: no longer than the features in use need, and
+/// described.
 fn save_area(saved: &[u8], features: &[(usize, usize)]) -> Option<Vec<u8>> {
     let word = |at: usize| Some(u64::from_le_bytes(saved.get(at..at + 8)?.try_into().ok()?));
     // The first two features lie in the area's legacy part.

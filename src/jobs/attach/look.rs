@@ -99,8 +99,8 @@ pub(super) fn look(pid: u32) -> Target {
     Target { facts, start_ticks, own_pid, owner: (user, group), at, memory }
 }
 
-/// Processes of this user, or of everybody for root, that have PyTorch and the driver's library and were not forked from
-/// one that has both.
+/// Processes of this user, or of everybody for root, that have PyTorch and the driver's library and were not forked
+/// from one that has both.
 pub(super) fn candidates() -> Vec<u32> {
     let own = geteuid().as_raw();
     let numbers =

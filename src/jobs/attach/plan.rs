@@ -70,7 +70,8 @@ pub struct Facts {
     pub glibc: Option<u32>,
     /// Whether it has a probe.
     pub is_probed: bool,
-    /// Whether it sees other files than gpuwatch, or is another user's: then the probe's files go to where it sees them.
+    /// Whether it sees other files than gpuwatch, or is another user's: then the probe's files go to where it sees
+    /// them.
     pub is_apart: bool,
     /// Its children that have PyTorch and the driver's library.
     pub children: Vec<u32>,

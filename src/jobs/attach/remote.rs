@@ -1,5 +1,5 @@
-//! Python's protocol for debuggers (PEP 768, Python 3.14 and newer): a script's path is written into the main thread's state,
-//! and a bit asks Python to run it. Nothing is stopped.
+//! Python's protocol for debuggers (PEP 768, Python 3.14 and newer): a script's path is written into the main
+//! thread's state, and a bit asks Python to run it. Nothing is stopped.
 
 use super::maps::{read, word};
 use std::{fs::File, io, os::unix::fs::FileExt};
@@ -7,7 +7,8 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 /// What the table of offsets begins with, at the address of `_PyRuntime`.
 const COOKIE: &[u8] = b"xdebugpy";
 
-/// Offsets in that table, of offsets that every release has: the list of interpreters, and an interpreter's main thread.
+/// Offsets in that table, of offsets that every release has: the list of interpreters, and an interpreter's main
+/// thread.
 const INTERPRETERS: u64 = 40;
 const MAIN_THREAD: u64 = 80;
 

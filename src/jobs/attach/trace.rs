@@ -1,8 +1,9 @@
-//! Makes a thread of another process call two functions of its own: one that maps a page, and one that queues a call in
-//! Python. The thread makes the second call, and restores itself, when it is let go. The only `unsafe` code of attaching: `ptrace`.
+//! Makes a thread of another process call two functions of its own: one that maps a page, and one that queues a call
+//! in Python. The thread makes the second call, and restores itself, when it is let go. The only `unsafe` code of
+//! attaching: `ptrace`.
 //!
-//! At every moment the thread goes on by itself if this process dies: it runs with its own registers, or it is on its way
-//! into a frame that restores them (`frame`).
+//! At every moment the thread goes on by itself if this process dies: it runs with its own registers, or it is on its
+//! way into a frame that restores them (`frame`).
 
 #![allow(unsafe_code, reason = "ptrace has no safe wrapper")]
 
@@ -90,8 +91,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Has the thread queue a call of `PyRun_SimpleString` with the text that `text` makes of the page's address. Returns how
-/// long it was held at most: the call itself is made by the thread alone.
+/// Has the thread queue a call of `PyRun_SimpleString` with the text that `text` makes of the page's address. Returns
+/// how long it was held at most: the call itself is made by the thread alone.
 pub(super) fn queue(
     pid: u32,
     memory: &File,

@@ -40,7 +40,8 @@ fn armed() -> MutexGuard<'static, Armed> {
     ARMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts from 0 again. References are kept until the next [`Python::arm`]: to let go of them takes the interpreter's lock.
+/// Counts from 0 again. References are kept until the next [`Python::arm`]: to let go of them takes the interpreter's
+/// lock.
 pub(in crate::abi) fn reset() {
     let mut armed = armed();
     (armed.is_on, armed.step) = (false, 0);
