@@ -46,7 +46,7 @@ pub use trace::Stage;
 /// Between two looks at the job's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// How the job is asked, beside its number.
+/// How the request is made, beside the job's number.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How long its answer is waited for.

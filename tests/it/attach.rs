@@ -21,7 +21,7 @@ struct Job {
     out: BufReader<ChildStdout>,
     home: Home,
     pid: u32,
-    /// What it said first.
+    /// Its first line.
     first: Value,
     gpu: torch::Gpu,
 }
@@ -55,7 +55,7 @@ impl Job {
         self.child.stdin.as_mut().unwrap().write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// Has the job look at itself after a step; it waits until it is told to go on.
+    /// Has the job look at itself after a step; it waits for the next command.
     fn look(&mut self) -> Value {
         self.tell("look");
         self.next()

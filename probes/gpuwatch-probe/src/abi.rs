@@ -352,8 +352,24 @@ pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
     })
 }
 
-    probe: RwLock<Option<Arc<Probe>>>,
-    /// Whether the probe could not start and has logged why.
+/// Forgets a stopped probe and its description, so that another one can be started.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_reset() -> i32 {
+    guarded(|| {
+        let local = local();
+        let mut description = local.described();
+        if local.probe().is_some_and(|it| it.is_here()) {
+            return INVALID;
+        }
+        *description = Description::default();
+        python::reset();
+        local.failed.store(false, Ordering::Relaxed);
+        drop(local.probe.write().unwrap_or_else(PoisonError::into_inner).take());
+        OK
+    })
+}
+
+/// Writes one line to the probe's log file.
 ///
 /// # Safety
 /// `line` is null or a zero-terminated string.

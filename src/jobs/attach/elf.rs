@@ -12,7 +12,7 @@ pub(super) struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// `None` for what is no ELF file of 64 bits.
+    /// `None` except for ELF files of 64 bits.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         Some(Self { file: File::parse(bytes).ok()?, bytes })
     }

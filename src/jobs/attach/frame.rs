@@ -2,7 +2,7 @@
 //! made to call. Pure.
 //!
 //! The thread returns into the C library's `rt_sigreturn`, and the kernel restores every register from the frame, as
-//! after a signal's handler. So the thread is restored also where nobody is left to do it.
+//! after a signal's handler. So the thread is restored also if its tracer is gone.
 
 use std::mem::{offset_of, size_of};
 
@@ -63,7 +63,7 @@ pub(super) struct Registers {
     pub(super) gs: u64,
 }
 
-/// `struct rt_sigframe` without the signal's description, which nobody reads.
+/// `struct rt_sigframe` without the signal's description, which is not read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct SignalFrame {
@@ -123,7 +123,7 @@ pub(super) struct Layout {
 }
 
 /// Lays out the frame below what the thread uses; `restorer` calls `rt_sigreturn`, and `features` are the offsets and
-/// the sizes of the save area's parts. `None` where the save area is none that is known.
+/// the sizes of the save area's parts. `None` for an unknown save area.
 pub(super) fn lay_out(context: &Context, restorer: u64, features: &[(usize, usize)]) -> Option<Layout> {
     let floating = save_area(&context.floating, features)?;
     let below = context.registers.rsp.checked_sub(RED_ZONE)?;
@@ -168,7 +168,7 @@ pub(super) fn lay_out(context: &Context, restorer: u64, features: &[(usize, usiz
     Some(Layout { stack: frame, bytes })
 }
 
-/// The registers with which the thread goes on: an interrupted system call is made again, from its beginning.
+/// The registers with which the thread continues: an interrupted system call is made again, from its beginning.
 fn resumed(registers: &Registers) -> Registers {
     let is_call = registers.orig_rax.cast_signed() >= 0;
     let reason = registers.rax.wrapping_neg();

@@ -46,7 +46,7 @@ pub struct Facts {
     pub user: (u32, String),
     /// The number of gpuwatch's user.
     pub own_user: u32,
-    /// Who traces it; 0 for nobody.
+    /// The process that traces it; 0 without one.
     pub tracer: u32,
     /// `Seccomp` of `/proc/PID/status`: 1 is the strict mode.
     pub seccomp: u32,

@@ -35,7 +35,7 @@ pub(super) struct Order {
 }
 
 /// Names nothing in the job's main module, raises nothing, and leaves everything that takes time to a thread of its
-/// own, whose signals are blocked. The page at `page` is given back at the end; 0 is none.
+/// own, whose signals are blocked. The page at `page` is given back at the end; 0 stands for no page.
 pub(super) fn text(order: &Order, page: u64) -> String {
     let Order { own_pid, .. } = order;
     let wish = if order.wish == Wish::Start { "start" } else { "stop" };

@@ -2,7 +2,7 @@
 //! in Python. The thread makes the second call, and restores itself, when it is let go. The only `unsafe` code of
 //! attaching: `ptrace`.
 //!
-//! At every moment the thread goes on by itself if this process dies: it runs with its own registers, or it is on its
+//! At every moment the thread continues by itself if this process dies: it runs with its own registers, or it is on its
 //! way into a frame that restores them (`frame`).
 
 #![allow(unsafe_code, reason = "ptrace has no safe wrapper")]
@@ -33,7 +33,7 @@ const PRIVATE_ANONYMOUS: u64 = 0x22;
 
 const SYS_MMAP: u64 = 9;
 
-/// How long news is waited for at once, where no signal tells of them.
+/// How long a change is waited for at once, where no signal reports it.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Addresses in the other process.
@@ -124,14 +124,14 @@ pub(super) fn queue(
     Ok(since.elapsed())
 }
 
-/// A thread that stands still. Dropping it lets it go on.
+/// A thread that stands still. Dropping it resumes it.
 struct Stopped {
     pid: pid_t,
     since: Instant,
     is_gone: bool,
 }
 
-/// What a waiting tracer hears of a thread.
+/// What a waiting tracer learns of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum News {
     /// At the entry or exit of a system call.
@@ -176,7 +176,7 @@ impl Stopped {
                 }
                 // Every signal is blocked that can be.
                 News::Signal(_) | News::Stop => {}
-                // It goes on and restores itself once it may.
+                // It restores itself once it is resumed.
                 News::Suspended => return Err(Failure::Suspended),
             }
         }

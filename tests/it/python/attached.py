@@ -1,4 +1,4 @@
-"""Trains until it is told to end; its standard input has a command a line, which it looks for between two steps.
+"""Trains until the command to end; its standard input has a command a line, which it looks for between two steps.
 
 `look`   prints its own counters after a step of its own, and waits for the next command
 `wait`   prints a line, and waits for the next command in a system call
