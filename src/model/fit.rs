@@ -84,11 +84,17 @@ impl Need {
         self.reserved.saturating_add(self.outside.iter().map(|it| it.high).sum())
     }
 
+    /// Returns the need if all that is uncertain takes the most, without what the job can run without.
+    pub fn must(&self) -> u64 {
+        let must = self.outside.iter().filter(|it| !it.is_optional);
+        self.reserved.saturating_add(must.map(|it| it.high).sum())
+    }
+
     /// Returns the verdict for a device of that capacity, as far as figures alone decide; `Unknown` asks for a run on a
     /// device of that size, where the allocator gives cached memory back before it fails.
     pub fn fits(&self, capacity: u64) -> Fits {
         let least = self.low().saturating_sub(self.reserved).saturating_add(self.allocated);
-        if self.high() <= capacity {
+        if self.must() <= capacity {
             Fits::Yes
         } else if least > capacity {
             Fits::No
@@ -109,9 +115,10 @@ mod tests {
 
     #[test]
     fn what_is_uncertain_decides_between_yes_and_no() {
-        let part = Outside { name: "context", low: 10, usual: 15, high: 30, source: "" };
-        let need = Need { allocated: 80, reserved: 100, outside: vec![part] };
-        assert_eq!((need.low(), need.usual(), need.high()), (110, 115, 130));
+        let part = Outside { name: "context", low: 10, usual: 15, high: 30, is_optional: false, source: "" };
+        let optional = Outside { name: "workspace", low: 0, usual: 0, high: 50, is_optional: true, source: "" };
+        let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional] };
+        assert_eq!((need.low(), need.usual(), need.must(), need.high()), (110, 115, 130, 180));
         let fits = |capacity| need.fits(capacity);
         assert_eq!((fits(130), fits(129), fits(90), fits(89)), (Fits::Yes, Fits::Unknown, Fits::Unknown, Fits::No));
     }

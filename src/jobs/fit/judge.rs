@@ -80,9 +80,9 @@ impl Bench {
             }
             answer.devices.push(judged);
         }
-        let is_enough = |it: &Device| need(&first.trial, it).is_some_and(|need| need.high() <= it.capacity());
+        let is_enough = |it: &Device| need(&first.trial, it).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && !is_shape);
-        let device = answer.devices.first().map(|it| &it.device);
+        let device = answer.devices.first().filter(|_| answer.why.is_none()).map(|it| &it.device);
         answer.peak = device.and_then(|device| Peak::of(&first.trial, &need(&first.trial, device)?));
         let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
         answer.unknown.splice(0..0, parts);

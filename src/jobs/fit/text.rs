@@ -71,12 +71,12 @@ fn device(out: &mut String, it: &Judged) {
         write!(out, "{} ({}–{}) of {}: ", Bytes(need.usual()), Bytes(need.low()), Bytes(need.high()), Bytes(capacity));
     match it.fits {
         Fits::Yes => {
-            let spare = capacity.checked_sub(need.high());
+            let spare = capacity.checked_sub(need.must());
             let spare = spare.map_or_else(|| ", tightly".to_owned(), |it| format!(" with {} to spare", Bytes(it)));
             let _ = write!(out, "fits{spare}");
         }
         Fits::No => out.push_str("does not fit"),
-        Fits::Unknown if need.high() <= capacity => out.push_str("fits, unless sizes that depend on values are larger"),
+        Fits::Unknown if need.must() <= capacity => out.push_str("fits, unless sizes that depend on values are larger"),
         Fits::Unknown => out.push_str("too close to call"),
     }
     if let Some(note) = &it.note {

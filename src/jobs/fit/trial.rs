@@ -57,8 +57,9 @@ impl Limit {
     /// Returns the limits in which all that is uncertain takes the least (0) or the most (1).
     pub(super) fn of(need: &Need, processes: u64, communicators: u64, most: bool) -> Self {
         let bytes = |it: &crate::model::fit::Outside| if most { it.high } else { it.low };
-        let sum =
-            |is_nccl: bool| need.outside.iter().filter(|it| it.name.starts_with("NCCL") == is_nccl).map(bytes).sum();
+        let sum = |is_nccl: bool| {
+            need.outside.iter().filter(|it| !it.is_optional && it.name.starts_with("NCCL") == is_nccl).map(bytes).sum()
+        };
         let (all, nccl): (u64, u64) = (sum(false), sum(true));
         Self { context: all.div_ceil(processes.max(1)), communicator: nccl.div_ceil(communicators.max(1)) }
     }

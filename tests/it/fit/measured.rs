@@ -1,0 +1,112 @@
+//! Peaks that were measured on real GPUs: `gpuwatch fit` of the same trainings, with the PyTorch of the measurements.
+//!
+//! ```text
+//! GPUWATCH_TESTS=full cargo test --test it fit::measured
+//! ```
+//!
+//! `GPUWATCH_MEASURED_VENV` names an environment that has that PyTorch. `GPUWATCH_MEASURED_OUT` names a file for a line
+//! of JSON for each training: what was measured, what fit answered.
+
+use super::Asked;
+use crate::venv::Venv;
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    path::Path,
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+static MEASURED: Venv = Venv {
+    variable: "GPUWATCH_MEASURED_VENV",
+    name: "venv-torch-2.6.0",
+    holds: "PyTorch 2.6.0, torchvision and transformers (a download of about 800 MB)",
+    packages: &[&[include_str!("measured/requirements.txt")]],
+    above: None,
+    python: OnceLock::new(),
+};
+
+/// Trainings at a time.
+const WORKERS: usize = 2;
+
+/// One training and the answer.
+struct Row {
+    measured: Value,
+    answer: Value,
+}
+
+impl Row {
+    fn of(measured: &Value, python: &Path) -> Self {
+        let is_cnn = measured["family"] == "cnn";
+        let script = if is_cnn { include_str!("measured/cnn.py") } else { include_str!("measured/transformer.py") };
+        let asked = Asked::new(script);
+        let text = |name: &str| measured[name].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| measured[name].as_u64().unwrap_or(0).to_string();
+        let arguments = [text("model"), text("optimizer"), number("batch"), number("zero_grad_mode")];
+        let size = number("gpu_total_bytes");
+        let flags = ["--json", "--steps", "4", "--gpu", &size];
+        let output = asked.fit_with(python, &flags, &arguments.each_ref().map(String::as_str));
+        let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        Self { measured: measured.clone(), answer }
+    }
+
+    /// The relative error of the allocator's peak, as the peak was measured: without the context.
+    fn error(&self) -> Option<f64> {
+        let measured = self.measured["measured_peak_bytes"].as_f64()?;
+        Some(self.answer["peak"]["reserved"].as_f64().unwrap_or(0.0) / measured - 1.0)
+    }
+
+    /// Whether the answer is right; `None` where fit cannot tell.
+    fn is_right(&self) -> Option<bool> {
+        match self.answer["fits"].as_str() {
+            Some("yes") => Some(self.measured["oom"] == false),
+            Some("no") => Some(self.measured["oom"] == true),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the smallest error that so many percent of all do not exceed.
+fn quantile(errors: &[f64], percent: usize) -> f64 {
+    let mut sorted: Vec<f64> = errors.iter().map(|it| it.abs()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len() * percent).div_ceil(100);
+    sorted[at.clamp(1, sorted.len()) - 1]
+}
+
+fn errors(rows: &[Row], family: &str) -> Vec<f64> {
+    rows.iter().filter(|it| it.measured["family"] == family).filter_map(Row::error).collect()
+}
+
+#[test]
+fn peaks_are_as_measured_on_real_gpus() {
+    test_tiers::full!("79 trainings, about 15 minutes");
+    let python = test_tiers::needs!(MEASURED.found());
+    let lines: Vec<Value> =
+        include_str!("measured/public.jsonl").lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let row = Row::of(line, &python);
+                    rows.lock().unwrap().push(row);
+                }
+            });
+        }
+    });
+    let rows = rows.into_inner().unwrap();
+    if let Some(out) = env::var_os("GPUWATCH_MEASURED_OUT") {
+        let line = |it: &Row| format!("{}\n", json!({ "measured": it.measured, "answer": it.answer }));
+        fs::write(out, rows.iter().map(line).collect::<String>()).unwrap();
+    }
+    let (transformers, cnns) = (errors(&rows, "transformer"), errors(&rows, "cnn"));
+    assert!(quantile(&transformers, 50) <= 0.002, "{transformers:?}");
+    assert!(quantile(&cnns, 50) <= 0.02, "{cnns:?}");
+    let answered: Vec<bool> = rows.iter().filter_map(Row::is_right).collect();
+    let right = answered.iter().filter(|it| **it).count();
+    assert!(right * 100 >= answered.len() * 97, "{right} of {}", answered.len());
+}
