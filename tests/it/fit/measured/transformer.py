@@ -71,7 +71,7 @@ MODELS = {
 config = MODELS[name]()
 auto = hf.AutoModelForSeq2SeqLM if config.model_type == "t5" else hf.AutoModelForCausalLM
 kind = auto._model_mapping[type(config)]
-# Values do not matter: weights that nobody wrote cost no time and hardly any memory of this machine.
+# Values do not matter: weights without values cost no time and hardly any memory of this machine.
 with torch.device("meta"):
     model = kind(config)
 model = model.to_empty(device="cpu")
