@@ -7,6 +7,7 @@ mod beside;
 mod causes;
 mod generated;
 mod heldout;
+mod job;
 mod judge;
 mod loops;
 mod properties;

@@ -23,15 +23,18 @@
 //!    its share (saturation is not growth), above what was lately reached, and with three times the gain that was
 //!    lately released (a known sawtooth is not growth).
 //! 3. **Teeth.** Under a sawtooth of any period, the lowest count after each fall is a separate series (`teeth`). Three
-//!    consecutive rises of it are growth if the last two have about the same pace.
+//!    consecutive rises of it are growth if the last two have about the same pace. A tooth has at least four rises; the
+//!    outputs that an evaluation leaves until the next one are a level.
 //! 4. **Units.** Memory that follows a batch's length has a fixed number of bytes per token. Once a few changes of the
 //!    requested bytes have a common divisor (Euclid) larger than rounding, the remainder is a separate series. Lengths,
 //!    curricula, evaluation leftovers and most teeth are whole multiples, so a tensor that grows as well shows at its
 //!    first step (`grid`). A remainder that recurs counts as a rise however large; other remainders above half of the
-//!    unit count as falls; if one in eight falls, the unit is searched again. A short run in whole units, with no
-//!    growth of the remainder, comes from the lengths. Two lengths with different bytes per token have no unit.
+//!    unit count as falls; if one in eight falls, the unit is searched again. A run of fewer than 24 changes in whole
+//!    units, with no growth of the remainder, comes from the lengths. Two lengths with different bytes per token have
+//!    no unit.
 //! 5. **Lines.** One growing tensor under batches without a unit shows in neither floors nor counts. At each horizon, a
-//!    line is fitted to the latest 16 to 32 means (batch means). It is growth if its slope is 7.5 to 10 standard errors
+//!    line is fitted to the latest 16 to 32 means (batch means) of the requested bytes, which lack the allocator's
+//!    rounding of large requests. It is growth if its slope is 7.5 to 10 standard errors
 //!    above 0 (widened for correlated residuals), if it rises in every quarter to a new highest mean, and if the series
 //!    is noise and not a random walk: its second differences, which a trend does not affect, shrink as stretches get
 //!    longer (`trend`, `moves`).
@@ -40,8 +43,9 @@
 //!    times further than the series' changes explain, at the horizon with the surest estimate.
 //! 7. **Steps that grow.** Longer sentences or larger batches leave more behind if outputs are still alive. A step then
 //!    holds three times as much at its peak (the old outputs, the new ones, their gradient), so the peak rises further
-//!    than the rest; a kept tensor exists at most twice. Such growth is not raised (`working_set`). If an evaluation or
-//!    the first steps needed more than the growing steps, the peak does not show it.
+//!    than the rest; a kept tensor exists at most twice. Such growth is not raised (`working_set`). The allocator's
+//!    rounding makes the peak rise in leaps, so a run in whole units is compared over all remembered rises as well. If
+//!    an evaluation or the first steps needed more than the growing steps, the peak does not show it.
 //! 8. **Figures.** If nothing ever fell, bytes per step are the gain from the first rise to the latest, divided by the
 //!    steps between: random events have no better rate. Otherwise the surest of three lines since the start is used:
 //!    through the samples, through the lowest of each stretch, through the lowest of each tooth, with jumps of the
@@ -49,9 +53,10 @@
 //!    that recurs between nearby steps or, under a sawtooth, between a sample and the one at its place in the tooth
 //!    before (seasonal differences, `season`).
 //! 9. **The end.** A plateau is the absence of rises for three times the longest gap so far, or a rise far behind the
-//!    pace so far. A release gives back more than half of the gain. A restart is a falling step count. If a longer
-//!    horizon continues to rise and released nothing, only a phase ended, and growth is followed there. After a plateau
-//!    the next run needs more evidence, so a slow fill-up raises one alert.
+//!    pace so far, if a line through the samples since then is surely less than half as steep (noise hides rises for a
+//!    while). A release gives back more than half of the gain. A restart is a falling step count. If a longer horizon
+//!    continues to rise and released nothing, only a phase ended, and growth is followed there. After a plateau the
+//!    next run needs more evidence, so a slow fill-up raises one alert.
 //!
 //! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic

@@ -1,7 +1,7 @@
-//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones are
-//! for judging alone.
+//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones
+//! from 81 on are for judging alone.
 //!
-//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of ten times as many
+//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of thirty times as many
 //! loops, with `GROWTH_SEEDS` of those that were tuned on.
 
 use super::{
@@ -13,7 +13,10 @@ use super::{
 use crate::story::Story;
 use gpuwatch::{
     facts::units::Stamp,
-    model::{analysis::growth::Observation, findings::findings},
+    model::{
+        analysis::{episode::Episode, growth::Observation},
+        findings::findings,
+    },
 };
 
 #[test]
@@ -26,42 +29,74 @@ fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
 }
 
 #[test]
-fn a_thousand_made_up_loops_are_judged_as_well() {
-    test_tiers::full!("a thousand made-up loops");
-    let score = judged(40);
-    assert!(score.recall() >= 0.98, "missed: {:?}", score.missed);
-    assert!(score.false_alarms_per_100k() <= 4.0, "{:?}", score.false_alarms);
-    assert!(score.gone_wrong.len() <= 12, "{:?}", score.gone_wrong);
+fn three_thousand_made_up_loops_are_judged_as_well() {
+    test_tiers::full!("three thousand made-up loops");
+    let score = judged(100);
+    assert!(score.recall() >= 0.985, "missed: {:?}", score.missed);
+    assert!(score.false_alarms_per_100k() <= 1.0, "{:?}", score.false_alarms);
+    assert!(score.gone_wrong.len() <= 24, "{:?}", score.gone_wrong);
     assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.005, "{score}");
+}
+
+/// Of each rule, loops that only it judges right.
+#[test]
+fn made_up_loops_that_once_were_judged_wrongly_stay_right() {
+    let loops = [
+        // The allocator's leaps hide that the steps themselves grow, also before the lengths' unit is known.
+        ("lengths_grow", 14),
+        ("lengths_grow", 94),
+        // A unit that one tensor's rows share with the lengths.
+        ("cat_now_and_then", 20),
+        // What the allocator hands out beyond a large request, which looks like an end.
+        ("cat_now_and_then", 98),
+        ("cat_of_tokens", 262),
+        // Lengths and evaluations together wander for a while.
+        ("cat_in_lengths", 212),
+        // An evaluation sets a level at once, which is not a tooth.
+        ("evaluation_kept", 138),
+    ];
+    let mut score = Score::default();
+    for (family, seed) in loops {
+        let class = FAMILIES.iter().find(|it| it.0 == family).unwrap().1;
+        judge(&mut score, &made(family, class, seed));
+    }
+    assert!(score.missed.is_empty() && score.false_alarms.is_empty(), "{:?} {:?}", score.missed, score.false_alarms);
+    assert_eq!(score.leaks, 4);
 }
 
 /// So many variations of every family.
 #[expect(clippy::print_stdout, reason = "the score is for whoever asks for it")]
 fn judged(variations: u64) -> Score {
-    let odd = u64::from(std::env::var("GROWTH_SEEDS").is_err());
+    let first = if std::env::var("GROWTH_SEEDS").is_err() { 81 } else { 0 };
     let mut score = Score::default();
     for (family, class) in FAMILIES {
         let mut own = Score::default();
-        for seed in (0..variations).map(|it| 2 * it + odd) {
+        for seed in (0..variations).map(|it| first + 2 * it) {
             let it = made(family, class, seed);
-            let growth = feed((1..).zip(&it.rows).map(|(step, row)| Observation {
-                step: Some(step),
-                at: Stamp(step * 10_000),
-                allocated: row.allocated,
-                requested: row.requested,
-                blocks: row.blocks,
-                peak: row.allocated_peak,
-                reserved: row.reserved,
-                ..Observation::default()
-            }));
-            let found: Vec<_> = growth.episodes().copied().collect();
-            own.add(&it.label, &found);
+            let found = judge(&mut own, &it);
             score.add(&it.label, &found);
         }
         println!("{family:24} {own}");
     }
     println!("{:24} {score}", "all");
     score
+}
+
+/// What is found in a loop, and its part of the score.
+fn judge(score: &mut Score, it: &Loop) -> Vec<Episode> {
+    let growth = feed((1..).zip(&it.rows).map(|(step, row)| Observation {
+        step: Some(step),
+        at: Stamp(step * 10_000),
+        allocated: row.allocated,
+        requested: row.requested,
+        blocks: row.blocks,
+        peak: row.allocated_peak,
+        reserved: row.reserved,
+        ..Observation::default()
+    }));
+    let found: Vec<_> = growth.episodes().copied().collect();
+    score.add(&it.label, &found);
+    found
 }
 
 /// With and without a count of private pools, which a job without CUDA graphs does not have.

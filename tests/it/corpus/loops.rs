@@ -7,14 +7,15 @@
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes are positive and small")]
 
 use super::{
-    allocator::{Allocator, Handle},
+    allocator::Handle,
+    job::{Job, Law, Random},
     judge::{Class, Label},
 };
 use gpuwatch::facts::event::wire::Counters;
 use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
 
 /// Every family, by what it is.
-pub(super) const FAMILIES: [(&str, Class); 25] = [
+pub(super) const FAMILIES: [(&str, Class); 34] = [
     ("cat_in_lengths", Class::Leak),
     ("cat_of_tokens", Class::Leak),
     ("cat_now_and_then", Class::Leak),
@@ -40,211 +41,21 @@ pub(super) const FAMILIES: [(&str, Class); 25] = [
     ("window_of_rows", Class::Bounded),
     ("epochs", Class::Sawtooth),
     ("cycles", Class::Sawtooth),
+    ("cat_in_curriculum", Class::Leak),
+    ("once_an_epoch", Class::Leak),
+    ("outputs_joined", Class::Leak),
+    ("lengths_grow_mixed", Class::Healthy),
+    ("lengths_drift", Class::Healthy),
+    ("batches_grow", Class::Healthy),
+    ("accumulation", Class::Healthy),
+    ("evaluation_kept", Class::Healthy),
+    ("cache_of_longest", Class::Bounded),
 ];
 
 /// One variation: its label, and the counters at the end of each step.
 pub(super) struct Loop {
     pub(super) label: Label,
     pub(super) rows: Vec<Counters>,
-}
-
-/// Repeatable random numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let it = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        it ^ (it >> 31)
-    }
-
-    /// From `low` to `high`, both included.
-    fn within(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn chance(&mut self, of: f64) -> bool {
-        self.unit() < of
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.within(0, of.len() as u64 - 1) as usize]
-    }
-
-    /// Between `low` and `high`, every order of magnitude alike.
-    fn scale(&mut self, low: f64, high: f64) -> f64 {
-        low * (high / low).powf(self.unit())
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
-    }
-}
-
-/// How long the sentences of a batch are.
-#[derive(Clone, Copy)]
-enum Law {
-    Fixed,
-    Uniform,
-    Lognormal,
-    /// The longest of a batch, rounded up.
-    Bucket(u64),
-    /// Grows over this many steps with a power of their share, up to a stage's length at a time.
-    Ramp {
-        over: f64,
-        power: f64,
-        stage: u64,
-    },
-    Sorted {
-        epoch: u64,
-    },
-    Wander,
-}
-
-/// The job that a family's loop is built around.
-struct Job {
-    random: Random,
-    memory: Allocator,
-    law: Law,
-    longest: u64,
-    mean: f64,
-    /// Bytes of a word's outputs, over the batch.
-    word: u64,
-    batch: u64,
-    layers: u64,
-    hold: bool,
-    evaluation: Option<u64>,
-    last: Vec<Handle>,
-    gradients: Vec<Handle>,
-    evaluated: Vec<Handle>,
-    wandered: f64,
-    length: u64,
-}
-
-impl Job {
-    fn new(random: Random, law: Law) -> Self {
-        let mut random = random;
-        let (longest, batch) = (random.within(48, 256), random.pick(&[2, 4, 8, 16]));
-        let words = match law {
-            // What a language model says of each word; a curriculum of smaller outputs drowns in the rounding of
-            // blocks.
-            Law::Ramp { .. } | Law::Sorted { .. } => random.pick(&[8000, 32_000, 50_000]),
-            _ => random.pick(&[256, 1000, 4000, 32_000]),
-        };
-        let word = batch * words * random.pick(&[2, 4]);
-        let layers = random.within(3, 10);
-        let mean = longest as f64 * (0.2 + 0.3 * random.unit());
-        let (hold, evaluates) = (random.chance(0.85), random.chance(0.4));
-        let evaluation = evaluates.then(|| random.within(40, 250));
-        Self {
-            random,
-            memory: Allocator::default(),
-            law,
-            longest,
-            mean,
-            word,
-            batch,
-            layers,
-            hold,
-            evaluation,
-            last: Vec::new(),
-            gradients: Vec::new(),
-            evaluated: Vec::new(),
-            wandered: 0.0,
-            length: 0,
-        }
-    }
-
-    /// The outputs of one batch lie around their mean like this, in bytes.
-    fn breath(&self) -> f64 {
-        let spread = match self.law {
-            Law::Uniform => 0.28 * self.longest as f64,
-            Law::Lognormal | Law::Bucket(_) => 0.5 * self.mean,
-            _ => 0.0,
-        };
-        if self.hold { spread * self.word as f64 } else { 0.0 }
-    }
-
-    fn draw(&mut self, step: u64) -> u64 {
-        let lognormal = |random: &mut Random, mean: f64| (mean * (0.5 * random.normal()).exp()) as u64;
-        let length = match self.law {
-            Law::Fixed => self.longest / 2,
-            Law::Uniform => self.random.within(self.longest / 16, self.longest),
-            Law::Lognormal => lognormal(&mut self.random, self.mean),
-            Law::Bucket(to) => {
-                let longest = (0..self.batch).map(|_| lognormal(&mut self.random, self.mean / 2.0)).max();
-                longest.unwrap_or(1).max(1).next_multiple_of(to)
-            }
-            Law::Ramp { over, power, stage } => {
-                let share = (step as f64 / over).min(1.0).powf(power);
-                let grown = share * self.longest as f64 * 0.9;
-                self.longest / 10 + grown as u64 / stage * stage
-            }
-            Law::Sorted { epoch } => {
-                let place = ((step % epoch) as f64 + 0.5) / epoch as f64;
-                (self.mean * (0.5 * (place / (1.0 - place)).ln() / 1.7).exp()) as u64
-            }
-            Law::Wander => {
-                self.wandered = 0.97 * self.wandered + 0.24 * self.random.normal();
-                (self.mean * (0.3 * self.wandered).exp()) as u64
-            }
-        };
-        length.clamp(4, self.longest)
-    }
-
-    fn take(&mut self, bytes: u64) -> Handle {
-        self.memory.take(bytes)
-    }
-
-    fn give(&mut self, handles: impl IntoIterator<Item = Handle>) {
-        for it in handles {
-            self.memory.give(it);
-        }
-    }
-
-    /// Forward and backward, up to the end of the optimizer's step.
-    fn step(&mut self, step: u64) {
-        if step == 1 {
-            for at in 0..12 {
-                let size = self.word * (at % 4 + 1) / 2;
-                // Weights, two moments each; and gradients, which the first step makes.
-                for _ in 0..3 {
-                    self.take(size);
-                }
-                let gradient = self.take(size);
-                self.gradients.push(gradient);
-            }
-        }
-        let outputs = self.draw(step);
-        self.length = outputs;
-        let activations: Vec<_> =
-            (0..self.layers).map(|it| self.take((outputs * self.word / (it % 3 + 1)).max(1))).collect();
-        let new = self.take(outputs * self.word);
-        let loss = self.take(4);
-        let old = std::mem::replace(&mut self.last, vec![loss]);
-        self.give(old);
-        self.give(activations);
-        if self.hold {
-            self.last.push(new);
-        } else {
-            self.give([new]);
-        }
-        if self.evaluation.is_some_and(|it| step.is_multiple_of(it)) {
-            let old = std::mem::take(&mut self.evaluated);
-            self.give(old);
-            // What is evaluated does not follow the order in which one learns.
-            let length = match self.law {
-                Law::Ramp { .. } | Law::Sorted { .. } => self.longest / 4,
-                _ => self.draw(step),
-            };
-            self.evaluated = (0..3).map(|it| self.memory.take(length * self.word / 2 + it)).collect();
-        }
-    }
 }
 
 /// What a family does beside training.
@@ -283,13 +94,20 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
             stage: if family == "lengths_grow" { 1 } else { random.pick(&[4, 8, 16]) },
         },
         "sorted_lengths" => Law::Sorted { epoch: random.within(30, 250) },
-        "lengths_wander" => Law::Wander,
+        "lengths_wander" => Law::Wander(0.97),
+        "lengths_drift" => Law::Wander(random.pick(&[0.99, 0.995])),
+        "lengths_grow_mixed" => Law::Mixed { over: random.within(250, 900) as f64 },
+        "cat_in_curriculum" => Law::Ramp {
+            over: random.within(250, 900) as f64,
+            power: random.pick(&[0.5, 1.0, 1.0]),
+            stage: random.pick(&[1, 1, 4, 8]),
+        },
         "cat_in_lengths" | "cat_of_tokens" | "cat_now_and_then" | "small_in_lengths" | "outputs_in_lengths"
-        | "lengths" => random.pick(&lengths),
+        | "outputs_joined" | "batches_grow" | "cache_of_longest" | "lengths" => random.pick(&lengths),
         _ => random.pick(&[Law::Fixed, Law::Fixed, Law::Uniform, Law::Lognormal, Law::Bucket(16)]),
     };
     let mut job = Job::new(random, law);
-    if family.starts_with("lengths") || family.starts_with("cat") {
+    if family.starts_with("lengths") || family.starts_with("cat") || family == "batches_grow" {
         job.hold = true;
     }
     let steps = job.random.within(600, 1500);
@@ -298,6 +116,7 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
     let period = match family {
         "cat_of_tokens" | "small_under_epochs" | "outputs_in_lengths" | "lengths" => job.random.pick(&[1, 1, 2]),
         "every_few" | "requests_grow" => job.random.within(8, 30),
+        "once_an_epoch" => job.random.within(15, 60),
         _ => job.random.pick(&[1, 1, 2, 3, 5]),
     };
     let chance = job.random.scale(0.05, 0.5);
@@ -315,6 +134,8 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
     let most = job.random.within(60, 400);
     let (mut left, mut request) = (epoch, 24 << 20);
     let more = job.random.pick(&[2, 4, 6]) << 20;
+    let each =
+        if family == "cat_in_curriculum" { job.random.pick(&[2048, 6144, 20_480, 65_536]) * period } else { each };
     let mut beside = Beside::default();
     let mut rows = Vec::new();
     for step in 1..=steps {
@@ -322,7 +143,7 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
         let is_due = step >= start && step.is_multiple_of(period);
         let mut grew = false;
         match family {
-            "cat_in_lengths" if is_due => grew = cat(&mut job, &mut beside, each, u64::MAX),
+            "cat_in_lengths" | "cat_in_curriculum" if is_due => grew = cat(&mut job, &mut beside, each, u64::MAX),
             "cat_of_tokens" if step >= start => {
                 let bytes = job.length * (each / 64).max(16) / 4 * 4;
                 grew = cat(&mut job, &mut beside, bytes, u64::MAX);
@@ -330,6 +151,34 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
             "cat_now_and_then" if step >= start && job.random.chance(chance) => {
                 let rows = job.random.within(1, 4);
                 grew = cat(&mut job, &mut beside, each * rows, u64::MAX);
+            }
+            "outputs_joined" if is_due => {
+                let outputs = job.length * job.word / 8;
+                grew = cat(&mut job, &mut beside, outputs, u64::MAX);
+            }
+            "cache_of_longest" => {
+                let longest = beside.whole.map_or(0, |it| it.1);
+                let size = job.length * (each / 64).max(512);
+                if size > longest {
+                    cat(&mut job, &mut beside, size - longest, u64::MAX);
+                    beside.benign_until = Some(step);
+                }
+            }
+            // More and more samples a batch, a few steps each.
+            "batches_grow" => job.samples = (1 + step / (most / 4)).min(12),
+            // Gradients are given back with every few steps, and are there in between.
+            "accumulation" => {
+                let old = std::mem::take(&mut beside.filled);
+                job.give(old);
+                if !step.is_multiple_of(period + 1) {
+                    beside.filled = (0..12).map(|_| job.take(piece)).collect();
+                }
+            }
+            "evaluation_kept" if step.is_multiple_of(epoch) => {
+                let old = std::mem::take(&mut beside.filled);
+                job.give(old);
+                let kept = job.random.within(3, 30);
+                beside.filled = (0..kept).map(|_| job.outputs(step)).collect();
             }
             "window_of_rows" => {
                 cat(&mut job, &mut beside, each, each * most);
@@ -394,7 +243,9 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
             _ => {}
         }
         let keeps = match family {
-            "small_under_epochs" | "small_under_cycles" | "small_in_lengths" | "every_few" => is_due.then_some(small),
+            "small_under_epochs" | "small_under_cycles" | "small_in_lengths" | "every_few" | "once_an_epoch" => {
+                is_due.then_some(small)
+            }
             "outputs_in_lengths" => is_due.then_some(job.length * job.word / 8),
             "at_random" => (step >= start && job.random.chance(chance)).then_some(small),
             _ => None,
@@ -434,7 +285,7 @@ fn label(family: &str, class: Class, seed: u64, steps: u64, job: &mut Job, besid
         fall(|it| it.allocated)
     };
     let causes: &[&str] = match family {
-        _ if family.starts_with("cat") => &["growing-tensor"],
+        _ if family.starts_with("cat") || family == "outputs_joined" => &["growing-tensor"],
         "requests_grow" => &["fragmentation"],
         _ => &["tensors-retained", "scalars-retained"],
     };
@@ -450,7 +301,8 @@ fn label(family: &str, class: Class, seed: u64, steps: u64, job: &mut Job, besid
         steps,
         causes: causes.iter().filter(|_| leaks).map(|it| (*it).to_owned()).collect(),
         // What a step needs at a time is not judged here: longer sentences take more.
-        tolerate: (!leaks).then(|| ["reserved", "driver", "device"].map(str::to_owned).to_vec()),
+        tolerate: (!leaks || family == "cat_in_curriculum")
+            .then(|| ["reserved", "driver", "device"].map(str::to_owned).to_vec()),
         pre_class: family.starts_with("small_under").then(|| "sawtooth".to_owned()),
         hopeless: None,
     }

@@ -27,6 +27,9 @@ const STILL: usize = 3;
 /// Below this share of its former pace, growth has ended.
 const SLOWER: f64 = 0.1;
 
+/// At an end, a line through the samples since the latest rise is surely below this share of the former pace.
+const RESTS: f64 = 0.5;
+
 /// A rise of this many times the pace, and of more than everything gained, is a jump of the level.
 const JUMP: f64 = 16.0;
 
@@ -136,6 +139,8 @@ pub(super) struct Alert {
     by_stretch: Lowest,
     by_tooth: Lowest,
     taken: u64,
+    /// A line through every sample since the latest rise.
+    rest: Line,
     per_block: PerBlock,
     near: VecDeque<Point>,
     season: Season,
@@ -161,6 +166,7 @@ impl Alert {
             by_stretch: Lowest::default(),
             by_tooth: Lowest::default(),
             taken: 0,
+            rest: Line::default(),
             per_block: PerBlock::default(),
             near: VecDeque::new(),
             season: Season::default(),
@@ -181,6 +187,8 @@ impl Alert {
         }
         let lifted = if matches!(self.found, Found::Bytes | Found::Means) { self.lifted } else { 0.0 };
         let point = Point { bytes: point.bytes - lifted, ..point };
+        let value = if counted { point.blocks.unwrap_or(point.bytes) } else { point.bytes };
+        self.rest.push(point.at.saturating_sub(self.since) as f64, value);
         let ends = self.taken.is_multiple_of(1 << self.level.min(63));
         self.all.push(self.since, point);
         self.by_stretch.push(self.since, point, counted, ends && self.found != Found::Teeth);
@@ -234,13 +242,16 @@ impl Alert {
             }
             self.top = block.low;
             self.top_at = block.to;
+            self.rest = Line::default();
             return None;
         }
         if block.low < f64::midpoint(self.top, self.base) {
             return Some(End::Released);
         }
         let width = (block.to - block.from) as f64 + 1.0;
-        (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width)).then_some(End::Plateau)
+        // Noise hides a rise for a while, so a line through the samples since the top must surely be slower.
+        let rests = || self.rest.slope().is_none_or(|(slope, half)| slope + half < RESTS * pace);
+        (waited > (PATIENCE * self.gap).max(QUIET).max(STRETCHES * width) && rests()).then_some(End::Plateau)
     }
 
     /// Whether growth continues at a longer horizon, which is followed from then on: an evaluation may raise a growing

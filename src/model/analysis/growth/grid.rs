@@ -74,7 +74,12 @@ impl Grid {
     /// Returns whether the unit was known at a position, so that later changes are independent of those it was learned
     /// from.
     pub(super) fn is_known(&self, at: u64) -> bool {
-        self.moves >= LEARNT && self.since < at
+        self.has_unit() && self.since < at
+    }
+
+    /// Returns whether there is a unit.
+    pub(super) fn has_unit(&self) -> bool {
+        self.moves >= LEARNT
     }
 }
 

@@ -16,9 +16,6 @@ const FURTHER: f64 = 4.0;
 const ROUGH: f64 = 1.3;
 const GIVEN: f64 = 1.0;
 
-/// Noise: the largest ratio of changes between stretches to those between stretches half as long.
-const STILL: f64 = 0.8;
-
 /// How a stretch is reduced to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reduce {
@@ -135,9 +132,9 @@ impl Horizons {
         let rough = |level: usize| at(level)?.moves().roughness();
         let (shorter, longer) = (rough(short)?, rough(short + 1)?);
         // Compare over two doublings if there are enough samples, because chance has a smaller part in that.
-        let (longer, still) = rough(short + 2).map_or((longer, STILL), |it| (it, STILL * STILL));
+        let longer = rough(short + 2).unwrap_or(longer);
         let walked = ROUGH * self.stray(level, stretches as f64 * 2.0_f64.powi(i32::try_from(level).unwrap_or(0)));
-        (longer < still * shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
+        (longer < shorter).then(|| walked.max(GIVEN * at(level).map_or(0.0, Climb::given)))
     }
 
     /// Forgets the changes so far, because they were growth.

@@ -12,11 +12,17 @@ const HALF: f64 = 0.5;
 /// Once a tooth has risen by this share of the high, its lowest value has passed.
 const LEFT: f64 = 0.125;
 
+/// A tooth has at least this many rises. Fewer are a new level, such as the outputs of an evaluation.
+const RISES: u32 = 4;
+
 /// The teeth of one series.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Teeth {
     tooth: Option<Block>,
     top: f64,
+    last: f64,
+    /// Samples of the tooth above the sample before them.
+    rises: u32,
     height: Fading,
     climb: Climb,
     is_reported: bool,
@@ -29,9 +35,12 @@ impl Teeth {
     pub(super) fn push(&mut self, at: u64, value: f64) {
         (self.is_fresh, self.begins) = (false, false);
         let Some(mut tooth) = self.tooth else {
-            (self.tooth, self.top) = (Some(Block { from: at, to: at, number: 0, low: value }), value);
+            self.tooth = Some(Block { from: at, to: at, number: 0, low: value });
+            (self.top, self.last) = (value, value);
             return;
         };
+        self.rises += u32::from(value > self.last);
+        self.last = value;
         let (height, fall) = (self.top - tooth.low, self.top - value);
         let usual = self.height.highest();
         if height > 0.0 && height >= HALF * usual.unwrap_or(0.0) && fall > HALF * height {
@@ -41,7 +50,7 @@ impl Teeth {
             if tooth.number > 0 || value >= tooth.low {
                 self.report(tooth);
             }
-            (self.is_reported, self.begins) = (false, true);
+            (self.is_reported, self.begins, self.rises) = (false, true, 0);
             tooth = Block { from: at, to: at, number: tooth.number + 1, low: value };
             self.top = value;
         } else if value < tooth.low {
@@ -56,7 +65,7 @@ impl Teeth {
     }
 
     fn report(&mut self, tooth: Block) {
-        if !self.is_reported {
+        if !self.is_reported && self.rises >= RISES {
             self.climb.push(tooth);
             (self.is_reported, self.is_fresh) = (true, true);
         }

@@ -20,7 +20,7 @@ const FIRST: u64 = 2;
 /// Samples kept for the first fit.
 const RECENT: usize = 256;
 
-/// More rises by whole units of the lengths than this are growth.
+/// More rises or changes by whole units of the lengths than this are growth.
 const MANY: usize = 24;
 
 /// A resource at one position of the axis: bytes, and for live allocations the other counts.
@@ -145,7 +145,8 @@ impl Watch {
             self.teeth.push(at, blocks);
         }
         if self.resource == Resource::Allocated {
-            self.means.push(at, bytes);
+            // The bytes that the allocator adds to a large request come and go, which is noise.
+            self.means.push(at, seen.requested.map_or(bytes, |it| it as f64));
             self.mean_blocks.push(at, blocks.unwrap_or(0.0));
             self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
             self.working_set.push(at, seen.peak);
@@ -194,11 +195,11 @@ impl Watch {
         let by_bytes = || {
             let bytes = of_bytes()
                 .filter(|it| !self.is_of_lengths(&it.2))
-                .filter(|it| !self.working_set.explains(it.1, &it.2, &self.bytes));
+                .filter(|it| !self.is_of_steps(it.1, &it.2, &self.bytes));
             bytes.or_else(|| {
                 of_means()
                     .filter(|it| !self.is_of_lengths(&it.2))
-                    .filter(|it| !self.working_set.explains(it.1, &it.2, &self.means))
+                    .filter(|it| !self.is_of_steps(it.1, &it.2, &self.means))
             })
         };
         let beside =
@@ -209,7 +210,20 @@ impl Watch {
     /// Whether a short run rose by whole units of the batch lengths while the remainder stayed.
     fn is_of_lengths(&self, run: &Run) -> bool {
         let rises = self.bytes.gained_after(0, 0).0;
-        self.grid.is_known(run.since) && rises < MANY && self.beside.gained_after(0, run.since).0 == 0
+        let later = || self.recent.iter().skip_while(|it| it.at < run.since).map(|it| it.bytes);
+        // If lengths go up and down, few highs take many changes.
+        let moves = later().zip(later().skip(1)).filter(|(before, after)| before.total_cmp(after).is_ne()).count();
+        self.grid.is_known(run.since) && rises.max(moves) < MANY && self.is_in_units(run)
+    }
+
+    /// Whether the lengths have a unit and the remainder stayed.
+    fn is_in_units(&self, run: &Run) -> bool {
+        self.grid.has_unit() && self.beside.gained_after(0, run.since).0 == 0
+    }
+
+    /// Whether the steps themselves grew.
+    fn is_of_steps(&self, level: usize, run: &Run, series: &Horizons) -> bool {
+        self.working_set.explains(level, run, series, self.is_in_units(run))
     }
 
     fn go_on(&mut self, point: Point) -> Option<Change> {

@@ -31,9 +31,14 @@ impl WorkingSet {
         }
     }
 
-    /// Returns whether the peak rose with a run of a series, and further.
-    pub(super) fn explains(&self, level: usize, run: &Run, series: &Horizons) -> bool {
-        let from = run.since.max(self.peaks.remembered(level)).max(series.remembered(level));
+    /// Returns whether the peak rose with a run of a series, and further. `by_all` compares all remembered rises as
+    /// well: the allocator adds up to 1 MiB to a large request, so the peak rises in leaps that a short run may miss.
+    pub(super) fn explains(&self, level: usize, run: &Run, series: &Horizons, by_all: bool) -> bool {
+        self.rose_further(level, run.since, series) || by_all && self.rose_further(level, 0, series)
+    }
+
+    fn rose_further(&self, level: usize, since: u64, series: &Horizons) -> bool {
+        let from = since.max(self.peaks.remembered(level)).max(series.remembered(level));
         let ((left, gain), (rises, further)) = (series.gained_after(level, from), self.peaks.gained_after(level, from));
         self.known && rises >= RISES.max(left / OFTEN) && further >= FURTHER * gain
     }
