@@ -15,13 +15,17 @@ const MAIN_THREAD: u64 = 80;
 /// The bit of the "eval breaker" that asks the thread to look.
 const PLEASE_STOP: u64 = 1 << 5;
 
-/// Where the fields for debuggers stand in the table of a release: they are its last, and what is before them grows.
-fn support_at(minor: u8) -> Option<u64> {
-    match minor {
-        14 => Some(720),
-        15 => Some(848),
-        _ => None,
-    }
+/// Where the table's fields begin, and how many of them are read.
+const FIELDS: u64 = 24;
+const FIELDS_MAX: usize = 256;
+
+/// The fields for debuggers are the table's last six, and what is before them differs between releases. The last
+/// three are the layout of a struct that is the same in all of them: a number of four bytes, and a path.
+const STRUCT: [u64; 3] = [0, 4, 512];
+
+/// Returns the six fields for debuggers of a table.
+fn for_debuggers(table: &[u64]) -> Option<[u64; 6]> {
+    table.windows(6).find(|it| it[3..] == STRUCT)?.try_into().ok()
 }
 
 /// Addresses and sizes of the fields.
@@ -44,21 +48,17 @@ impl Fields {
         // 0x030E00F0 is 3.14.0.
         let [_, _, minor, major, ..] = word(memory, runtime + 8)?.to_le_bytes();
         let is_free_threaded = word(memory, runtime + 16)? != 0;
-        let at = support_at(minor).filter(|_| major == 3 && !is_free_threaded)?;
-        let field = |number: u64| word(memory, runtime + at + 8 * number);
+        if major != 3 || minor < 14 || is_free_threaded {
+            return None;
+        }
+        let bytes = read(memory, runtime + FIELDS, 8 * FIELDS_MAX)?;
+        let table: Vec<u64> =
+            bytes.chunks_exact(8).filter_map(|it| Some(u64::from_le_bytes(it.try_into().ok()?))).collect();
+        let [eval_breaker, support, enabled, pending, path, path_size] = for_debuggers(&table)?;
         let interpreter = word(memory, runtime + word(memory, runtime + INTERPRETERS)?)?;
         let thread = word(memory, interpreter + word(memory, runtime + MAIN_THREAD)?)?;
-        let found = Self {
-            interpreter,
-            thread,
-            eval_breaker: field(0)?,
-            support: field(1)?,
-            enabled: field(2)?,
-            pending: field(3)?,
-            path: field(4)?,
-            path_size: field(5)?,
-        };
-        let is_sane = thread != 0 && (16..1 << 16).contains(&found.path_size) && found.support < 1 << 20;
+        let is_sane = thread != 0 && eval_breaker < 1 << 12 && support < 1 << 16 && enabled < 1 << 20;
+        let found = Self { interpreter, thread, eval_breaker, support, enabled, pending, path, path_size };
         is_sane.then_some(found)
     }
 }
@@ -66,8 +66,11 @@ impl Fields {
 /// Whether Python takes scripts; `None` where it does not say.
 pub(super) fn takes_scripts(memory: &File, runtime: u64) -> Option<bool> {
     let fields = Fields::find(memory, runtime)?;
-    let enabled = read(memory, fields.interpreter + fields.enabled, 4)?;
-    Some(enabled.iter().any(|it| *it != 0))
+    match read(memory, fields.interpreter + fields.enabled, 4)?[..] {
+        [0, 0, 0, 0] => Some(false),
+        [1, 0, 0, 0] => Some(true),
+        _ => None,
+    }
 }
 
 /// Has Python run a script.
@@ -90,4 +93,20 @@ pub(super) fn run(memory: &File, runtime: u64, script: &[u8]) -> io::Result<()> 
     let breaker = fields.thread + fields.eval_breaker;
     let now = word(memory, breaker).ok_or_else(|| io::Error::other("its state cannot be read"))?;
     memory.write_all_at(&(now | PLEASE_STOP).to_le_bytes(), breaker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_are_found_behind_a_table_of_any_length() {
+        // The end of Python 3.14.8's table, and what follows it.
+        let end = [67, 24, 304, 8076, 0, 4, 512, 1, 4_294_967_297];
+        for before in [86, 102] {
+            let table: Vec<u64> = (0..before).map(|it| 8 * it).chain(end).collect();
+            assert_eq!(for_debuggers(&table), Some([24, 304, 8076, 0, 4, 512]));
+        }
+        assert_eq!(for_debuggers(&[0; 86]), None);
+    }
 }
