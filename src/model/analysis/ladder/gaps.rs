@@ -52,8 +52,8 @@ pub struct Row {
     pub remedy: &'static str,
     /// The owner of the memory.
     pub place: Place,
-    /// The timeline's level for its upper bound. A gap without one is merged there with the next gap outwards, under that
-    /// gap's [`Row::whole`], or never changes.
+    /// The timeline's level for its upper bound. Without one, the gap is merged there with the next gap outwards, under
+    /// that gap's [`Row::whole`], or never changes.
     pub level: Option<Level>,
     /// The gap that includes its bytes if they are not counted separately.
     pub whole: Option<Gap>,
