@@ -337,7 +337,7 @@ class Probe:
                 self._trace.hurry()
             elif account is not None:
                 self._sites.at_oom(device, self.number())
-            self._words.listen(device)
+            self._words.listen(device, self.number())
         except Exception as error:
             if not self._fault(error):
                 raise
@@ -411,7 +411,7 @@ class Probe:
                     if self._row(self.devices, number, TICK, True):
                         self._sites.tick(number)
                 seen = number
-                self._words.second()
+                self._words.second(number)
             except Exception as error:
                 self._fail(error)
                 return

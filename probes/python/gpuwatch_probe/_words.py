@@ -1,8 +1,12 @@
 """Captures PyTorch's message of an out-of-memory error, which PyTorch writes only after it has called its observers.
 
-From an observer's call until the error object is created, and for at most two seconds, the error's class has an
-`__init__` that reads the message. This works for caught and uncaught errors, in any thread, from Python 3.9 on. The
-error itself is unchanged, and its class is restored at once; without a failure, nothing of the job is touched.
+From an observer's call until the error object is created, the error's class has an `__init__` that reads the message.
+This works for caught and uncaught errors, in any thread, from Python 3.9 on. The error itself is unchanged, and its
+class is restored at once; without a failure, nothing of the job is touched.
+
+PyTorch also catches errors itself and tries something smaller; no object is created then. Such a job goes on to end a
+step, which ends the wait after two seconds. Without a step the wait lasts for up to a minute: on a busy machine PyTorch
+takes seconds to unwind its stack before it creates the object.
 
 `sys.monitoring` would need Python 3.12 and see every exception of the job. Hooks for uncaught errors would miss the
 caught ones, and jobs, debuggers and notebooks use those hooks themselves.
@@ -16,6 +20,9 @@ from _thread import RLock
 # The start of an error of an allocator without observers; the device number follows.
 _ALONE = "Allocation on device "
 
+# Seconds for which a message is awaited at least, and at most if the job ends no step.
+_SECONDS, _MOST_SECONDS = 2, 60
+
 
 class Words:
     """Reads the messages of errors of one class, and passes them to `report(device, text)`."""
@@ -23,7 +30,7 @@ class Words:
     def __init__(self, kind, report):
         self._kind = kind
         self._report = report
-        # The devices whose latest error has no message yet, the newest last, and the seconds since.
+        # The devices whose latest error has no message yet, the newest last: the seconds since, and the step then.
         self._awaited = {}
         # Whether errors come without an observer's call.
         self._alone = False
@@ -38,11 +45,11 @@ class Words:
 
         self._listener = __init__
 
-    def listen(self, device):
-        """Waits for the message of this device's latest error."""
+    def listen(self, device, step):
+        """Waits for the message of this device's latest error, which happened after this step."""
         with self._lock:
             self._awaited.pop(device, None)
-            self._awaited[device] = 0
+            self._awaited[device] = 0, step
             self._attach()
 
     def listen_alone(self):
@@ -51,14 +58,15 @@ class Words:
             self._alone = True
             self._attach()
 
-    def second(self):
-        """Handles a passed second: an error without an object by then was caught inside of PyTorch."""
+    def second(self, step):
+        """Handles a passed second, at this step: which errors were caught inside of PyTorch?"""
         with self._lock:
-            for device, seconds in list(self._awaited.items()):
-                if seconds:
+            for device, (seconds, failed) in list(self._awaited.items()):
+                seconds += 1
+                if seconds >= (_SECONDS if step != failed else _MOST_SECONDS):
                     self._awaited.pop(device, None)
                 else:
-                    self._awaited[device] = 1
+                    self._awaited[device] = seconds, failed
             self._settle()
 
     def stop(self):

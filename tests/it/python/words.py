@@ -40,7 +40,7 @@ def is_as_before():
 Fault("nobody waits")
 assert is_as_before() and reported() == []
 
-words.listen(0)
+words.listen(0, 7)
 assert not is_as_before()
 error = Fault("GPU 0 has none")
 assert is_as_before() and reported() == [(0, "GPU 0 has none")]
@@ -50,11 +50,11 @@ Fault("only the first")
 assert reported() == []
 
 # Whatever its class does with what it is given.
-words.listen(0)
+words.listen(0, 7)
 error = Own("a", "b")
 assert (error.args, error.other, reported()) == (("ab",), "b", [(0, "ab")]) and is_as_before()
 for wrong in ({"no": 1}, {}):
-    words.listen(0)
+    words.listen(0, 7)
     try:
         Own("a") if not wrong else Fault("a", **wrong)
     except TypeError as error:
@@ -67,32 +67,43 @@ for wrong in ({"no": 1}, {}):
 assert is_as_before() and reported() == []
 
 # An error without a message, or with another one, does not count.
-words.listen(0)
+words.listen(0, 7)
 Fault(), Fault(7), Fault(None, "x")
 assert reported() == [] and not is_as_before()
 words.stop()
 assert is_as_before()
 
 # Two devices at once, in the order in which their errors are made; what names no device is of the latest.
-words.listen(0), words.listen(1)
+words.listen(0, 7), words.listen(1, 7)
 Fault("GPU 0 has none"), Fault("GPU 1 has none")
 assert reported() == [(0, "GPU 0 has none"), (1, "GPU 1 has none")] and is_as_before()
-words.listen(1), words.listen(0), words.listen(1)
+words.listen(1, 7), words.listen(0, 7), words.listen(1, 7)
 Fault("none"), Fault("none")
 assert reported() == [(1, "none"), (0, "none")] and is_as_before()
 
 # PyTorch caught it: the next error is not read, because it may be another's.
-words.listen(0)
-words.second()
+words.listen(0, 7)
+words.second(8)
 assert not is_as_before(), "it may be on its way"
-words.second()
+words.second(8)
 Fault("a job's own")
 assert is_as_before() and reported() == []
+
+# On a busy machine it takes long to arrive: a job that ends no step meanwhile may not have it yet.
+words.listen(0, 7)
+for _ in range(59):
+    words.second(7)
+Fault("late")
+assert is_as_before() and reported() == [(0, "late")]
+words.listen(0, 7)
+for _ in range(60):
+    words.second(7)
+assert is_as_before(), "nothing is awaited forever"
 
 # Without observers, every error that names a device in the allocator's wording is read, for as long as requested.
 words.listen_alone()
 Fault("Allocation on device 3 would exceed"), Fault("Allocation on device x"), Fault("a job's own")
-words.second(), words.second()
+words.second(8), words.second(8)
 Fault("Allocation on device 12 would exceed"), Fault("Allocation on device ")
 assert [it[0] for it in reported()] == [3, 12, None] and not is_as_before()
 words.stop()
@@ -101,15 +112,15 @@ assert is_as_before() and reported() == []
 
 # What the job put there stays.
 Fault.__init__ = own = lambda error, text: RuntimeError.__init__(error, text.upper())
-words.listen(0)
+words.listen(0, 7)
 assert Fault("x").args == ("X",) and reported() == []
 words.stop()
 assert vars(Fault)["__init__"] is own
 del Fault.__init__
-words.listen(0)
+words.listen(0, 7)
 Fault.__init__ = own
 assert Fault("x").args == ("X",) and reported() == []
-words.second(), words.second()
+words.second(8), words.second(8)
 assert vars(Fault)["__init__"] is own
 del Fault.__init__
 assert is_as_before()
@@ -120,7 +131,7 @@ sys.setswitchinterval(1e-6)
 
 def fail(device):
     for _ in range(2000):
-        words.listen(device)
+        words.listen(device, 7)
         try:
             raise Fault("GPU %d has none" % device)
         except Fault as error:
@@ -133,7 +144,7 @@ for it in threads:
 for it in threads:
     it.join()
 assert heard and all(text == "GPU %d has none" % device for device, text in reported())
-words.second(), words.second()
+words.second(8), words.second(8)
 assert is_as_before()
 
 
@@ -153,8 +164,8 @@ class Failure(RuntimeError, metaclass=Interrupted):
 
 
 words = Words(Failure, lambda *what: heard.append(what))
-other = threading.Thread(target=words.listen, args=(1,))
-words.listen(0), words.second(), words.second()
+other = threading.Thread(target=words.listen, args=(1, 7))
+words.listen(0, 7), words.second(8), words.second(8)
 other.join()
 Failure("GPU 1 has none")
 assert reported() == [(1, "GPU 1 has none")]
