@@ -10,7 +10,7 @@ use crate::{
         term::Screen,
         theme::Theme,
         ui::{
-            Command, Request, Signal, Subject, Ui,
+            self, Command, Request, Signal, Subject, Ui,
             alerts::Allowing,
             mouse::{Mouse, Regions},
             signal::Dialog,
@@ -114,14 +114,14 @@ impl Effects {
             Input::Mouse(event) => self.clicks.take(*event, sources::now()).map(Meant::Mouse).into_iter().collect(),
             // Pasted text belongs to a filter; it must not press keys.
             Input::Paste(text) if ui.filter.typing => {
-                text.chars().map(|letter| Meant::Command(Command::Type(letter))).collect()
+                text.chars().map(|letter| Meant::Command(Command::Edit(ui::Edit::Type(letter)))).collect()
             }
             // A resized terminal may show other cells than were drawn, also if its size is the same as before.
             Input::Resize(..) => {
                 ui.request = Some(Request::Redraw);
                 Vec::new()
             }
-            _ => Vec::new(),
+            Input::Paste(_) | Input::FocusGained | Input::FocusLost => Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ pub mod sheet;
 /// The table itself.
 mod table;
 
-use crate::screen::ui::{Command, NO_PACE, NO_QUESTIONS, Screen, Ui};
+use crate::screen::ui::{Command, Edit, NO_PACE, NO_QUESTIONS, Screen, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub use table::{BINDINGS, DEVICES};
 
@@ -152,11 +152,8 @@ pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
 
 /// Whether a snapshot has a use for a command of anywhere.
 fn is_of_snapshot(command: Command) -> bool {
-    use Command::{
-        Back, Device, Down, First, Help, Last, Left, Open, PageDown, PageUp, Quit, Redraw, Right, Suspend, Theme, Up,
-    };
-    let moves = matches!(command, Up | Down | Left | Right | First | Last | PageUp | PageDown | Device(_));
-    moves || matches!(command, Quit | Open | Back | Help | Theme | Redraw | Suspend)
+    use Command::{Back, Device, Help, Move, Open, Quit, Redraw, Suspend, Theme};
+    matches!(command, Move(_) | Device(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend)
 }
 
 /// Whether a key moves the timeline's cursor there, also in a replay.
@@ -221,7 +218,7 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) => {
             Some(Command::Device(digit as u8 - b'1'))
         }
-        (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Type(letter)),
+        (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
         // Any other key means no.
         (Place::Allow, _) => Some(Command::Back),
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),

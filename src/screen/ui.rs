@@ -10,8 +10,6 @@ mod attention;
 mod command;
 /// The filter of the process list.
 pub mod filter;
-/// Commands of memory snapshots.
-mod look;
 /// Mouse events.
 pub mod mouse;
 /// The order of rows.
@@ -26,6 +24,8 @@ pub mod signal;
 mod sites;
 /// The view of a memory snapshot.
 pub mod snapshot;
+/// Commands of memory snapshots.
+mod snapshot_command;
 /// The part of a run that the timeline shows.
 pub mod timeline;
 
@@ -42,7 +42,7 @@ use crate::{
 };
 use alerts::{Allowing, Sight};
 pub use attention::Attention;
-pub use command::{Command, Request, Signal, Subject};
+pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Subject};
 use filter::Filter;
 use mouse::Grab;
 use order::Order;
@@ -264,11 +264,11 @@ impl Ui {
         }
     }
 
-    fn look_at_run(&mut self, command: Command, session: &Session) {
+    fn change_chart(&mut self, chart: Chart, session: &Session) {
         if self.screen == Screen::Timeline
             && let Some((_, on)) = self.process(session)
         {
-            self.timeline.update(command, on);
+            self.timeline.change(chart, on);
         }
     }
 
@@ -289,28 +289,55 @@ impl Ui {
         session.devices.get(self.selected(session)).map(|it| &it.id).filter(|_| self.scope == Scope::Selected)
     }
 
-    fn travel(&mut self, command: Command, session: &Session) {
+    /// Moves sideways among devices, processes or positions; up and down in the focused box or the text.
+    fn travel(&mut self, motion: Motion, session: &Session) {
+        match motion {
+            Motion::Left | Motion::Right => self.travel_sideways(motion, session),
+            Motion::Up | Motion::Down | Motion::First | Motion::Last | Motion::PageUp | Motion::PageDown => {
+                self.travel_rows(motion, session);
+            }
+        }
+    }
+
+    fn travel_sideways(&mut self, motion: Motion, session: &Session) {
+        let (here, right) = (self.selected(session), motion == Motion::Right);
+        match self.screen {
+            Screen::Timeline => self.seek(motion, session),
+            Screen::Process => self.neighbour(right, session),
+            Screen::Overview | Screen::Device | Screen::Alerts => {
+                self.select_device(if right { here + 1 } else { here.saturating_sub(1) }, session);
+            }
+        }
+    }
+
+    fn seek(&mut self, motion: Motion, session: &Session) {
+        if let Some((_, on)) = self.process(session) {
+            self.timeline.seek(motion, on);
+        }
+    }
+
+    fn travel_rows(&mut self, motion: Motion, session: &Session) {
         if self.help || self.explained.is_some() {
-            self.help_scroll = moved(command, self.help_scroll);
+            self.help_scroll = moved(motion, self.help_scroll);
             return;
         }
         match self.screen {
-            _ if self.is_among_alerts() => return self.travel_alerts(command, session),
+            _ if self.is_among_alerts() => return self.travel_alerts(motion, session),
             Screen::Overview => {}
-            Screen::Timeline if matches!(command, Command::Up | Command::Down) => {
-                return self.neighbour(command == Command::Down, session);
+            Screen::Timeline if matches!(motion, Motion::Up | Motion::Down) => {
+                return self.neighbour(motion == Motion::Down, session);
             }
-            Screen::Timeline => return self.look_at_run(command, session),
+            Screen::Timeline => return self.seek(motion, session),
             Screen::Device | Screen::Process | Screen::Alerts => {
-                self.scroll = moved(command, self.scroll);
+                self.scroll = moved(motion, self.scroll);
                 return;
             }
         }
         match self.focus {
-            Focus::Devices => self.select_device(moved(command, self.selected(session)), session),
-            Focus::Ladder => self.travel_rungs(command, session),
+            Focus::Devices => self.select_device(moved(motion, self.selected(session)), session),
+            Focus::Ladder => self.travel_rungs(motion, session),
             Focus::Processes | Focus::Alerts => {
-                self.select_row(moved(command, self.place(&self.rows(session))), session);
+                self.select_row(moved(motion, self.place(&self.rows(session))), session);
             }
         }
     }
@@ -326,13 +353,14 @@ impl Ui {
     }
 }
 
-fn moved(command: Command, here: usize) -> usize {
-    match command {
-        Command::Up => here.saturating_sub(1),
-        Command::Down => here.saturating_add(1),
-        Command::PageUp => here.saturating_sub(PAGE),
-        Command::PageDown => here.saturating_add(PAGE),
-        Command::Last => usize::MAX,
-        _ => 0,
+/// Returns the index that a motion leads to from an index; sideways, it is the first.
+fn moved(motion: Motion, here: usize) -> usize {
+    match motion {
+        Motion::Up => here.saturating_sub(1),
+        Motion::Down => here.saturating_add(1),
+        Motion::PageUp => here.saturating_sub(PAGE),
+        Motion::PageDown => here.saturating_add(PAGE),
+        Motion::Last => usize::MAX,
+        Motion::First | Motion::Left | Motion::Right => 0,
     }
 }

@@ -15,7 +15,7 @@ use gpuwatch::{
     screen::{
         theme::Theme,
         ui::{
-            Command, Focus, Request, Screen, Ui,
+            Command, Focus, Motion, Request, Screen, Ui,
             alerts::Allowing,
             mouse::{Mouse, Target},
             rows::RowId,
@@ -95,7 +95,7 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
         assert_eq!(ui.explained, Some(it.cause));
         let (shown, page) = drawn(&session, &ui, 100, 40);
         assert!(shown.contains(it.cause.entry().title) && shown.contains(it.cause.id()), "{shown}");
-        ui.update(Command::Down, &session);
+        ui.update(Command::Move(Motion::Down), &session);
         assert_eq!(ui.help_scroll.min(page.help_most), 1.min(page.help_most), "the page scrolls, not what is under it");
         ui.update(Command::Back, &session);
         assert_eq!((ui.explained, ui.screen), (None, ui.screen));
@@ -155,7 +155,7 @@ fn every_line_of_every_alert_is_reached_with_the_arrows_on_a_small_screen() {
     };
     for _ in 0..60 {
         seen += &step(&mut ui);
-        ui.update(Command::Down, &session);
+        ui.update(Command::Move(Motion::Down), &session);
     }
     for line in whole
         .lines()
@@ -168,7 +168,7 @@ fn every_line_of_every_alert_is_reached_with_the_arrows_on_a_small_screen() {
     }
     for _ in 0..60 {
         step(&mut ui);
-        ui.update(Command::Up, &session);
+        ui.update(Command::Move(Motion::Up), &session);
     }
     step(&mut ui);
     assert_eq!(ui.scroll, 0);
@@ -209,7 +209,7 @@ fn the_question_shows_the_line_and_the_file_and_takes_only_a_yes() {
     let shown = text(&picture(&session, &ui, &Theme::builtin("dusk").unwrap(), 80, 24));
     insta::assert_snapshot!(shown);
     let mut no = ui.clone();
-    no.update(Command::Down, &session);
+    no.update(Command::Move(Motion::Down), &session);
     assert_eq!((no.allowing, no.request), (None, None));
     let mut yes = ui;
     yes.update(Command::Yes, &session);

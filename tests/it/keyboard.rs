@@ -7,7 +7,10 @@ use gpuwatch::{
     screen::{
         keys,
         theme::Theme,
-        ui::{Command, Focus, Request, Scope, Screen, Signal, Ui, alerts::Allowing, rows::RowId, signal::Dialog},
+        ui::{
+            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Ui, alerts::Allowing, rows::RowId,
+            signal::Dialog,
+        },
     },
 };
 use std::time::Duration;
@@ -32,7 +35,7 @@ fn ranks() -> Session {
 
 fn typed(ui: &mut Ui, session: &Session, letters: &str) {
     ui.update(Command::Filter, session);
-    letters.chars().for_each(|it| ui.update(Command::Type(it), session));
+    letters.chars().for_each(|it| ui.update(Command::Edit(Edit::Type(it)), session));
 }
 
 fn pids(ui: &Ui, session: &Session) -> Vec<u32> {
@@ -76,11 +79,11 @@ fn a_filter_can_be_deleted_by_character_and_as_a_whole() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, ..Ui::default() };
     typed(&mut ui, &session, "4243x");
-    ui.update(Command::Erase, &session);
+    ui.update(Command::Edit(Edit::Erase), &session);
     assert_eq!(pids(&ui, &session), [4243]);
-    ui.update(Command::EraseAll, &session);
+    ui.update(Command::Edit(Edit::EraseAll), &session);
     assert_eq!((pids(&ui, &session).len(), ui.filter.typing), (9, true));
-    ui.update(Command::Erase, &session);
+    ui.update(Command::Edit(Edit::Erase), &session);
     assert!(!ui.filter.typing, "nothing more to take back");
     typed(&mut ui, &session, &"x".repeat(500));
     assert!(ui.filter.text.len() <= 80);
@@ -143,7 +146,7 @@ fn the_sort_order_is_shown_and_unknown_figures_come_last_in_both_directions() {
 fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
-    ui.update(Command::Down, &session);
+    ui.update(Command::Move(Motion::Down), &session);
     let held = ui.chosen(&session).map(|it| it.id());
     assert_eq!(held, Some(RowId::Probed(gpuwatch::facts::event::ProbeId(1), 0)));
     for _ in 0..20 {
@@ -151,7 +154,7 @@ fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
         ui.update(Command::Invert, &session);
         assert_eq!(ui.chosen(&session).map(|it| it.id()), held);
     }
-    ui.update(Command::First, &session);
+    ui.update(Command::Move(Motion::First), &session);
     assert_eq!(ui.device, ui.chosen(&session).map(|it| it.device().clone()));
 }
 
@@ -185,7 +188,7 @@ fn the_selection_is_copied_whole_and_without_escapes() {
     ui.update(Command::Copy, &session);
     assert_eq!(ui.request.take(), Some(Request::Copy("GPU-0".to_owned())));
     ui.update(Command::NextBox, &session);
-    ui.update(Command::Last, &session);
+    ui.update(Command::Move(Motion::Last), &session);
     ui.update(Command::Copy, &session);
     let copied = "/usr/bin/python3.12 'a b\\u{1b}[2J' --model";
     assert_eq!(ui.request.take(), Some(Request::Copy(copied.to_owned())));
@@ -203,13 +206,13 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     assert_eq!((subject.pid, subject.vouched), (4242, true));
     let user = "ada".into();
     ui.dialog = Some(Dialog { pid: 4242, command: "python train.py".to_owned(), user, place: 0, asked: false });
-    for command in [Command::Yes, Command::Down, Command::Down, Command::Open] {
+    for command in [Command::Yes, Command::Move(Motion::Down), Command::Move(Motion::Down), Command::Open] {
         ui.update(command, &session);
         assert_eq!(ui.request, None, "{command:?}");
     }
     let screen = shown(&ui, &session);
     assert!(screen.contains("send KILL to pid 4242?") && screen.contains("ada: python train.py"), "{screen}");
-    ui.update(Command::Down, &session);
+    ui.update(Command::Move(Motion::Down), &session);
     assert!(ui.dialog.as_ref().is_some_and(|it| !it.asked), "anything but a yes takes the question back");
     ui.update(Command::Open, &session);
     ui.update(Command::Yes, &session);
@@ -226,7 +229,7 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
 fn no_sequence_of_keys_leads_to_a_dead_end() {
     let sessions = [Session::default(), usual().session(), crate::story::hostile().session(), ranks()];
     let mut commands: Vec<Command> = keys::BINDINGS.iter().map(|it| it.command).collect();
-    commands.extend(['a', '7', '训', '\u{1b}'].map(Command::Type));
+    commands.extend(['a', '7', '训', '\u{1b}'].map(|it| Command::Edit(Edit::Type(it))));
     commands.extend([Command::Device(0), Command::Device(8)]);
     commands.retain(|it| *it != Command::Quit);
     // Marsaglia's xorshift: the same order each time.
@@ -271,7 +274,7 @@ fn only_a_visibly_selected_process_can_be_signalled() {
     let mut ui = Ui::default();
     ui.update(Command::Signal, &session);
     assert_eq!((ui.request.take(), ui.focus), (None, Focus::Processes));
-    ui.update(Command::Last, &session);
+    ui.update(Command::Move(Motion::Last), &session);
     ui.update(Command::Signal, &session);
     let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (977, false));
@@ -295,7 +298,7 @@ fn menu_question_and_filter_look_like_this() {
     let question = Ui { dialog: Some(dialog(true)), ..Ui::default() };
     let mut filtered = Ui { scope: Scope::All, ..Ui::default() };
     typed(&mut filtered, &session, "rank");
-    filtered.update(Command::Up, &session);
+    filtered.update(Command::Move(Motion::Up), &session);
     for (name, ui) in [("menu", menu), ("question", question), ("filter", filtered)] {
         for theme in ["dusk", "mono"] {
             let drawn = picture(&session, &ui, &Theme::builtin(theme).unwrap(), 80, 24);

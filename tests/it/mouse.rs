@@ -6,7 +6,7 @@ use gpuwatch::{
     screen::{
         theme::Theme,
         ui::{
-            Command, Focus, Scope, Screen, Ui,
+            Command, Focus, Motion, Scope, Screen, Ui,
             mouse::{Mouse, Target},
             order::By,
             signal::Dialog,
@@ -159,7 +159,7 @@ fn the_help_is_read_to_its_end_on_a_small_screen() {
         let (buffer, drawn) = drawn(&session, &ui, 40, 12);
         ui.help_scroll = ui.help_scroll.min(drawn.help_most);
         seen += &crate::story::text(&buffer);
-        ui.update(Command::Down, &session);
+        ui.update(Command::Move(Motion::Down), &session);
     }
     for words in ["this help", "signal the process", "next theme", "that device"] {
         assert!(seen.contains(words), "{words}");

@@ -18,7 +18,7 @@ use gpuwatch::{
     model::{findings::findings, session::Session},
     screen::{
         theme::{self, ColorDepth, Role, Theme},
-        ui::{Command, Focus, Scope, Screen, Ui},
+        ui::{Command, Focus, Motion, Scope, Screen, Ui},
     },
 };
 use ratatui::style::Modifier;
@@ -225,18 +225,18 @@ fn hostile_names_cannot_send_escapes_or_forge_lines() {
 fn keys_move_through_everything_without_leaving_it() {
     let session = usual().session();
     let mut ui = Ui::default();
-    for command in [Command::Right, Command::Right, Command::Down] {
+    for command in [Command::Move(Motion::Right), Command::Move(Motion::Right), Command::Move(Motion::Down)] {
         ui.update(command, &session);
     }
     assert_eq!(ui.device, Some(device(1)));
     ui.update(Command::Device(0), &session);
     ui.update(Command::NextBox, &session);
-    ui.update(Command::Last, &session);
+    ui.update(Command::Move(Motion::Last), &session);
     assert_eq!((ui.focus, ui.row), (Focus::Processes, 1));
     // Among the rows of all devices, the device follows the row, and the row the device.
     ui.update(Command::All, &session);
     assert_eq!((ui.scope, ui.row), (Scope::All, 0));
-    ui.update(Command::Down, &session);
+    ui.update(Command::Move(Motion::Down), &session);
     assert_eq!((&ui.device, ui.row), (&Some(device(1)), 1));
     ui.update(Command::Device(0), &session);
     assert_eq!(ui.row, 0);
@@ -259,7 +259,13 @@ fn keys_move_through_everything_without_leaving_it() {
     ui.update(Command::Quit, &session);
     assert_eq!((ui.screen, ui.frozen, ui.quit), (Screen::Overview, true, true));
     let mut lost = Ui { row: 7, ..Ui::default() };
-    for command in [Command::Down, Command::Last, Command::Device(8), Command::PageDown, Command::NextBox] {
+    for command in [
+        Command::Move(Motion::Down),
+        Command::Move(Motion::Last),
+        Command::Device(8),
+        Command::Move(Motion::PageDown),
+        Command::NextBox,
+    ] {
         lost.update(command, &Session::default());
     }
     assert_eq!((lost.device, lost.row), (None, 7));
@@ -299,7 +305,7 @@ fn the_first_watched_device_is_selected_until_one_is_chosen() {
     assert_eq!(Ui::default().selected(&session), 2);
     assert_eq!(Ui { device: Some(device(1)), ..Ui::default() }.selected(&session), 1);
     let mut ui = Ui::default();
-    ui.update(Command::Left, &session);
+    ui.update(Command::Move(Motion::Left), &session);
     assert_eq!(ui.device, Some(device(1)));
 }
 
@@ -330,7 +336,7 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
         assert!(shown.contains("allocated · rank 1"), "{shown}");
     }
     // What is opened is kept, whatever is worse afterwards.
-    for command in [Command::Open, Command::Timeline, Command::Down] {
+    for command in [Command::Open, Command::Timeline, Command::Move(Motion::Down)] {
         let mut ui = begun();
         ui.update(command, &session);
         assert_eq!((ui.device.clone(), ui.selected(&session)), (Some(device(1)), 1), "{command:?}");

@@ -5,10 +5,10 @@ use crate::storage::replay::Command as Replay;
 use crate::{
     facts::text::Foreign,
     screen::ui::{
-        Source,
+        Motion, Source,
         alerts::Allowing,
         signal::Dialog,
-        snapshot::{Look, Page},
+        snapshot::{Page, SnapshotCommand},
     },
 };
 use std::collections::HashSet;
@@ -54,29 +54,32 @@ fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
     assert_eq!(key(KeyCode::Char('M'), KeyModifiers::SHIFT), Some(Command::Replay(Replay::PreviousMark)));
     let others = [
         (KeyCode::Char('q'), Some(Command::Quit)),
-        (KeyCode::Char('h'), Some(Command::Left)),
+        (KeyCode::Char('h'), Some(Command::Move(Motion::Left))),
         (KeyCode::Char('1'), Some(Command::Device(0))),
         (KeyCode::Enter, Some(Command::Open)),
-        (KeyCode::Up, Some(Command::Up)),
+        (KeyCode::Up, Some(Command::Move(Motion::Up))),
     ];
     for (code, own) in others {
         assert_eq!(key(code, NONE), own, "{code:?}");
     }
     assert_eq!(key(KeyCode::Left, CONTROL), None);
     let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
-    assert_eq!(command(KeyCode::Left.into(), &timeline), Some(Command::Left), "the cursor's");
+    assert_eq!(command(KeyCode::Left.into(), &timeline), Some(Command::Move(Motion::Left)), "the cursor's");
     assert_eq!(command(KeyCode::Char(' ').into(), &timeline), Some(Command::Replay(Replay::Play)));
     let typed = Ui { source: Source::Replay, ..ui(Place::Filter) };
-    assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Type('m')));
+    assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Edit(Edit::Type('m'))));
 }
 
 #[test]
 fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
     let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Snapshot));
-    assert_eq!(key(KeyCode::Char('f')), Some(Command::Look(Look::Show(Page::Flame))));
-    assert_eq!(key(KeyCode::Char('p')), Some(Command::Look(Look::Peak)));
+    assert_eq!(key(KeyCode::Char('f')), Some(Command::Snapshot(SnapshotCommand::Show(Page::Flame))));
+    assert_eq!(key(KeyCode::Char('p')), Some(Command::Snapshot(SnapshotCommand::Peak)));
     assert_eq!(key(KeyCode::Tab), Some(Command::NextBox));
-    assert_eq!((key(KeyCode::Up), key(KeyCode::Char('2'))), (Some(Command::Up), Some(Command::Device(1))));
+    assert_eq!(
+        (key(KeyCode::Up), key(KeyCode::Char('2'))),
+        (Some(Command::Move(Motion::Up)), Some(Command::Device(1)))
+    );
     for without in ['K', 'w', 'a', 'A', 'e', 'n'] {
         assert_eq!(key(KeyCode::Char(without)), None, "{without}");
     }
@@ -87,13 +90,14 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
 
 #[test]
 fn a_key_that_a_replay_has_for_itself_is_no_key_of_the_live_view() {
-    use Command::{First, Freeze, Last, Left, Right};
+    use Command::{Freeze, Move};
+    use Motion::{First, Last, Left, Right};
 
     let names = |ui: &Ui| {
         let gone = BINDINGS.iter().filter(|it| it.place == Place::Anywhere && is_taken_by_replay(it, ui));
         gone.map(|it| it.command).collect::<Vec<_>>()
     };
-    assert_eq!(names(&ui(Place::Replay)), [Left, Right, First, Last, Freeze]);
+    assert_eq!(names(&ui(Place::Replay)), [Move(Left), Move(Right), Move(First), Move(Last), Freeze]);
     let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
     assert_eq!(names(&timeline), [Freeze]);
     assert_eq!(names(&Ui::default()), []);
@@ -104,7 +108,7 @@ fn digits_releases_and_shift() {
     let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &Ui::default());
     assert_eq!(key(KeyCode::Char('1'), NONE), Some(Command::Device(0)));
     assert_eq!(key(KeyCode::Char('0'), NONE), None);
-    assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Command::Last));
+    assert_eq!(key(KeyCode::Char('G'), KeyModifiers::SHIFT), Some(Command::Move(Motion::Last)));
     assert_eq!(key(KeyCode::BackTab, KeyModifiers::SHIFT), Some(Command::PreviousBox));
     assert_eq!(key(KeyCode::Char('x'), NONE), None);
     let release = KeyEvent::new_with_kind(KeyCode::Char('q'), NONE, KeyEventKind::Release);
@@ -114,8 +118,8 @@ fn digits_releases_and_shift() {
 #[test]
 fn letters_of_a_filter_are_letters_and_a_question_takes_only_a_yes() {
     let typed = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Filter));
-    assert_eq!(typed(KeyCode::Char('q'), NONE), Some(Command::Type('q')));
-    assert_eq!(typed(KeyCode::Char('K'), KeyModifiers::SHIFT), Some(Command::Type('K')));
+    assert_eq!(typed(KeyCode::Char('q'), NONE), Some(Command::Edit(Edit::Type('q'))));
+    assert_eq!(typed(KeyCode::Char('K'), KeyModifiers::SHIFT), Some(Command::Edit(Edit::Type('K'))));
     assert_eq!(typed(KeyCode::Char('c'), CONTROL), Some(Command::Quit));
     let mut asked = ui(Place::Signal);
     assert_eq!(command(KeyCode::Char('q').into(), &asked), None);

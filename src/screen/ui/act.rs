@@ -1,6 +1,6 @@
 //! Commands other than moving: filter, order, refresh rate, copying.
 
-use super::{Command, Focus, NO_PACE, Request, Screen, Ui, filter::Filter};
+use super::{Answer, Focus, Motion, NO_PACE, Request, Screen, Ui, filter::Filter};
 use crate::{
     facts::{text::Foreign, units},
     model::session::Session,
@@ -34,16 +34,15 @@ impl Ui {
         self.say(format!("processes by {}, {end} first", self.order.by.name()));
     }
 
-    /// Handles a command while a filter is typed.
-    pub(super) fn type_filter(&mut self, command: Command, session: &Session) {
-        match command {
-            Command::Type(letter) => self.filter.add(letter),
-            Command::Erase if self.filter.text.pop().is_none() => self.filter.typing = false,
-            Command::EraseAll => self.filter.text.clear(),
-            Command::Open => self.filter.typing = false,
-            Command::Back => self.filter = Filter::default(),
-            Command::Up | Command::Down => return self.travel(command, session),
-            _ => {}
+    /// Handles a command while the user types a filter.
+    pub(super) fn type_filter(&mut self, answer: Answer, session: &Session) {
+        match answer {
+            Answer::Edit(it) => self.filter.edit(it),
+            Answer::Accept => self.filter.typing = false,
+            Answer::Cancel => self.filter = Filter::default(),
+            Answer::Up => return self.travel(Motion::Up, session),
+            Answer::Down => return self.travel(Motion::Down, session),
+            Answer::Yes | Answer::Other => {}
         }
         self.row = self.place(&self.rows(session));
     }

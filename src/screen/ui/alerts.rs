@@ -1,6 +1,9 @@
 //! Alerts as rows: which ones a screen lists, which one is selected, and what keys do with it.
 
-use super::{Command, Focus, Request, Screen, Ui, filter::Filter, moved, rows::RowId, timeline::XAxis};
+use super::{
+    Answer, Focus, Motion, Request, Screen, Ui, command::AlertAction, filter::Filter, moved, rows::RowId,
+    timeline::XAxis,
+};
 use crate::model::{
     alerts::{self, is_open},
     findings::{Finding, Findings},
@@ -77,15 +80,18 @@ impl Ui {
     }
 
     /// Moves among the alerts; an alert that exceeds the screen is scrolled to its end before the next is selected.
-    pub(super) fn travel_alerts(&mut self, command: Command, session: &Session) {
-        match command {
-            Command::Up if self.sight.above => return self.scroll = self.scroll.saturating_sub(1),
-            Command::Down if self.sight.below => return self.scroll = self.scroll.saturating_add(1),
-            _ => {}
+    pub(super) fn travel_alerts(&mut self, motion: Motion, session: &Session) {
+        if motion == Motion::Up && self.sight.above {
+            self.scroll = self.scroll.saturating_sub(1);
+            return;
+        }
+        if motion == Motion::Down && self.sight.below {
+            self.scroll = self.scroll.saturating_add(1);
+            return;
         }
         let found = self.policy.findings(session);
         let listed = self.alerts(&found, session);
-        let there = moved(command, self.alert_place(&listed)).min(listed.len().saturating_sub(1));
+        let there = moved(motion, self.alert_place(&listed)).min(listed.len().saturating_sub(1));
         if let Some(it) = listed.get(there) {
             self.select_alert(alerts::identity(it));
         }
@@ -96,16 +102,15 @@ impl Ui {
         (self.alert, self.sight.reveal) = (Some(alert), true);
     }
 
-    /// Handles a command for the selected alert; returns whether it was one.
-    pub(super) fn with_alert(&mut self, command: Command, session: &Session) -> bool {
-        if command == Command::Explain && self.explained.take().is_some() {
-            return true;
+    /// Explains the cause of the selected alert, or closes the explanation.
+    pub(super) fn explain(&mut self, session: &Session) {
+        if self.explained.take().is_none() {
+            self.with_alert(AlertAction::Explain, session);
         }
-        let own = matches!(command, Command::Explain | Command::Allow);
-        let shared = matches!(command, Command::Open | Command::Timeline | Command::Copy);
-        if !(own || shared && self.is_among_alerts()) {
-            return false;
-        }
+    }
+
+    /// Does something with the selected alert.
+    pub(super) fn with_alert(&mut self, action: AlertAction, session: &Session) {
         let found = self.policy.findings(session);
         let listed = self.alerts(&found, session);
         // If the focus is elsewhere, only a single alert can be meant.
@@ -117,16 +122,16 @@ impl Ui {
                 self.focus_alerts();
                 self.say("select the alert first");
             }
-            return true;
+            return;
         };
         self.alert = Some(alerts::identity(it));
-        match command {
-            Command::Explain => (self.explained, self.help, self.help_scroll) = (Some(it.cause), false, 0),
-            Command::Allow => self.ask_allow(it),
-            Command::Copy => self.request = Some(Request::Copy(alerts::line(it, session))),
-            _ => self.go_to_alert(it, command == Command::Timeline, session),
+        match action {
+            AlertAction::Explain => (self.explained, self.help, self.help_scroll) = (Some(it.cause), false, 0),
+            AlertAction::Allow => self.ask_allow(it),
+            AlertAction::Copy => self.request = Some(Request::Copy(alerts::line(it, session))),
+            AlertAction::ShowProcess => self.go_to_alert(it, false, session),
+            AlertAction::ShowRun => self.go_to_alert(it, true, session),
         }
-        true
     }
 
     fn focus_alerts(&mut self) {
@@ -170,9 +175,9 @@ impl Ui {
     }
 
     /// Handles a command while the question is open; anything but yes means no.
-    pub(super) fn answer(&mut self, command: Command) {
+    pub(super) fn confirm_allow(&mut self, answer: Answer) {
         if self.allowing.take().is_some() {
-            if command == Command::Yes {
+            if answer == Answer::Yes {
                 self.request = Some(Request::Allow);
             } else {
                 self.say("nothing was written");

@@ -1,6 +1,6 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
-use super::{Focus, Scope, Screen, Ui, look::Look};
+use super::{Focus, Scope, Screen, Ui, snapshot_command::SnapshotCommand};
 use crate::{facts::event::Ask, model::session::Session, storage::replay};
 use std::time::Duration;
 
@@ -13,40 +13,18 @@ pub enum Command {
     Help,
     /// Close what was opened last.
     Back,
-    /// Select the row above.
-    Up,
-    /// Select the row below.
-    Down,
-    /// Select the previous device; on the screens of a process, the previous process or the position before the cursor.
-    Left,
-    /// Select the next device; on the screens of a process, the next process or position.
-    Right,
+    /// Move the selection or the cursor.
+    Move(Motion),
     /// Focus the next box.
     NextBox,
     /// Focus the previous box.
     PreviousBox,
-    /// Select the first row.
-    First,
-    /// Select the last row.
-    Last,
-    /// Move a page up.
-    PageUp,
-    /// Move a page down.
-    PageDown,
     /// Open the selected item, and from there the next level.
     Open,
     /// Show the run of the selected process, or return.
     Timeline,
-    /// Count the timeline in steps, or in time.
-    Axis,
-    /// Scale the timeline to the whole device, or to its range.
-    Scale,
-    /// Increase: on the timeline, zoom in.
-    Plus,
-    /// Decrease: on the timeline, zoom out.
-    Minus,
-    /// Reset: on the timeline, show the whole run.
-    Reset,
+    /// Change what the timeline shows.
+    Chart(Chart),
     /// Show the alerts, or return.
     Alerts,
     /// List the processes of all devices, or only of the selected one.
@@ -57,12 +35,8 @@ pub enum Command {
     Device(u8),
     /// Type a filter for the processes.
     Filter,
-    /// Add a character to the filter.
-    Type(char),
-    /// Delete its last character.
-    Erase,
-    /// Clear it.
-    EraseAll,
+    /// Edit the filter.
+    Edit(Edit),
     /// Select the next row that matches, on any device.
     NextMatch,
     /// Select the previous one.
@@ -95,8 +69,133 @@ pub enum Command {
     Suspend,
     /// Play, seek or step, in a replay.
     Replay(replay::Command),
-    /// What only a snapshot has.
-    Look(Look),
+    /// A command that only the view of a memory snapshot has.
+    Snapshot(SnapshotCommand),
+}
+
+/// A move of the selection or of a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Motion {
+    /// To the row above.
+    Up,
+    /// To the row below.
+    Down,
+    /// To the previous device; on the screens of a process, to the previous process or the position before the cursor.
+    Left,
+    /// To the next device; on the screens of a process, to the next process or position.
+    Right,
+    /// To the first row.
+    First,
+    /// To the last row.
+    Last,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+}
+
+/// A change of what the timeline or a snapshot's trace shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Chart {
+    /// Count in steps, or in time.
+    Axis,
+    /// Scale to the whole device, or to the range of the values.
+    Scale,
+    /// Zoom in; on a snapshot's other screens, enlarge the request.
+    Plus,
+    /// Zoom out; on a snapshot's other screens, shrink the request.
+    Minus,
+    /// Show the whole run.
+    Reset,
+}
+
+/// A change of the filter's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Edit {
+    /// Add a character.
+    Type(char),
+    /// Delete the last character; in an empty filter, stop typing.
+    Erase,
+    /// Delete all characters.
+    EraseAll,
+}
+
+/// What a command does with the selected alert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AlertAction {
+    /// Explain its cause.
+    Explain,
+    /// Ask whether to expect it from now on.
+    Allow,
+    /// Copy its line.
+    Copy,
+    /// Open its process.
+    ShowProcess,
+    /// Open the run of its process.
+    ShowRun,
+}
+
+/// The meaning of a command for an open menu, an open question, or a filter that the user types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Select the item above.
+    Up,
+    /// Select the item below.
+    Down,
+    /// Accept the selected item or the text.
+    Accept,
+    /// Cancel.
+    Cancel,
+    /// Confirm.
+    Yes,
+    /// Edit the text.
+    Edit(Edit),
+    /// Any other command.
+    Other,
+}
+
+impl Command {
+    /// Returns the meaning of the command for an open menu, an open question, or a filter that the user types.
+    pub(super) fn answer(self) -> Answer {
+        match self {
+            Self::Move(Motion::Up) => Answer::Up,
+            Self::Move(Motion::Down) => Answer::Down,
+            Self::Open => Answer::Accept,
+            Self::Back => Answer::Cancel,
+            Self::Yes => Answer::Yes,
+            Self::Edit(it) => Answer::Edit(it),
+            Self::Move(
+                Motion::Left | Motion::Right | Motion::First | Motion::Last | Motion::PageUp | Motion::PageDown,
+            )
+            | Self::Quit
+            | Self::Help
+            | Self::NextBox
+            | Self::PreviousBox
+            | Self::Timeline
+            | Self::Chart(_)
+            | Self::Alerts
+            | Self::All
+            | Self::Freeze
+            | Self::Device(_)
+            | Self::Filter
+            | Self::NextMatch
+            | Self::PreviousMatch
+            | Self::Order
+            | Self::Invert
+            | Self::Slower
+            | Self::Faster
+            | Self::Redraw
+            | Self::Copy
+            | Self::Signal
+            | Self::Sites
+            | Self::Explain
+            | Self::Allow
+            | Self::Theme
+            | Self::Suspend
+            | Self::Replay(_)
+            | Self::Snapshot(_) => Answer::Other,
+        }
+    }
 }
 
 impl Ui {
@@ -107,10 +206,14 @@ impl Ui {
         match command {
             Command::Quit => self.quit = true,
             Command::Suspend => self.request = Some(Request::Suspend),
-            command if self.dialog.is_some() => self.choose(command),
-            command if self.allowing.is_some() => self.answer(command),
-            command if self.filter.typing => self.type_filter(command, session),
-            command if self.with_alert(command, session) => {}
+            command if self.dialog.is_some() => self.choose(command.answer()),
+            command if self.allowing.is_some() => self.confirm_allow(command.answer()),
+            command if self.filter.typing => self.type_filter(command.answer(), session),
+            Command::Explain => self.explain(session),
+            Command::Allow => self.with_alert(AlertAction::Allow, session),
+            Command::Open if self.is_among_alerts() => self.with_alert(AlertAction::ShowProcess, session),
+            Command::Timeline if self.is_among_alerts() => self.with_alert(AlertAction::ShowRun, session),
+            Command::Copy if self.is_among_alerts() => self.with_alert(AlertAction::Copy, session),
             Command::Help => (self.help, self.explained, self.help_scroll) = (!self.help, None, 0),
             Command::Back => self.back(session),
             Command::Freeze => self.frozen = !self.frozen,
@@ -127,20 +230,10 @@ impl Ui {
             Command::Alerts => self.open(Screen::Alerts),
             Command::Timeline if self.screen == Screen::Timeline => self.close(),
             Command::Timeline => self.open(Screen::Timeline),
-            Command::Axis | Command::Scale | Command::Plus | Command::Minus | Command::Reset => {
-                self.look_at_run(command, session);
-            }
+            Command::Chart(it) => self.change_chart(it, session),
             Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
             Command::Device(place) => self.select_device(usize::from(place), session),
-            Command::Left | Command::Right if self.screen == Screen::Timeline => self.look_at_run(command, session),
-            Command::Left | Command::Right if self.screen == Screen::Process => {
-                self.neighbour(command == Command::Right, session);
-            }
-            Command::Left => self.select_device(self.selected(session).saturating_sub(1), session),
-            Command::Right => self.select_device(self.selected(session) + 1, session),
-            Command::Up | Command::Down | Command::First | Command::Last | Command::PageUp | Command::PageDown => {
-                self.travel(command, session);
-            }
+            Command::Move(it) => self.travel(it, session),
             Command::Filter => self.begin_filter(),
             Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
             Command::Order => self.order_by_next(),
@@ -152,15 +245,8 @@ impl Ui {
             Command::Signal => self.ask_signal(session),
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
-            // Characters and answers without a question, and commands for the selected alert, which handled them
-            // before.
-            Command::Type(_)
-            | Command::Look(_)
-            | Command::Erase
-            | Command::EraseAll
-            | Command::Yes
-            | Command::Explain
-            | Command::Allow => {}
+            // These need an open question, a filter that the user types, or a snapshot.
+            Command::Edit(_) | Command::Yes | Command::Snapshot(_) => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The filter of the process list: its text, and the rows that match.
 
-use super::rows::Row;
+use super::{Edit, rows::Row};
 use crate::model::session::Session;
 
 /// Most characters of a filter.
@@ -22,7 +22,16 @@ impl Filter {
         wanted.is_empty() || row.words(session).to_lowercase().contains(&wanted.to_lowercase())
     }
 
-    pub(super) fn add(&mut self, letter: char) {
+    /// Edits the text.
+    pub(super) fn edit(&mut self, edit: Edit) {
+        match edit {
+            Edit::Type(letter) => self.add(letter),
+            Edit::Erase => self.typing &= self.text.pop().is_some(),
+            Edit::EraseAll => self.text.clear(),
+        }
+    }
+
+    fn add(&mut self, letter: char) {
         if !letter.is_control() && self.text.chars().count() < TEXT_MAX {
             self.text.push(letter);
         }

@@ -1,6 +1,6 @@
 //! Mouse events: the clickable regions of a frame, and what a click does.
 
-use super::{Command, Focus, Screen, Ui, filter::Filter, order::By, rows::RowId};
+use super::{Chart, Command, Focus, Motion, Screen, Ui, filter::Filter, order::By, rows::RowId};
 use crate::{
     facts::event::DeviceId,
     model::{alerts::Identity, analysis::ladder::Gap, session::Session},
@@ -90,7 +90,12 @@ impl Ui {
                 let opens = match target {
                     Target::Signal(_) => self.allowing.is_none(),
                     Target::Device(_) | Target::Row(_) | Target::Alert(_) => !self.is_asked(),
-                    _ => false,
+                    Target::Box(_)
+                    | Target::Column(_)
+                    | Target::Rung(_)
+                    | Target::Run(..)
+                    | Target::Line(_)
+                    | Target::Key(_) => false,
                 };
                 if opens && matches!(mouse, Mouse::Double(_)) {
                     self.open_clicked(&target, session);
@@ -174,10 +179,10 @@ impl Ui {
         }
         let is_run = |it: &Target| matches!(it, Target::Run(..));
         let command = match (self.screen, up) {
-            (Screen::Timeline, true) if over.any(is_run) => Command::Plus,
-            (Screen::Timeline, false) if over.any(is_run) => Command::Minus,
-            (_, true) => Command::Up,
-            (_, false) => Command::Down,
+            (Screen::Timeline, true) if over.any(is_run) => Command::Chart(Chart::Plus),
+            (Screen::Timeline, false) if over.any(is_run) => Command::Chart(Chart::Minus),
+            (_, true) => Command::Move(Motion::Up),
+            (_, false) => Command::Move(Motion::Down),
         };
         if self.dialog.is_none() && !self.help && self.explained.is_none() && self.screen == Screen::Overview {
             let found = over.find_map(|it| if let Target::Box(focus) = it { Some(*focus) } else { None });

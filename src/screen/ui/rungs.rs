@@ -1,6 +1,6 @@
 //! The rungs of the ladder as rows: which are listed, which one is selected, and its remedy.
 
-use super::{Command, Focus, Ui};
+use super::{Focus, Motion, Ui};
 use crate::{
     facts::{event::DeviceId, units::Bytes},
     model::{
@@ -49,10 +49,10 @@ impl Ui {
         }
     }
 
-    pub(super) fn travel_rungs(&mut self, command: Command, session: &Session) {
+    pub(super) fn travel_rungs(&mut self, motion: Motion, session: &Session) {
         let rungs = self.rungs_of_selected(session);
         let here = self.rung(&rungs).and_then(|here| rungs.iter().position(|it| it.gap == here.gap)).unwrap_or(0);
-        let there = super::moved(command, here).min(rungs.len().saturating_sub(1));
+        let there = super::moved(motion, here).min(rungs.len().saturating_sub(1));
         self.gap = rungs.get(there).map(|it| it.gap);
     }
 

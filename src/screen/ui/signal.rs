@@ -1,6 +1,6 @@
 //! The menu of signals, and the question before one is sent. Other modules send them.
 
-use super::{Command, Focus, Request, Screen, Signal, Subject, Ui, rows::Row};
+use super::{Answer, Focus, Request, Screen, Signal, Subject, Ui, rows::Row};
 use crate::{facts::text::Foreign, model::session::Session};
 
 /// The menu while it is open.
@@ -57,22 +57,25 @@ impl Ui {
         }
     }
 
-    /// Handles a command while the menu is open.
-    pub(super) fn choose(&mut self, command: Command) {
+    /// Handles a command while the menu is open. After the choice of a signal, anything but yes means no.
+    pub(super) fn choose(&mut self, answer: Answer) {
         let Some(dialog) = &mut self.dialog else { return };
-        match command {
-            Command::Up if !dialog.asked => dialog.place = dialog.place.saturating_sub(1),
-            Command::Down if !dialog.asked => dialog.place = (dialog.place + 1).min(Signal::MENU.len() - 1),
-            Command::Open => dialog.asked = true,
-            Command::Yes if dialog.asked => {
+        match answer {
+            Answer::Accept => dialog.asked = true,
+            Answer::Yes if dialog.asked => {
                 let (signal, name, _) = dialog.signal();
                 self.request = Some(Request::Send(signal, name));
                 self.dialog = None;
             }
-            // Anything else means no.
-            _ if dialog.asked => dialog.asked = false,
-            Command::Back => self.dialog = None,
-            _ => {}
+            Answer::Up | Answer::Down | Answer::Cancel | Answer::Yes | Answer::Edit(_) | Answer::Other
+                if dialog.asked =>
+            {
+                dialog.asked = false;
+            }
+            Answer::Up => dialog.place = dialog.place.saturating_sub(1),
+            Answer::Down => dialog.place = (dialog.place + 1).min(Signal::MENU.len() - 1),
+            Answer::Cancel => self.dialog = None,
+            Answer::Yes | Answer::Edit(_) | Answer::Other => {}
         }
     }
 }

@@ -7,8 +7,8 @@ mod mouse;
 /// The part of the trace that is shown.
 mod window;
 
-pub use super::look::{Look, Page};
-use super::{Command, Request, Source, Ui, filter::Filter, moved};
+pub use super::snapshot_command::{Page, SnapshotCommand};
+use super::{Answer, Chart, Command, Motion, Request, Source, Ui, filter::Filter, moved};
 use crate::{
     facts::{text::Foreign, units::Bytes},
     model::{
@@ -143,12 +143,13 @@ impl SnapshotUi {
             Command::Suspend => self.base.request = Some(Request::Suspend),
             Command::Redraw => self.base.request = Some(Request::Redraw),
             Command::Theme => self.base.request = Some(Request::Theme),
-            _ if self.base.filter.typing => self.type_filter(command),
+            command if self.base.filter.typing => self.type_filter(command.answer()),
             Command::Help => (self.base.help, self.base.help_scroll) = (!self.base.help, 0),
             Command::Back if self.base.help => self.base.help = false,
-            _ if self.base.help => self.base.help_scroll = moved(command, self.base.help_scroll),
+            Command::Move(it) if self.base.help => self.base.help_scroll = moved(it, self.base.help_scroll),
+            _ if self.base.help => self.base.help_scroll = 0,
             Command::Back => self.back(),
-            Command::Look(look) => self.look(look, snapshot),
+            Command::Snapshot(it) => self.update_own(it, snapshot),
             Command::NextBox => self.turn(1),
             Command::PreviousBox => self.turn(Page::ALL.len() - 1),
             Command::Device(place) => self.select_device(usize::from(place), snapshot),
@@ -159,57 +160,100 @@ impl SnapshotUi {
                 self.base.say(format!("segments by {}", self.order.name()));
             }
             Command::Invert => self.inverted = !self.inverted,
-            Command::Reset => self.reset(),
-            Command::Plus | Command::Minus if self.page != Page::Trace => self.ask(command == Command::Plus),
-            _ => self.on_page(command, snapshot),
+            Command::Chart(it) => self.change_chart(it, snapshot),
+            Command::Move(it) => self.travel(it, snapshot),
+            Command::Open => self.open_selected(snapshot),
+            // Only the live view and replays have these.
+            Command::Timeline
+            | Command::Alerts
+            | Command::All
+            | Command::Freeze
+            | Command::Edit(_)
+            | Command::NextMatch
+            | Command::PreviousMatch
+            | Command::Slower
+            | Command::Faster
+            | Command::Signal
+            | Command::Sites
+            | Command::Explain
+            | Command::Allow
+            | Command::Yes
+            | Command::Replay(_) => {}
         }
         self.refresh(snapshot);
     }
 
-    fn on_page(&mut self, command: Command, snapshot: &Snapshot) {
+    fn change_chart(&mut self, chart: Chart, snapshot: &Snapshot) {
+        match chart {
+            Chart::Plus | Chart::Minus if self.page == Page::Trace => self.zoom(chart == Chart::Plus, snapshot),
+            Chart::Plus | Chart::Minus => self.ask(chart == Chart::Plus),
+            Chart::Reset => self.reset(),
+            // A trace has one axis and one scale.
+            Chart::Axis | Chart::Scale => {}
+        }
+    }
+
+    fn travel(&mut self, motion: Motion, snapshot: &Snapshot) {
         match self.page {
-            Page::Overview => self.on_overview(command, snapshot),
-            Page::Segments => self.on_segments(command, snapshot),
-            Page::Stacks => self.on_stacks(command),
-            Page::Flame => self.on_flame(command),
-            Page::Trace => self.on_trace(command, snapshot),
+            Page::Overview => self.travel_devices(motion, snapshot),
+            Page::Segments => self.travel_segments(motion, snapshot),
+            Page::Stacks => self.travel_stacks(motion),
+            Page::Flame => self.travel_flame(motion),
+            Page::Trace => self.travel_trace(motion, snapshot),
         }
     }
 
-    fn on_overview(&mut self, command: Command, snapshot: &Snapshot) {
-        match command {
-            Command::Left | Command::Up => self.select_device(self.device.saturating_sub(1), snapshot),
-            Command::Right | Command::Down => self.select_device(self.device + 1, snapshot),
-            Command::First => self.select_device(0, snapshot),
-            Command::Last => self.select_device(usize::MAX, snapshot),
-            Command::Open => self.show(Page::Stacks),
-            _ => {}
-        }
-    }
-
-    fn on_segments(&mut self, command: Command, snapshot: &Snapshot) {
-        let segments = self.segments(snapshot);
-        match command {
-            Command::Left => self.select_device(self.device.saturating_sub(1), snapshot),
-            Command::Right => self.select_device(self.device + 1, snapshot),
-            Command::Open => {
-                if let Some(piece) = segments.get(self.segment) {
-                    self.at = At::Segment(piece.place);
-                    self.page = Page::Stacks;
+    fn open_selected(&mut self, snapshot: &Snapshot) {
+        match self.page {
+            Page::Overview => self.show(Page::Stacks),
+            Page::Segments => {
+                if let Some(piece) = self.segments(snapshot).get(self.segment) {
+                    (self.at, self.page) = (At::Segment(piece.place), Page::Stacks);
                 }
             }
-            command => self.segment = moved(command, self.segment).min(segments.len().saturating_sub(1)),
+            Page::Stacks | Page::Flame => self.toggle(),
+            Page::Trace => {
+                if let Some(event) = self.event(snapshot) {
+                    (self.at, self.page) = (At::Event(event), Page::Stacks);
+                }
+            }
         }
     }
 
-    fn look(&mut self, look: Look, snapshot: &Snapshot) {
-        match look {
-            Look::Show(page) if page == self.page => {}
-            Look::Show(page) => self.show(page),
-            Look::Toggle => self.toggle(),
-            Look::Peak => (self.cursor, self.page) = (None, Page::Trace),
-            Look::PreviousEvent | Look::NextEvent => self.step(look == Look::NextEvent, snapshot),
-            Look::PreviousFailure | Look::NextFailure => self.failure(look == Look::NextFailure, snapshot),
+    fn travel_devices(&mut self, motion: Motion, snapshot: &Snapshot) {
+        match motion {
+            Motion::Left | Motion::Up => self.select_device(self.device.saturating_sub(1), snapshot),
+            Motion::Right | Motion::Down => self.select_device(self.device + 1, snapshot),
+            Motion::First => self.select_device(0, snapshot),
+            Motion::Last => self.select_device(usize::MAX, snapshot),
+            Motion::PageUp | Motion::PageDown => {}
+        }
+    }
+
+    fn travel_segments(&mut self, motion: Motion, snapshot: &Snapshot) {
+        match motion {
+            Motion::Left => self.select_device(self.device.saturating_sub(1), snapshot),
+            Motion::Right => self.select_device(self.device + 1, snapshot),
+            Motion::Up | Motion::Down | Motion::First | Motion::Last | Motion::PageUp | Motion::PageDown => {
+                let last = self.segments(snapshot).len().saturating_sub(1);
+                self.segment = moved(motion, self.segment).min(last);
+            }
+        }
+    }
+
+    /// Handles a command that only a snapshot has.
+    fn update_own(&mut self, command: SnapshotCommand, snapshot: &Snapshot) {
+        match command {
+            SnapshotCommand::Show(page) if page == self.page => {}
+            SnapshotCommand::Show(page) => self.show(page),
+            SnapshotCommand::Toggle => self.toggle(),
+            SnapshotCommand::Peak => (self.cursor, self.page) = (None, Page::Trace),
+            SnapshotCommand::PreviousEvent | SnapshotCommand::NextEvent => {
+                self.step(command == SnapshotCommand::NextEvent, snapshot);
+            }
+            SnapshotCommand::PreviousFailure | SnapshotCommand::NextFailure => {
+                self.failure(command == SnapshotCommand::NextFailure, snapshot);
+            }
         }
     }
 
@@ -269,17 +313,15 @@ impl SnapshotUi {
         self.base.say(format!("would {} fit now?", Bytes(next)));
     }
 
-    fn type_filter(&mut self, command: Command) {
+    fn type_filter(&mut self, answer: Answer) {
         let filter = &mut self.base.filter;
-        match command {
-            Command::Type(letter) => filter.add(letter),
-            Command::Erase if filter.text.pop().is_none() => filter.typing = false,
-            Command::EraseAll => filter.text.clear(),
-            Command::Open => filter.typing = false,
-            Command::Back => *filter = Filter::default(),
-            _ => {}
+        match answer {
+            Answer::Edit(it) => filter.edit(it),
+            Answer::Accept => filter.typing = false,
+            Answer::Cancel => *filter = Filter::default(),
+            Answer::Up | Answer::Down | Answer::Yes | Answer::Other => {}
         }
-        if matches!(self.page, Page::Segments | Page::Trace) && command == Command::Open {
+        if matches!(self.page, Page::Segments | Page::Trace) && answer == Answer::Accept {
             self.show(Page::Stacks);
         }
     }

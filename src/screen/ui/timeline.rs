@@ -1,6 +1,6 @@
 //! The part of a run that the timeline shows: its axis, its zoom, and the cursor at its centre.
 
-use super::Command;
+use super::{Chart, Motion};
 use crate::{
     facts::units::Stamp,
     model::session::{process::OnDevice, timeline::Column},
@@ -93,24 +93,33 @@ impl Section {
         on.timeline.columns().nth(before)
     }
 
-    /// Handles a command.
-    pub(super) fn update(&mut self, command: Command, on: &OnDevice) {
+    /// Moves the cursor; up and down belong to the list of processes.
+    pub(super) fn seek(&mut self, motion: Motion, on: &OnDevice) {
         let Some(span) = self.span(on) else { return };
         let length = span.to - span.from;
-        let to = |place: u64| Some(place).filter(|it| *it < span.whole.1);
-        match command {
-            Command::Left => self.cursor = to(span.cursor.saturating_sub((length / MOVE).max(1)).max(span.whole.0)),
-            Command::Right => self.cursor = to(span.cursor.saturating_add((length / MOVE).max(1))),
-            Command::PageUp => self.cursor = to(span.cursor.saturating_sub((length / PAGE).max(1)).max(span.whole.0)),
-            Command::PageDown => self.cursor = to(span.cursor.saturating_add((length / PAGE).max(1))),
-            Command::First => self.cursor = to(span.whole.0),
-            Command::Last => self.cursor = None,
-            Command::Plus if length > span.axis.least() => self.zoom += 1,
-            Command::Minus => self.zoom = self.zoom.saturating_sub(1),
-            Command::Reset => (self.zoom, self.cursor) = (0, None),
-            Command::Scale => self.fitted = !self.fitted,
-            Command::Axis => self.turn(on),
-            _ => {}
+        let back = |part: u64| span.cursor.saturating_sub((length / part).max(1)).max(span.whole.0);
+        let forward = |part: u64| span.cursor.saturating_add((length / part).max(1));
+        let place = match motion {
+            Motion::Left => back(MOVE),
+            Motion::Right => forward(MOVE),
+            Motion::PageUp => back(PAGE),
+            Motion::PageDown => forward(PAGE),
+            Motion::First => span.whole.0,
+            Motion::Last => span.whole.1,
+            Motion::Up | Motion::Down => return,
+        };
+        self.cursor = Some(place).filter(|it| *it < span.whole.1);
+    }
+
+    /// Changes the zoom, the scale or the axis.
+    pub(super) fn change(&mut self, chart: Chart, on: &OnDevice) {
+        let Some(span) = self.span(on) else { return };
+        match chart {
+            Chart::Plus => self.zoom += u8::from(span.to - span.from > span.axis.least()),
+            Chart::Minus => self.zoom = self.zoom.saturating_sub(1),
+            Chart::Reset => (self.zoom, self.cursor) = (0, None),
+            Chart::Scale => self.fitted = !self.fitted,
+            Chart::Axis => self.turn(on),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{
     screen::{
         keys,
         theme::Role,
-        ui::{Command, Screen, mouse::Target},
+        ui::{Chart, Command, Motion, Screen, mouse::Target},
     },
     storage::replay::Command as Replay,
 };
@@ -30,7 +30,7 @@ const OVERVIEW: &[Hint] = &[
     (&[Command::Filter], "filter"),
     (&[Command::Order], "sort"),
     (&[Command::Device(0)], "GPU"),
-    (&[Command::Up, Command::Down], "move"),
+    (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "move"),
     (&[Command::NextBox], "box"),
     (&[Command::Copy], "copy"),
     (&[Command::Signal], "signal"),
@@ -39,7 +39,7 @@ const OPENED: &[Hint] = &[BACK, QUIT, SCROLL, TO_ALERTS, (&[Command::Device(0)],
 const AMONG_ALERTS: &[Hint] = &[
     BACK,
     QUIT,
-    (&[Command::Up, Command::Down], "select"),
+    (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "select"),
     (&[Command::Open], "process"),
     (&[Command::Timeline], "its step"),
     (&[Command::Explain], "explain"),
@@ -53,7 +53,7 @@ const PROCESS: &[Hint] = &[
     QUIT,
     (&[Command::Timeline], "timeline"),
     (&[Command::Sites], "which line"),
-    (&[Command::Left, Command::Right], "process"),
+    (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "process"),
     SCROLL,
     TO_ALERTS,
     (&[Command::Copy], "copy"),
@@ -64,13 +64,13 @@ const PROCESS: &[Hint] = &[
 const TIMELINE: &[Hint] = &[
     BACK,
     QUIT,
-    (&[Command::Left, Command::Right], "cursor"),
-    (&[Command::Plus], "nearer"),
-    (&[Command::Minus], "wider"),
-    (&[Command::Reset], "all"),
-    (&[Command::Axis], "steps/time"),
-    (&[Command::Scale], "scale"),
-    (&[Command::Up, Command::Down], "process"),
+    (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "cursor"),
+    (&[Command::Chart(Chart::Plus)], "nearer"),
+    (&[Command::Chart(Chart::Minus)], "wider"),
+    (&[Command::Chart(Chart::Reset)], "all"),
+    (&[Command::Chart(Chart::Axis)], "steps/time"),
+    (&[Command::Chart(Chart::Scale)], "scale"),
+    (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "process"),
     FREEZE,
     HELP,
 ];
@@ -92,7 +92,7 @@ const BACK: Hint = (&[Command::Back], "back");
 const ALERTS: Hint = (&[Command::Alerts], "alerts");
 const FREEZE: Hint = (&[Command::Freeze], "freeze");
 const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
-const SCROLL: Hint = (&[Command::Up, Command::Down], "scroll");
+const SCROLL: Hint = (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "scroll");
 
 /// Returns whether there is a question or a message: then the line is shown on any screen.
 pub(super) fn has_text(context: &RenderContext) -> bool {

@@ -31,9 +31,9 @@ use crate::{
     screen::{
         theme::{Role, Theme},
         ui::{
-            Command,
+            Chart, Command, Motion,
             mouse::Target,
-            snapshot::{Look, Page, SnapshotUi},
+            snapshot::{Page, SnapshotCommand, SnapshotUi},
         },
     },
 };
@@ -179,7 +179,7 @@ fn settings(snapshot: &Snapshot) -> String {
 fn tabs(buffer: &mut Buffer, area: Rect, scene: &Scene) {
     let mut rest = area;
     for (page, name) in Page::ALL {
-        let command = Command::Look(Look::Show(page));
+        let command = Command::Snapshot(SnapshotCommand::Show(page));
         let key = crate::screen::keys::first(command, scene.context.ui).unwrap_or_default();
         let is_shown = page == scene.ui.page;
         let style = scene.context.style(if is_shown { Role::Selected } else { Role::Dim });
@@ -202,15 +202,15 @@ fn keys(scene: &Scene) -> &'static [footer::Hint] {
     const BACK: footer::Hint = (&[Command::Back], "back");
     const QUIT: footer::Hint = (&[Command::Quit], "quit");
     const HELP: footer::Hint = (&[Command::Help], "help");
-    const MOVE: footer::Hint = (&[Command::Up, Command::Down], "move");
+    const MOVE: footer::Hint = (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "move");
     const FILTER: footer::Hint = (&[Command::Filter], "filter");
     const NEXT: footer::Hint = (&[Command::NextBox], "screen");
-    const REQUEST: footer::Hint = (&[Command::Plus, Command::Minus], "request");
-    const BLOCKS: footer::Hint = (&[Command::Look(Look::Show(Page::Stacks))], "blocks");
-    const MAP: footer::Hint = (&[Command::Look(Look::Show(Page::Segments))], "map");
-    const FLAME: footer::Hint = (&[Command::Look(Look::Show(Page::Flame))], "flame graph");
-    const TRACE: footer::Hint = (&[Command::Look(Look::Show(Page::Trace))], "trace");
-    const PEAK: footer::Hint = (&[Command::Look(Look::Peak)], "peak");
+    const REQUEST: footer::Hint = (&[Command::Chart(Chart::Plus), Command::Chart(Chart::Minus)], "request");
+    const BLOCKS: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Show(Page::Stacks))], "blocks");
+    const MAP: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Show(Page::Segments))], "map");
+    const FLAME: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Show(Page::Flame))], "flame graph");
+    const TRACE: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Show(Page::Trace))], "trace");
+    const PEAK: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Peak)], "peak");
     match scene.ui.page {
         _ if scene.ui.base.help => &[BACK, QUIT, MOVE],
         Page::Overview if scene.snapshot.devices.len() > 1 => {
@@ -229,12 +229,15 @@ fn keys(scene: &Scene) -> &'static [footer::Hint] {
         Page::Trace => &[
             BACK,
             QUIT,
-            (&[Command::Left, Command::Right], "cursor"),
-            (&[Command::Look(Look::PreviousEvent), Command::Look(Look::NextEvent)], "event"),
+            (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "cursor"),
+            (
+                &[Command::Snapshot(SnapshotCommand::PreviousEvent), Command::Snapshot(SnapshotCommand::NextEvent)],
+                "event",
+            ),
             PEAK,
             (&[Command::Open], "blocks"),
-            (&[Command::Plus, Command::Minus], "zoom"),
-            (&[Command::Reset], "all"),
+            (&[Command::Chart(Chart::Plus), Command::Chart(Chart::Minus)], "zoom"),
+            (&[Command::Chart(Chart::Reset)], "all"),
             HELP,
         ],
     }

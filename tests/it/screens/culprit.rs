@@ -12,7 +12,7 @@ use gpuwatch::{
     },
     model::{findings::findings, session::Session},
     screen::{
-        ui::{Command, Screen, Ui},
+        ui::{Command, Motion, Screen, Ui},
         view,
     },
 };
@@ -164,7 +164,7 @@ fn a_hostile_culprit_cannot_send_escapes_at_any_size() {
 fn the_timeline_marks_the_capture() {
     let session = blamed(sites).session();
     let mut ui = of(Screen::Timeline);
-    ui.update(Command::Last, &session);
+    ui.update(Command::Move(Motion::Last), &session);
     let shown = text(&picture(&session, &ui, &theme("dusk"), 120, 40));
     assert!(shown.contains("◎ train.py:41"), "{shown}");
     let row = shown.lines().find(|it| it.contains('◇') && it.contains('─')).unwrap_or_default();

@@ -11,7 +11,7 @@ use gpuwatch::{
     model::{findings::findings, session::Session},
     screen::{
         theme::Theme,
-        ui::{Command, Focus, Scope, Screen, Ui, mouse::Target},
+        ui::{Chart, Command, Focus, Motion, Scope, Screen, Ui, mouse::Target},
         view::{self, Drawn},
     },
 };
@@ -39,7 +39,7 @@ fn every_screen_looks_like_this_at_every_size() {
     for (name, mut ui) in screens() {
         if name == "timeline" {
             for _ in 0..3 {
-                ui.update(Command::PageUp, &session);
+                ui.update(Command::Move(Motion::PageUp), &session);
             }
         }
         for (width, height) in SIZES {
@@ -63,7 +63,12 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
         let found = findings(&session);
         for (_, ui) in screens() {
             let mut scrolled = Ui { scroll: 3, row: 99, ..ui.clone() };
-            for command in [Command::Axis, Command::Scale, Command::Plus, Command::PageUp] {
+            for command in [
+                Command::Chart(Chart::Axis),
+                Command::Chart(Chart::Scale),
+                Command::Chart(Chart::Plus),
+                Command::Move(Motion::PageUp),
+            ] {
                 scrolled.update(command, &session);
             }
             for (width, height) in widths.iter().flat_map(|width| heights.iter().map(move |height| (*width, *height))) {

@@ -11,7 +11,7 @@ use gpuwatch::{
     model::{analysis::ladder::Gap, findings::findings, session::Session},
     screen::{
         ui::{
-            Command, Focus, Request, Screen, Ui,
+            Command, Focus, Motion, Request, Screen, Ui,
             mouse::{Mouse, Regions},
         },
         view,
@@ -39,7 +39,7 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
         assert_eq!(ui.focus, Focus::Ladder);
         // The largest that something can be done about, before anybody chose.
         assert!(words(&shown(&session, &ui, size)).contains("▸▒ releasable"), "{}", shown(&session, &ui, size));
-        ui.update(Command::First, &session);
+        ui.update(Command::Move(Motion::First), &session);
         let mut seen = Vec::new();
         for _ in 0..Gap::ALL.len() {
             let picture = shown(&session, &ui, size);
@@ -60,7 +60,7 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
             let remedy = Some(name.remedy).filter(|it| !it.is_empty());
             assert_eq!(copied, remedy.map(|it| Request::Copy(it.to_owned())), "{row}");
             seen.push(name.gap);
-            ui.update(Command::Down, &session);
+            ui.update(Command::Move(Motion::Down), &session);
         }
         seen.dedup();
         assert!(seen.len() >= 9, "{seen:?}");

@@ -2,7 +2,7 @@
 
 use super::theme;
 use crate::story::{fleet, picture, text};
-use gpuwatch::screen::ui::{Command, Focus, Scope, Ui};
+use gpuwatch::screen::ui::{Command, Focus, Motion, Scope, Ui};
 
 #[test]
 fn sixty_four_ranks_fit_on_one_screen() {
@@ -31,7 +31,7 @@ fn every_rank_can_be_selected_and_its_position_is_shown() {
     for rank in 0..64 {
         let shown = text(&picture(&session, &ui, &theme("dusk"), 80, 24));
         assert!(shown.lines().any(|it| it.contains(&format!(" {} ", 5000 + rank))), "{rank}\n{shown}");
-        ui.update(Command::Down, &session);
+        ui.update(Command::Move(Motion::Down), &session);
     }
     let shown = text(&picture(&session, &ui, &theme("dusk"), 80, 24));
     assert!(shown.contains("–64 ─"), "{shown}");

@@ -18,9 +18,9 @@ use gpuwatch::{
         keys,
         theme::{ColorDepth, Theme},
         ui::{
-            Command, Request,
+            Chart, Command, Motion, Request,
             mouse::{Mouse, Regions, Target},
-            snapshot::{Look, Order, Page, SnapshotUi},
+            snapshot::{Order, Page, SnapshotCommand, SnapshotUi},
         },
         view,
     },
@@ -90,7 +90,7 @@ fn pages(snapshot: &Snapshot) -> Vec<(&'static str, SnapshotUi)> {
         .into_iter()
         .map(|(page, name)| {
             let mut ui = ui(snapshot);
-            ui.update(Command::Look(Look::Show(page)), snapshot);
+            ui.update(Command::Snapshot(SnapshotCommand::Show(page)), snapshot);
             (name, ui)
         })
         .collect();
@@ -140,7 +140,14 @@ fn every_size(snapshot: &Snapshot, theme: &Theme) {
                     );
                 }
             }
-            for command in [Command::Plus, Command::Down, Command::Right, Command::Open, Command::Last, Command::Left] {
+            for command in [
+                Command::Chart(Chart::Plus),
+                Command::Move(Motion::Down),
+                Command::Move(Motion::Right),
+                Command::Open,
+                Command::Move(Motion::Last),
+                Command::Move(Motion::Left),
+            ] {
                 ui.update(command, snapshot);
             }
         }
@@ -167,7 +174,14 @@ fn every_snapshot_of_a_folder_is_drawn_on_every_screen() {
         let snapshot = commands::snapshot::whole(&file).unwrap();
         let nothing = snapshot.devices.is_empty();
         for (name, mut ui) in pages(&snapshot) {
-            for command in [Command::Down, Command::Open, Command::Right, Command::Last, Command::Plus, Command::Left] {
+            for command in [
+                Command::Move(Motion::Down),
+                Command::Open,
+                Command::Move(Motion::Right),
+                Command::Move(Motion::Last),
+                Command::Chart(Chart::Plus),
+                Command::Move(Motion::Left),
+            ] {
                 for size in SIZES.into_iter().chain([(0, 0), (20, 6), (57, 19)]) {
                     let picture = shown(&snapshot, &ui, size);
                     let is_whole = size.0 < 80
@@ -215,11 +229,11 @@ fn the_screens_say_what_json_says() {
         for stack in device["live"].as_array().unwrap() {
             assert!(overview.contains(&size(&stack["bytes"])), "{stack}\n{overview}");
         }
-        ui.update(Command::Look(Look::Show(Page::Stacks)), &snapshot);
+        ui.update(Command::Snapshot(SnapshotCommand::Show(Page::Stacks)), &snapshot);
         let blocks: u64 = device["live"].as_array().unwrap().iter().map(|it| it["blocks"].as_u64().unwrap()).sum();
         let tree = shown(&snapshot, &ui, (160, 50));
         assert!(tree.contains(&format!("{} in {blocks} block", size(&device["allocated"]))), "{tree}");
-        ui.update(Command::Look(Look::Peak), &snapshot);
+        ui.update(Command::Snapshot(SnapshotCommand::Peak), &snapshot);
         let trace = shown(&snapshot, &ui, (160, 50));
         match device["peak"].as_object() {
             None => assert!(trace.contains("no trace of allocations"), "{trace}"),
@@ -396,16 +410,16 @@ fn clicks_choose_rows_boxes_tabs_and_events() {
     click(&mut ui, &|it| *it == Target::Line(1), false);
     assert_eq!(ui.device, 1);
     click(&mut ui, &|it| *it == Target::Line(0), false);
-    click(&mut ui, &|it| *it == Target::Key(Command::Look(Look::Show(Page::Segments))), false);
+    click(&mut ui, &|it| *it == Target::Key(Command::Snapshot(SnapshotCommand::Show(Page::Segments))), false);
     assert_eq!((ui.device, ui.page), (0, Page::Segments));
     click(&mut ui, &|it| *it == Target::Line(2), true);
     assert_eq!((ui.segment, ui.page), (2, Page::Stacks));
-    click(&mut ui, &|it| *it == Target::Key(Command::Look(Look::Show(Page::Flame))), false);
-    ui.update(Command::Reset, &snapshot);
+    click(&mut ui, &|it| *it == Target::Key(Command::Snapshot(SnapshotCommand::Show(Page::Flame))), false);
+    ui.update(Command::Chart(Chart::Reset), &snapshot);
     let last = ui.profile.tree.calls.len() - 1;
     click(&mut ui, &|it| *it == Target::Line(last), false);
     assert_eq!(ui.call, last);
-    click(&mut ui, &|it| *it == Target::Key(Command::Look(Look::Show(Page::Trace))), false);
+    click(&mut ui, &|it| *it == Target::Key(Command::Snapshot(SnapshotCommand::Show(Page::Trace))), false);
     let at = click(&mut ui, &|it| matches!(it, Target::Run(..)), false);
     assert_eq!(ui.event(&snapshot), Some(0));
     let (_, regions) = drawn(&snapshot, &ui, &theme("dusk"), (120, 40));

@@ -13,7 +13,7 @@ use gpuwatch::{
     model::session::{Session, timeline::Level},
     screen::{
         theme::ColorDepth,
-        ui::{Command, Screen, Ui, timeline::XAxis},
+        ui::{Chart, Command, Motion, Screen, Ui, timeline::XAxis},
     },
 };
 
@@ -30,9 +30,9 @@ fn the_cursor_shows_every_rung_of_its_step() {
     let session = usual().session();
     let mut ui = timeline();
     for _ in 0..12 {
-        ui.update(Command::Plus, &session);
+        ui.update(Command::Chart(Chart::Plus), &session);
     }
-    ui.update(Command::Left, &session);
+    ui.update(Command::Move(Motion::Left), &session);
     let (_, on) = ui.process(&session).unwrap();
     let step = ui.timeline.under_cursor(on).unwrap().step.unwrap();
     assert!((650..700).contains(&step), "{step}");
@@ -61,26 +61,33 @@ fn zooming_stays_at_the_cursor_and_turning_at_its_time() {
     let mut ui = timeline();
     let span = |ui: &Ui| ui.timeline.span(ui.process(&session).unwrap().1).unwrap();
     for _ in 0..4 {
-        ui.update(Command::PageUp, &session);
+        ui.update(Command::Move(Motion::PageUp), &session);
     }
     let here = span(&ui).cursor;
     for _ in 0..40 {
-        ui.update(Command::Plus, &session);
+        ui.update(Command::Chart(Chart::Plus), &session);
         let it = span(&ui);
         assert!(it.from <= here && here <= it.to && it.cursor == here && it.to - it.from >= 16, "{it:?}");
     }
-    ui.update(Command::Axis, &session);
+    ui.update(Command::Chart(Chart::Axis), &session);
     assert_eq!(span(&ui).axis, XAxis::Time);
     let at = ui.timeline.under_cursor(ui.process(&session).unwrap().1).unwrap();
     assert!(at.step.unwrap().abs_diff(here) <= 2, "{at:?}");
-    ui.update(Command::Reset, &session);
+    ui.update(Command::Chart(Chart::Reset), &session);
     assert_eq!((span(&ui).from, span(&ui).to), span(&ui).whole);
-    for command in [Command::Left, Command::First, Command::Left, Command::PageUp, Command::Minus, Command::Right] {
+    for command in [
+        Command::Move(Motion::Left),
+        Command::Move(Motion::First),
+        Command::Move(Motion::Left),
+        Command::Move(Motion::PageUp),
+        Command::Chart(Chart::Minus),
+        Command::Move(Motion::Right),
+    ] {
         ui.update(command, &session);
         let it = span(&ui);
         assert!(it.whole.0 <= it.from && it.from <= it.cursor && it.cursor <= it.to && it.to <= it.whole.1, "{it:?}");
     }
-    ui.update(Command::Last, &session);
+    ui.update(Command::Move(Motion::Last), &session);
     assert_eq!((ui.timeline.cursor, span(&ui).cursor), (None, span(&ui).whole.1));
 }
 
@@ -122,7 +129,7 @@ fn what_was_unknown_then_is_left_blank() {
     let first: Vec<char> = picture.lines().nth(4).unwrap_or_default().chars().skip(12).take(69).collect();
     assert_eq!((first.first(), first.last()), (Some(&' '), Some(&'·')), "{picture}");
     let mut ui = timeline();
-    ui.update(Command::First, &session);
+    ui.update(Command::Move(Motion::First), &session);
     let (_, on) = ui.process(&session).unwrap();
     assert_eq!(ui.timeline.under_cursor(on).unwrap().last.get(Level::Used), None);
     let free = shown(&session, &ui);
@@ -150,7 +157,7 @@ fn a_job_without_steps_is_counted_in_time() {
 fn only_what_moves_is_drawn_where_that_was_asked_for() {
     let session = usual().session();
     let mut ui = timeline();
-    ui.update(Command::Scale, &session);
+    ui.update(Command::Chart(Chart::Scale), &session);
     let picture = shown(&session, &ui);
     assert!(picture.lines().nth(3).unwrap_or_default().starts_with("  59.80 GiB"), "{picture}");
     let plain = theme("plain").at(ColorDepth::None).in_ascii();

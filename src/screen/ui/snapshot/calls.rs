@@ -3,7 +3,7 @@
 use super::{Page, SnapshotUi};
 use crate::{
     model::trace::{Call, Tree},
-    screen::ui::{Command, moved},
+    screen::ui::{Motion, moved},
 };
 use std::collections::BTreeSet;
 
@@ -59,7 +59,8 @@ impl SnapshotUi {
 
     pub(super) fn toggle(&mut self) {
         if self.page == Page::Flame {
-            return self.on_flame(Command::Open);
+            self.root = if self.root == self.call { 0 } else { self.call };
+            return;
         }
         if self.opened.remove(&self.call) {
             return;
@@ -67,19 +68,20 @@ impl SnapshotUi {
         self.open(self.call);
     }
 
-    pub(super) fn on_stacks(&mut self, command: Command) {
+    pub(super) fn travel_stacks(&mut self, motion: Motion) {
         let rows = self.rows();
         let here = rows.iter().position(|it| it.call == self.call).unwrap_or(0);
         let row = rows.get(here);
-        match command {
-            Command::Open => self.toggle(),
-            Command::Right if row.is_some_and(|it| it.is_open == Some(false)) => self.open(self.call),
-            Command::Right => self.select(&rows, here + 1),
-            Command::Left if row.is_some_and(|it| it.is_open == Some(true)) => {
+        match motion {
+            Motion::Right if row.is_some_and(|it| it.is_open == Some(false)) => self.open(self.call),
+            Motion::Right => self.select(&rows, here + 1),
+            Motion::Left if row.is_some_and(|it| it.is_open == Some(true)) => {
                 self.opened.remove(&self.call);
             }
-            Command::Left => self.call = caller(&self.profile.tree, self.call),
-            command => self.select(&rows, moved(command, here)),
+            Motion::Left => self.call = caller(&self.profile.tree, self.call),
+            Motion::Up | Motion::Down | Motion::First | Motion::Last | Motion::PageUp | Motion::PageDown => {
+                self.select(&rows, moved(motion, here));
+            }
         }
     }
 
@@ -102,29 +104,23 @@ impl SnapshotUi {
         }
     }
 
-    pub(super) fn on_flame(&mut self, command: Command) {
+    pub(super) fn travel_flame(&mut self, motion: Motion) {
         let tree = &self.profile.tree;
         let outer = caller(tree, self.call);
         let beside = tree.get(self.call).map_or(0, |it| it.caller);
         let sisters = calls(tree, beside);
         let here = sisters.iter().position(|it| *it == self.call).unwrap_or(0);
-        let next = match command {
-            Command::Open => {
-                self.root = if self.root == self.call { 0 } else { self.call };
-                return;
-            }
-            Command::Up if self.call != self.root => Some(outer),
-            Command::Down => calls(tree, self.call).first().copied(),
-            Command::Left => here.checked_sub(1).and_then(|it| sisters.get(it)).copied(),
-            Command::Right => sisters.get(here + 1).copied(),
-            Command::First => calls(tree, self.root).first().copied(),
-            Command::Last => chain_of_largest(tree, self.call),
-            _ => None,
+        let next = match motion {
+            Motion::Up if self.call != self.root => Some(outer),
+            Motion::Down => calls(tree, self.call).first().copied(),
+            Motion::Left => here.checked_sub(1).and_then(|it| sisters.get(it)).copied(),
+            Motion::Right => sisters.get(here + 1).copied(),
+            Motion::First => calls(tree, self.root).first().copied(),
+            Motion::Last => chain_of_largest(tree, self.call),
+            Motion::Up | Motion::PageUp | Motion::PageDown => None,
         };
         // What is beside the graph's first call is not in the graph.
-        if let Some(next) =
-            next.filter(|_| self.call != self.root || !matches!(command, Command::Left | Command::Right))
-        {
+        if let Some(next) = next.filter(|_| self.call != self.root || !matches!(motion, Motion::Left | Motion::Right)) {
             self.select_call(next);
         }
     }

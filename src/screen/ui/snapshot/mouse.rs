@@ -4,7 +4,7 @@ use super::{Page, SnapshotUi};
 use crate::{
     model::snapshot::Snapshot,
     screen::ui::{
-        Command,
+        Chart, Command, Motion,
         mouse::{Mouse, Regions, Target, place},
     },
 };
@@ -20,10 +20,10 @@ impl SnapshotUi {
                 let is_run = matches!(over, Some((_, Target::Run(..))));
                 self.update(
                     match (is_run, up) {
-                        (true, true) => Command::Plus,
-                        (true, false) => Command::Minus,
-                        (false, true) => Command::Up,
-                        (false, false) => Command::Down,
+                        (true, true) => Command::Chart(Chart::Plus),
+                        (true, false) => Command::Chart(Chart::Minus),
+                        (false, true) => Command::Move(Motion::Up),
+                        (false, false) => Command::Move(Motion::Down),
                     },
                     snapshot,
                 );
@@ -39,7 +39,20 @@ impl SnapshotUi {
                     self.update(Command::Open, snapshot);
                 }
             }
-            _ => {}
+            // A snapshot has none of these.
+            (
+                _,
+                Some((
+                    _,
+                    Target::Box(_)
+                    | Target::Device(_)
+                    | Target::Row(_)
+                    | Target::Alert(_)
+                    | Target::Column(_)
+                    | Target::Signal(_)
+                    | Target::Rung(_),
+                )),
+            ) => {}
         }
     }
 

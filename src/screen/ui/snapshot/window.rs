@@ -2,8 +2,8 @@
 
 use super::{Page, SnapshotUi};
 use crate::{
-    model::snapshot::{At, Snapshot},
-    screen::ui::{Command, moved},
+    model::snapshot::Snapshot,
+    screen::ui::{Motion, moved},
 };
 use std::ops::Range;
 
@@ -30,25 +30,34 @@ impl SnapshotUi {
         first..first + shown
     }
 
-    pub(super) fn on_trace(&mut self, command: Command, snapshot: &Snapshot) {
+    pub(super) fn travel_trace(&mut self, motion: Motion, snapshot: &Snapshot) {
         let Some(event) = self.event(snapshot) else { return };
-        let window = self.window(snapshot);
-        let part = (window.len() / PARTS).max(1);
+        let part = (self.window(snapshot).len() / PARTS).max(1);
+        let next = match motion {
+            Motion::Left => event.saturating_sub(part),
+            Motion::Right => event.saturating_add(part),
+            Motion::PageUp => event.saturating_sub(part * 10),
+            Motion::PageDown => event.saturating_add(part * 10),
+            Motion::First => 0,
+            Motion::Last => usize::MAX,
+            Motion::Up | Motion::Down => {
+                self.base.scroll = moved(motion, self.base.scroll);
+                return;
+            }
+        };
         let events = self.device(snapshot).map_or(0, |it| it.events);
-        match command {
-            Command::Left => self.cursor = Some(event.saturating_sub(part)),
-            Command::Right => self.cursor = Some(event.saturating_add(part)),
-            Command::PageUp => self.cursor = Some(event.saturating_sub(part * 10)),
-            Command::PageDown => self.cursor = Some(event.saturating_add(part * 10)),
-            Command::First => self.cursor = Some(0),
-            Command::Last => self.cursor = Some(usize::MAX),
-            Command::Plus if window.len() > EVENTS_MIN => self.zoom += 1,
-            Command::Minus => self.zoom = self.zoom.saturating_sub(1),
-            Command::Up | Command::Down => self.base.scroll = moved(command, self.base.scroll),
-            Command::Open => (self.at, self.page) = (At::Event(event), Page::Stacks),
-            _ => {}
+        self.cursor = Some(next.min(events.saturating_sub(1)));
+    }
+
+    pub(super) fn zoom(&mut self, nearer: bool, snapshot: &Snapshot) {
+        if self.event(snapshot).is_none() {
+            return;
         }
-        self.cursor = self.cursor.map(|it| it.min(events.saturating_sub(1)));
+        self.zoom = if nearer {
+            self.zoom + u32::from(self.window(snapshot).len() > EVENTS_MIN)
+        } else {
+            self.zoom.saturating_sub(1)
+        };
     }
 
     pub(super) fn step(&mut self, forward: bool, snapshot: &Snapshot) {

@@ -1,4 +1,4 @@
-//! What keys ask for that only a memory snapshot has.
+//! The screens and the commands that only the view of a memory snapshot has.
 
 /// The screens of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -27,9 +27,9 @@ impl Page {
     ];
 }
 
-/// What only a snapshot's keys ask for.
+/// A command that only the view of a memory snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Look {
+pub enum SnapshotCommand {
     /// Show a screen.
     Show(Page),
     /// Open the selected call, or close it.
