@@ -3,6 +3,8 @@
 //! A recording is these events written as lines; a probe's events are lines of the wire.
 
 mod parts;
+/// Answers of replays.
+pub mod replayed;
 mod words;
 
 use crate::facts::{
@@ -12,6 +14,7 @@ use crate::facts::{
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
 pub use parts::stamp_of;
+pub use replayed::Replayed;
 use serde::{Deserialize, Deserializer, Serialize};
 pub use words::{ending, failure};
 
@@ -146,6 +149,8 @@ pub enum Fact {
         /// How many.
         count: u64,
     },
+    /// A replay of a job's allocations has an answer, or none.
+    Replayed(Box<Replayed>),
     /// The command that `gpuwatch run` started has ended.
     JobEnded {
         /// Exit code, if it exited.

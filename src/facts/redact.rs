@@ -4,7 +4,7 @@
 
 use crate::facts::{
     event::{
-        DriverState, Fact, Line, Trouble,
+        DriverState, Fact, Line, Replayed, Trouble,
         wire::{Hello, Sites},
     },
     text::Foreign,
@@ -24,11 +24,8 @@ pub fn redact(fact: &mut Fact) {
         | Fact::Notice(text)
         | Fact::Driver(DriverState::Absent { why: text })
         | Fact::Memory { reading: Err(Trouble::Other(text)), .. }
-        | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => {
-            if let Cow::Owned(clean) = secrets::text(text.raw()) {
-                *text = Foreign::new(clean);
-            }
-        }
+        | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => hide_in(text),
+        Fact::Replayed(it) => replayed(it),
         _ => {}
     }
 }
@@ -73,6 +70,25 @@ fn sites(it: &mut Sites) {
                 place.text = clean;
             }
         }
+    }
+}
+
+fn replayed(it: &mut Replayed) {
+    match &mut it.result {
+        Err(why) => hide_in(why),
+        Ok(it) => {
+            for outcome in [Some(&mut it.current), it.best.as_mut()].into_iter().flatten() {
+                let at = outcome.fails_at.iter_mut();
+                at.flat_map(|it| [&mut it.step, &mut it.line]).flatten().for_each(hide_in);
+                hide_in(&mut outcome.settings);
+            }
+        }
+    }
+}
+
+fn hide_in(text: &mut Foreign) {
+    if let Cow::Owned(clean) = secrets::text(text.raw()) {
+        *text = Foreign::new(clean);
     }
 }
 

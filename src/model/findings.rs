@@ -6,6 +6,7 @@ mod derive;
 mod finding;
 mod follow;
 mod json;
+mod replayed;
 mod words;
 
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
     },
 };
 pub use finding::{Finding, Identity, Kind, Standing};
+pub use replayed::VARIABLE;
 
 /// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -24,6 +24,8 @@ pub mod room;
 /// Answers to captures.
 pub mod sites;
 
+mod replays;
+
 /// A bounded list of the latest items.
 pub mod history;
 
@@ -141,6 +143,11 @@ impl Session {
                 self.sort();
             }
             Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
+            Fact::Replayed(it) => {
+                if let Some(process) = self.process_mut(it.probe) {
+                    process.replays.push(it.clone());
+                }
+            }
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
             Fact::Unread { what, count } => self.losses.unread(*what, *count),
         }

@@ -56,6 +56,7 @@ mod record;
 mod recording_cost;
 mod recordings;
 mod replay;
+mod replayed;
 mod report;
 mod restarts;
 mod roundtrip;

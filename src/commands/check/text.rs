@@ -120,7 +120,7 @@ fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
         writeln!(out, "  culprit: {}", culprit.sentence)?;
     }
     writeln!(out, "  {}", it.remedy())?;
-    for line in &it.account {
+    for line in it.account.iter().chain(&it.replay_words()) {
         writeln!(out, "  {line}")?;
     }
     let words = it.evidence.words();

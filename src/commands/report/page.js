@@ -23,6 +23,7 @@ function tellFindings() {
     if (it.culprit && !it.follows) tellCulprit(it.culprit, box);
     // What ran out of memory has a section of its own.
     for (const line of it.kind === "oom" || it.follows ? [] : it.account) box.append(make("p", line));
+    if (it.replay) for (const line of it.replay.words) box.append(make("p", line));
     let when = "since " + unit(it) + " " + it.since_step + ", noticed at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;
     else if (it.full_in_steps > 0) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s");

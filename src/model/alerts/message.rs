@@ -30,8 +30,8 @@ pub struct Message {
     /// `_FULL_IN_S`.
     pub environment: Vec<(&'static str, String)>,
     /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and the
-    /// fields of [`Finding::json`]. Of a culprit it has `file`, `line`, `kept` (its line), `bytes_per_step`,
-    /// `blocks_per_step`, `sentence`, `advice` and the first lines of the account.
+    /// fields of [`Finding::json`] without `replay`. Of a culprit it has `file`, `line`, `kept` (its line),
+    /// `bytes_per_step`, `blocks_per_step`, `sentence`, `advice` and the first lines of the account.
     pub object: String,
 }
 
@@ -45,6 +45,8 @@ impl Message {
         object.insert("account".to_owned(), json!(account));
         object.insert("sentence".to_owned(), json!(it.sentence.as_deref().map(|it| cut(it, SENTENCE))));
         object.insert("device_id".to_owned(), json!(it.device.as_ref().map(|it| short(&it.0))));
+        // A new alert has none yet.
+        object.remove("replay");
         object.insert("schema".to_owned(), json!(SCHEMA));
         object.insert("gpuwatch".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         object.insert("host".to_owned(), json!(host));

@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Kind, Standing},
-    follow,
+    follow, replayed,
 };
 use crate::{
     facts::{
@@ -55,6 +55,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
         }
     }
     follow::order(&mut out);
+    replayed::attach(&mut out, session);
     out
 }
 
@@ -103,6 +104,7 @@ impl Place<'_> {
             follows: None,
             ends_us: u64::MAX,
             account: Vec::new(),
+            replayed: None,
             approximate: self.process.stride > 1 || self.process.lost > 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     facts::{
-        event::{DeviceId, ProbeId},
+        event::{DeviceId, ProbeId, Replayed},
         units::Stamp,
     },
     model::analysis::{
@@ -150,6 +150,8 @@ pub struct Finding {
     pub ends_us: u64,
     /// More details, a line each.
     pub account: Vec<String>,
+    /// What a replay under other allocator settings shows, or why there is none.
+    pub replayed: Option<Box<Replayed>>,
     /// Whether samples are missing from its data.
     pub approximate: bool,
 }

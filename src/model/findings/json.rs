@@ -1,7 +1,10 @@
 //! A finding as JSON, schema 1: bytes, steps, µs of `CLOCK_MONOTONIC`; unknown is `null`, never 0.
 
 use super::Finding;
-use crate::model::analysis::episode::{Axis, Resource};
+use crate::{
+    facts::event::Replayed,
+    model::analysis::episode::{Axis, Resource},
+};
 use serde_json::{Map, Value, json};
 
 impl Finding {
@@ -11,7 +14,8 @@ impl Finding {
     /// `bytes_per_step`, `interval` (95 %), `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence` (figures by
     /// name), `culprit` ([`Culprit::json`]; `null` if no capture found one), `sentence` (an out-of-memory error in
     /// words), `follows` (`kind`, `resource` and `step` of the finding that causes this one, and `words`), `account[]`
-    /// (lines of text), `approximate`.
+    /// (lines of text), `replay` (`null` without one: `comparison` and `cost` as in recordings, `why` if there is no
+    /// answer, and `words[]`), `approximate`.
     ///
     /// [`Culprit::json`]: crate::model::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {
@@ -53,8 +57,14 @@ impl Finding {
             ("sentence", json!(self.sentence)),
             ("follows", json!(follows)),
             ("account", json!(self.account)),
+            ("replay", json!(self.replayed.as_deref().map(|it| replay(it, &self.replay_words())))),
             ("approximate", json!(self.approximate)),
         ];
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+fn replay(it: &Replayed, words: &[String]) -> Value {
+    let (comparison, why) = (it.result.as_ref().ok(), it.result.as_ref().err());
+    json!({ "comparison": comparison, "why": why, "cost": it.cost, "words": words })
 }

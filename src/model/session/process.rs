@@ -12,7 +12,7 @@ pub use super::{contexts::DEVICES, life::Life};
 use crate::{
     facts::{
         event::{
-            DeviceId, ProbeId,
+            DeviceId, ProbeId, Replayed,
             wire::{Counters, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
@@ -36,6 +36,9 @@ pub const OOMS: usize = 16;
 
 /// Answers to captures kept per probe.
 pub const SITES: usize = 8;
+
+/// Answers of replays kept per probe.
+pub const REPLAYS: usize = 8;
 
 /// A probed process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +70,8 @@ pub struct Process {
     pub ooms: Latest<OutOfMemory, OOMS>,
     /// The answers to captures: which lines allocated what grew.
     pub sites: Latest<Box<Sites>, SITES>,
+    /// What replays of its allocations show.
+    pub replays: Latest<Box<Replayed>, REPLAYS>,
     /// Why the last requested capture was refused.
     pub refused: Option<Foreign>,
 }
@@ -137,6 +142,7 @@ impl Process {
             marks: Latest::default(),
             ooms: Latest::default(),
             sites: Latest::default(),
+            replays: Latest::default(),
             refused: None,
         }
     }

@@ -143,6 +143,10 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
         if it.follows.is_none() && !is_shown {
             say(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
+        // The answer and the line to export; the alert's own screen has the rest.
+        for (words, role) in it.replay_words().iter().zip(replay_roles(it)).take(2) {
+            say(words, 3, role);
+        }
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
             say(&words, 3, Role::Dim);
         }
@@ -169,6 +173,7 @@ impl List<'_> {
     ///           since step 12, noticed at step 31; full in 20739 steps, 43 min
     ///           where a probe looked for it: which line allocates what grows, and who keeps it
     ///           → what to do
+    ///           what a replay under other allocator settings shows
     ///           the figures it rests on
     /// ```
     fn open(&self, it: &Finding) -> Vec<Line<'static>> {
@@ -187,6 +192,9 @@ impl List<'_> {
             self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
+        for (words, role) in it.replay_words().iter().zip(replay_roles(it)) {
+            self.below(&mut lines, words, role);
+        }
         if let Some(words) = allow(it, self.context) {
             self.below(&mut lines, &words, Role::Dim);
         }
@@ -278,6 +286,14 @@ impl List<'_> {
         let wrapped = cells::wrapped(words, self.width.saturating_sub(1));
         wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.context.style(Role::Text))).collect()
     }
+}
+
+/// Returns the role of each line of a replay: a better setting, the line to export, then the basis and the cost.
+fn replay_roles(it: &Finding) -> impl Iterator<Item = Role> + use<> {
+    let result = it.replayed.as_ref().and_then(|it| it.result.as_ref().ok());
+    let is_better = result.is_some_and(|it| it.best.is_some());
+    let first = if is_better { Role::Good } else { Role::Dim };
+    [first, first].into_iter().chain(std::iter::repeat(Role::Dim))
 }
 
 /// Returns its evidence in words.

@@ -4,7 +4,8 @@
 use crate::facts::{
     event::{
         DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Load, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
-        Trouble, Unread,
+        Replayed, Trouble, Unread,
+        replayed::{About, Comparison, Cost},
     },
     text::Foreign,
     units::Stamp,
@@ -13,7 +14,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 13] = [
+pub(super) const OWN_TYPES: [&str; 14] = [
     "driver",
     "device",
     "device_gone",
@@ -26,6 +27,7 @@ pub(super) const OWN_TYPES: [&str; 13] = [
     "probe_gone",
     "notice",
     "unread",
+    "replayed",
     "job_ended",
 ];
 
@@ -83,6 +85,18 @@ pub(super) enum Own {
         what: Unread,
         count: u64,
     },
+    Replayed {
+        from: ProbeId,
+        device: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        finding: Option<About>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        comparison: Option<Box<Comparison>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Foreign>,
+        #[serde(default)]
+        cost: Cost,
+    },
     JobEnded {
         code: Option<i32>,
         signal: Option<i32>,
@@ -117,6 +131,11 @@ impl Own {
             Fact::ProbeGone { probe, why } => Self::ProbeGone { from: probe, why },
             Fact::Notice(text) => Self::Notice { text },
             Fact::Unread { what, count } => Self::Unread { what, count },
+            Fact::Replayed(it) => {
+                let Replayed { probe, device, finding, result, cost } = *it;
+                let (comparison, why) = split(result);
+                Self::Replayed { from: probe, device, finding, comparison, why, cost }
+            }
             Fact::JobEnded { code, signal } => Self::JobEnded { code, signal },
         })
     }
@@ -138,18 +157,22 @@ impl Own {
             Self::ProbeGone { from, why } => Fact::ProbeGone { probe: from, why },
             Self::Notice { text } => Fact::Notice(text),
             Self::Unread { what, count } => Fact::Unread { what, count },
+            Self::Replayed { from: probe, device, finding, comparison, why, cost } => {
+                let result = join(comparison, why)?;
+                Fact::Replayed(Box::new(Replayed { probe, device, finding, result, cost }))
+            }
             Self::JobEnded { code, signal } => Fact::JobEnded { code, signal },
         })
     }
 }
 
-fn split<T>(reading: Result<T, Trouble>) -> (Option<T>, Option<Trouble>) {
+fn split<T, E>(reading: Result<T, E>) -> (Option<T>, Option<E>) {
     match reading {
         Ok(value) => (Some(value), None),
         Err(trouble) => (None, Some(trouble)),
     }
 }
 
-fn join<T>(value: Option<T>, trouble: Option<Trouble>) -> Option<Result<T, Trouble>> {
+fn join<T, E>(value: Option<T>, trouble: Option<E>) -> Option<Result<T, E>> {
     value.map(Ok).or(trouble.map(Err))
 }

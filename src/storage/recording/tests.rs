@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::facts::event::{
-    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Trouble, Unread,
+    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
+    replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
 use crate::facts::units::Bytes;
@@ -61,8 +62,30 @@ fn every_fact() -> Vec<Fact> {
         Fact::ProbeGone { probe: ProbeId(3), why: "its connection ended".into() },
         Fact::Notice("a directory is squatted".into()),
         Fact::Unread { what: Unread::Sockets, count: 3 },
+        Fact::Replayed(Box::new(replayed(Ok(Box::new(comparison()))))),
+        Fact::Replayed(Box::new(replayed(Err("no \u{1b}[31mtrace".into())))),
         Fact::JobEnded { code: None, signal: Some(9) },
     ]
+}
+
+fn replayed(result: Result<Box<Comparison>, Foreign>) -> Replayed {
+    let finding = Some(About { kind: "growth".into(), resource: Some("reserved".into()), step: 4 });
+    let cost = Cost { cpu_us: Some(5), trace_bytes: Some(6), ..Cost::default() };
+    Replayed { probe: ProbeId(3), device: 1, finding, result, cost }
+}
+
+fn comparison() -> Comparison {
+    let fails_at = Some(Failure { event: 7, step: Some("step 2".into()), line: None });
+    let best = Outcome { settings: "expandable_segments:True".into(), peak_reserved: 3, ..Outcome::default() };
+    Comparison {
+        window: Some(Window { steps: Some(40) }),
+        until_step: Some(9),
+        error_ppm: 1,
+        current: Outcome { fails_at, smallest_device: Some(8), ..Outcome::default() },
+        best: Some(best),
+        tried: 9,
+        ..Comparison::default()
+    }
 }
 
 fn header() -> Header {
