@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_object_says_what_it_needs_offers_and_imports() {
+    fn a_shared_object_lists_what_it_needs_offers_and_imports() {
         let dir = tempfile::tempdir().unwrap();
         let library = crate::prepare_nvml(dir.path()).unwrap();
         let stubs = Object::read(&library).unwrap();

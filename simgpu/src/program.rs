@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_python_of_a_program_is_looked_for_behind_what_starts_it() {
+    fn the_python_of_a_program_is_searched_behind_its_launcher() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("torchrun");
         fs::write(&script, "#!/venv/bin/python\n").unwrap();

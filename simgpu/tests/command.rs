@@ -1,6 +1,6 @@
 //! The command `simgpu`, without PyTorch.
 
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test reports a failure by a panic")]
 
 use simgpu::Machine;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};

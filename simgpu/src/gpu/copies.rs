@@ -35,7 +35,7 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
         Effect::Nothing => {}
         Effect::Zero => {
             if len <= SCALAR {
-                watch::tell(Seen::Read, || len.to_string());
+                watch::report(Seen::Read, || len.to_string());
             }
             sys::fill(to, 0, len);
         }

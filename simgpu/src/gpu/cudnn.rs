@@ -80,7 +80,7 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         }
         CONFIGURATION_WORKSPACE => return wide(0),
         PLAN_WORKSPACE => {
-            watch::tell(Seen::Convolution, String::new);
+            watch::report(Seen::Convolution, String::new);
             return wide(0);
         }
         GRAPH_ENGINES => return wide(1),

@@ -39,7 +39,7 @@ struct Wanted {
     count: Out<usize>,
 }
 
-fn tell(stream: usize, wanted: &Wanted) -> Answer {
+fn capture_info(stream: usize, wanted: &Wanted) -> Answer {
     let info = process().capture_of(stream, current())?;
     wanted.status.put(status(info.as_ref()));
     if let Some(info) = info {
@@ -123,14 +123,14 @@ entry_points! {
         count: Out<usize>,
     ) -> i32 {
         edges.put(0);
-        answer(tell(stream, &Wanted { status, id, graph, after, count }))
+        answer(capture_info(stream, &Wanted { status, id, graph, after, count }))
     }
 
     // CUDA 12's, of graphs whose edges carry no data.
     fn cudaStreamGetCaptureInfo_v2(
         stream: usize, status: Out<i32>, id: Out<u64>, graph: Out<usize>, after: Out<usize>, count: Out<usize>,
     ) -> i32 {
-        answer(tell(stream, &Wanted { status, id, graph, after, count }))
+        answer(capture_info(stream, &Wanted { status, id, graph, after, count }))
     }
 
     fn cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> i32 {

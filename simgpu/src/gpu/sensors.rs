@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn every_process_reads_the_same_and_each_device_has_its_own() {
-        let said = |index| minute(index).iter().map(|it| (it.utilisation(), it.power())).collect::<Vec<_>>();
-        assert_eq!(said(3), said(3));
-        assert_ne!(said(3), said(4));
+        let readings = |index| minute(index).iter().map(|it| (it.utilisation(), it.power())).collect::<Vec<_>>();
+        assert_eq!(readings(3), readings(3));
+        assert_ne!(readings(3), readings(4));
     }
 
     #[test]

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_has_what_its_list_says_and_an_idle_one_can_be_equipped_anew() {
+    fn a_machine_has_the_devices_of_its_list_and_an_idle_one_can_be_equipped_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut book = Book::open(dir.path(), Some("NVIDIA H200:143771MiB:615MiB; T4:16GiB")).unwrap();
         book.locked(|it| {

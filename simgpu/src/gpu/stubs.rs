@@ -33,7 +33,7 @@ pub(super) fn unreviewed(name: &str, library: &str) {
     static STRICT: LazyLock<bool> =
         LazyLock::new(|| env::var_os("SIMGPU_STRICT").is_some_and(|it| !it.is_empty() && it != "0"));
     trace(|| format!("not supported: {name}"));
-    watch::tell(Seen::Refused, || name.to_owned());
+    watch::report(Seen::Refused, || name.to_owned());
     if *STRICT {
         // Where stderr is closed the program still ends.
         let _ = writeln!(

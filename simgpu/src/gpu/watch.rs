@@ -25,7 +25,7 @@ type Watcher = extern "C" fn(kind: i32, name: *const c_char);
 static WATCHER: AtomicUsize = AtomicUsize::new(0);
 
 /// Calls the program's function, if there is one. The caller must hold no lock.
-pub(super) fn tell(what: Seen, name: impl FnOnce() -> String) {
+pub(super) fn report(what: Seen, name: impl FnOnce() -> String) {
     let address = WATCHER.load(Ordering::Acquire);
     if address == 0 {
         return;

@@ -76,7 +76,7 @@ fn meet(listener: &UnixListener) -> io::Result<()> {
     let mut streams = Vec::new();
     for (rank, mut stream) in ranks.into_iter().flatten().enumerate() {
         let (mut from, sender) = (stream.try_clone()?, sender.clone());
-        thread::Builder::new().name("simgpu-nccl".into()).spawn(move || hear(rank, &mut from, &sender))?;
+        thread::Builder::new().name("simgpu-nccl".into()).spawn(move || receive(rank, &mut from, &sender))?;
         let joined = Answer { ticket: 0, status: 0, parcel: Parcel::default() };
         // The reader of a rank that died meanwhile reports it.
         let _ = joined.write(&mut stream);
@@ -86,7 +86,7 @@ fn meet(listener: &UnixListener) -> io::Result<()> {
     Ok(())
 }
 
-fn hear(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {
+fn receive(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {
     while let Ok(request) = Request::read(from) {
         if events.send((rank, Event::Asked(request))).is_err() {
             return;

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_floats_are_read_and_written_as_the_standards_say() {
+    fn small_floats_are_read_and_written_as_the_standards_define() {
         let half = small(6).unwrap();
         let known =
             [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 2_f64.powi(-24)), (0x3555, 0.333_251_953_125)];
