@@ -49,7 +49,7 @@ class Probe:
         """`about` gives more of what a hello says, such as `{"rank": 0}`. With `ticks`, `read` is also called once a
         second between steps, from another thread, once the job itself has had it called."""
         self.trouble = None
-        self._says = {"framework": framework, "framework_version": version}
+        self._hello_fields = {"framework": framework, "framework_version": version}
         self._read, self._about, self._ticks = read, about, ticks
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
@@ -69,17 +69,17 @@ class Probe:
     def step(self):
         """Ends a step."""
         self._steps += 1
-        self._tell("call")
+        self._report_if_due("call")
 
     def tick(self):
         """Sends the current figures in a program without steps; about once a second is enough."""
-        self._tell("tick")
+        self._report_if_due("tick")
 
     def stop(self):
         """Says goodbye. The end of the program does so too."""
         with self._lock:
             if self._listener:
-                self._say([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
+                self._send([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
                 try:
                     # Another program may have created something else there.
                     if os.lstat(self._path).st_ino == self._inode and stat.S_ISSOCK(os.lstat(self._path).st_mode):
@@ -98,7 +98,7 @@ class Probe:
         # The same at whatever socket it is found.
         self._instance = uuid.uuid4().hex
 
-    def _tell(self, edge):
+    def _report_if_due(self, edge):
         if not self._listener:
             return
         try:
@@ -107,11 +107,11 @@ class Probe:
             devices = {**self._devices, **{it: self._devices.get(it) or _device(it) for it in rows}}
             is_news = devices != self._devices
             if is_news:
-                self._says.update(self._about())
+                self._hello_fields.update(self._about())
             with self._lock:
                 self._devices = devices
                 self._rows.update(rows)
-                self._say([*([self._hello()] if is_news else []), *rows.values()])
+                self._send([*([self._hello()] if is_news else []), *rows.values()])
         except Exception as trouble:
             self.trouble = trouble
 
@@ -121,7 +121,7 @@ class Probe:
                 self._greet(listener.accept()[0])
             except socket.timeout:
                 if self._ticks and self._rows and time.monotonic() - self._spoke >= 1:
-                    self._tell("tick")
+                    self._report_if_due("tick")
             except Exception as trouble:
                 self.trouble = trouble
                 time.sleep(1)
@@ -135,7 +135,7 @@ class Probe:
             else:
                 viewer.close()
 
-    def _say(self, lines):
+    def _send(self, lines):
         """To every viewer that reads; one that has stopped, or has gone, is left behind."""
         self._spoke = time.monotonic()
         text = _text(lines) if self._viewers else b""
@@ -157,7 +157,7 @@ class Probe:
             "argv": getattr(sys, "orig_argv", sys.argv)[: 1 if "noargs" in _variable("GPUWATCH").split(",") else None],
             "run": _variable("GPUWATCH_RUN") or None,
             **{name: int(value) for name, value in launched.items() if value},
-            **self._says,
+            **self._hello_fields,
             "devices": [{"ordinal": ordinal, **known} for ordinal, known in self._devices.items()],
             "monotonic_us": _now_us(),
             "unix_us": time.time_ns() // 1000,

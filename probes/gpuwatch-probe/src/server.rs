@@ -234,11 +234,11 @@ impl Server {
     /// Writes to disk what readers may lack: those that came too late, and those that are still to come.
     fn leave(&self, now_us: u64) {
         let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
-        let is_heard = self.viewers.iter().any(Viewer::is_served);
+        let is_received = self.viewers.iter().any(Viewer::is_served);
         let has_spilled = self.shared.ledger().has_spilled();
-        if is_heard && has_spilled && !is_short {
+        if is_received && has_spilled && !is_short {
             self.shared.ledger().drop_spill();
-        } else if has_spilled || (!is_heard && is_short && self.shared.is_of_a_run()) {
+        } else if has_spilled || (!is_received && is_short && self.shared.is_of_a_run()) {
             self.shared.spill();
         }
     }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_travels_as_one_word() {
+    fn a_request_fits_into_one_integer() {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         assert!(!asked.is_open());
         ask(&mut desk, "collect=1 steps=20", &asked).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_twice_within_ten_minutes_save_a_person() {
+    fn within_ten_minutes_only_a_person_starts_a_second_capture() {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         ask(&mut desk, "why=growth", &asked).unwrap();
         assert_eq!(asked.word(), STEPS + GROWTH);

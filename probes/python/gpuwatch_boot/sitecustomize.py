@@ -21,13 +21,13 @@ class _OnTorch:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 try:
-                    self._tell(spec)
+                    self._report(spec)
                 except Exception:
                     pass
                 return spec
         return None
 
-    def _tell(self, spec):
+    def _report(self, spec):
         loader = spec.loader
         execute = loader.exec_module
 

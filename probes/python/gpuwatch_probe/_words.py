@@ -4,7 +4,7 @@ From an observer's call until the error object is created, the error's class has
 This works for caught and uncaught errors, in any thread, from Python 3.9 on. The error itself is unchanged, and its
 class is restored at once; without a failure, nothing of the job is touched.
 
-PyTorch also catches errors itself and tries something smaller; no object is created then. Such a job goes on to end a
+PyTorch also catches errors itself and tries something smaller; no object is created then. Such a job continues to end a
 step, which ends the wait after two seconds. Without a step the wait lasts for up to a minute: on a busy machine PyTorch
 takes seconds to unwind its stack before it creates the object.
 
@@ -37,11 +37,11 @@ class Words:
         # Held while the class changes: another thread may raise an error meanwhile, and so may a signal handler in
         # this thread.
         self._lock = RLock()
-        hear = self._hear
+        receive = self._receive
 
         def __init__(error, *args, **named):
             super(kind, error).__init__(*args, **named)
-            hear(args)
+            receive(args)
 
         self._listener = __init__
 
@@ -91,7 +91,7 @@ class Words:
             return
         del self._kind.__init__
 
-    def _hear(self, args):
+    def _receive(self, args):
         text = args[0] if args else None
         if not isinstance(text, str):
             return

@@ -36,7 +36,7 @@ pub(crate) type Ask<'a> = dyn FnMut(&mut SplitAsciiWhitespace<'_>) -> Result<(),
 pub(crate) struct Viewer {
     stream: Private<UnixStream>,
     accepted_us: u64,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// The other side has closed its sending direction; it may still receive.
     mute: bool,
     out: String,
@@ -57,7 +57,7 @@ impl Viewer {
         Self {
             stream: Private::new(stream),
             accepted_us: now_us,
-            heard: Vec::new(),
+            received: Vec::new(),
             mute: false,
             out: String::new(),
             sent: 0,
@@ -141,12 +141,12 @@ impl Viewer {
         }
         match (&*self.stream).read(&mut bytes) {
             Ok(0) => self.mute = true,
-            Ok(length) => self.heard.extend_from_slice(bytes.get(..length).unwrap_or_default()),
+            Ok(length) => self.received.extend_from_slice(bytes.get(..length).unwrap_or_default()),
             Err(fault) if matches!(fault.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => self.mute = true,
         }
-        while let Some(end) = self.heard.iter().position(|&it| it == b'\n') {
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
+        while let Some(end) = self.received.iter().position(|&it| it == b'\n') {
+            let line: Vec<u8> = self.received.drain(..=end).collect();
             match str::from_utf8(&line) {
                 Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history, sites),
                 Ok(_) => self.dismiss("a request longer than 4096 bytes"),
@@ -156,7 +156,7 @@ impl Viewer {
                 return;
             }
         }
-        if self.heard.len() >= REQUEST_MAX {
+        if self.received.len() >= REQUEST_MAX {
             self.dismiss("a request longer than 4096 bytes");
         }
     }

@@ -76,7 +76,7 @@ impl Job {
         let status = self.child.wait().unwrap();
         let mut errors = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        assert!(status.success() && errors.is_empty(), "{status}: job.c says the line. {errors}");
+        assert!(status.success() && errors.is_empty(), "{status}: job.c returns the line. {errors}");
         self.dir
     }
 }
@@ -187,7 +187,7 @@ fn descriptors_that_the_job_closed_are_not_touched_again() {
     viewer.until(|it| it.contains("\"live\""));
     job.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(viewer.rest().len(), 0);
-    eventually("it says why", || job.dir.path().join(format!("{pid}.log")).exists());
+    eventually("it reports why", || job.dir.path().join(format!("{pid}.log")).exists());
     eventually("its socket is gone", || !job.socket(pid).exists());
     job.end();
 }
@@ -204,6 +204,6 @@ fn a_driver_is_asked_only_where_the_job_has_a_context() {
     let hello = lines.iter().rfind(|it| it.contains("\"hello\"")).unwrap();
     let first = "{\"ordinal\":0,\"uuid\":\"MIG-28282828-2828-2828-2828-2828282828ff\",\"name\":\"simulated MIG 1g\",\"total\":222}";
     assert!(hello.contains(first), "{hello}");
-    assert!(hello.contains("\"name\":\"mine\",\"total\":222"), "what was said of it stays: {hello}");
+    assert!(hello.contains("\"name\":\"mine\",\"total\":222"), "its description stays: {hello}");
     job.end();
 }

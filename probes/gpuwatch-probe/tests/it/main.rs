@@ -1,6 +1,6 @@
 //! The probe's integration tests, one binary.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test reports a failure by a panic")]
 
 mod abi;
 mod client;

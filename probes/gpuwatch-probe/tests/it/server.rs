@@ -140,7 +140,7 @@ fn a_viewer_that_lags_receives_its_losses_and_the_job_never_waits() {
     let lines = lagging.until(|it| it.contains("\"step\":50000,") || lost_last(it));
     let lost: u64 = lines.iter().filter(|it| it.contains("\"lost\"")).filter_map(|it| field(it, "samples")).sum();
     assert!(lost >= 1 || full == 0);
-    eventually("every loss is said", || {
+    eventually("every loss is reported", || {
         let mut late = Client::connect(&probe.socket());
         let lines = late.until(|it| it.contains("\"live\""));
         let lost: u64 = lines.iter().filter(|it| it.contains("\"lost\"")).filter_map(|it| field(it, "samples")).sum();

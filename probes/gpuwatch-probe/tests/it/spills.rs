@@ -58,20 +58,20 @@ fn a_job_that_fails_for_ever_fills_no_disk() {
 }
 
 #[test]
-fn a_short_life_that_nobody_heard_is_kept_for_its_run() {
-    for (run, heard, kept) in [(None, false, 0), (Some("aa"), false, 1), (Some("aa"), true, 0)] {
+fn a_short_life_without_a_viewer_is_kept_for_its_run() {
+    for (run, has_viewer, kept) in [(None, false, 0), (Some("aa"), false, 1), (Some("aa"), true, 0)] {
         let dir = private_dir();
         let hello = Hello { run: run.map(str::to_owned), ..Hello::default() };
         let directories = vec![dir.path().to_owned()];
         let probe = Probe::start(Description { hello, directories, ..Description::default() }).unwrap();
         push_all(&probe, 1..=3);
-        let mut viewer = heard.then(|| Client::connect(&probe.socket()));
+        let mut viewer = has_viewer.then(|| Client::connect(&probe.socket()));
         if let Some(viewer) = &mut viewer {
             viewer.until(|it| field(it, "step") == Some(3));
         }
         probe.stop("test");
         let found = spills(dir.path());
-        assert_eq!(found.len(), kept, "{run:?} {heard}");
+        assert_eq!(found.len(), kept, "{run:?} {has_viewer}");
         let is_whole = |it: &PathBuf| fs::read_to_string(it).is_ok_and(|text| text.contains("\"step\":3"));
         assert!(found.iter().all(is_whole));
     }

@@ -253,7 +253,7 @@ fn no_line_is_longer_than_a_line_may_be() {
         for line in [Line::Hello(hello), Line::Hello(full)].into_iter().chain(others) {
             let text = encoded(&line);
             assert!(text.len() <= LINE_MAX, "{} bytes", text.len());
-            assert!(text.contains('…'), "what is left out is said");
+            assert!(text.contains('…'), "the text marks the cut");
             decoded(&text);
         }
     }
