@@ -96,7 +96,7 @@ fn code(done: Result<u8>, failure: u8) -> u8 {
         // A reader that is gone needs no more output.
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
-            say(format_args!("{}", Foreign::new(format!("{e:#}"))));
+            print_message(format_args!("{}", Foreign::new(format!("{e:#}"))));
             if e.is::<config::Fault>() || e.is::<theme::Fault>() { 2 } else { failure }
         }
     }
@@ -136,7 +136,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             let question = question.asked();
             runtime()?.block_on(async {
                 let mut sources = Sources::start(config::probes_alone());
-                sites::ask(&mut sources, &question, |it| say(format_args!("{it}"))).await
+                sites::ask(&mut sources, &question, |it| print_message(format_args!("{it}"))).await
             })?;
             Ok(0)
         }
@@ -163,7 +163,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
                 let troubles = export::export(&found.recordings, format, &mut out)?;
                 out.flush().map(|()| troubles)
             })?;
-            found.notes.iter().chain(&troubles).for_each(|it| say(format_args!("{it}")));
+            found.notes.iter().chain(&troubles).for_each(|it| print_message(format_args!("{it}")));
             Ok(0)
         }
         Some(Command::Report { files, output, json }) => report::write(files, &output, json, &policy),
@@ -217,7 +217,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|it| it.downcast_ref::<io::Error>()).any(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn say(what: fmt::Arguments) {
+fn print_message(what: fmt::Arguments) {
     // Without stderr there is no place left for a message.
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
 }
@@ -228,7 +228,7 @@ fn diff(first: PathBuf, second: PathBuf, tolerance: f64, json: bool) -> Result<u
     }
     let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
     let diff = both.map(|(first, second)| {
-        first.notes.iter().chain(&second.notes).for_each(|it| say(format_args!("{it}")));
+        first.notes.iter().chain(&second.notes).for_each(|it| print_message(format_args!("{it}")));
         diff::diff(&first.recordings, &second.recordings, tolerance)
     });
     let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));

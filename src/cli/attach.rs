@@ -63,7 +63,7 @@ pub(super) fn attach(asked: Asked) -> Result<u8> {
         pids.retain(|it| attach::plan_for(*it).is_ok());
     }
     if pids.is_empty() {
-        super::say(format_args!(
+        super::print_message(format_args!(
             "no job without a probe was found that can be attached to: gpuwatch attach PID says why"
         ));
         return Ok(REFUSED);
@@ -92,7 +92,7 @@ fn planned(pids: &[u32]) -> Result<u8> {
         match attach::plan_for(*pid) {
             Ok(plan) => output::print(&format!("{plan}\n"))?,
             Err(why) => {
-                super::say(format_args!("{why}"));
+                super::print_message(format_args!("{why}"));
                 code = REFUSED;
             }
         }
@@ -111,14 +111,14 @@ fn each(pids: &[u32], done: &str, act: impl Fn(u32) -> Outcome) -> Result<u8> {
                 0
             }
             Outcome::Pending => {
-                super::say(format_args!(
+                super::print_message(format_args!(
                     "process {pid}: its main thread has not returned to Python yet; the request waits there, and a \
                      second one is not queued"
                 ));
                 PENDING
             }
             Outcome::Refused(why) => {
-                super::say(format_args!("{why}"));
+                super::print_message(format_args!("{why}"));
                 REFUSED
             }
         });

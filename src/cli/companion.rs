@@ -154,7 +154,7 @@ impl Watch {
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
             }
-            follow(&mut sources, stop, |event: &Event| self.hear(event)).await;
+            follow(&mut sources, stop, |event: &Event| self.receive(event)).await;
         });
         self.deliver_last();
         let is_summed_up = match self.summary {
@@ -174,12 +174,12 @@ impl Watch {
         let complaints = complaints.chain(self.delivery.finish(PATIENCE));
         for complaint in complaints.chain(summary) {
             // The job is over, so its terminal is free.
-            super::say(format_args!("{}", Foreign::new(complaint)));
+            super::print_message(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(())
     }
 
-    fn hear(&mut self, event: &Event) {
+    fn receive(&mut self, event: &Event) {
         let Self { recorder, session, policy, delivery, .. } = self;
         if let Some((recorder, _)) = recorder {
             recorder.offer(event);

@@ -9,7 +9,7 @@ use std::{
 pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, policy: &Policy) -> u8 {
     let verdict = match super::named(files) {
         Ok(found) => {
-            found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+            found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
             check::check(&found.recordings, limits, policy)
         }
         Err(e) => check::unreadable(format!("{e:#}")),
@@ -19,7 +19,7 @@ pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, pol
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that is gone gets the result from the exit code.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            super::say(format_args!("cannot write the verdict: {e}"));
+            super::print_message(format_args!("cannot write the verdict: {e}"));
             check::Outcome::Unjudged.code()
         }
         _ => verdict.outcome().code(),

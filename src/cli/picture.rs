@@ -118,7 +118,7 @@ fn drawn<W: ValueEnum + Default + Send + Sync + 'static>(
         return Ok(0);
     }
     output::save(file, &svg).with_context(|| format!("cannot make {name}"))?;
-    super::say(format_args!("wrote {name}"));
+    super::print_message(format_args!("wrote {name}"));
     Ok(0)
 }
 

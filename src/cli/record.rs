@@ -47,7 +47,7 @@ pub(super) fn record(
     let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
     let recorder = start(&path, file, None).context("cannot write the recording")?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
-    super::say(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
+    super::print_message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let (sender, stopped) = tokio::sync::oneshot::channel();
     thread::spawn(move || sender.send(signals.forever().next()));
     gpuwatch_probe::socket::prepare();
@@ -63,7 +63,7 @@ pub(super) fn record(
         let mut noted = false;
         let asks = (asking.sites == When::Auto).then(|| sources.asks.clone());
         let mut asker = asks.map(|it| (Session::default(), Delivery::new(None, Some(it))));
-        let hear = |event: &Event| {
+        let receive = |event: &Event| {
             recorder.offer(event);
             if let Some((session, delivery)) = &mut asker {
                 delivery.fold(session, policy, event, |_, _| ());
@@ -72,16 +72,16 @@ pub(super) fn record(
                 && !noted
                 && let Some(trouble) = recorder.outcome().trouble
             {
-                super::say(format_args!("{trouble}"));
+                super::print_message(format_args!("{trouble}"));
                 noted = true;
             }
         };
-        follow(&mut sources, stop, hear).await;
+        follow(&mut sources, stop, receive).await;
         Ok::<_, io::Error>(())
     })?;
     let outcome = recorder.finish();
     if let Some(loss) = outcome.loss() {
-        super::say(format_args!("{loss}"));
+        super::print_message(format_args!("{loss}"));
     }
     Ok(u8::from(outcome.trouble.is_some()))
 }

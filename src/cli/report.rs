@@ -20,7 +20,7 @@ pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy)
         return of_snapshot(file, to, is_json);
     }
     let found = super::named(files)?;
-    found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+    found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
     let report = Report::read(&found.recordings, policy);
     save(to, &if is_json { report.json() } else { report.html() })?;
     Ok(0)
@@ -32,7 +32,7 @@ fn of_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
     let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
-        super::say(format_args!("{name}: {why}"));
+        super::print_message(format_args!("{name}: {why}"));
     }
     let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
     let text = if is_json { snapshot::json(&account, None) } else { report::snapshot::html(&account, &title) };
@@ -47,6 +47,6 @@ fn save(to: &Path, text: &str) -> Result<()> {
     }
     let name = Foreign::new(to.to_string_lossy());
     output::save(to, text).with_context(|| format!("cannot make {name}"))?;
-    super::say(format_args!("wrote {name}"));
+    super::print_message(format_args!("wrote {name}"));
     Ok(())
 }

@@ -175,27 +175,27 @@ mod tests {
         let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
         fs::write(&empty, "").unwrap();
         let text = crate::cli::generate::config(&command());
-        let said: String = text
+        let written: String = text
             .lines()
             .map(|it| {
                 it.strip_prefix('#').filter(|line| !line.starts_with([' ', '#']) && line.contains(" = ")).unwrap_or(it)
             })
             .map(|it| it.to_owned() + "\n")
             .collect();
-        fs::write(&full, &said).unwrap();
+        fs::write(&full, &written).unwrap();
         for key in KEYS {
-            assert!(said.lines().any(|it| it.starts_with(&format!("{} = ", key.name))), "{}:\n{said}", key.name);
+            assert!(written.lines().any(|it| it.starts_with(&format!("{} = ", key.name))), "{}:\n{written}", key.name);
         }
         for of in SHOWING {
             let (plain, spelled) = (parsed(&empty, of), parsed(&full, of));
-            let told = |it: &Cli| format!("{it:?}").replace("empty.toml", "full.toml");
-            assert_eq!(told(&plain.0), told(&spelled.0), "{of:?}");
-            assert_eq!((plain.1, spelled.1), (Ok(Policy::default()), Ok(Policy::default())), "{said}");
+            let shown = |it: &Cli| format!("{it:?}").replace("empty.toml", "full.toml");
+            assert_eq!(shown(&plain.0), shown(&spelled.0), "{of:?}");
+            assert_eq!((plain.1, spelled.1), (Ok(Policy::default()), Ok(Policy::default())), "{written}");
         }
     }
 
     #[test]
-    fn a_flag_is_heard_over_the_file_and_the_file_over_the_default() {
+    fn a_flag_overrides_the_file_and_the_file_overrides_the_default() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         fs::write(

@@ -37,7 +37,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
             if live.on_alert.on_alert.is_some() {
                 bail!("no terminal for the live view (stdin, stdout or TERM); `gpuwatch run --on-alert` needs none");
             }
-            super::say(format_args!(
+            super::print_message(format_args!(
                 "no terminal for the live view (stdin, stdout or TERM): the same as `gpuwatch once`"
             ));
             once::print(&mut sources.events, 0, false).await?;
@@ -52,7 +52,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.screen, theme) };
         let end = live::watch(sources.feed(), options, policy, &mut outputs).await?;
         if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {
-            super::say(format_args!("{}", Foreign::new(complaint)));
+            super::print_message(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(code(end))
     })
@@ -66,7 +66,9 @@ pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
     super::runtime()?.block_on(async {
         let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
         if !term::is_screen() {
-            super::say(format_args!("no terminal for the live view (stdin, stdout or TERM): the demo as text"));
+            super::print_message(format_args!(
+                "no terminal for the live view (stdin, stdout or TERM): the demo as text"
+            ));
             once::print(&mut demo.events, demo::RANKS.len(), false).await?;
             return Ok(0);
         }
@@ -80,7 +82,7 @@ pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
 pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File, policy: Policy) -> Result<u8> {
     let theme = theme(screen)?;
     let found = super::named(files)?;
-    found.notes.iter().for_each(|it| super::say(format_args!("{it}")));
+    found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
     if let Some(file) = &screen.shot.screenshot {
         return picture::of_recordings(found.recordings, &policy, screen, file);
     }

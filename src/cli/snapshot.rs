@@ -70,7 +70,7 @@ pub(super) fn snapshot(asked: &Asked) -> Result<u8> {
     let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
-        super::say(format_args!("{name}: {why}"));
+        super::print_message(format_args!("{name}: {why}"));
     }
     let write = if asked.json { snapshot::json } else { snapshot::text };
     output::print(&write(&account, asked.fits))?;
@@ -120,7 +120,7 @@ fn read(file: &Path) -> Result<Reading> {
     let name = Foreign::new(file.to_string_lossy());
     let reading = pickle::open(file).with_context(|| format!("cannot read {name}"))?;
     if let Some(why) = &reading.ended {
-        super::say(format_args!("{name}: {why}; only the part before that is used"));
+        super::print_message(format_args!("{name}: {why}; only the part before that is used"));
     }
     Ok(reading)
 }

@@ -47,7 +47,7 @@ pub(super) fn whatif(question: &Question, json: bool) -> Result<u8> {
     counter.clear();
     let answer = answer.with_context(|| format!("{name}"))?;
     if let Some(why) = answer.ended() {
-        super::say(format_args!("{name}: {why}"));
+        super::print_message(format_args!("{name}: {why}"));
     }
     output::print(&if json { answer.json() } else { answer.text() })?;
     Ok(u8::from(answer.ended().is_some()))

@@ -50,15 +50,15 @@ mod tests {
     #[test]
     fn sh_reads_back_what_was_exported() {
         for value in ["plain", "it's", "a b$HOME`id`\"\\", "two\nlines", "-n", "", "ünï"] {
-            let mut script = Shell::Sh.export(OsStr::new("TOLD"), OsStr::new(value));
-            script.extend(b"printf %s \"$TOLD\"");
+            let mut script = Shell::Sh.export(OsStr::new("GIVEN"), OsStr::new(value));
+            script.extend(b"printf %s \"$GIVEN\"");
             let printed = Command::new("/bin/sh").arg("-c").arg(OsStr::from_bytes(&script)).output().unwrap().stdout;
             assert_eq!(String::from_utf8(printed).unwrap(), value);
         }
     }
 
     #[test]
-    fn each_shell_has_its_words() {
+    fn each_shell_has_its_own_syntax() {
         let line = |shell: Shell| String::from_utf8(shell.export(OsStr::new("A"), OsStr::new("it's!"))).unwrap();
         assert_eq!(line(Shell::Sh), "export A='it'\\''s!'\n");
         assert_eq!(line(Shell::Fish), "set -gx A 'it\\'s!'\n");

@@ -213,9 +213,9 @@ pub fn run_id() -> String {
 
 /// Starts the companion; the second channel disconnects when it has finished.
 fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<Ended>, Receiver<()>) {
-    let (over, told) = channel();
+    let (over, receiver) = channel();
     let (finished, companion) = channel::<()>();
-    let started = Started { run, pid, over: told };
+    let started = Started { run, pid, over: receiver };
     let spawned = thread::Builder::new().name("beside".to_owned()).spawn(move || {
         let _finished = finished;
         beside(started);

@@ -107,7 +107,7 @@ impl Effects {
             Input::Key(key) => {
                 let command = keys::command(*key, ui);
                 if let Some(words) = keys::unknown(*key, ui).filter(|_| command.is_none()) {
-                    ui.say(words);
+                    ui.show_message(words);
                 }
                 command.map(Meant::Command).into_iter().collect()
             }
@@ -144,11 +144,11 @@ impl Effects {
             Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {
                 screen.copy(&text)?;
-                ui.say(format!("copied (if the terminal allows OSC 52): {text}"));
+                ui.show_message(format!("copied (if the terminal allows OSC 52): {text}"));
             }
             Some(Request::Theme) => {
                 self.theme = self.theme.next(&self.own);
-                ui.say(format!("theme {}", self.theme.name()));
+                ui.show_message(format!("theme {}", self.theme.name()));
             }
             Some(Request::Interval(pace)) => {
                 if let Some(it) = &self.pace {
@@ -174,7 +174,7 @@ impl Effects {
     fn ask_allow(&mut self, name: String, ui: &mut Ui) {
         let Some(config) = &self.config else { return };
         match config.allowing(&name) {
-            Err(why) => ui.say(why.to_string()),
+            Err(why) => ui.show_message(why.to_string()),
             // Another program has written it since.
             Ok(None) => expect(&name, "it is in the list already", ui),
             Ok(Some(edit)) => {
@@ -193,13 +193,13 @@ impl Effects {
         let Some((edit, name)) = self.edit.take() else { return };
         match edit.write() {
             Ok(()) => expect(&name, &format!("added to {}", edit.path().display()), ui),
-            Err(why) => ui.say(why.to_string()),
+            Err(why) => ui.show_message(why.to_string()),
         }
     }
 
     fn hold(&mut self, subject: &Subject, ui: &mut Ui) {
         match Held::hold(subject) {
-            Err(why) => ui.say(why),
+            Err(why) => ui.show_message(why),
             Ok(held) => {
                 let words = held.info.argv.iter().map(text::Foreign::raw);
                 ui.dialog = Some(Dialog {
@@ -217,8 +217,8 @@ impl Effects {
     fn send(&mut self, signal: Signal, name: &str, ui: &mut Ui) {
         let Some(held) = self.held.take() else { return };
         match held.send(signal) {
-            Ok(()) => ui.say(format!("sent {name} to pid {}", held.info.pid)),
-            Err(why) => ui.say(format!("{name} was not sent: {why}")),
+            Ok(()) => ui.show_message(format!("sent {name} to pid {}", held.info.pid)),
+            Err(why) => ui.show_message(format!("{name} was not sent: {why}")),
         }
     }
 }
@@ -226,5 +226,5 @@ impl Effects {
 /// Allows a name, and reports that.
 fn expect(name: &str, how: &str, ui: &mut Ui) {
     ui.policy.allow.extend(Name::read(name));
-    ui.say(format!("{name} is expected from now on: {how}"));
+    ui.show_message(format!("{name} is expected from now on: {how}"));
 }

@@ -195,7 +195,7 @@ impl Ui {
     }
 
     /// Shows a message until the next key.
-    pub fn say(&mut self, word: impl Into<String>) {
+    pub fn show_message(&mut self, word: impl Into<String>) {
         self.status = Some(word.into());
     }
 

@@ -86,7 +86,7 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             biased;
-            Some(report) = reported.recv() => scanner.hear(&report),
+            Some(report) = reported.recv() => scanner.receive(&report),
             Some(ask) = asked.recv() => scanner.probes.ask(ask),
             Some(reply) = captures.recv() => {
                 scanner.last.push(reply);
@@ -172,7 +172,7 @@ impl Scanner {
         }
     }
 
-    fn hear(&mut self, report: &Report) {
+    fn receive(&mut self, report: &Report) {
         match *report {
             Report::Greeted(id) => {
                 self.unknown.remove(&id);

@@ -89,8 +89,8 @@ mod tests {
             open(&writing).unwrap().read_exact(&mut four).unwrap();
             four
         });
-        there.write_all(b"said").unwrap();
-        assert_eq!(&reader.join().unwrap(), b"said");
+        there.write_all(b"text").unwrap();
+        assert_eq!(&reader.join().unwrap(), b"text");
         fs::write(dir.path().join("file"), "plain").unwrap();
         assert_eq!(text(&dir.path().join("file")).unwrap(), "plain");
         assert_eq!(text(Path::new("/dev/null")).unwrap(), "");

@@ -99,8 +99,8 @@ mod tests {
             while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n\
             print(sorted(set(globals()) - names))";
         let output = Command::new("python3").args(["-c", run, &text]).arg(&order.answer).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        assert_eq!(said.trim(), "[]");
+        assert_eq!(printed.trim(), "[]");
     }
 }

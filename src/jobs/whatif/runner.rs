@@ -5,7 +5,7 @@ use super::{
     candidate::{CONTEXT, Candidate},
     operations::Operations,
     python::Python,
-    server::{Outcome, Request, Said, Server},
+    server::{Message, Outcome, Request, Server},
     settings,
 };
 use crate::jobs::simulated::Scratch;
@@ -25,8 +25,8 @@ pub(super) struct Runner {
     /// Indices of servers by the allocator that they have loaded.
     servers: BTreeMap<String, usize>,
     running: Vec<Server>,
-    messages: Receiver<(usize, Said)>,
-    sender: Sender<(usize, Said)>,
+    messages: Receiver<(usize, Message)>,
+    sender: Sender<(usize, Message)>,
     /// The server, candidate and room of each request, by number.
     asked: BTreeMap<u64, (usize, usize, u64)>,
     last: u64,
@@ -167,14 +167,14 @@ impl Runner {
     fn take(&mut self, all: &mut [Candidate]) -> Result<(), Trouble> {
         let Ok((number, messages)) = self.messages.recv() else { return Ok(()) };
         match messages {
-            Said::Ready(version) => self.version = Some(version),
-            Said::Unusable(why) => self.without(number, &why, all)?,
-            Said::Died(how) => return Err(Trouble::Interrupted(how)),
-            Said::Gone => {
+            Message::Ready(version) => self.version = Some(version),
+            Message::Unusable(why) => self.without(number, &why, all)?,
+            Message::Died(how) => return Err(Trouble::Interrupted(how)),
+            Message::Gone => {
                 let how = self.running.get_mut(number).map(|it| it.end(number)).unwrap_or_default();
                 self.without(number, &how, all)?;
             }
-            Said::Replayed(id, outcome) => {
+            Message::Replayed(id, outcome) => {
                 self.done += 1;
                 let found = self.asked.remove(&id);
                 self.forget(id);
@@ -182,7 +182,7 @@ impl Runner {
                     it.note(room, outcome);
                 }
             }
-            Said::Refused(id, why) => {
+            Message::Refused(id, why) => {
                 let found = self.asked.remove(&id);
                 self.forget(id);
                 if let Some(it) = found.and_then(|it| all.get_mut(it.1)) {

@@ -34,7 +34,7 @@ pub(super) struct Request<'a> {
 
 /// A server's message.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Message {
     /// PyTorch's version: the server is ready for requests.
     Ready(String),
     /// PyTorch cannot be imported.
@@ -92,7 +92,7 @@ impl Server {
         backend: &str,
         folder: &Path,
         bytes: u64,
-        messages: Sender<(usize, Said)>,
+        messages: Sender<(usize, Message)>,
         number: usize,
     ) -> Result<Self, Trouble> {
         let limit = bytes.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY);
@@ -114,7 +114,7 @@ impl Server {
                     return;
                 }
             }
-            let _ = messages.send((number, Said::Gone));
+            let _ = messages.send((number, Message::Gone));
         });
         let requests = child.stdin.take();
         Ok(Self { child, requests, folder: folder.to_owned() })
@@ -150,18 +150,18 @@ impl Drop for Server {
     }
 }
 
-fn parsed(line: &str) -> Option<Said> {
+fn parsed(line: &str) -> Option<Message> {
     let it: Line = serde_json::from_str(line).ok()?;
     let Some(id) = it.id else {
-        return it.version.map(Said::Ready).or(it.unusable.map(Said::Unusable));
+        return it.version.map(Message::Ready).or(it.unusable.map(Message::Unusable));
     };
     if let Some(why) = it.refused {
-        return Some(Said::Refused(id, why));
+        return Some(Message::Refused(id, why));
     }
     if let Some(how) = it.died {
-        return Some(Said::Died(how));
+        return Some(Message::Died(how));
     }
-    it.outcome.map(|it| Said::Replayed(id, it))
+    it.outcome.map(|it| Message::Replayed(id, it))
 }
 
 #[cfg(test)]
@@ -170,13 +170,13 @@ mod tests {
 
     #[test]
     fn a_line_is_an_answer_or_none_of_ours() {
-        assert!(matches!(parsed("{\"version\": \"2.15.0\"}"), Some(Said::Ready(it)) if it == "2.15.0"));
-        assert!(matches!(parsed("{\"unusable\": \"no\"}"), Some(Said::Unusable(_))));
-        assert!(matches!(parsed("{\"id\": 3, \"died\": \"signal 9\"}"), Some(Said::Died(_))));
-        assert!(matches!(parsed("{\"id\": 3, \"refused\": \"no\"}"), Some(Said::Refused(3, _))));
+        assert!(matches!(parsed("{\"version\": \"2.15.0\"}"), Some(Message::Ready(it)) if it == "2.15.0"));
+        assert!(matches!(parsed("{\"unusable\": \"no\"}"), Some(Message::Unusable(_))));
+        assert!(matches!(parsed("{\"id\": 3, \"died\": \"signal 9\"}"), Some(Message::Died(_))));
+        assert!(matches!(parsed("{\"id\": 3, \"refused\": \"no\"}"), Some(Message::Refused(3, _))));
         let all = "{\"id\": 4, \"failed\": null, \"peak_allocated\": 1, \"peak_reserved\": 2, \"reserved\": 3, \
                    \"retries\": 4, \"cuda_mallocs\": 5, \"synchronisations\": 6}";
-        assert!(matches!(parsed(all), Some(Said::Replayed(4, it)) if it.peak_reserved == 2 && it.failed.is_none()));
+        assert!(matches!(parsed(all), Some(Message::Replayed(4, it)) if it.peak_reserved == 2 && it.failed.is_none()));
         assert!(parsed("Warning: something").is_none() && parsed("{\"id\": 4}").is_none());
     }
 }

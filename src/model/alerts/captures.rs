@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_growth_is_looked_at_for_longer() {
+    fn slow_growth_gets_a_longer_capture() {
         assert_eq!(steps(None, 0), 8);
         assert_eq!(steps(Some(3.0), 1), 8);
         assert_eq!(steps(Some(0.25), 0), 16);

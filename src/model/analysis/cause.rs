@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cause_has_its_own_words() {
+    fn every_cause_has_its_own_text() {
         for (place, entry) in entries().iter().enumerate() {
             assert_eq!(entry.cause as usize, place, "{}", entry.id);
             assert_eq!(Cause::from_id(entry.id), Some(entry.cause));

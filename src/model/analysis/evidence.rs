@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_described_in_words() {
+    fn a_figure_is_described_as_text() {
         let words = |name, value, unit| Figure { name, value, unit }.words();
         assert_eq!(words("allocated_per_step", 2048.0, Unit::BytesPerStep), "allocated +2.00 KiB/step");
         assert_eq!(words("allocated_per_step", -512.0, Unit::BytesPerSecond), "allocated -512 B/s");

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_of_the_allocator_configuration_counts() {
+    fn the_last_setting_of_the_allocator_configuration_counts() {
         assert!(is_expandable(Some("max_split_size_mb:128, expandable_segments:True")));
         assert!(!is_expandable(Some("expandable_segments:True,expandable_segments:False")));
         assert!(!is_expandable(None));

@@ -25,7 +25,7 @@ impl Room {
     }
 
     /// Takes a newer reading; ignores an older one.
-    pub(super) fn hear(room: &mut Option<Self>, at: Stamp, free: u64) {
+    pub(super) fn note(room: &mut Option<Self>, at: Stamp, free: u64) {
         if room.is_none_or(|it| it.at <= at) {
             *room = Some(Self::new(at, free));
         }
@@ -75,15 +75,15 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn the_latest_word_counts_and_what_was_taken_since() {
+    fn the_latest_reading_counts_and_what_was_taken_since() {
         let mut room = Some(Room::new(Stamp(10), 5 * GIB));
-        Room::hear(&mut room, Stamp(9), GIB);
+        Room::note(&mut room, Stamp(9), GIB);
         assert_eq!(room.map(|it| it.free()), Some(5 * GIB), "an earlier word changes nothing");
         for (taken, free) in [(2, 3), (-4, 9), (7, 0)] {
             let it = Room { taken: taken * GIB.cast_signed(), ..room.unwrap() };
             assert_eq!(it.free(), free * GIB, "{taken}");
         }
-        Room::hear(&mut room, Stamp(11), 2 * GIB);
+        Room::note(&mut room, Stamp(11), 2 * GIB);
         assert_eq!(room, Some(Room::new(Stamp(11), 2 * GIB)));
     }
 

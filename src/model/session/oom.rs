@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_driver_the_words_are_all_there_is_and_the_process_itself_is_no_stranger() {
+    fn without_the_driver_only_the_message_is_known_and_the_process_itself_is_not_another_one() {
         let words = WORDS.replace("Including non-PyTorch memory, this process", "Process 42");
         for (pid, text) in [(None, WORDS), (Some(42), &words), (None, &words)] {
             let reported = Oom { message: Some(text.to_owned()), ..Oom::default() };

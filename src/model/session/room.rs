@@ -56,7 +56,7 @@ impl Session {
             }
         }
         if let Some(free) = sample.counters.device_free {
-            Room::hear(&mut device.room, at, free);
+            Room::note(&mut device.room, at, free);
         }
     }
 
@@ -64,7 +64,7 @@ impl Session {
     pub(super) fn room_at(&mut self, probe: ProbeId, oom: &Oom) {
         let Some(free) = oom.device_free else { return };
         let Some(id) = self.device_of(probe, oom.device) else { return };
-        self.with_device(&id, |it| Room::hear(&mut it.room, Stamp(oom.at_us), free));
+        self.with_device(&id, |it| Room::note(&mut it.room, Stamp(oom.at_us), free));
     }
 
     /// A process ends: keeps the state of its devices, unless another one ended since their last sample.

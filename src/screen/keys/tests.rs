@@ -89,7 +89,7 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
 }
 
 #[test]
-fn a_key_that_a_replay_has_for_itself_is_no_key_of_the_live_view() {
+fn a_key_that_a_replay_uses_is_not_a_key_of_the_live_view() {
     use Command::{Freeze, Move};
     use Motion::{First, Last, Left, Right};
 

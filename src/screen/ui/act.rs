@@ -31,7 +31,7 @@ impl Ui {
     /// Shows the order of the processes.
     pub(super) fn show_order(&mut self) {
         let end = if self.order.rises() { "lowest" } else { "highest" };
-        self.say(format!("processes by {}, {end} first", self.order.by.name()));
+        self.show_message(format!("processes by {}, {end} first", self.order.by.name()));
     }
 
     /// Handles a command while the user types a filter.
@@ -49,19 +49,22 @@ impl Ui {
 
     pub(super) fn pace(&mut self, slower: bool) {
         let Some(now) = self.interval else {
-            self.say(NO_PACE);
+            self.show_message(NO_PACE);
             return;
         };
         let mut paces = PACES_MS.into_iter().map(Duration::from_millis);
         let next = if slower { paces.find(|it| *it > now) } else { paces.rev().find(|it| *it < now) };
         let Some(next) = next else {
             let end = if slower { "slowest" } else { "fastest" };
-            self.say(format!("devices are read every {}: already at the {end} refresh rate", units::pause(now)));
+            self.show_message(format!(
+                "devices are read every {}: already at the {end} refresh rate",
+                units::pause(now)
+            ));
             return;
         };
         self.interval = Some(next);
         self.request = Some(Request::Interval(next));
-        self.say(format!("devices are read every {}", units::pause(next)));
+        self.show_message(format!("devices are read every {}", units::pause(next)));
     }
 
     pub(super) fn copy(&mut self, session: &Session) {
@@ -81,7 +84,7 @@ impl Ui {
             device()
         } {
             Some(text) => self.request = Some(Request::Copy(text)),
-            None => self.say("nothing is selected that could be copied"),
+            None => self.show_message("nothing is selected that could be copied"),
         }
     }
 }

@@ -117,10 +117,10 @@ impl Ui {
         let is_seen = self.is_among_alerts() || listed.len() == 1;
         let Some(it) = listed.get(self.alert_place(&listed)).copied().filter(|_| is_seen) else {
             if listed.is_empty() {
-                self.say("there is no alert here");
+                self.show_message("there is no alert here");
             } else {
                 self.focus_alerts();
-                self.say("select the alert first");
+                self.show_message("select the alert first");
             }
             return;
         };
@@ -142,9 +142,9 @@ impl Ui {
 
     fn ask_allow(&mut self, it: &Finding) {
         if let Some(why) = self.no_allow {
-            self.say(why);
+            self.show_message(why);
         } else if it.is_allowed() {
-            self.say("this alert is expected already");
+            self.show_message("this alert is expected already");
         } else {
             self.request = Some(Request::AskAllow(alerts::name(it)));
         }
@@ -153,7 +153,7 @@ impl Ui {
     /// Opens the process of an alert, or its run at the step at which the alert was raised.
     fn go_to_alert(&mut self, it: &Finding, run: bool, session: &Session) {
         let Some((process, on)) = place(it, session) else {
-            self.say("its process is no longer known");
+            self.show_message("its process is no longer known");
             return;
         };
         if self
@@ -180,7 +180,7 @@ impl Ui {
             if answer == Answer::Yes {
                 self.request = Some(Request::Allow);
             } else {
-                self.say("nothing was written");
+                self.show_message("nothing was written");
             }
         }
     }

@@ -107,7 +107,7 @@ impl Ui {
     /// Opens a double-clicked item; for a process on its device's screen, only that process.
     fn open_clicked(&mut self, target: &Target, session: &Session) {
         if self.screen == Screen::Device && matches!(target, Target::Row(RowId::Unprobed(..))) {
-            self.say("no probe is in this process: start it with gpuwatch run");
+            self.show_message("no probe is in this process: start it with gpuwatch run");
         } else {
             self.update(Command::Open, session);
         }

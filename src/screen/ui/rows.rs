@@ -187,7 +187,7 @@ impl Ui {
     /// Selects the next or previous row on any device that matches the filter, cyclically.
     pub(super) fn next_match(&mut self, forward: bool, session: &Session) {
         if self.filter.text.is_empty() {
-            self.say("no filter to look for: / begins one");
+            self.show_message("no filter to look for: / begins one");
             return;
         }
         let rows = self.rows_of(None, session);
@@ -196,7 +196,7 @@ impl Ui {
         let step = if forward { 1 } else { rows.len().saturating_sub(1) };
         let next = place.map_or(0, |it| (it + step) % rows.len().max(1));
         let Some(row) = rows.get(next) else {
-            self.say("nothing on any device matches");
+            self.show_message("nothing on any device matches");
             return;
         };
         self.focus = Focus::Processes;

@@ -29,7 +29,7 @@ impl Ui {
     /// Requests the menu, if signals can be sent; it opens once the process is identified.
     pub(super) fn ask_signal(&mut self, session: &Session) {
         if let Some(why) = self.no_signals {
-            self.say(why);
+            self.show_message(why);
             return;
         }
         let subject = match self.meant(session) {
@@ -49,7 +49,7 @@ impl Ui {
             Some(Row::Unprobed(_, it)) => Ok(Subject { pid: it.pid, start_ticks: None, vouched: false }),
         };
         match subject {
-            Err(why) => self.say(why),
+            Err(why) => self.show_message(why),
             Ok(subject) => {
                 let start_ticks = session.process_info.get(&subject.pid).map(|it| it.start_ticks);
                 self.request = Some(Request::Hold(Subject { start_ticks, ..subject }));

@@ -16,7 +16,7 @@ impl Ui {
     /// Sends a request to the visibly selected job, or shows why it cannot.
     pub(super) fn ask_sites(&mut self, session: &Session) {
         if self.no_signals.is_some() {
-            self.say(NO_QUESTIONS);
+            self.show_message(NO_QUESTIONS);
             return;
         }
         let meant = self.meant(session).map(|it| it.probed());
@@ -26,10 +26,10 @@ impl Ui {
             Some(Some((process, _))) => can_be_asked(process),
         };
         match asked.and_then(|()| meant.flatten().ok_or_else(String::new)) {
-            Err(why) => self.say(why),
+            Err(why) => self.show_message(why),
             Ok((process, on)) => {
                 let ask = question(process.probe, on);
-                self.say(format!("asked: {}", words(&ask)));
+                self.show_message(format!("asked: {}", words(&ask)));
                 self.request = Some(Request::Ask(ask));
             }
         }

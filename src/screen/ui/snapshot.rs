@@ -157,7 +157,7 @@ impl SnapshotUi {
             Command::Copy => self.copy(snapshot),
             Command::Order => {
                 (self.order, self.segment, self.page) = (self.order.next(), 0, Page::Segments);
-                self.base.say(format!("segments by {}", self.order.name()));
+                self.base.show_message(format!("segments by {}", self.order.name()));
             }
             Command::Invert => self.inverted = !self.inverted,
             Command::Chart(it) => self.change_chart(it, snapshot),
@@ -310,7 +310,7 @@ impl SnapshotUi {
         let now = self.request();
         let next = if more { now.saturating_mul(2) } else { now / 2 }.clamp(REQUESTS[0], REQUESTS[1]);
         self.request = Some(next);
-        self.base.say(format!("would {} fit now?", Bytes(next)));
+        self.base.show_message(format!("would {} fit now?", Bytes(next)));
     }
 
     fn type_filter(&mut self, answer: Answer) {
@@ -343,7 +343,7 @@ impl SnapshotUi {
         };
         match text {
             Some(text) => self.base.request = Some(Request::Copy(text)),
-            None => self.base.say("nothing is selected that could be copied"),
+            None => self.base.show_message("nothing is selected that could be copied"),
         }
     }
 

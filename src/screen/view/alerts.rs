@@ -119,7 +119,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
     let (mut lines, mut spots) = (Vec::new(), Vec::new());
     for it in context.ui.alerts(context.findings, context.session) {
         let begin = lines.len();
-        let mut say = |words: &str, indent: usize, role| {
+        let mut add_line = |words: &str, indent: usize, role| {
             let wrapped = cells::wrapped(words, width.saturating_sub(indent + 1));
             let line =
                 |words| Line::from(vec![Span::raw(" ".repeat(indent)), Span::styled(words, context.style(role))]);
@@ -133,22 +133,22 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
             List { width: usize::MAX, context }.what(it)
         };
         let role = if it.is_allowed() { Role::Dim } else { verdict::role(it.severity) };
-        say(&format!("{}: {what}", it.severity.name()), 1, role);
+        add_line(&format!("{}: {what}", it.severity.name()), 1, role);
         let is_device = context.ui.screen != Screen::Process;
         if let Some(words) = it.following().filter(|_| !is_device).or_else(|| it.sentence.clone()) {
-            say(&words, 3, Role::Text);
+            add_line(&words, 3, Role::Text);
         }
         // The culprit's advice is already above, as is that of the causing finding.
         let is_shown = it.culprit.as_ref().is_some_and(|culprit| culprit.cause == it.cause) && !is_device;
         if it.follows.is_none() && !is_shown {
-            say(&format!("→ {}", it.remedy()), 3, Role::Good);
+            add_line(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
         // The answer and the line to export; the alert's own screen has the rest.
         for (words, role) in it.replay_words().iter().zip(replay_roles(it)).take(2) {
             say(words, 3, role);
         }
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
-            say(&words, 3, Role::Dim);
+            add_line(&words, 3, Role::Dim);
         }
         spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
     }

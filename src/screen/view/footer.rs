@@ -101,18 +101,18 @@ pub(super) fn has_text(context: &RenderContext) -> bool {
 
 /// Draws the question or message, or else as many keys as fit.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
-    if has_text(context) { said(buffer, area, context) } else { keys(buffer, area, context) }
+    if has_text(context) { message(buffer, area, context) } else { keys(buffer, area, context) }
 }
 
 /// Draws the same with other keys.
 pub(super) fn draw_with(buffer: &mut Buffer, area: Rect, hints: &[Hint], context: &RenderContext) {
     if has_text(context) {
-        return said(buffer, area, context);
+        return message(buffer, area, context);
     }
     written(buffer, area, hints.iter().filter_map(|hint| named(hint, context)), context);
 }
 
-fn said(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+fn message(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let width = usize::from(area.width);
     let ui = context.ui;
     if ui.filter.typing {

@@ -100,10 +100,10 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
         footer::draw_with(buffer, bottom, keys(scene), &scene.context);
     }
     let ended = scene.snapshot.ended.as_ref().map(|why| format!("{why}; this is what was read up to there"));
-    let mut said = ended.map_or_else(Vec::new, |why| cells::wrapped(&cells::raw(&why), usize::from(area.width)));
-    said.truncate(if area.height >= TABS { ENDED } else { 1 });
-    let place = take(&mut rest, said.len());
-    for (row, words) in said.into_iter().enumerate() {
+    let mut notes = ended.map_or_else(Vec::new, |why| cells::wrapped(&cells::raw(&why), usize::from(area.width)));
+    notes.truncate(if area.height >= TABS { ENDED } else { 1 });
+    let place = take(&mut rest, notes.len());
+    for (row, words) in notes.into_iter().enumerate() {
         put(buffer, place, row, &Line::styled(words, scene.context.style(Role::Warning)));
     }
     if area.height >= TABS {

@@ -183,7 +183,7 @@ impl Reader<'_> {
             );
             return fault(why, if pid.is_none() { Next::Later } else { Next::Again });
         }
-        hear(lines, &mut input, &path).await
+        receive(lines, &mut input, &path).await
     }
 
     /// Reports how it ended. If the probe went without a bye, reads its spill first.
@@ -219,7 +219,7 @@ impl Reader<'_> {
 }
 
 /// Passes on a probe's lines until it ends.
-async fn hear(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
+async fn receive(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
     let mut buffer = Vec::new();
     loop {
         if buffer.len() > HEAVY {
@@ -318,7 +318,7 @@ mod tests {
     fn peers_of_another_user_are_refused() {
         let cases = [(1000, 1000, true), (1000, 0, true), (1000, 1001, false), (1000, OVERFLOW_UID, false)];
         for (own, uid, may) in cases.into_iter().chain([(0, 1000, true), (0, OVERFLOW_UID, false)]) {
-            assert_eq!(may_talk(own, uid), may, "{own} hears {uid}");
+            assert_eq!(may_talk(own, uid), may, "{own} reads {uid}");
         }
     }
 }

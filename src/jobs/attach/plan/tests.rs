@@ -39,8 +39,8 @@ fn python_3_9_to_3_13_queue_a_call_and_newer_ones_take_a_script() {
         let transport = if minor < 14 { Transport::PendingCall } else { Transport::RemoteScript };
         assert_eq!(plan(&facts).unwrap().transport, transport, "3.{minor}");
     }
-    let said = plan(&Facts { is_apart: true, ..job() }).unwrap().to_string();
-    assert!(said.contains("/tmp") && said.contains("ptrace"), "{said}");
+    let printed = plan(&Facts { is_apart: true, ..job() }).unwrap().to_string();
+    assert!(printed.contains("/tmp") && printed.contains("ptrace"), "{printed}");
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -78,9 +78,9 @@ fn each_reason_against_it_is_one_sentence_with_a_next_step() {
         (Facts { is_probed: true, ..job() }, "has a probe already"),
     ];
     for (facts, part) in cases {
-        let said = plan(&facts).unwrap_err();
-        assert!(said.contains(part), "{part}: {said}");
-        assert!(!said.contains('\n') && !said.ends_with('.'), "{said}");
+        let printed = plan(&facts).unwrap_err();
+        assert!(printed.contains(part), "{part}: {printed}");
+        assert!(!printed.contains('\n') && !printed.ends_with('.'), "{printed}");
     }
 }
 

@@ -80,8 +80,8 @@ impl SnapshotUi {
         };
         match next {
             Some(next) => self.cursor = Some(*next),
-            None if failures.is_empty() => self.base.say("no request failed in this trace"),
-            None => self.base.say("no more failed requests in this direction"),
+            None if failures.is_empty() => self.base.show_message("no request failed in this trace"),
+            None => self.base.show_message("no more failed requests in this direction"),
         }
     }
 }

@@ -126,7 +126,7 @@ fn others() -> Vec<Case> {
 }
 
 #[test]
-fn every_way_to_hold_has_its_words_and_its_remedy() {
+fn every_way_to_hold_has_its_text_and_its_remedy() {
     for (holders, path, remedy) in containers().into_iter().chain(others()) {
         let (sentence, advice) = described(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");
