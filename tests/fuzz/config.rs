@@ -1,4 +1,4 @@
-//! Any bytes as the user's file: it is understood whole, or one line says what is wrong with it.
+//! Reads any bytes as the user's file: gpuwatch accepts all of it, or one line names the error.
 
 #![no_main]
 
@@ -20,8 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
     fs::write(PLACE.path(), bytes).unwrap();
     let options = Options::parse_from(["fuzz".as_ref(), "--config".as_ref(), PLACE.path().as_os_str()]);
     if let Err(fault) = options.file.read() {
-        let words = fault.to_string();
-        assert!(!words.contains(|it: char| it.is_control()), "{words:?}");
-        assert!(words.len() < 2000, "{words:?}");
+        let message = fault.to_string();
+        assert!(!message.contains(|it: char| it.is_control()), "{message:?}");
+        assert!(message.len() < 2000, "{message:?}");
     }
 });

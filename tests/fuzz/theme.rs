@@ -1,4 +1,4 @@
-//! Any text as a theme: it has a style for every role, or one line says what is missing.
+//! Reads any text as a theme: it has a style for every role, or one line names what is missing.
 
 #![no_main]
 
@@ -13,8 +13,8 @@ fuzz_target!(|text: &str| {
             }
         }
         Err(why) => {
-            let words = why.to_string();
-            assert!(!words.is_empty() && !words.contains(|it: char| it.is_control()), "{words:?}");
+            let message = why.to_string();
+            assert!(!message.is_empty() && !message.contains(|it: char| it.is_control()), "{message:?}");
         }
     }
 });

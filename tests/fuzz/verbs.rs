@@ -41,10 +41,10 @@ fuzz_target!(|bytes: &[u8]| {
     for line in BufReader::new(stream).lines() {
         match line {
             Ok(line) => {
-                let said: Line = serde_json::from_str(&line).unwrap();
-                assert!(lines > 0 || matches!(said, Line::Hello(_) | Line::Refused(_)), "{line}");
+                let printed: Line = serde_json::from_str(&line).unwrap();
+                assert!(lines > 0 || matches!(printed, Line::Hello(_) | Line::Refused(_)), "{line}");
                 lines += 1;
-                if matches!(said, Line::Live(_)) {
+                if matches!(printed, Line::Live(_)) {
                     return;
                 }
             }

@@ -9,11 +9,11 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|it| *it == b'\n') {
         let Ok(text) = str::from_utf8(line) else { continue };
-        if let Ok(said) = serde_json::from_str::<Line>(text) {
+        if let Ok(printed) = serde_json::from_str::<Line>(text) {
             let mut again = String::new();
-            wire::encode(&said, &mut again);
-            if said != Line::Unknown {
-                assert_eq!(serde_json::from_str::<Line>(&again).unwrap(), said, "{again}");
+            wire::encode(&printed, &mut again);
+            if printed != Line::Unknown {
+                assert_eq!(serde_json::from_str::<Line>(&again).unwrap(), printed, "{again}");
             }
         }
         if let Ok(Entry::Event(event)) = decode(text) {

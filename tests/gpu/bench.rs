@@ -26,7 +26,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Asks the driver through gpuwatch itself; an error says why there is nothing to confirm.
+    /// Reads the driver through gpuwatch itself; fails with the reason if there is nothing to confirm.
     pub(crate) fn new() -> Result<Self, String> {
         let mut bench =
             Self { gpu: String::new(), driver: String::new(), torch: None, home: tempfile::tempdir().unwrap() };
@@ -67,7 +67,7 @@ impl Bench {
         command
     }
 
-    /// What `gpuwatch once --json` says.
+    /// Returns the output of `gpuwatch once --json`.
     pub(crate) fn once(&self) -> Value {
         json(&self.gpuwatch(&["once", "--json"]).output().unwrap())
     }
@@ -103,7 +103,7 @@ impl Bench {
         files.max_by_key(|it| fs::metadata(it).unwrap().modified().unwrap()).expect("a recording")
     }
 
-    /// What its probe said.
+    /// Returns what its probe reported.
     pub(crate) fn recorded(&self) -> Vec<Line> {
         let reader = Reader::new(File::open(self.recording()).unwrap()).unwrap();
         let lines = reader.filter_map(|entry| match entry {
@@ -113,7 +113,7 @@ impl Bench {
         lines.filter_map(|fact| if let Fact::Probe { line, .. } = fact { Some(*line) } else { None }).collect()
     }
 
-    /// What `gpuwatch check --json` says of it, whatever the verdict.
+    /// Returns the output of `gpuwatch check --json` for it, whatever the verdict.
     pub(crate) fn checked(&self) -> Value {
         let done = self.gpuwatch(&["check", "--json"]).arg(self.recording()).output().unwrap();
         serde_json::from_slice(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:?}"))
@@ -131,7 +131,7 @@ pub(crate) fn text(done: &Output) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// A job that waits for a line of input where it is to be looked at.
+/// A job that waits for a line of input wherever the test inspects it.
 pub(crate) struct Job {
     child: Child,
     out: BufReader<ChildStdout>,

@@ -10,7 +10,7 @@
 //! cannot be confirmed here is reported as skipped, with the reason; what does not hold fails.
 
 #![expect(clippy::print_stdout, reason = "the table is its answer")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failure by a panic")]
 
 mod bench;
 mod driver;
@@ -26,7 +26,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Confirms one claim after the other; an error says why it cannot be tried here.
+/// Confirms one claim after the other; fails with the reason if a claim cannot be tried here.
 type Layer = fn(&Bench) -> Result<Vec<Row>, String>;
 
 /// From what is nearest to the driver to what rests on all of it.

@@ -18,7 +18,7 @@ fn on_device(once: &Value, pid: u32) -> &Value {
     &probe["devices"][0]
 }
 
-/// What NVML says that the process uses, as gpuwatch has it, against `nvidia-smi`.
+/// Compares the memory of the process, as gpuwatch reads it from NVML, with `nvidia-smi`.
 fn charged(bench: &Bench, once: &Value, pid: u32) -> Option<Row> {
     let used = on_device(once, pid)["driver_used"].as_u64()?;
     Some(Row::within("memory of the process", used, driver::charged(bench, pid)?))
@@ -36,8 +36,8 @@ pub(crate) fn c(bench: &Bench) -> Result<Vec<Row>, String> {
     command.arg(library).arg(MIB_A_STEP.to_string());
     let mut job = Job::start(command);
     job.go_on();
-    let said: Vec<u64> = job.line().split_whitespace().map(|it| it.parse().unwrap()).collect();
-    let [step, allocated, before, after, total] = said[..] else { panic!("{said:?}") };
+    let reported: Vec<u64> = job.line().split_whitespace().map(|it| it.parse().unwrap()).collect();
+    let [step, allocated, before, after, total] = reported[..] else { panic!("{reported:?}") };
     let once = bench.once();
     let on = on_device(&once, job.pid());
     let counter = |name: &str| on["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {on:#}"));
@@ -65,8 +65,8 @@ pub(crate) fn cudarc(bench: &Bench) -> Result<Vec<Row>, String> {
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--locked", "--workspace", "--features", "gpuwatch-probe/cudarc"]);
     build.args(["--example", "cudarc", "--message-format", "json"]);
-    let said = text(&build.output().unwrap());
-    let messages = said.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    let reported = text(&build.output().unwrap());
+    let messages = reported.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
     let programs = messages
         .filter(|it| it["target"]["name"] == "cudarc")
         .find_map(|it| it["executable"].as_str().map(PathBuf::from));

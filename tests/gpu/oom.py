@@ -1,4 +1,4 @@
-"""Allocates until the device is full, and prints what PyTorch says of it."""
+"""Allocates until the device is full, and prints PyTorch's message."""
 
 import json
 

@@ -19,16 +19,16 @@ const HOOK: [(&str, f64); 2] = [("ratio", 1.15), ("outside", 1.3)];
 pub(crate) fn counters(bench: &Bench) -> Result<Vec<Row>, String> {
     bench.needs_torch()?;
     let mut job = Job::start(bench.run_python("tests/it/python/truth.py", &[&STEPS.to_string(), &asked(), "wait"]));
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     let mut ladder = None;
     loop {
-        let told = job.json();
-        if told["pending"] == true {
+        let reported = job.json();
+        if reported["pending"] == true {
             ladder = Some(sum(&bench.once()));
             job.go_on();
         }
-        let is_over = told["end"] == true;
-        said.push(told);
+        let is_over = reported["end"] == true;
+        lines.push(reported);
         if is_over {
             break;
         }
@@ -36,11 +36,12 @@ pub(crate) fn counters(bench: &Bench) -> Result<Vec<Row>, String> {
     job.go_on();
     job.end();
     let rows: Vec<Sample> = bench.recorded().into_iter().filter_map(step).collect();
-    let told: Vec<&Value> = said.iter().filter(|it| it["step"].is_u64()).collect();
-    let compared: Vec<(u64, u64)> = rows.iter().zip(&told).flat_map(|(row, told)| both(row, told)).collect();
+    let reported: Vec<&Value> = lines.iter().filter(|it| it["step"].is_u64()).collect();
+    let compared: Vec<(u64, u64)> =
+        rows.iter().zip(&reported).flat_map(|(row, reported)| both(row, reported)).collect();
     let same = compared.iter().filter(|(ours, theirs)| ours == theirs).count();
     let mut confirmed = vec![
-        Row::same("steps", &rows.len(), &told.len()),
+        Row::same("steps", &rows.len(), &reported.len()),
         Row::same("counters that are PyTorch's to the byte", &same, &compared.len()),
     ];
     assert!(compared.len() > 10 * STEPS, "hardly a counter is there: {compared:?}");
@@ -67,9 +68,9 @@ fn asked() -> String {
 }
 
 /// What both know of a step.
-fn both<'a>(row: &'a Sample, told: &'a Value) -> impl Iterator<Item = (u64, u64)> + 'a {
+fn both<'a>(row: &'a Sample, reported: &'a Value) -> impl Iterator<Item = (u64, u64)> + 'a {
     let values = row.counters.values();
-    Counters::NAMES.iter().zip(values).filter_map(|(name, value)| Some((value?, told[*name].as_u64()?)))
+    Counters::NAMES.iter().zip(values).filter_map(|(name, value)| Some((value?, reported[*name].as_u64()?)))
 }
 
 /// The cost of a step's hook.
@@ -125,12 +126,12 @@ pub(crate) fn leak(bench: &Bench) -> Result<Vec<Row>, String> {
 pub(crate) fn oom(bench: &Bench) -> Result<Vec<Row>, String> {
     bench.needs_torch()?;
     let mut job = Job::start(bench.run_python("tests/gpu/oom.py", &[]));
-    let said = job.json();
+    let lines = job.json();
     job.end();
     let tried = bench.recorded().into_iter().find_map(|it| if let Line::Oom(it) = it { it.tried } else { None });
     let verdict = bench.checked();
     Ok(vec![
-        Row::same("bytes tried", &tried.unwrap_or(0), &said["tried"].as_u64().unwrap()),
+        Row::same("bytes tried", &tried.unwrap_or(0), &lines["tried"].as_u64().unwrap()),
         Row::same("found by check", &finding(&verdict, "oom").is_some(), &true),
     ])
 }

@@ -122,7 +122,7 @@ fn no_alert_is_meant_that_was_not_seen_to_be_selected() {
 }
 
 #[test]
-fn every_alert_says_by_which_name_it_is_allowed() {
+fn every_alert_shows_the_name_that_allows_it() {
     let session = alerted().session();
     for screen in [Screen::Device, Screen::Process, Screen::Alerts] {
         let ui = Ui { screen, ..Ui::default() };
@@ -163,8 +163,8 @@ fn every_line_of_every_alert_is_reached_with_the_arrows_on_a_small_screen() {
         .skip(1)
         .filter(|it| !it.trim().is_empty() && !it.contains("quit"))
     {
-        let words = line.trim_start_matches('▸').trim();
-        assert!(seen.contains(words), "{words}");
+        let phrase = line.trim_start_matches('▸').trim();
+        assert!(seen.contains(phrase), "{phrase}");
     }
     for _ in 0..60 {
         step(&mut ui);

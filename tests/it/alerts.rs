@@ -29,25 +29,25 @@ use std::{
 use tempfile::TempDir;
 
 /// Returns the alerts of a story, checked every second of its own time.
-fn told(story: &Story) -> Vec<Message> {
-    told_under(&Policy::default(), story)
+fn messages(story: &Story) -> Vec<Message> {
+    messages_under(&Policy::default(), story)
 }
 
-pub(crate) fn told_under(policy: &Policy, story: &Story) -> Vec<Message> {
-    let (mut session, mut news, mut told) = (Session::default(), News::default(), Vec::new());
+pub(crate) fn messages_under(policy: &Policy, story: &Story) -> Vec<Message> {
+    let (mut session, mut news, mut messages) = (Session::default(), News::default(), Vec::new());
     for event in &story.events {
         session.apply(event);
         if event.fact == Fact::Second {
             let found = policy.findings(&session);
-            told.extend(news.at(&session, &found));
-            assert_eq!(news.at(&session, &found), [], "nothing is told twice");
+            messages.extend(news.at(&session, &found));
+            assert_eq!(news.at(&session, &found), [], "no alert is sent twice");
         }
     }
-    told
+    messages
 }
 
 fn lines(story: &Story) -> Vec<String> {
-    told(story).into_iter().map(|it| it.line).collect()
+    messages(story).into_iter().map(|it| it.line).collect()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn growth_that_fills_the_device_alerts_once_per_episode() {
     let line = &first[0];
     assert!(line.starts_with("warning: rank 0, GPU 0: allocated +4.00 MiB/step, tensors-retained, full in "), "{line}");
     steps(&mut story, 301..=900, |_| 20 * GIB + 300 * 4 * MIB);
-    assert_eq!(lines(&story), first, "what is over is not told");
+    assert_eq!(lines(&story), first, "no message about a resolved alert");
     steps(&mut story, 901..=1400, |step| 20 * GIB + (step - 600) * 4 * MIB);
     assert_eq!(lines(&story).len(), 2);
 }
@@ -80,7 +80,7 @@ fn alerts_of_a_backlog_wait_for_its_end() {
     story.line(0, Line::History(History { stride: 1, ..History::default() }));
     steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
     assert_eq!(lines(&story), [""; 0]);
-    story.line(0, Line::Live(Live::default())).say(Fact::Second);
+    story.line(0, Line::Live(Live::default())).add(Fact::Second);
     assert_eq!(lines(&story).len(), 1);
 }
 
@@ -89,7 +89,7 @@ fn an_out_of_memory_error_alerts_even_if_it_ends_the_job() {
     let mut story = one_rank();
     steps(&mut story, 1..=20, |_| 20 * GIB);
     let oom = Oom { step: Some(20), tried: Some(80 << 30), device_free: Some(1 << 30), ..Oom::default() };
-    story.line(0, Line::Oom(oom)).line(0, Line::Bye(Bye::default())).say(Fact::Second);
+    story.line(0, Line::Oom(oom)).line(0, Line::Bye(Bye::default())).add(Fact::Second);
     assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom"]);
 }
 
@@ -98,12 +98,12 @@ fn an_out_of_memory_error_alerts_even_if_it_ends_the_job() {
 fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
     let mut story = hostile();
     let nasty = "\x1b]9;x\x07\u{202e}$(reboot)";
-    story.say(Fact::Second);
+    story.add(Fact::Second);
     for process in 0..9 {
         let mut hello = Hello { protocol: 1, pid: 9, host: nasty.repeat(500), ..Default::default() };
         let named = |ordinal| Device { ordinal, uuid: Some(nasty.repeat(99)), ..Default::default() };
         hello.devices = vec![named(0)];
-        story.say(Fact::ProbeFound { probe: ProbeId(20 + process), pid: None, socket: nasty.into() });
+        story.add(Fact::ProbeFound { probe: ProbeId(20 + process), pid: None, socket: nasty.into() });
         story.line(20 + process, Line::Hello(hello)).line(20 + process, Line::Live(Live::default()));
         for step in 1..100 {
             story.wait(1000).sample(20 + process, step, counters(GIB + step * GIB, GIB));
@@ -111,10 +111,10 @@ fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
         let oom = Oom { step: Some(99), message: Some(nasty.repeat(99)), ..Oom::default() };
         story.line(20 + process, Line::Oom(oom));
     }
-    story.say(Fact::Second);
-    let told = told(&story);
-    assert!(told.len() >= 18, "{}", told.len());
-    for message in &told {
+    story.add(Fact::Second);
+    let messages = messages(&story);
+    assert!(messages.len() >= 18, "{}", messages.len());
+    for message in &messages {
         let plain = |it: &str| it.chars().all(|c| c.is_alphanumeric() || " -+./:,≈".contains(c));
         assert!(plain(&message.line) && message.environment.iter().all(|(_, it)| plain(it)), "{message:?}");
         assert!(!message.line.contains("reboot") && !message.environment.iter().any(|(_, it)| it.contains("reboot")));
@@ -123,8 +123,8 @@ fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
         assert_eq!((&object["schema"], object["state"].as_str()), (&Value::from(1), Some("active")));
         for (name, value) in &message.environment {
             let name = name.strip_prefix("GPUWATCH_ALERT_").unwrap().to_lowercase();
-            let said = object.get(&name).map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
-            assert!(said.is_none_or(|it| it == *value || name == "bytes_per_step"), "{name} {value}");
+            let printed = object.get(&name).map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+            assert!(printed.is_none_or(|it| it == *value || name == "bytes_per_step"), "{name} {value}");
         }
     }
 }
@@ -133,7 +133,7 @@ fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
 fn message() -> Message {
     let mut story = one_rank();
     steps(&mut story, 1..=100, |step| 20 * GIB + step * 4 * MIB);
-    told(&story).remove(0)
+    messages(&story).remove(0)
 }
 
 /// A shell's script with its own arguments: `$0` is a folder to write into.
@@ -226,7 +226,7 @@ fn shutdown_waits_for_alert_programs_only_up_to_its_limit() {
 
 #[test]
 fn alert_programs_that_fail_are_reported() {
-    for (path, arguments, words) in [
+    for (path, arguments, phrase) in [
         ("/nonexistent/program", &[][..], "cannot be started"),
         ("/bin/sh", &["-c", "exit 3"], "exit status: 3"),
         ("/bin/sh", &["-c", "kill -9 $$"], "signal: 9"),
@@ -235,7 +235,7 @@ fn alert_programs_that_fail_are_reported() {
         let hook = Hook::start(Program { path: path.into(), arguments }, LIMIT).unwrap();
         hook.offer(message());
         let complaint = hook.finish(PATIENCE).complaint().unwrap();
-        assert!(complaint.starts_with("--on-alert: ") && complaint.contains(words), "{complaint}");
+        assert!(complaint.starts_with("--on-alert: ") && complaint.contains(phrase), "{complaint}");
     }
 }
 
@@ -286,7 +286,7 @@ fn step(terminal: &Terminal) -> u64 {
 fn the_live_view_shows_a_leak_rings_once_and_starts_the_program() {
     let leak = Leak::start();
     let out = tempfile::tempdir().unwrap();
-    let told = out.path().join("told");
+    let messages = out.path().join("alerts");
     let arguments = [
         "--no-nvml",
         "--bell",
@@ -297,7 +297,7 @@ fn the_live_view_shows_a_leak_rings_once_and_starts_the_program() {
         "-c",
         "--on-alert-arg=cat >> \"$0\"",
         "--on-alert-arg",
-        told.to_str().unwrap(),
+        messages.to_str().unwrap(),
     ];
     let mut terminal = Terminal::start_sized((24, 80), &arguments, &[("GPUWATCH_SOCKET_DIR", leak.folder())]);
     terminal.shows("gpuwatch  1 critical  1 device");
@@ -313,9 +313,9 @@ fn the_live_view_shows_a_leak_rings_once_and_starts_the_program() {
     assert!(until(PATIENCE, || !terminal.text().contains("noticed at step")), "{}", terminal.text());
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
-    let told = fs::read_to_string(told).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["cause"], "tensors-retained");
+    let messages = fs::read_to_string(messages).unwrap();
+    assert_eq!(messages.lines().count(), 1, "{messages}");
+    assert_eq!(serde_json::from_str::<Value>(&messages).unwrap()["cause"], "tensors-retained");
 }
 
 #[test]
@@ -348,20 +348,20 @@ fn run_starts_the_alert_program_without_a_viewer() {
     let folder = home.path().join("sockets");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
-    let told = home.path().join("told");
+    let messages = home.path().join("alerts");
     // The job continues until the alert has arrived, but not forever.
-    let wait = format!("for it in $(seq 2400); do [ -s {told:?} ] && break; sleep 0.05; done");
+    let wait = format!("for it in $(seq 2400); do [ -s {messages:?} ] && break; sleep 0.05; done");
     let job = format!("({wait}) | {PROGRAM:?} demo-job --kind leaking --directory {folder:?}; echo out; exit 7");
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--on-alert", "/bin/sh", "--on-alert-arg=-c", "--on-alert-arg=cat >> \"$0\"; echo noise"]);
-    command.arg("--on-alert-arg").arg(&told).args(["--", "sh", "-c", &job]);
+    command.arg("--on-alert-arg").arg(&messages).args(["--", "sh", "-c", &job]);
     command.env("GPUWATCH_SOCKET_DIR", &folder).env("XDG_STATE_HOME", home.path()).env("GPUWATCH_NO_NVML", "1");
     let output = command.output().unwrap();
     assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"out\n"[..]));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.lines().count() == 1 && said.contains(" · gpuwatch replay "), "one line at the end: {said}");
-    let told = fs::read_to_string(told).unwrap();
-    let object: Value = serde_json::from_str(&told).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.lines().count() == 1 && printed.contains(" · gpuwatch replay "), "one line at the end: {printed}");
+    let messages = fs::read_to_string(messages).unwrap();
+    let object: Value = serde_json::from_str(&messages).unwrap();
     assert_eq!((&object["kind"], &object["cause"]), (&Value::from("growth"), &Value::from("tensors-retained")));
 
     // The recording has the same alert, as it came, for tools that read it.
@@ -380,16 +380,16 @@ fn run_starts_the_alert_program_without_a_viewer() {
 fn alerts_are_sent_once_and_short_ones_are_complete() {
     let mut story = one_rank();
     steps(&mut story, 1..=600, |step| 20 * GIB + step * MIB);
-    let told = |edges: &mut Edges, story: &Story| {
+    let messages = |edges: &mut Edges, story: &Story| {
         let found = findings(&story.session());
         edges.at(&found).into_iter().map(|(edge, it)| (edge, it.resource)).collect::<Vec<_>>()
     };
     let mut edges = Edges::default();
-    assert!(told(&mut edges, &story).contains(&("raised", Some(Resource::Allocated))));
-    assert_eq!(told(&mut edges, &story), []);
+    assert!(messages(&mut edges, &story).contains(&("raised", Some(Resource::Allocated))));
+    assert_eq!(messages(&mut edges, &story), []);
     steps(&mut story, 601..=6000, |_| 20 * GIB + 600 * MIB);
-    assert!(told(&mut edges, &story).contains(&("resolved", Some(Resource::Allocated))));
-    let late = told(&mut Edges::default(), &story).into_iter().filter(|it| it.1 == Some(Resource::Allocated));
+    assert!(messages(&mut edges, &story).contains(&("resolved", Some(Resource::Allocated))));
+    let late = messages(&mut Edges::default(), &story).into_iter().filter(|it| it.1 == Some(Resource::Allocated));
     assert_eq!(late.map(|it| it.0).collect::<Vec<_>>(), ["raised", "resolved"]);
 }
 

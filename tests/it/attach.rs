@@ -51,13 +51,13 @@ impl Job {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    fn tell(&mut self, command: &str) {
+    fn send(&mut self, command: &str) {
         self.child.stdin.as_mut().unwrap().write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    /// Has the job look at itself after a step; it waits for the next command.
+    /// Makes the job inspect itself after a step; it then waits for the next command.
     fn look(&mut self) -> Value {
-        self.tell("look");
+        self.send("look");
         self.next()
     }
 
@@ -88,7 +88,7 @@ impl Job {
 
     /// Lets the job end; it must not have seen anything.
     fn end(mut self) {
-        self.tell("end");
+        self.send("end");
         let last = self.next();
         let mut aside = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut aside).unwrap();
@@ -99,9 +99,9 @@ impl Job {
     }
 }
 
-fn expect(output: &Output, code: i32, words: &str) {
-    let said = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned()).concat();
-    assert!(output.status.code() == Some(code) && said.contains(words), "{}: {said}", output.status);
+fn expect(output: &Output, code: i32, phrase: &str) {
+    let printed = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned()).concat();
+    assert!(output.status.code() == Some(code) && printed.contains(phrase), "{}: {printed}", output.status);
 }
 
 /// The row of a step.
@@ -117,7 +117,7 @@ fn row(probe: &mut BufReader<UnixStream>, step: u64) -> Sample {
     }
 }
 
-/// Attaches, compares what the probe says with what the job sees itself, and detaches.
+/// Attaches, compares the probe's figures with those of the job itself, and detaches.
 fn counts_as_pytorch_does(job: &mut Job) {
     job.attach();
     let mut probe = job.connect();
@@ -131,7 +131,7 @@ fn counts_as_pytorch_does(job: &mut Job) {
     let counters = row(&mut probe, look["steps"].as_u64().unwrap()).counters;
     let stats = [counters.allocated, counters.reserved, counters.allocated_peak].map(Option::unwrap);
     assert_eq!(look["stats"], serde_json::json!(stats));
-    job.tell("go on");
+    job.send("go on");
     job.detach();
     assert_eq!(job.sockets(), 0);
 }
@@ -145,12 +145,12 @@ fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a
     // The thread that ended the probe is about to end itself.
     let mut look = job.look();
     assert!(until(PATIENCE, || {
-        job.tell("go on");
+        job.send("go on");
         look = job.look();
         look["threads"] == job.first["threads"]
     }));
     assert_eq!(look["descriptors"], job.first["descriptors"]);
-    job.tell("go on");
+    job.send("go on");
     let left: Vec<_> = std::fs::read_dir(job.home.0.path().join("cache/gpuwatch")).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "only the probe's own files stay: {left:?}");
     expect(&job.gpuwatch(&["detach"]), 2, "has no probe");
@@ -166,9 +166,9 @@ fn a_job_goes_on_wherever_gpuwatch_is_killed() {
         let output = command.env("GPUWATCH_TEST_ATTACH_DIES", stage.to_string()).output().unwrap();
         assert!(output.status.code().is_none(), "stage {stage}: {output:?}");
         let before = job.look()["steps"].as_u64().unwrap();
-        job.tell("go on");
+        job.send("go on");
         let after = job.look()["steps"].as_u64().unwrap();
-        job.tell("go on");
+        job.send("go on");
         assert!(after > before, "stage {stage}");
     }
     // Killed after the last stage it left a call behind, which is made; it may still be on its way.
@@ -181,13 +181,13 @@ fn a_job_goes_on_wherever_gpuwatch_is_killed() {
 #[test]
 fn a_main_thread_that_is_in_a_long_call_is_asked_once_and_answers_later() {
     let mut job = Job::start();
-    job.tell("wait");
+    job.send("wait");
     assert_eq!(job.next()["what"], "wait");
     for _ in 0..2 {
         expect(&job.gpuwatch(&["attach", "--wait", "200ms"]), 3, "has not returned to Python yet");
     }
     assert_eq!(job.sockets(), 0);
-    job.tell("go on");
+    job.send("go on");
     assert!(until(PATIENCE, || job.sockets() == 1), "the probe starts late");
     expect(&job.gpuwatch(&["attach"]), 2, "has a probe already");
     job.detach();
@@ -201,14 +201,14 @@ const TRACER: &str = "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=Tru
 #[test]
 fn what_cannot_be_attached_to_is_left_as_it_is_with_a_reason() {
     let job = Job::start();
-    let refused = |arguments: &[&str], words: &str| expect(&job.gpuwatch(arguments), 2, words);
+    let refused = |arguments: &[&str], phrase: &str| expect(&job.gpuwatch(arguments), 2, phrase);
 
     let mut tracer = Command::new("python3");
     tracer.args(["-c", TRACER, &job.pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut tracer = tracer.spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said.trim(), "0", "the tracer holds it");
+    let mut printed = String::new();
+    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut printed).unwrap();
+    assert_eq!(printed.trim(), "0", "the tracer holds it");
     refused(&["attach"], &format!("is traced by process {}", tracer.id()));
     drop(tracer.stdin.take());
     tracer.wait().unwrap();
@@ -238,7 +238,7 @@ fn programs_that_are_no_pytorch_jobs_are_refused_with_what_can_be_done() {
         (&["sleep", "1000"], "does not run CPython"),
         (&["python3", "-c", "print('ready', flush=True); import time; time.sleep(1000)"], "has not loaded PyTorch"),
     ];
-    for (program, words) in cases {
+    for (program, phrase) in cases {
         let mut child = Command::new(program[0]).args(&program[1..]).stdout(Stdio::piped()).spawn().unwrap();
         if program[0] == "python3" {
             BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
@@ -247,7 +247,7 @@ fn programs_that_are_no_pytorch_jobs_are_refused_with_what_can_be_done() {
         let output = command.args(["attach", &child.id().to_string()]).envs(home.variables()).output().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        expect(&output, 2, words);
+        expect(&output, 2, phrase);
         let mut command = Command::new(PROGRAM);
         let output = command.args(["attach", &child.id().to_string()]).envs(home.variables()).output().unwrap();
         expect(&output, 2, "there is no process");
@@ -284,11 +284,11 @@ fn growth_gets_a_culprit_after_the_attachment() {
     test_tiers::full!("waits for a capture");
     let mut job = Job::start();
     job.attach();
-    job.tell("grow");
+    job.send("grow");
     let mut command = job.gpu.command(PROGRAM);
     command.args(["sites", &job.pid.to_string(), "--json"]).envs(job.home.variables());
-    let said = torch::stdout(&command.output().unwrap());
-    assert!(said.contains("keep.append(y.detach())"), "{said}");
+    let printed = torch::stdout(&command.output().unwrap());
+    assert!(printed.contains("keep.append(y.detach())"), "{printed}");
     job.end();
 }
 

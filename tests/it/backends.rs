@@ -16,8 +16,8 @@ const MIB: u64 = 1 << 20;
 /// arrived.
 struct Picture {
     job: Job,
-    told: Vec<Value>,
-    said: Value,
+    figures: Vec<Value>,
+    reported: Value,
 }
 
 impl Picture {
@@ -25,42 +25,44 @@ impl Picture {
         let mut job = Job::start_with(Gpu::new(devices), &[&script("backends.py"), kind], |it| {
             it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);
         });
-        let told = job.next()["devices"].as_array().unwrap().clone();
-        let mut said = Value::Null;
+        let figures = job.next()["devices"].as_array().unwrap().clone();
+        let mut reported = Value::Null;
         // The tick after the last step reports what happened after it.
-        let is_told = until(PATIENCE, || {
-            said = job.gpuwatch(&["once", "--json"]);
-            let on = said["probes"][0]["devices"].as_array();
-            on.is_some_and(|it| it.iter().zip(&told).all(|(on, told)| on["counters"]["allocated"] == told["allocated"]))
+        let is_reported = until(PATIENCE, || {
+            reported = job.gpuwatch(&["once", "--json"]);
+            let on = reported["probes"][0]["devices"].as_array();
+            on.is_some_and(|it| {
+                it.iter().zip(&figures).all(|(on, figures)| on["counters"]["allocated"] == figures["allocated"])
+            })
         });
-        assert!(is_told, "{told:?} and {said:#}");
-        Self { job, told, said }
+        assert!(is_reported, "{figures:?} and {reported:#}");
+        Self { job, figures, reported }
     }
 
     /// The probe on its device of that number.
     fn on(&self, device: usize) -> &Value {
-        &self.said["probes"][0]["devices"][device]
+        &self.reported["probes"][0]["devices"][device]
     }
 
     fn bytes(&self, device: usize, gap: &str) -> Option<u64> {
-        let rungs = self.said["devices"][device]["ladder"]["rungs"].as_array().unwrap();
+        let rungs = self.reported["devices"][device]["ladder"]["rungs"].as_array().unwrap();
         rungs.iter().find(|it| it["gap"] == gap).unwrap_or_else(|| panic!("{gap} in {rungs:?}"))["bytes"].as_u64()
     }
 
     fn torch(&self, device: usize, counter: &str) -> u64 {
-        self.told[device][counter].as_u64().unwrap()
+        self.figures[device][counter].as_u64().unwrap()
     }
 
     /// That each device's rungs sum to its total and contradict nothing, with a context outside of torch.
     fn check(&self) {
-        let devices = self.said["devices"].as_array().unwrap();
-        assert!(!devices.is_empty() && !self.told.is_empty(), "{:#}", self.said);
+        let devices = self.reported["devices"].as_array().unwrap();
+        assert!(!devices.is_empty() && !self.figures.is_empty(), "{:#}", self.reported);
         for device in devices {
             let ladder = &device["ladder"];
             assert_eq!(ladder["sum"], ladder["total"]);
             assert!(ladder["rungs"].as_array().unwrap().iter().all(|it| it["inconsistent"].is_null()), "{ladder:#}");
         }
-        for device in 0..self.told.len() {
+        for device in 0..self.figures.len() {
             assert_eq!(self.bytes(device, "non_torch"), Some(CONTEXT));
             assert_eq!(self.on(device)["counters"]["reserved"], self.torch(device, "reserved"));
         }
@@ -109,15 +111,15 @@ fn private_pools_do_not_count_as_releasable() {
         let picture = Picture::of(kind, torch::H200, "");
         picture.check();
         let pools = &picture.on(0)["counters"]["private_pools"];
-        assert_eq!(*pools, picture.told[0]["private_pools"]);
+        assert_eq!(*pools, picture.figures[0]["private_pools"]);
         let split = picture.torch(0, "inactive_split");
         let unused = picture.torch(0, "reserved") - picture.torch(0, "active") - split;
         // Not every release counts them: then it is not known how much of what is unused they keep.
         let apart = pools.as_u64().map(|it| it.min(unused));
         assert!(pools.as_u64().is_none_or(|it| it >= least), "{kind}: {pools}");
         let releasable = unused - apart.unwrap_or(0);
-        let said = (picture.bytes(0, "graph_pools"), picture.bytes(0, "releasable"), picture.bytes(0, "stuck"));
-        assert_eq!(said, (apart, Some(releasable), Some(split)), "{kind}");
+        let reported = (picture.bytes(0, "graph_pools"), picture.bytes(0, "releasable"), picture.bytes(0, "stuck"));
+        assert_eq!(reported, (apart, Some(releasable), Some(split)), "{kind}");
         // The certainly releasable memory is the same in every output.
         assert_eq!(picture.on(0)["fragmentation"]["releasable"], releasable, "{kind}");
         picture.job.finish();
@@ -132,7 +134,7 @@ fn each_device_of_one_process_has_its_own_ladder() {
         let rounding = picture.torch(device, "active") - picture.torch(device, "requested");
         assert_eq!(picture.bytes(device, "wanted"), Some(picture.torch(device, "allocated") - rounding));
         assert_eq!((&picture.on(device)["ordinal"], &picture.on(device)["step"]), (&device.into(), &5.into()));
-        assert_eq!(picture.on(device)["device"], picture.said["devices"][device]["id"]);
+        assert_eq!(picture.on(device)["device"], picture.reported["devices"][device]["id"]);
     }
     assert!(picture.torch(1, "allocated") >= picture.torch(0, "allocated") + 64 * MIB);
     picture.job.finish();

@@ -82,12 +82,12 @@ impl Browser {
         }
         self.to.write_all(format!("{request}\0").as_bytes()).unwrap();
         loop {
-            let mut said = self.read();
-            if said["id"] == self.asked {
-                assert!(said["error"].is_null(), "{method}: {said}");
-                return said["result"].take();
+            let mut reported = self.read();
+            if reported["id"] == self.asked {
+                assert!(reported["error"].is_null(), "{method}: {reported}");
+                return reported["result"].take();
             }
-            self.events.push(said);
+            self.events.push(reported);
         }
     }
 
@@ -100,9 +100,9 @@ impl Browser {
 
     /// What an expression of the page comes to.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
-        let mut said = self.ask("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
-        assert!(said["exceptionDetails"].is_null(), "{expression}: {said}");
-        said["result"]["value"].take()
+        let mut reported = self.ask("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
+        assert!(reported["exceptionDetails"].is_null(), "{expression}: {reported}");
+        reported["result"]["value"].take()
     }
 
     /// Waits until a condition of the page holds: what follows from input follows when the page comes to it.
@@ -112,8 +112,8 @@ impl Browser {
              performance.now() - begun > {} ? done(false) : setTimeout(look, 5); look(); }})",
             PATIENCE.as_millis()
         );
-        let said = self.ask("Runtime.evaluate", &json!({"expression": look, "awaitPromise": true}));
-        assert_eq!(said["result"]["value"], true, "{condition}: {said}");
+        let reported = self.ask("Runtime.evaluate", &json!({"expression": look, "awaitPromise": true}));
+        assert_eq!(reported["result"]["value"], true, "{condition}: {reported}");
     }
 
     /// What an expression of the page comes to, as text.

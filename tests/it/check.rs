@@ -1,4 +1,4 @@
-//! `gpuwatch check` judges recordings of real training loops, and says so where it cannot.
+//! `gpuwatch check` judges recordings of real training loops, and reports which ones it cannot judge.
 
 use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
 use gpuwatch::{
@@ -32,7 +32,7 @@ pub(crate) fn header() -> String {
     })
 }
 
-/// A trace of the corpus as `gpuwatch run` would have recorded it; `change` may change what the probe said.
+/// Records a trace of the corpus as `gpuwatch run` would; `change` may change the probe's lines.
 pub(crate) fn lines_of(trace: &str, change: impl Fn(&mut Line)) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/corpus/{trace}.jsonl.zst"));
     let mut at = Stamp(0);
@@ -280,7 +280,7 @@ fn a_recording_whose_writer_was_killed_is_judged_and_a_damaged_one_is_not() {
     assert_eq!(judged(&path, &[]).0, 1);
 }
 
-/// Each verdict on a part of a run says in its first line what it saw.
+/// Each verdict on a part of a run names that part in its first line.
 #[test]
 fn a_run_whose_end_is_not_recorded_is_judged_up_to_the_step_that_was_seen() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,16 +305,16 @@ fn a_run_whose_end_is_not_recorded_is_judged_up_to_the_step_that_was_seen() {
         let (code, json) = judged(path, &[]);
         assert_eq!((code, &json["end_recorded"], &json["verdict"]), (0, &false.into(), &"pass".into()), "{path:?}");
         let step = json["seen_to_step"].as_u64().unwrap();
-        let words =
+        let first_line =
             format!("PASS  {step} steps, 1 probed process; seen up to step {step} of a run whose end is not recorded");
-        assert!((300..400).contains(&step) && first(path, &[]) == words, "{path:?}: {}", first(path, &[]));
+        assert!((300..400).contains(&step) && first(path, &[]) == first_line, "{path:?}: {}", first(path, &[]));
         let (code, json) = judged(path, &["--require-end"]);
         assert_eq!((code, &json["verdict"]), (2, &"unjudged".into()), "{json:#}");
         let page = path.with_extension("html");
         assert!(Command::new(PROGRAM).arg("report").arg(path).arg("-o").arg(&page).status().unwrap().success());
-        assert!(fs::read_to_string(page).unwrap().contains(&words));
+        assert!(fs::read_to_string(page).unwrap().contains(&first_line));
     }
-    // A captured stream ends with its probe's goodbye.
+    // A captured stream ends with its probe's bye.
     let path = dir.path().join("stream.jsonl");
     let goodbye = "{\"type\":\"bye\",\"at_us\":9999999999,\"reason\":\"exit\"}\n";
     fs::write(&path, lines[1..400].concat()).unwrap();
@@ -332,15 +332,15 @@ fn a_file_named_twice_is_read_once() {
     let output = check(&path, &["--json", link.to_str().unwrap()]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), json["processes"].as_array().unwrap().len()), (Some(0), 1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("link was named before: it is read once"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("link was named before: it is read once"), "{printed}");
 }
 
 #[test]
 fn how_the_command_ended_is_noted_and_not_judged() {
     let dir = tempfile::tempdir().unwrap();
     let ends = [((Some(0), None), None), ((Some(3), None), Some("exit code 3")), ((None, Some(9)), Some("signal 9"))];
-    for ((code, signal), word) in ends {
+    for ((code, signal), cause) in ends {
         let path = dir.path().join("ended.jsonl");
         let mut lines = lines_of(HEALTHY, |_| {});
         let closed = lines.pop().unwrap();
@@ -348,8 +348,8 @@ fn how_the_command_ended_is_noted_and_not_judged() {
         encode(&Event { at: Stamp(u64::MAX / 2), fact: Fact::JobEnded { code, signal } }, &mut end);
         fs::write(&path, lines.concat() + &end + &closed).unwrap();
         let (exit, json) = judged(&path, &[]);
-        assert_eq!((exit, json["notes"].as_array().unwrap().len()), (0, usize::from(word.is_some())), "{json:#}");
-        assert!(word.is_none_or(|it| json["notes"][0].as_str().unwrap().contains(it)), "{json:#}");
+        assert_eq!((exit, json["notes"].as_array().unwrap().len()), (0, usize::from(cause.is_some())), "{json:#}");
+        assert!(cause.is_none_or(|it| json["notes"][0].as_str().unwrap().contains(it)), "{json:#}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! starts.
 
 use crate::{
-    alerts::told_under,
+    alerts::messages_under,
     check::{ACTIVATIONS, check, judged, recorded},
     launch::Home,
     pty::{PATIENCE, PROGRAM, Terminal, until},
@@ -49,8 +49,8 @@ fn allowed_and_silenced_alerts_are_not_sent() {
         (&["growth:allocated"], 0),
         (&["oom", "tensors-retained"], 0),
     ] {
-        assert_eq!(told_under(&policy(names, &[]), &story).len(), count, "{names:?}");
-        assert_eq!(told_under(&policy(&[], names), &story).len(), count, "{names:?}");
+        assert_eq!(messages_under(&policy(names, &[]), &story).len(), count, "{names:?}");
+        assert_eq!(messages_under(&policy(&[], names), &story).len(), count, "{names:?}");
     }
 }
 
@@ -108,9 +108,9 @@ fn check_fails_on_silenced_findings_and_not_on_allowed_ones() {
         assert_eq!(exit, code, "{text}: {json:#}");
         let found = json["findings"].as_array().unwrap().iter().find(|it| it["kind"] == "growth").unwrap();
         assert_eq!(found["standing"], standing, "{json:#}");
-        let said = String::from_utf8(check(&recording, &named).stdout).unwrap();
-        let word = if standing == "allowed" { "expected" } else { standing };
-        assert_eq!(said.contains(&format!("critical, {word}: growth of")), standing != "usual", "{said}");
+        let printed = String::from_utf8(check(&recording, &named).stdout).unwrap();
+        let label = if standing == "allowed" { "expected" } else { standing };
+        assert_eq!(printed.contains(&format!("critical, {label}: growth of")), standing != "usual", "{printed}");
     }
 }
 
@@ -152,8 +152,8 @@ fn a_broken_config_is_reported_in_one_line_before_anything_starts() {
             by_variable.args(command).env("GPUWATCH_CONFIG", file);
             for mut it in [by_flag, by_variable] {
                 let output = it.envs(home.variables()).output().unwrap();
-                let said = String::from_utf8(output.stderr).unwrap();
-                assert_eq!((output.status.code(), &said, &*output.stdout), (Some(2), line, &b""[..]), "{command:?}");
+                let printed = String::from_utf8(output.stderr).unwrap();
+                assert_eq!((output.status.code(), &printed, &*output.stdout), (Some(2), line, &b""[..]), "{command:?}");
             }
         }
     }
@@ -171,9 +171,9 @@ fn run_starts_the_job_despite_a_broken_config() {
         String::from_utf8(output.stderr).unwrap()
     };
     // Reports come after the job is over.
-    for said in [run(&broken, &[]), run("", &["--config", &broken])] {
-        assert!(said.starts_with(&format!("err\ngpuwatch: {broken}:2: there is no alert ")), "{said}");
-        assert!(said.ends_with("; the nearest is \"growth\" (the job ran without it)\n"), "{said}");
+    for printed in [run(&broken, &[]), run("", &["--config", &broken])] {
+        assert!(printed.starts_with(&format!("err\ngpuwatch: {broken}:2: there is no alert ")), "{printed}");
+        assert!(printed.ends_with("; the nearest is \"growth\" (the job ran without it)\n"), "{printed}");
     }
     assert!(run("/nonexistent", &[]).contains("/nonexistent: cannot be read: "));
     assert_eq!(run("", &[]), "err\n", "an empty variable names nothing, and the user's own file need not be there");
@@ -186,10 +186,10 @@ fn run_records_silenced_alerts_and_starts_no_program_for_them() {
     let home = Home::new();
     let folder = home.0.path().join("sockets");
     fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
-    let (file, told) = (home.0.path().join("config.toml"), home.0.path().join("told"));
+    let (file, touched) = (home.0.path().join("config.toml"), home.0.path().join("touched"));
     fs::write(&file, "alerts.silence = ['growth:allocated']").unwrap();
     let mut command = Command::new(PROGRAM);
-    command.args(["run", "--on-alert", "touch", "--on-alert-arg"]).arg(&told).arg("--config").arg(&file);
+    command.args(["run", "--on-alert", "touch", "--on-alert-arg"]).arg(&touched).arg("--config").arg(&file);
     command.args(["--", PROGRAM, "demo-job", "--rate", "200", "--kind", "leaking", "--directory"]).arg(&folder);
     let mut job = command.envs(home.variables()).stdin(Stdio::piped()).spawn().unwrap();
     let recorded = || {
@@ -209,7 +209,7 @@ fn run_records_silenced_alerts_and_starts_no_program_for_them() {
     assert!(until(PATIENCE, is_raised), "{}", recorded());
     drop(job.stdin.take());
     assert!(job.wait().unwrap().success());
-    assert!(!told.exists());
+    assert!(!touched.exists());
 }
 
 #[test]
@@ -218,12 +218,12 @@ fn a_replay_reads_the_allowed_alerts_from_the_config() {
     let file = dir.path().join("config.toml");
     fs::write(&file, "[alerts]\nallow = ['growth']\n").unwrap();
     let recording = recorded(dir.path(), ACTIVATIONS);
-    let shown = |config: &str, words: &str| {
+    let shown = |config: &str, phrase: &str| {
         let arguments = ["replay", recording.to_str().unwrap(), "--config", config];
         let mut terminal = Terminal::start_sized((24, 80), &arguments, &[]);
         terminal.shows("allocated");
         terminal.press("a");
-        terminal.shows(words);
+        terminal.shows(phrase);
         terminal.press("q");
         assert_eq!(terminal.ends(PATIENCE), 0);
     };

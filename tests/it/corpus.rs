@@ -66,7 +66,7 @@ fn a_cut_trace_has_the_findings_of_the_whole_one_as_they_stood_then() {
     }
 }
 
-/// What is found does not depend on what comes later, nor on who else speaks in between.
+/// Findings depend neither on later lines nor on the lines of other probes in between.
 fn assert_same_when_cut(label: &Label, events: &[Event], seed: u64) {
     let place = usize::try_from(properties::noise(seed, 0, events.len() as u64)).unwrap();
     let mut whole = Session::default();

@@ -108,8 +108,8 @@ pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
 /// A recorded leak in which it was looked for the line.
 pub(crate) fn recorded(dir: &Path, sites: impl Fn(u64, u64) -> Sites) -> PathBuf {
     let mut lines = lines_of(ACTIVATIONS, |_| {});
-    let said = lines.iter().filter_map(|it| serde_json::from_str::<Value>(it).ok());
-    let at = said.filter_map(|it| it["at_us"].as_u64()).max().unwrap();
+    let printed = lines.iter().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    let at = printed.filter_map(|it| it["at_us"].as_u64()).max().unwrap();
     let line = Box::new(Line::Sites(sites(at, 1200)));
     let mut text = String::new();
     encode(&Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line } }, &mut text);
@@ -227,17 +227,19 @@ fn the_report_shows_the_culprit_with_its_lines_and_folds_its_stack() {
         let mut page = Browser::open(browser, &page, 1200, false);
         assert_eq!(page.troubles(), [""; 0], "nothing is thrown or fetched");
         assert_eq!(page.value("document.querySelectorAll('img').length"), 0);
-        let told = page.text("document.querySelector('#findings').innerText");
-        assert!(!told.contains('\u{202e}') && !told.contains('\u{1b}'), "{told}");
+        let reported = page.text("document.querySelector('#findings').innerText");
+        assert!(!reported.contains('\u{202e}') && !reported.contains('\u{1b}'), "{reported}");
         if is_nasty {
-            assert!(told.contains("<img src=x onerror=alert(1)>"), "{told}");
+            assert!(reported.contains("<img src=x onerror=alert(1)>"), "{reported}");
             continue;
         }
         assert!(
-            told.contains(SENTENCE) && told.contains(ADVICE) && told.contains("▸    41      losses.append(loss)"),
-            "{told}"
+            reported.contains(SENTENCE)
+                && reported.contains(ADVICE)
+                && reported.contains("▸    41      losses.append(loss)"),
+            "{reported}"
         );
-        assert!(!told.contains("site-packages"), "the stack is folded: {told}");
+        assert!(!reported.contains("site-packages"), "the stack is folded: {reported}");
         page.click("#findings details summary");
         page.until("document.querySelector('#findings details').open");
         let stack = page.text("document.querySelector('#findings details').innerText");
@@ -250,10 +252,10 @@ fn the_report_shows_the_culprit_with_its_lines_and_folds_its_stack() {
 fn the_culprit_in_an_alert_fits_into_a_pipe() {
     for (sites, is_nasty) in [(sites(1, 100), false), (hostile_sites(1, 100), true)] {
         let mut story = grown_story();
-        story.line(0, Line::Sites(sites)).say(Fact::Second);
+        story.line(0, Line::Sites(sites)).add(Fact::Second);
         let session = story.session();
-        let told = News::default().at(&session, &Policy::default().findings(&session));
-        let [message] = told.as_slice() else { panic!("{told:?}") };
+        let reported = News::default().at(&session, &Policy::default().findings(&session));
+        let [message] = reported.as_slice() else { panic!("{reported:?}") };
         let object: Value = serde_json::from_str(&message.object).unwrap();
         let culprit = &object["culprit"];
         assert_eq!((&culprit["line"], &culprit["kept"]), (&40.into(), &41.into()), "{object:#}");
@@ -299,7 +301,7 @@ fn an_out_of_memory_error_lists_the_live_blocks_by_line() {
     let at_oom = Sites { why: "oom".into(), steps: 0, ..sites(50_000_000, 100) };
     story.line(0, Line::Oom(oom(50_000_100))).line(0, Line::Sites(at_oom)).line(0, Line::Oom(oom(90_000_000)));
     let found = findings(&story.session()).all;
-    let told: Vec<bool> = found
+    let reported: Vec<bool> = found
         .iter()
         .filter(|it| it.kind == gpuwatch::model::findings::Kind::Oom)
         .map(|it| {
@@ -308,9 +310,9 @@ fn an_out_of_memory_error_lists_the_live_blocks_by_line() {
                 .any(|line| line.starts_with("live blocks, by line: model.py:12 32.00 MiB in 16 blocks, train.py:40"))
         })
         .collect();
-    assert_eq!(told, [false, true], "the other error has no account of its own: {found:?}");
+    assert_eq!(reported, [false, true], "the other error has no account of its own: {found:?}");
     assert!(found.iter().any(|it| it.kind == gpuwatch::model::findings::Kind::Growth), "{found:?}");
-    assert!(found.iter().all(|it| it.culprit.is_none()), "what is live at one moment does not say what grows");
+    assert!(found.iter().all(|it| it.culprit.is_none()), "the blocks of one moment do not show what grows");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Recordings that were cut, damaged or made to harm: each is read to its last whole line, or one line says why not.
+//! Recordings that are cut, damaged or hostile: gpuwatch reads each to its last whole line, or prints why not.
 
 use crate::{
     check::header,
     corpus,
     pty::PROGRAM,
     record::read_all,
-    recording_cost::{record, told},
+    recording_cost::{events_of, record},
 };
 use gpuwatch::{
     commands::{
@@ -39,7 +39,7 @@ impl Numbers {
 /// A quarter of an hour of a loop, in three frames; and what is in it from each flush on, bytes and lines.
 fn long(dir: &Path) -> (Vec<u8>, Vec<(usize, usize)>) {
     let path = dir.join("long.jsonl.zst");
-    let flushed = record(&path, &told(&corpus::traces()[0], 0, 1, 900));
+    let flushed = record(&path, &events_of(&corpus::traces()[0], 0, 1, 900));
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(path).unwrap();
     (bytes, flushed)
@@ -111,7 +111,7 @@ fn every_command_reports_a_damaged_recording_and_continues() {
         for asked in [Asked::Start, Asked::NextStep, Asked::Hundredths(50), Asked::PreviousStep, Asked::End] {
             replay.update(asked);
         }
-        assert!(!replay.troubles_of_files().is_empty() || verdict.run.closed, "{turn}: the damage is not said");
+        assert!(!replay.troubles_of_files().is_empty() || verdict.run.closed, "{turn}: the damage is not reported");
     }
     let listed = gpuwatch(&["recordings", "--json", "--last", "100"], dir.path());
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
@@ -122,14 +122,14 @@ fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
     limited(512, arguments, path)
 }
 
-/// What the program says where it has so many MiB of memory and no more: past that it ends by a signal.
+/// Returns the program's output under a limit of this many MiB of memory; above it, a signal ends the program.
 pub(crate) fn limited(mib: u64, arguments: &[&str], path: &Path) -> Output {
     let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib << 10);
     Command::new("/bin/sh").args(["-c", &limited, PROGRAM]).args(arguments).arg(path).output().unwrap()
 }
 
-/// A zstd frame that says it needs a window of 2 to the power of `window_log`, and is so many blocks of 128 KiB of one
-/// byte each: 4 bytes in the file a block.
+/// Returns a zstd frame whose header asks for a window of 2 to the power of `window_log`, with this many blocks of
+/// 128 KiB of one byte each: 4 bytes in the file per block.
 fn frame(window_log: u8, byte: u8, blocks: u32) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
     for block in 1..=blocks {
@@ -169,14 +169,14 @@ fn a_line_of_gigabytes_and_a_window_of_gigabytes_are_refused_in_little_memory() 
         let path = alone.join("a.jsonl.zst");
         assert!(bytes.len() < 512 << 10);
         fs::write(&path, bytes).unwrap();
-        let said = |arguments: &[&str], path: &Path| {
+        let printed = |arguments: &[&str], path: &Path| {
             let output = gpuwatch(arguments, path);
             assert!(output.status.code().is_some(), "{name}: {arguments:?} {output:?}");
             String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
         };
         for (arguments, path) in [(&["check"][..], &path), (&["export"], &path), (&["recordings"], &alone)] {
-            let said = said(arguments, path);
-            assert!(said.contains(why), "{name}, {arguments:?}: {said}");
+            let printed = printed(arguments, path);
+            assert!(printed.contains(why), "{name}, {arguments:?}: {printed}");
         }
         match find(std::slice::from_ref(&path)) {
             Ok(found) => {

@@ -30,10 +30,10 @@ struct Run {
 }
 
 impl Run {
-    /// Starts one in a shell that says `before`; the job steps so often a second.
+    /// Starts one in a shell that runs `before`; the job makes this many steps per second.
     fn start(before: &str, rate: u32) -> Self {
         let dir = own_directory();
-        // The job says its own number, and ends when its standard input does.
+        // The job prints its own pid, and ends when its standard input does.
         let job = format!("echo $$; exec '{PROGRAM}' demo-job --directory \"$0\" --rate {rate}");
         let start = format!("{before}; exec '{PROGRAM}' run -- /bin/sh -c \"$0\" \"$1\"");
         let mut launcher = Command::new("/bin/sh")
@@ -45,7 +45,7 @@ impl Run {
             .env("GPUWATCH_SUMMARY", "never")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(dir.path().join("said")).unwrap())
+            .stderr(File::create(dir.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -69,11 +69,11 @@ impl Run {
         assert!(until(PATIENCE, || self.steps().len() >= least), "{} of {least} steps", self.steps().len());
     }
 
-    /// Lets the job end as it wants, and says what gpuwatch said.
+    /// Lets the job end by itself, and returns gpuwatch's output.
     fn end(&mut self) -> String {
         self.input = None;
         assert_eq!(self.launcher.wait().unwrap().code(), Some(0), "the job's own exit code");
-        fs::read_to_string(self.dir.path().join("said")).unwrap()
+        fs::read_to_string(self.dir.path().join("stderr")).unwrap()
     }
 
     fn check(&self) -> String {
@@ -111,11 +111,11 @@ fn a_job_that_is_killed_is_recorded_to_its_last_step() {
     let (entries, fault) = read(&it.file().unwrap());
     assert!(fault.is_none(), "{fault:?}");
     assert_whole(&it.steps());
-    let said = |fact: fn(&Fact) -> bool| {
+    let printed = |fact: fn(&Fact) -> bool| {
         entries.iter().any(|it| matches!(it, Entry::Event(Event { fact: of, .. }) if fact(of)))
     };
-    assert!(said(|it| matches!(it, Fact::JobEnded { code: None, signal: Some(9) })));
-    assert!(said(|it| matches!(it, Fact::ProbeGone { .. })), "its probe said no bye");
+    assert!(printed(|it| matches!(it, Fact::JobEnded { code: None, signal: Some(9) })));
+    assert!(printed(|it| matches!(it, Fact::ProbeGone { .. })), "its probe sent no bye");
     assert!(it.check().contains("the command was killed by signal 9"), "{}", it.check());
 }
 
@@ -130,7 +130,7 @@ fn a_job_survives_gpuwatch_and_its_recording_lacks_at_most_a_second() {
     let (_, fault) = read(&it.file().unwrap());
     assert!(matches!(fault, None | Some(Fault::Cut { .. })), "{fault:?}");
     let text = it.check();
-    assert!(text.contains("note: ") && text.contains(" steps, 1 probed process"), "how it ends is said: {text}");
+    assert!(text.contains("note: ") && text.contains(" steps, 1 probed process"), "the end is reported: {text}");
     assert!(it.is_running(), "the job never notices");
 
     // Whoever records next has the whole run from the job itself.
@@ -165,8 +165,8 @@ fn a_full_disk_does_not_disturb_the_job_and_the_loss_is_reported_at_its_end() {
     assert!(until(PATIENCE, is_full), "the file fills up");
     let full = it.steps();
     assert!(it.is_running());
-    let said = it.end();
-    assert!(said.contains("the recording stopped") && said.lines().count() == 1, "{said}");
+    let printed = it.end();
+    assert!(printed.contains("the recording stopped") && printed.lines().count() == 1, "{printed}");
     assert!(full.len() > 50, "{}", full.len());
     assert_whole(&full);
 }
@@ -177,13 +177,13 @@ fn removed_recordings_do_not_disturb_the_job_and_are_reported() {
     it.until(50);
     fs::remove_dir_all(it.dir.path().join("state")).unwrap();
     assert!(it.is_running());
-    let said = it.end();
-    assert!(said.contains("is gone") && said.lines().count() == 1, "{said}");
+    let printed = it.end();
+    assert!(printed.contains("is gone") && printed.lines().count() == 1, "{printed}");
 }
 
 #[test]
 fn a_job_runs_without_a_recording_and_the_reason_is_reported() {
     let mut it = Run::start("mkdir -p \"$1\" && : > \"$1/state\"", 100);
-    let said = it.end();
-    assert!(said.contains("nothing was recorded: ") && said.lines().count() == 1, "{said}");
+    let printed = it.end();
+    assert!(printed.contains("nothing was recorded: ") && printed.lines().count() == 1, "{printed}");
 }

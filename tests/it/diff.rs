@@ -73,8 +73,8 @@ fn runs_that_cannot_be_compared_do_not_pass() {
     let garbage = home.path().join("b.jsonl.zst");
     fs::write(&garbage, "\u{1b}[2J").unwrap();
     let refused = diff(&[], &first, &garbage);
-    let said = String::from_utf8(refused.stdout).unwrap();
-    assert!(refused.status.code() == Some(2) && said.starts_with("not compared: "), "{said}");
+    let printed = String::from_utf8(refused.stdout).unwrap();
+    assert!(refused.status.code() == Some(2) && printed.starts_with("not compared: "), "{printed}");
     let empty = home.path().join("c.jsonl.zst");
     let lines = lines_of(HEALTHY, |_| ());
     write(&empty, &[&lines[..2], &lines[lines.len() - 1..]].concat());

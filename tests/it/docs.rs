@@ -1,4 +1,4 @@
-//! The documents: what is made from the program is what the program says, links lead somewhere, commands exist.
+//! The documents: generated pages match the program, links lead somewhere, commands exist.
 //!
 //! `GPUWATCH_DOCS=write cargo test --test it docs::` rewrites the reference, and the counters of the C header.
 
@@ -22,7 +22,7 @@ fn root() -> PathBuf {
 }
 
 /// What the program writes to standard output, as a user without any setting gets it.
-fn said(arguments: &[&str]) -> String {
+fn printed(arguments: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(arguments).env_clear().output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -30,7 +30,7 @@ fn said(arguments: &[&str]) -> String {
 
 /// Names of all commands, as the help lists them.
 fn commands() -> Vec<String> {
-    let help = said(&["--help"]);
+    let help = printed(&["--help"]);
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let (list, _) = list.split_once("\n\n").unwrap();
     let named =
@@ -45,20 +45,20 @@ fn block(kind: &str, text: &str) -> String {
 
 /// The files of the reference, by name.
 fn reference() -> [(&'static str, String); 7] {
-    let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &said(&["--help"])));
+    let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &printed(&["--help"])));
     for it in commands() {
-        let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &said(&[&it, "--help"])));
+        let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &printed(&[&it, "--help"])));
     }
     let mut of_causes = "# Causes\n".to_owned();
-    let list = said(&["explain"]);
+    let list = printed(&["explain"]);
     for id in list.lines().take_while(|it| !it.is_empty()).filter_map(|it| it.split(' ').next()) {
-        let _ = write!(of_causes, "\n## {id}\n\n{}", block("text", &said(&["explain", id])));
+        let _ = write!(of_causes, "\n## {id}\n\n{}", block("text", &printed(&["explain", id])));
     }
     [
         ("docs/reference/commands.md", of_commands),
         (
             "docs/reference/config.md",
-            format!("# Configuration file\n\n{}", block("toml", &said(&["generate", "config"]))),
+            format!("# Configuration file\n\n{}", block("toml", &printed(&["generate", "config"]))),
         ),
         ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
         ("docs/reference/causes.md", of_causes),
@@ -207,9 +207,10 @@ fn every_command_in_the_documents_exists() {
         for line in lines.filter_map(|it| it.trim().strip_prefix("gpuwatch")) {
             let (own, _) = line.split_once(" -- ").unwrap_or((line, ""));
             let own = own.split('#').next().unwrap_or_default();
-            let words = shlex(own);
+            let arguments = shlex(own);
             let mut command = Command::new(PROGRAM);
-            let output = command.args(&words).arg("--help").env_clear().env("PATH", programs.path()).output().unwrap();
+            let output =
+                command.args(&arguments).arg("--help").env_clear().env("PATH", programs.path()).output().unwrap();
             assert!(output.status.success(), "{}: gpuwatch{line}: {output:?}", path.display());
             seen += 1;
         }

@@ -34,15 +34,15 @@ fn doctor(home: &Path) -> Command {
 }
 
 /// The state, the report and the advice of a check.
-struct Said(Value);
+struct Report(Value);
 
-impl Said {
+impl Report {
     fn by(command: &mut Command) -> Self {
         let output = command.output().unwrap();
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
-        assert_eq!(output.status.code(), Some(i32::from(said["ok"] == false)), "{said}");
-        assert_eq!(said["schema"], 1);
-        Self(said)
+        let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        assert_eq!(output.status.code(), Some(i32::from(reported["ok"] == false)), "{reported}");
+        assert_eq!(reported["schema"], 1);
+        Self(reported)
     }
 
     fn check(&self, name: &str) -> (String, String, String) {
@@ -54,8 +54,11 @@ impl Said {
     }
 
     fn assert(&self, name: &str, state: &str, what: &str, advice: &str) {
-        let (is, said, told) = self.check(name);
-        assert!(is == state && said.contains(what) && told.contains(advice), "{name} is {is}: {said}; {told}");
+        let (is, reported, advised) = self.check(name);
+        assert!(
+            is == state && reported.contains(what) && advised.contains(advice),
+            "{name} is {is}: {reported}; {advised}"
+        );
     }
 }
 
@@ -65,23 +68,23 @@ fn a_healthy_machine_gets_no_advice() {
     bench.machine.set_faults(&[]).unwrap();
     let mut command = doctor(home.path());
     command.envs(bench.environment()).env("GPUWATCH_SOCKET_DIR", home.path().join("sockets"));
-    let said = Said::by(&mut command);
-    said.assert("driver", "ok", "answers through", "");
-    said.assert("devices", "ok", "2 listed", "");
-    said.assert("processes", "ok", "1 on devices", "");
-    said.assert("probes", "ok", "protocol 1", "");
-    said.assert("sockets", "ok", "mode 0700", "");
-    said.assert("probe", "ok", "loadable", "");
-    said.assert("recordings", "ok", "writable", "");
-    said.assert("config", "ok", "defaults", "");
-    said.assert("locale", "ok", "UTF-8", "");
-    said.assert("terminal", "warn", "not a terminal", "gpuwatch once");
-    assert_eq!(said.0["ok"], true);
+    let reported = Report::by(&mut command);
+    reported.assert("driver", "ok", "answers through", "");
+    reported.assert("devices", "ok", "2 listed", "");
+    reported.assert("processes", "ok", "1 on devices", "");
+    reported.assert("probes", "ok", "protocol 1", "");
+    reported.assert("sockets", "ok", "mode 0700", "");
+    reported.assert("probe", "ok", "loadable", "");
+    reported.assert("recordings", "ok", "writable", "");
+    reported.assert("config", "ok", "defaults", "");
+    reported.assert("locale", "ok", "UTF-8", "");
+    reported.assert("terminal", "warn", "not a terminal", "gpuwatch once");
+    assert_eq!(reported.0["ok"], true);
 
     bench.machine.set_faults(&[Fault::NoProcessMemory]).unwrap();
-    Said::by(&mut command_of(&home, &bench)).assert("processes", "warn", "does not report", "probe");
+    Report::by(&mut command_of(&home, &bench)).assert("processes", "warn", "does not report", "probe");
     bench.machine.set_faults(&[Fault::Line("no-permission nvmlInit_v2".into())]).unwrap();
-    Said::by(&mut command_of(&home, &bench)).assert("driver", "fail", "may not ask", "/dev/nvidia");
+    Report::by(&mut command_of(&home, &bench)).assert("driver", "fail", "may not ask", "/dev/nvidia");
     bench.machine.set_faults(&[]).unwrap();
 }
 
@@ -94,12 +97,12 @@ fn command_of(home: &TempDir, bench: &Bench) -> Command {
 #[test]
 fn a_machine_without_a_driver_gets_advice_on_how_to_install_it() {
     let home = home();
-    let said = Said::by(&mut doctor(home.path()));
-    said.assert("driver", "fail", "libnvidia-ml", "GPUWATCH_NVML_PATH");
-    said.assert("processes", "warn", "no driver", "probe");
-    assert_eq!(said.0["ok"], false);
+    let reported = Report::by(&mut doctor(home.path()));
+    reported.assert("driver", "fail", "libnvidia-ml", "GPUWATCH_NVML_PATH");
+    reported.assert("processes", "warn", "no driver", "probe");
+    assert_eq!(reported.0["ok"], false);
     let text = doctor(home.path()).env_remove("LC_ALL").env("LC_ALL", "C").output().unwrap().stdout;
-    assert!(String::from_utf8(text).unwrap().contains("C.UTF-8"), "the locale is told");
+    assert!(String::from_utf8(text).unwrap().contains("C.UTF-8"), "the locale is reported");
 }
 
 #[test]
@@ -109,18 +112,18 @@ fn wrong_directory_modes_and_a_broken_config_fail_with_advice() {
     fs::create_dir_all(home.path().join("config/gpuwatch")).unwrap();
     fs::write(home.path().join("config/gpuwatch/config.toml"), "[view]\ntheem = 'dusk'\n").unwrap();
     fs::write(home.path().join("state"), "a file").unwrap();
-    let said = Said::by(&mut doctor(home.path()));
-    said.assert("sockets", "fail", "its mode is 0755", "chmod 0700");
-    said.assert("config", "fail", "config.toml:2: ", "gpuwatch generate config");
-    assert!(said.check("config").1.contains("the nearest is \"theme\""));
-    said.assert("recordings", "fail", "cannot be written", "XDG_STATE_HOME");
+    let reported = Report::by(&mut doctor(home.path()));
+    reported.assert("sockets", "fail", "its mode is 0755", "chmod 0700");
+    reported.assert("config", "fail", "config.toml:2: ", "gpuwatch generate config");
+    assert!(reported.check("config").1.contains("the nearest is \"theme\""));
+    reported.assert("recordings", "fail", "cannot be written", "XDG_STATE_HOME");
 }
 
 #[test]
 fn doctor_finds_python_without_running_foreign_code() {
     let home = home();
-    let said = Said::by(doctor(home.path()).env("PATH", home.path()));
-    said.assert("pytorch", "warn", "no python on PATH", "environment");
+    let reported = Report::by(doctor(home.path()).env("PATH", home.path()));
+    reported.assert("pytorch", "warn", "no python on PATH", "environment");
 
     // An environment whose `site` would leave a trace, and whose torch must not be imported.
     let (bin, packages) = (home.path().join("venv/bin"), home.path().join("venv/lib"));
@@ -141,9 +144,9 @@ fn doctor_finds_python_without_running_foreign_code() {
     for (name, text) in [("sitecustomize.py", "open"), ("torch.py", "open")] {
         fs::write(packages.join(name), format!("{text}({trace:?}, 'w')\n")).unwrap();
     }
-    Said::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "warn", "without PyTorch", "environment");
+    Report::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "warn", "without PyTorch", "environment");
     fs::create_dir(packages.join("torch-1.13.1.dist-info")).unwrap();
-    Said::by(doctor(home.path()).env("PATH", &bin)).assert(
+    Report::by(doctor(home.path()).env("PATH", &bin)).assert(
         "pytorch",
         "warn",
         "PyTorch 1.13.1: the probe needs 2.3",
@@ -151,7 +154,7 @@ fn doctor_finds_python_without_running_foreign_code() {
     );
     fs::remove_dir(packages.join("torch-1.13.1.dist-info")).unwrap();
     fs::create_dir(packages.join("torch-2.15.0+cu130.dist-info")).unwrap();
-    Said::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "ok", "with PyTorch 2.15.0+cu130", "");
+    Report::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "ok", "with PyTorch 2.15.0+cu130", "");
     assert!(!trace.exists(), "something of the environment was run");
 }
 
@@ -168,12 +171,12 @@ fn a_cache_that_forbids_execution_is_reported_with_advice() {
         own.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
     inside.envs(environment);
     let can_mount = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|it| it.success());
-    let said = if can_mount {
-        Said::by(&mut inside)
+    let reported = if can_mount {
+        Report::by(&mut inside)
     } else {
         fs::remove_dir(home.path().join("cache")).unwrap();
         fs::write(home.path().join("cache"), "a file").unwrap();
-        Said::by(&mut doctor(home.path()))
+        Report::by(&mut doctor(home.path()))
     };
-    said.assert("probe", "warn", "forbids execution", "XDG_CACHE_HOME");
+    reported.assert("probe", "warn", "forbids execution", "XDG_CACHE_HOME");
 }

@@ -34,8 +34,8 @@ fn errors(verdict: &Value) -> Vec<(u64, &Value)> {
 #[test]
 fn an_error_is_reported_however_early_it_comes_and_however_the_process_ends() {
     let (gpu, home) = (torch::Gpu::new("NVIDIA A10:4GiB:256MiB"), Home::new());
-    let said = torch::stdout(&run(&gpu, &home, &[torch::python().to_str().unwrap(), &script("early.py")]));
-    let children: Value = serde_json::from_str(&said).unwrap();
+    let printed = torch::stdout(&run(&gpu, &home, &[torch::python().to_str().unwrap(), &script("early.py")]));
+    let children: Value = serde_json::from_str(&printed).unwrap();
     let (code, verdict) = judged(&home);
     assert_eq!(code, Some(1), "{verdict:#}");
     let errors = errors(&verdict);

@@ -211,14 +211,14 @@ fn a_view_can_be_suspended_and_resumed() {
     assert_eq!(terminal.ends(PATIENCE), 0);
 }
 
-/// A click as xterm says it (SGR), at column and row from 1.
-fn click(terminal: &mut Terminal, words: &str) {
+/// Returns a click as xterm sends it (SGR), at column and row from 1.
+fn click(terminal: &mut Terminal, phrase: &str) {
     let text = terminal.text();
     let place = text.lines().enumerate().find_map(|(row, line)| {
-        let before = line.split_once(words)?.0;
+        let before = line.split_once(phrase)?.0;
         Some((before.chars().count() + 1, row + 1))
     });
-    let (column, row) = place.unwrap_or_else(|| panic!("no {words:?} on:\n{text}"));
+    let (column, row) = place.unwrap_or_else(|| panic!("no {phrase:?} on:\n{text}"));
     terminal.press(&format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m"));
 }
 
@@ -226,7 +226,7 @@ fn click(terminal: &mut Terminal, words: &str) {
 fn clicks_select_and_open_unless_the_terminal_keeps_the_mouse() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("4 devices  4 probes");
-    // One of the two that leak and fragment may be looked at by itself.
+    // The screen lists the device of the fragmenting job or that of the leaking one; click that one.
     let (device, job) = if terminal.text().contains("   2 ") { (2, "--fragmenting") } else { (1, "--leaking") };
     click(&mut terminal, &format!("   {device} "));
     terminal.shows(&format!("memory of GPU {device}"));
@@ -247,7 +247,7 @@ fn clicks_select_and_open_unless_the_terminal_keeps_the_mouse() {
 }
 
 #[test]
-fn every_key_of_the_list_does_what_the_table_says() {
+fn every_listed_key_has_the_effect_of_its_row_in_the_table() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     terminal.shows("rank");
     assert!(terminal.has_mouse());

@@ -32,7 +32,7 @@ fn an_unknown_cause_is_answered_with_the_nearest_name() {
 
 #[test]
 fn kinds_and_what_grows_are_explained_with_their_causes() {
-    for (name, words) in [
+    for (name, phrase) in [
         ("growth", &["six resources", "tensors-retained", "allow = [\"growth\"]"][..]),
         ("host", &["resident", "host-growth"]),
         ("growth:host", &["resident", "allow = [\"growth:host\"]"]),
@@ -44,7 +44,7 @@ fn kinds_and_what_grows_are_explained_with_their_causes() {
         let page = explain(&[name]);
         let text = String::from_utf8(page.stdout).unwrap();
         assert!(page.status.success() && text.starts_with(&format!("{name}: ")), "{text}");
-        assert!(words.iter().all(|it| text.contains(it)), "{words:?} in {text}");
+        assert!(phrase.iter().all(|it| text.contains(it)), "{phrase:?} in {text}");
     }
     for (wrong, near) in [("growht", "growth"), ("hots", "host"), ("growth:hots", "growth:host")] {
         let text = String::from_utf8(explain(&[wrong]).stderr).unwrap();

@@ -83,13 +83,13 @@ fn the_answer_is_an_interval_with_step_line_and_what_is_not_known() {
     }
     // The probed process itself, without anything of ours in between, counts the same.
     let gpu = Gpu::new("NVIDIA GeForce RTX 3060:512GiB:0MiB");
-    let said = torch::stdout(&gpu.script(JOB).args(["64", "4"]).output().unwrap());
-    let counted: Vec<u64> = said.lines().last().unwrap().split(' ').map(|it| it.parse().unwrap()).collect();
-    assert_eq!([allocated, reserved], counted[..], "{said}");
+    let printed = torch::stdout(&gpu.script(JOB).args(["64", "4"]).output().unwrap());
+    let counted: Vec<u64> = printed.lines().last().unwrap().split(' ').map(|it| it.parse().unwrap()).collect();
+    assert_eq!([allocated, reserved], counted[..], "{printed}");
 }
 
 #[test]
-fn words_show_what_the_peak_consists_of_and_the_job_is_recorded() {
+fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
     let asked = Asked::new(JOB);
     let file = asked.home.0.path().join("fit.jsonl.zst");
     let output = asked.fit(&["--gpu", "4090", "--gpu", "24GiB", "--output", file.to_str().unwrap()], &["64"]);
@@ -159,7 +159,7 @@ fn what_cannot_be_known_is_named_with_its_line_and_exit_code_2() {
                    if ctypes.CDLL('libcuda.so.1').cuTexObjectCreate(0, 0, 0, 0):\n    raise RuntimeError('no textures')\n";
     let shape = "import torch\nx = torch.ones(3, device='cuda', requires_grad=True)\no = torch.optim.SGD([x], 0.1)\n\
                  for i in range(4):\n    y = x[x > 0]\n    (x * 2).sum().backward()\n    o.step()\n";
-    for (script, words) in [
+    for (script, phrase) in [
         (refused, "cannot tell: the job calls cuTexObjectCreate at train.py:3, which is not simulated\n"),
         (shape, "train.py:5: `y = x[x > 0]` makes a tensor whose size depends on values"),
         ("import torch\ntorch.ones(3)\n", "no process of the job used a GPU"),
@@ -167,21 +167,21 @@ fn what_cannot_be_known_is_named_with_its_line_and_exit_code_2() {
     ] {
         let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.code() == Some(2) && text.contains(words), "{words}: {output:?}");
+        assert!(output.status.code() == Some(2) && text.contains(phrase), "{phrase}: {output:?}");
     }
 }
 
 #[test]
 fn a_question_that_makes_no_sense_is_refused_with_what_there_is() {
     let asked = Asked::new("");
-    for (flags, words) in [
+    for (flags, phrase) in [
         (&["--gpu", "A100"][..], "A100 40GB, A100 80GB"),
         (&["--gpu", "Voodoo"], "known are RTX 4060"),
         (&["--gpu", "T4", "--vary", "batch"], "batch=8..64:8"),
         (&["--vary", "batch=8"], "--gpu"),
     ] {
         let output = asked.fit(flags, &[]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(words), "{words}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && printed.contains(phrase), "{phrase}: {printed}");
     }
 }

@@ -22,7 +22,7 @@ fn the_library_asks_for_no_newer_glibc_than_2_28() {
     }
 }
 
-/// The releases beyond the floor that a library asks for, by what `objdump -p` says of it.
+/// Returns the releases beyond the floor that a library requires, according to `objdump -p`.
 pub(crate) fn newer(header: &str) -> Vec<&str> {
     let asked: Vec<&str> = header.split_whitespace().filter_map(|it| it.strip_prefix("GLIBC_")).collect();
     assert!(asked.len() > 2, "{header}");

@@ -35,7 +35,7 @@ struct Held {
     peak: u64,
     marks: Vec<(String, Option<i64>)>,
     ooms: Vec<(Option<u64>, Option<u64>, usize)>,
-    /// What the driver said was used, and the largest process on the device.
+    /// The driver's figure for used memory, and the largest process on the device.
     driver: u64,
     process: u64,
     exit: Option<i32>,
@@ -148,10 +148,10 @@ fn a_recording_with_an_error_message_has_the_figures_of_the_message() {
     let process = &replay.session().processes[0];
     let ooms: Vec<_> = process.ooms.iter().collect();
     let [oom] = ooms[..] else { panic!("one error: {ooms:?}") };
-    let words = oom.reported.message.as_deref().unwrap();
-    assert!(words.contains("Process 18360 has 1.50 GiB memory in use"), "{words}");
-    let told: Vec<_> = oom.tenants.iter().map(|it| (it.pid, it.name.raw())).collect();
-    assert_eq!((told, oom.figures.others), (vec![(18360, "python")], Some(3 << 29)));
+    let message = oom.reported.message.as_deref().unwrap();
+    assert!(message.contains("Process 18360 has 1.50 GiB memory in use"), "{message}");
+    let tenants: Vec<_> = oom.tenants.iter().map(|it| (it.pid, it.name.raw())).collect();
+    assert_eq!((tenants, oom.figures.others), (vec![(18360, "python")], Some(3 << 29)));
     assert_eq!((oom.figures.process, oom.figures.private_pools), (Some(514 << 20), Some(0)));
     assert_eq!(oom.figures.cause(), Cause::OtherProcess);
 }
@@ -174,9 +174,12 @@ fn every_command_refuses_a_newer_format_with_advice() {
     ];
     for arguments in cases {
         let output = Command::new(PROGRAM).args(arguments).stdin(Stdio::null()).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8(said).unwrap();
-        assert!(said.contains("has format 2, this gpuwatch reads up to 1: use a newer one"), "{arguments:?}: {said}");
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(
+            printed.contains("has format 2, this gpuwatch reads up to 1: use a newer one"),
+            "{arguments:?}: {printed}"
+        );
         assert_eq!(output.status.success(), arguments[0] == "recordings", "{arguments:?}");
     }
     assert!(!page.exists());
@@ -190,8 +193,11 @@ fn a_second_writer_of_a_file_is_refused_and_the_first_continues() {
     assert!(until(PATIENCE, || file.exists() && !read(&file).0.is_empty()));
     let second = Command::new(PROGRAM).args(["record", "--no-nvml", "-o"]).arg(&file).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
-    let said = String::from_utf8(second.stderr).unwrap();
-    assert!(said.contains("night.jsonl.zst") && said.contains("exists already") && said.contains("another"), "{said}");
+    let printed = String::from_utf8(second.stderr).unwrap();
+    assert!(
+        printed.contains("night.jsonl.zst") && printed.contains("exists already") && printed.contains("another"),
+        "{printed}"
+    );
     let pid = rustix::process::Pid::from_child(&first);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(first.wait().unwrap().success());

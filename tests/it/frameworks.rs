@@ -47,18 +47,18 @@ struct Trained {
 }
 
 impl Trained {
-    /// Runs `python job…`, in which a script has no folder, to its end: a healthy one by itself, one that leaks once
-    /// its probe has said where, or no longer after `PATIENCE`.
+    /// Runs `python job…`, whose script has no folder, to its end. A healthy job ends by itself. A leaking one ends
+    /// once its probe has reported where it leaks, or after `PATIENCE`.
     fn run(python: &Path, devices: usize, job: &str) -> Self {
         // Small, so that leaks of tiny models matter.
         let (gpu, home) = (Gpu::new(&vec!["NVIDIA A10:6GiB:256MiB"; devices].join(";")), Home::new());
-        let words = job.split(' ').map(|it| {
+        let arguments = job.split(' ').map(|it| {
             if Path::new(it).extension().is_some_and(|extension| extension == "py") { path(it) } else { it.to_owned() }
         });
         let until = home.0.path().join("until");
         let mut run = gpu.command(PROGRAM);
-        run.args(["run", "--"]).arg(python).args(words).envs(home.variables()).env("UNTIL", &until);
-        // How soon the device is full says whether a leak matters.
+        run.args(["run", "--"]).arg(python).args(arguments).envs(home.variables()).env("UNTIL", &until);
+        // The time until the device is full decides whether a leak matters.
         run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
         // Uses no network.
         run.env("HF_HUB_OFFLINE", "1").env("HF_HOME", home.0.path()).env("TOKENIZERS_PARALLELISM", "false");
@@ -78,7 +78,7 @@ impl Trained {
         Self { gpu, home }
     }
 
-    /// What `check` says of it.
+    /// Returns the verdict of `check` on it.
     fn checked(&self) -> Value {
         let mut check = self.gpu.command(PROGRAM);
         let output = check.args(["check", "--json"]).envs(self.home.variables()).output().unwrap();
@@ -88,7 +88,7 @@ impl Trained {
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until a probe has said which lines make what grows, or all that has ended.
+/// Waits until a probe has reported which lines allocate the growing memory, or until all probes have ended.
 fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
     let (found, sites) = mpsc::channel();
     let (mut known, begun) = (BTreeSet::new(), Instant::now());
@@ -98,8 +98,8 @@ fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
             if let (true, Ok(stream)) = (known.insert(path.clone()), UnixStream::connect(&path)) {
                 let found = found.clone();
                 thread::spawn(move || {
-                    let says = |it: io::Result<String>| it.is_ok_and(|text| text.contains("\"why\":\"growth\""));
-                    if BufReader::new(stream).lines().any(says) {
+                    let has_growth = |it: io::Result<String>| it.is_ok_and(|text| text.contains("\"why\":\"growth\""));
+                    if BufReader::new(stream).lines().any(has_growth) {
                         let _ = found.send(());
                     }
                 });
@@ -111,23 +111,23 @@ fn wait_for_sites(sockets: &Path, end: &mpsc::Receiver<()>) {
     }
 }
 
-fn check_healthy(said: &Value, steps: u64) {
-    assert_eq!(said["steps"], steps, "{said:#}");
-    assert_eq!(said["findings"].as_array().map(Vec::len), Some(0), "{said:#}");
+fn check_healthy(reported: &Value, steps: u64) {
+    assert_eq!(reported["steps"], steps, "{reported:#}");
+    assert_eq!(reported["findings"].as_array().map(Vec::len), Some(0), "{reported:#}");
 }
 
 /// The growth of live memory, by this cause.
-fn growth<'a>(said: &'a Value, cause: &str) -> &'a Value {
-    let findings = said["findings"].as_array().unwrap();
+fn growth<'a>(reported: &'a Value, cause: &str) -> &'a Value {
+    let findings = reported["findings"].as_array().unwrap();
     let found = findings.iter().find(|it| it["kind"] == "growth" && it["resource"] == "allocated");
-    let found = found.unwrap_or_else(|| panic!("no growth: {said:#}"));
+    let found = found.unwrap_or_else(|| panic!("no growth: {reported:#}"));
     assert_eq!(found["cause"], cause, "{found:#}");
     found
 }
 
 /// The culprit is at the lines that the script marks, and held so; of a job `… SCRIPT NAME`.
-fn check_leak(said: &Value, job: &str, cause: &str, holder: &str) {
-    let culprit = &growth(said, cause)["culprit"];
+fn check_leak(reported: &Value, job: &str, cause: &str, holder: &str) {
+    let culprit = &growth(reported, cause)["culprit"];
     let [.., file, name] = &job.split(' ').collect::<Vec<_>>()[..] else { panic!("{job}") };
     let text = fs::read_to_string(path(file)).unwrap();
     let line = |mark: &str| text.lines().position(|it| is_marked(it, mark, name)).map(|it| it as u64 + 1);
@@ -203,8 +203,8 @@ leaks! {
 fn a_notebook_that_keeps_losses_is_named_by_cell_and_line() {
     test_tiers::full!("frameworks on PyTorch");
     let python = test_tiers::needs!(FRAMEWORKS.found());
-    let said = Trained::run(&python, 1, "modules.py notebook").checked();
-    let culprit = &growth(&said, "scalars-retained")["culprit"];
+    let reported = Trained::run(&python, 1, "modules.py notebook").checked();
+    let culprit = &growth(&reported, "scalars-retained")["culprit"];
     for (at, line) in [(culprit, 4), (&culprit["kept"], 9)] {
         assert_eq!((&at["file"], &at["line"]), (&json!("In [4]"), &json!(line)), "{culprit:#}");
     }
@@ -217,8 +217,8 @@ fn the_one_rank_that_leaks_is_named() {
     test_tiers::full!("frameworks on PyTorch");
     let python = test_tiers::needs!(FRAMEWORKS.found());
     let job = "modules.py one_rank";
-    let said = Trained::run(&python, 2, job).checked();
-    check_leak(&said, job, "tensors-retained", "kept");
-    let growth = said["findings"].as_array().unwrap().iter().filter(|it| it["resource"] == "allocated");
-    assert_eq!(growth.map(|it| it["rank"].as_u64()).collect::<Vec<_>>(), [Some(1)], "{said:#}");
+    let reported = Trained::run(&python, 2, job).checked();
+    check_leak(&reported, job, "tensors-retained", "kept");
+    let growth = reported["findings"].as_array().unwrap().iter().filter(|it| it["resource"] == "allocated");
+    assert_eq!(growth.map(|it| it["rank"].as_u64()).collect::<Vec<_>>(), [Some(1)], "{reported:#}");
 }

@@ -38,21 +38,21 @@ fn the_config_that_is_printed_is_read_and_changes_nothing() {
         let output = once.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    // What is set there holds where no flag says otherwise, and what no flag takes is refused by its line.
+    // A flag overrides what the file sets; gpuwatch refuses a line that sets something no flag accepts.
     fs::write(&file, "[driver]\nno-nvml = true\n").unwrap();
     let driver = |more: &[&str]| {
         let mut once = Command::new(PROGRAM);
         once.args(["once", "--json", "--config"]).arg(&file).args(more);
         once.env("GPUWATCH_SOCKET_DIR", home.path()).env("GPUWATCH_NVML_PATH", "/nonexistent/libnvidia-ml.so.1");
-        let said: serde_json::Value = serde_json::from_slice(&once.output().unwrap().stdout).unwrap();
-        said["driver"]["state"].as_str().unwrap().to_owned()
+        let reported: serde_json::Value = serde_json::from_slice(&once.output().unwrap().stdout).unwrap();
+        reported["driver"]["state"].as_str().unwrap().to_owned()
     };
     assert_eq!((driver(&[]).as_str(), driver(&["--no-nvml=false"]).as_str()), ("off", "absent"));
     fs::write(&file, "[driver]\ninterval = 'often'\n").unwrap();
     let output = Command::new(PROGRAM).args(["once", "--config"]).arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("config.toml:2: driver.interval = \"often\""), "{said}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(reported.contains("config.toml:2: driver.interval = \"often\""), "{reported}");
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn bash_completes_a_command_and_a_flag() {
         assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok::<_, String>(String::from_utf8(output.stdout).unwrap().trim().to_owned())
     };
-    let said = test_tiers::needs!(complete("gpuwatch recor", 1));
-    assert_eq!(said, "record recordings");
+    let reported = test_tiers::needs!(complete("gpuwatch recor", 1));
+    assert_eq!(reported, "record recordings");
     assert_eq!(complete("gpuwatch replay --them", 2).unwrap(), "--theme");
     assert!(!complete("gpuwatch ''", 1).unwrap().contains("demo-job"));
 }

@@ -21,13 +21,13 @@ fn what_is_confirmed_on_a_real_gpu_holds_on_a_simulated_one() {
     cargo.arg(torch::target()).arg("--").args(LAYERS);
     cargo.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     cargo.env("GPUWATCH_GPU_PYTHON", torch::python()).env("GPUWATCH_GPU_RESULTS", &results);
-    let said = torch::stdout(&cargo.output().unwrap());
+    let printed = torch::stdout(&cargo.output().unwrap());
     let file = fs::read_dir(&results).unwrap().next().expect("a table").unwrap().path();
     let table = fs::read_to_string(file).unwrap();
-    assert!(said.contains(&table), "{said}");
+    assert!(printed.contains(&table), "{printed}");
     for layer in LAYERS {
         let mut rows = table.lines().filter(|it| it.starts_with('|') && it.contains(layer)).peekable();
-        assert!(rows.peek().is_some(), "{layer} was not tried:\n{said}");
+        assert!(rows.peek().is_some(), "{layer} was not tried:\n{printed}");
         assert!(rows.all(|it| it.ends_with("| yes |")), "{table}");
     }
 }

@@ -19,23 +19,23 @@ fn steps(lines: &[Line]) -> Vec<&Sample> {
 #[test]
 fn steps_with_graph_captures_have_the_figures_of_torch() {
     let mut job = Job::start(&[&script("graphs.py"), "anew"]);
-    let mut told = Vec::new();
-    while !told.last().is_some_and(|it: &Value| it["end"] == true) {
-        told.push(job.next());
+    let mut reported = Vec::new();
+    while !reported.last().is_some_and(|it: &Value| it["end"] == true) {
+        reported.push(job.next());
     }
-    told.pop();
+    reported.pop();
     let probe = job.connect();
-    // PyTorch says aside what it thinks of such graphs.
+    // PyTorch warns about such graphs on standard error.
     job.ended();
     let lines = to_the_end(probe);
     // The first step is the warm-up, outside of any graph.
     let rows = &steps(&lines)[1..];
-    assert_eq!((rows.len(), told.len()), (20, 20));
-    for (row, told) in rows.iter().zip(&told) {
+    assert_eq!((rows.len(), reported.len()), (20, 20));
+    for (row, reported) in rows.iter().zip(&reported) {
         let it = &row.counters;
-        let said = serde_json::json!({"allocated": it.allocated, "active": it.active, "reserved": it.reserved,
+        let counted = serde_json::json!({"allocated": it.allocated, "active": it.active, "reserved": it.reserved,
             "private_pools": it.private_pools});
-        assert_eq!(said, *told, "step {:?}", row.step);
+        assert_eq!(counted, *reported, "step {:?}", row.step);
         assert!(it.private_pools.is_none_or(|it| it > 0), "{row:?}");
     }
 }
@@ -45,9 +45,9 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
     let (gpu, home) = (torch::machine(), Home::new());
     let mut run = gpu.command(PROGRAM);
     run.args(["run", "--"]).arg(torch::python()).args([&script("graphs.py"), "keeps"]).envs(home.variables());
-    let said = torch::stdout(&run.stdin(Stdio::null()).output().unwrap());
+    let counted = torch::stdout(&run.stdin(Stdio::null()).output().unwrap());
     // A release that does not count them leaves it open what holds the memory.
-    let cause = if said.contains("\"counts_pools\": true") { "graph-pools" } else { "unknown" };
+    let cause = if counted.contains("\"counts_pools\": true") { "graph-pools" } else { "unknown" };
     let mut check = gpu.command(PROGRAM);
     let output = check.args(["check", "--json"]).envs(home.variables()).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
@@ -77,7 +77,7 @@ fn a_stack_capture_during_graph_captures_breaks_none_of_them() {
         assert_eq!(job.next()["enabled"], false, "nothing stays switched on");
         assert_eq!(job.next()["end"], true);
         if captures {
-            let sites = sites::told(&mut viewer);
+            let sites = sites::reported(&mut viewer);
             assert_eq!((sites.steps, sites.trouble), (8, None), "{:#?}", sites.sites);
         }
         let mut other = job.connect();

@@ -33,9 +33,9 @@ fn a_device_that_is_soon_full_shows_where_on_every_screen_with_room() {
     for width in 1..220 {
         for height in [9, 12, 16, 20, 24, 33, 40, 60] {
             let shown = text(&picture(&session, &Ui::default(), &dusk(), width, height));
-            let told = shown.contains("full at ");
-            assert_eq!(told, shown.contains(&format!(" full at step {full}\n")), "{width}x{height}\n{shown}");
-            assert!(told || height < 24 || !(80..160).contains(&width), "{width}x{height}\n{shown}");
+            let warned = shown.contains("full at ");
+            assert_eq!(warned, shown.contains(&format!(" full at step {full}\n")), "{width}x{height}\n{shown}");
+            assert!(warned || height < 24 || !(80..160).contains(&width), "{width}x{height}\n{shown}");
         }
     }
 }
@@ -48,9 +48,9 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
     far.device(0, 30 * GIB, &[]);
     let mut ended = filling();
     ended.line(0, Line::Bye(Bye::default()));
-    for (story, words) in [(far, "full in 28"), (ended, "ended")] {
+    for (story, phrase) in [(far, "full in 28"), (ended, "ended")] {
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
-        assert!(shown.contains(words) && !shown.contains("full at"), "{shown}");
+        assert!(shown.contains(phrase) && !shown.contains("full at"), "{shown}");
         assert!(shown.lines().all(|it| !it.ends_with(DASHES)), "{shown}");
     }
 }
@@ -68,9 +68,9 @@ fn every_screen_shows_the_forecast() {
     }
     for width in 60..200 {
         let shown = text(&picture(&session, &Ui::default(), &dusk(), width, 40));
-        let told: Vec<&str> = shown.lines().filter(|it| it.starts_with(" warning")).collect();
-        assert!(width < 90 || !told.is_empty(), "{width}: {shown}");
-        assert!(told.iter().all(|it| !it.contains("full") || it.ends_with(&end)), "{width}: {shown}");
+        let warned: Vec<&str> = shown.lines().filter(|it| it.starts_with(" warning")).collect();
+        assert!(width < 90 || !warned.is_empty(), "{width}: {shown}");
+        assert!(warned.iter().all(|it| !it.contains("full") || it.ends_with(&end)), "{width}: {shown}");
     }
 }
 
@@ -100,7 +100,7 @@ fn what_is_flat_is_a_line_and_what_grows_is_filled() {
     }
 }
 
-/// Whoever looks at a steady job sees at once that nothing happens: a line, one cell high.
+/// The chart of a steady job shows at once that nothing grows: a line, one cell high.
 #[test]
 fn a_flat_curve_is_one_thin_line_on_an_axis_that_is_marked_as_cut() {
     let mut story = Story::default();
@@ -156,7 +156,7 @@ fn what_grows_is_what_is_plotted() {
             story.sample(0, step, all);
             let used = Some(Bytes(all.reserved.unwrap() + of(Resource::Driver)));
             let list = vec![ProcessUse { pid: 4242, used }];
-            story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+            story.add(Fact::Processes { device: device(0), reading: Ok(list) });
         }
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
         let name = resource.name();

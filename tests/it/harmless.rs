@@ -22,8 +22,8 @@ use crate::{
     torch,
 };
 
-fn by_way(said: &str) -> BTreeMap<String, Value> {
-    let facts = said.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+fn by_way(printed: &str) -> BTreeMap<String, Value> {
+    let facts = printed.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
     facts.map(|it| (it["what"].as_str().unwrap().to_owned(), it)).collect()
 }
 
@@ -64,7 +64,7 @@ fn a_training_job_in_a_terminal_is_interrupted_stopped_and_continued() {
     let machine = gpu.dir().join("machine.sh");
     fs::write(&machine, exports).unwrap();
     let mut terminal = Terminal::open(&home);
-    terminal.say(&format!(". {}\n", machine.display()));
+    terminal.send(&format!(". {}\n", machine.display()));
     terminal.until("prompt> ");
     let command = format!("$GPUWATCH_PROGRAM run -- {} {}", torch::python().display(), job.display());
     talk_to_the_patient(&mut terminal, &command);
@@ -96,7 +96,7 @@ impl Recorder {
         self.signal(Signal::TERM);
         self.child.wait().unwrap();
         let mut steps = record::steps(&record::read(&self.file).0);
-        // Ticks, which say the step again that was last.
+        // Ticks, which repeat the number of the latest step.
         steps.dedup();
         steps
     }
@@ -120,7 +120,7 @@ fn train(job: &mut Job, witness: &mut BufReader<UnixStream>, from: u64, to: u64)
     while last < to {
         let more = (to - last).min(1000);
         last += more;
-        job.tell(&more.to_string());
+        job.send(&more.to_string());
         job.next();
         while seen.last() != Some(&last) {
             let mut line = String::new();

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::{shim::script, torch};
 
-/// What a script says of itself, run in a folder of its own with the probe's Python side.
-fn said(mut python: Command) -> Value {
+/// Runs a script in a folder of its own with the probe's Python side, and returns what it reports.
+fn printed(mut python: Command) -> Value {
     let dir = tempfile::tempdir().unwrap();
     python.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python")).current_dir(dir.path());
     serde_json::from_str(&torch::stdout(&python.output().unwrap())).unwrap()
@@ -23,7 +23,7 @@ fn searched(python: impl Fn() -> Command, arguments: &[&str]) -> (u64, u64) {
     let run = |name: &str| {
         let mut command = python();
         command.arg(script(name)).args(arguments);
-        said(command)
+        printed(command)
     };
     let (leaks, searches) = (run("holders.py"), run("searches.py"));
     assert!(leaks["cases"].as_u64().unwrap() >= 21 && searches["cases"].as_u64().unwrap() >= 11);
@@ -53,7 +53,7 @@ fn the_variables_of_frames_are_read_on_every_python() {
 fn the_line_that_keeps_a_tensor_is_distinguished_from_others() {
     let mut python = Command::new("python3");
     python.arg(script("source.py"));
-    assert!(said(python)["cases"].as_u64().unwrap() >= 13);
+    assert!(printed(python)["cases"].as_u64().unwrap() >= 13);
 }
 
 /// The Pythons of this machine, one for each release that the probe supports.

@@ -104,7 +104,7 @@ impl Job {
         self.0.id()
     }
 
-    /// Lets it end: with success, and with nothing said aside.
+    /// Lets it end: with success, and with nothing on standard error.
     fn end(self) {
         let (success, errors) = self.ended();
         assert!(success && errors.is_empty(), "{errors}");
@@ -120,11 +120,11 @@ impl Job {
 
 /// The one device and the one probe on it, whose rungs are these: bytes, or what is not known.
 fn check(bench: &Bench, framework: &str, rungs: &[(&str, Option<u64>)]) -> Value {
-    let said = bench.once();
-    assert_eq!(said["probes"][0]["hello"]["framework"], framework, "{said:#}");
-    assert_eq!(said["probes"].as_array().unwrap().len(), 1, "{said:#}");
-    assert_eq!(said["devices"].as_array().unwrap().len(), 1, "{said:#}");
-    let ladder = &said["devices"][0]["ladder"];
+    let reported = bench.once();
+    assert_eq!(reported["probes"][0]["hello"]["framework"], framework, "{reported:#}");
+    assert_eq!(reported["probes"].as_array().unwrap().len(), 1, "{reported:#}");
+    assert_eq!(reported["devices"].as_array().unwrap().len(), 1, "{reported:#}");
+    let ladder = &reported["devices"][0]["ladder"];
     assert_eq!(ladder["sum"], ladder["total"], "every byte has a place");
     let found: Vec<(&str, Option<u64>)> = ladder["rungs"]
         .as_array()
@@ -139,7 +139,7 @@ fn check(bench: &Bench, framework: &str, rungs: &[(&str, Option<u64>)]) -> Value
         let row = text.lines().find(|it| it.trim_start().starts_with(&gap.replace("non_torch", "non-torch"))).unwrap();
         assert_eq!(row.ends_with(" –"), bytes.is_none(), "{row}");
     }
-    said["probes"][0]["devices"][0].clone()
+    reported["probes"][0]["devices"][0].clone()
 }
 
 /// A job without a probe runs as usual, and no viewer finds it.
@@ -271,19 +271,19 @@ fn a_suspended_job_is_shown_as_suspended() {
     let terminal = Terminal::start(&[], &environment);
     terminal.shows("train.py jax");
     let pid = Pid::from_raw(i32::try_from(job.pid()).unwrap()).unwrap();
-    let words = format!("rank 0 (pid {}) is suspended", job.pid());
+    let phrase = format!("rank 0 (pid {}) is suspended", job.pid());
     kill_process(pid, Signal::STOP).unwrap();
-    terminal.shows(&words);
+    terminal.shows(&phrase);
 
     // Who comes now gets no answer from the probe, and does not take the job for one without.
-    let said = bench.once();
-    assert_eq!(said["devices"][0]["processes"][0]["suspended"], true, "{said:#}");
+    let reported = bench.once();
+    assert_eq!(reported["devices"][0]["processes"][0]["suspended"], true, "{reported:#}");
     let text = bench.gpuwatch(&["once"]);
     assert!(text.contains(&format!("suspended; `kill -CONT {}` resumes it", job.pid())), "{text}");
     assert!(!text.contains("gpuwatch run"), "{text}");
 
     kill_process(pid, Signal::CONT).unwrap();
-    assert!(until(PATIENCE, || !terminal.text().contains(&words)), "{}", terminal.text());
+    assert!(until(PATIENCE, || !terminal.text().contains(&phrase)), "{}", terminal.text());
     assert_eq!(bench.once()["probes"][0]["suspended"], false);
     job.end();
 }

@@ -1,4 +1,4 @@
-//! What keys do to what is looked at: filter, order, pace, copying, the menu of signals; and the table of all of them.
+//! What keys change in the view: filter, order, refresh rate, copying, the menu of signals; and the table of keys.
 
 use crate::story::{GIB, MIB, Story, counters, picture, styles, text, usual};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -324,7 +324,7 @@ fn menu_and_question_are_drawn_at_every_size() {
 
 /// What it is for stands above it, and what cannot be done here has its reason.
 #[test]
-fn the_help_is_grouped_and_says_what_is_not_available_and_why() {
+fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     let session = usual().session();
     let help = |ui: Ui, width, height| shown_at(&Ui { help: true, ..ui }, &session, width, height);
     let live = Ui { interval: Some(Duration::from_secs(1)), ..Ui::default() };
@@ -336,18 +336,18 @@ fn the_help_is_grouped_and_says_what_is_not_available_and_why() {
         let is_shown = keys::Group::HELP.iter().any(|it| it.name() == section.title);
         assert!(!is_shown || section.keys.iter().all(|it| all.contains(it.1)), "{}: {all}", section.title);
     }
-    let words = |it: &str| it.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "").replace(" │", "");
+    let unwrapped = |it: &str| it.split_whitespace().collect::<Vec<_>>().join(" ").replace("│ ", "").replace(" │", "");
     let readonly =
         Ui { no_signals: Some("no signals from here"), no_allow: Some("nothing is written"), ..Ui::default() };
-    let told = words(&help(readonly, 120, 60));
+    let reported = unwrapped(&help(readonly, 120, 60));
     for what in [
         "Not here: K F9 signal the process (no signals from here)",
         "Not here: A expect it (allow) (nothing is written)",
         "Not here: + read devices less often, - read devices more often (no driver is read here",
     ] {
-        assert!(told.contains(what), "{what}: {told}");
+        assert!(reported.contains(what), "{what}: {reported}");
     }
-    assert!(!words(&help(live, 120, 60)).contains("Not here"));
+    assert!(!unwrapped(&help(live, 120, 60)).contains("Not here"));
 }
 
 /// Whoever presses one knows that it did nothing, and where the keys are.

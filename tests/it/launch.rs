@@ -104,8 +104,8 @@ fn a_python_that_leaves_the_probe_out_is_named() {
     let home = Home::new();
     for option in ["-I", "-E", "-S"] {
         let output = done(home.run(&["python3", option, "-c", "pass"]));
-        let said = format!("gpuwatch: `python3 {option}` keeps the probe out: start Python without {option}\n");
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), said));
+        let printed = format!("gpuwatch: `python3 {option}` keeps the probe out: start Python without {option}\n");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), printed));
     }
     let script = home.0.path().join("train");
     fs::write(&script, "#!/usr/bin/env -S python3 -I\nprint('trained')").unwrap();
@@ -178,13 +178,13 @@ fn signals_to_us_alone_reach_the_job_once() {
     for signal in signals {
         let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
         send(&child, signal);
-        let mut said = String::new();
-        out.read_line(&mut said).unwrap();
+        let mut printed = String::new();
+        out.read_line(&mut printed).unwrap();
         // Had the first come twice, it would be the second too.
         let next = if signal == Signal::USR2 { Signal::USR1 } else { Signal::USR2 };
         send(&child, next);
-        out.read_to_string(&mut said).unwrap();
-        assert_eq!(said, format!("came\n[{}, {}]\n", signal.as_raw(), next.as_raw()));
+        out.read_to_string(&mut printed).unwrap();
+        assert_eq!(printed, format!("came\n[{}, {}]\n", signal.as_raw(), next.as_raw()));
         assert_eq!(child.wait().unwrap().code(), Some(7));
     }
 }
@@ -199,9 +199,9 @@ fn a_job_may_block_a_signal() {
                print('pending', signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1, flush=True)\n";
     let (mut child, mut out) = started(home.run(&["python3", "-c", job]));
     send(&child, Signal::USR1);
-    let mut said = String::new();
-    out.read_to_string(&mut said).unwrap();
-    assert_eq!((said.as_str(), child.wait().unwrap().code()), ("pending True\n", Some(0)));
+    let mut printed = String::new();
+    out.read_to_string(&mut printed).unwrap();
+    assert_eq!((printed.as_str(), child.wait().unwrap().code()), ("pending True\n", Some(0)));
 }
 
 #[test]
@@ -217,10 +217,10 @@ fn what_is_ignored_stays_ignored() {
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", program, "run", "--", "python3", "-c", job]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut said = String::new();
-    out.read_line(&mut said).unwrap();
-    out.read_line(&mut said).unwrap();
-    assert_eq!(said, "ready\nTrue\n");
+    let mut printed = String::new();
+    out.read_line(&mut printed).unwrap();
+    out.read_line(&mut printed).unwrap();
+    assert_eq!(printed, "ready\nTrue\n");
     send(&child, Signal::HUP);
     child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -261,8 +261,8 @@ fn env_prints_what_probes_a_job_started_otherwise() {
         command.args(["-c", &script]);
         command
     });
-    let said = text(&output.stdout);
-    let [path, marked, last] = said.lines().collect::<Vec<_>>()[..] else { panic!("{output:?}") };
+    let printed = text(&output.stdout);
+    let [path, marked, last] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{output:?}") };
     assert_eq!((path, marked), ("/it's here", "None"));
     assert!(last.len() > 33 && last.bytes().take(32).all(|it| it.is_ascii_hexdigit()), "{last}");
 }
@@ -270,7 +270,7 @@ fn env_prints_what_probes_a_job_started_otherwise() {
 /// A terminal with an interactive shell in it, and what has been written there.
 pub(crate) struct Terminal {
     writer: Box<dyn Write + Send>,
-    heard: mpsc::Receiver<Vec<u8>>,
+    received: mpsc::Receiver<Vec<u8>>,
     seen: String,
     shell: Box<dyn portable_pty::Child + Send + Sync>,
 }
@@ -290,22 +290,22 @@ impl Terminal {
         drop(pair.slave);
         let mut reader = pair.master.try_clone_reader().unwrap();
         let writer = pair.master.take_writer().unwrap();
-        let (tell, heard) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         thread::spawn(move || {
             let _master = pair.master;
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                if tell.send(buffer[..count].to_vec()).is_err() {
+                if sender.send(buffer[..count].to_vec()).is_err() {
                     break;
                 }
             }
         });
-        let mut terminal = Self { writer, heard, seen: String::new(), shell };
+        let mut terminal = Self { writer, received, seen: String::new(), shell };
         terminal.until("prompt> ");
         terminal
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.writer.write_all(text.as_bytes()).unwrap();
         self.writer.flush().unwrap();
     }
@@ -318,7 +318,7 @@ impl Terminal {
                 let rest = self.seen.split_off(at + text.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
-            let Ok(bytes) = self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+            let Ok(bytes) = self.received.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
                 panic!("{text:?} did not come, but {:?}", self.seen);
             };
             self.seen.push_str(&String::from_utf8_lossy(&bytes));
@@ -354,20 +354,20 @@ sys.exit(5)
 
 /// Interrupts, stops, continues and answers the patient job, whose file is `job.py`, until it ends.
 pub(crate) fn talk_to_the_patient(terminal: &mut Terminal, command: &str) {
-    terminal.say(&format!("{command}\n"));
+    terminal.send(&format!("{command}\n"));
     terminal.until("ready!");
-    terminal.say("\u{3}");
+    terminal.send("\u{3}");
     terminal.until("interrupted 1!");
-    terminal.say("\u{1a}");
+    terminal.send("\u{1a}");
     assert!(terminal.until("prompt> ").contains("Stopped"), "{command}");
-    terminal.say("fg\n");
+    terminal.send("fg\n");
     terminal.until("job.py");
-    terminal.say("hello\n");
+    terminal.send("hello\n");
     terminal.until("heard hello!");
-    terminal.say("\u{3}");
+    terminal.send("\u{3}");
     terminal.until("interrupted 2!");
     terminal.until("prompt> ");
-    terminal.say("echo code $?.\n");
+    terminal.send("echo code $?.\n");
     terminal.until("code 5.");
     terminal.until("prompt> ");
 }
@@ -387,11 +387,11 @@ fn a_terminal_interrupts_stops_and_continues_the_job_as_without_us() {
 fn ctrl_c_ends_a_job_that_does_not_handle_it() {
     let home = Home::new();
     let mut terminal = Terminal::open(&home);
-    terminal.say("$GPUWATCH_PROGRAM run -- sh -c 'echo ready!; exec sleep 60'\n");
+    terminal.send("$GPUWATCH_PROGRAM run -- sh -c 'echo ready!; exec sleep 60'\n");
     terminal.until("ready!");
     terminal.until("ready!");
-    terminal.say("\u{3}");
+    terminal.send("\u{3}");
     terminal.until("prompt> ");
-    terminal.say("echo code $?.\n");
+    terminal.send("echo code $?.\n");
     terminal.until("code 130.");
 }

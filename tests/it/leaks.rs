@@ -27,7 +27,7 @@ impl Asked {
         // A later refusal shows that the request has arrived.
         self.probe.get_mut().write_all(b"sites steps=8\nsites steps=none\n").unwrap();
         self.next(name, |it| matches!(it, Line::Refused(_)).then_some(()));
-        self.job.tell(&format!("{name} {STEPS}"));
+        self.job.send(&format!("{name} {STEPS}"));
         assert_eq!(self.job.next()["done"], name);
         self.next(name, |it| if let Line::Sites(it) = it { Some(it) } else { None })
     }
@@ -54,17 +54,17 @@ fn every_leak_has_its_line_and_holder_and_healthy_loops_have_none() {
     let leaks = right["leaks"].as_object().unwrap();
     assert!(leaks.len() >= 20);
     for (name, right) in leaks {
-        let told = asked.about(name);
-        println!("{name}: holders took {:?} µs", told.holders_us);
-        assert!(told.trouble.is_none() && told.steps == 8, "{name}: {told:#?}");
-        let found = told.sites.iter().find(|it| is_at(&it.file, it.line, &right["made"]));
-        let site = found.unwrap_or_else(|| panic!("{name}: {right}\n{told:#?}"));
+        let reported = asked.about(name);
+        println!("{name}: holders took {:?} µs", reported.holders_us);
+        assert!(reported.trouble.is_none() && reported.steps == 8, "{name}: {reported:#?}");
+        let found = reported.sites.iter().find(|it| is_at(&it.file, it.line, &right["made"]));
+        let site = found.unwrap_or_else(|| panic!("{name}: {right}\n{reported:#?}"));
         assert_eq!(
-            Value::from(site.holders.iter().map(word).collect::<Vec<_>>()),
+            Value::from(site.holders.iter().map(label).collect::<Vec<_>>()),
             right["holders"],
             "{name}: {site:#?}"
         );
-        let culprits = culprit::account(&told, 0).culprits;
+        let culprits = culprit::account(&reported, 0).culprits;
         let [answer] = &culprits[..] else { panic!("{name}: one answer for one leak: {culprits:#?}") };
         let library = site.library.as_ref();
         assert!(
@@ -79,13 +79,16 @@ fn every_leak_has_its_line_and_holder_and_healthy_loops_have_none() {
             answer.summary()
         );
         // Whatever else grows there grows because of the same line.
-        for it in &told.sites {
+        for it in &reported.sites {
             assert!(is_kept(it, right), "{name}: {right}\n{it:#?}");
         }
     }
     for name in right["healthy"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()) {
-        let told = asked.about(name);
-        assert!(told.sites.is_empty() && told.trouble.is_none() && told.steps == 8, "{name}: {told:#?}");
+        let reported = asked.about(name);
+        assert!(
+            reported.sites.is_empty() && reported.trouble.is_none() && reported.steps == 8,
+            "{name}: {reported:#?}"
+        );
     }
     asked.job.finish();
 }
@@ -101,6 +104,6 @@ fn is_kept(site: &Site, right: &Value) -> bool {
 }
 
 /// `item`, `local losses`: how it is held, and under which name; keys have none where every tensor has its own.
-fn word(it: &Holder) -> String {
+fn label(it: &Holder) -> String {
     it.name.as_ref().map_or_else(|| it.by.clone(), |name| format!("{} {name}", it.by))
 }

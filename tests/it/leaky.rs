@@ -74,19 +74,19 @@ impl Recorded {
         command
     }
 
-    fn said(&self, arguments: &[&str]) -> String {
+    fn printed(&self, arguments: &[&str]) -> String {
         let done = self.gpuwatch(arguments).arg(self.recording().unwrap()).output().unwrap();
         String::from_utf8(done.stdout).unwrap()
     }
 
     fn judged(&self) -> Value {
-        serde_json::from_str(&self.said(&["check", "--json"])).unwrap()
+        serde_json::from_str(&self.printed(&["check", "--json"])).unwrap()
     }
 
     fn report(&self) -> (Value, String) {
         let [json, page] = ["run.json", "run.html"].map(|it| self.home.0.path().join(it));
         for file in [&json, &page] {
-            self.said(&["report", "-o", file.to_str().unwrap()]);
+            self.printed(&["report", "-o", file.to_str().unwrap()]);
         }
         (serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap(), fs::read_to_string(page).unwrap())
     }
@@ -151,7 +151,7 @@ fn a_leak_that_ran_out_of_memory_is_one_critical_finding_with_one_sentence_every
     assert_eq!(json["hits"].as_array().map(Vec::len), Some(1), "one leak is one hit: {}", json["hits"]);
     let growth = of_kind(&json, "growth")[0];
     assert_eq!((&growth["severity"], &growth["follows"]["kind"]), (&"info".into(), &"oom".into()), "{growth:#}");
-    let check = run.said(&["check"]);
+    let check = run.printed(&["check"]);
     assert!(check.contains(&format!("\n  {sentence}\n")), "{check}");
 
     let (report, page) = run.report();
@@ -162,13 +162,13 @@ fn a_leak_that_ran_out_of_memory_is_one_critical_finding_with_one_sentence_every
     let replay = run.replay();
     for screen in [Screen::Overview, Screen::Device, Screen::Alerts, Screen::Process] {
         let picture = shown(&replay, screen);
-        let words = sentence.trim_start_matches("Out of memory: ");
-        assert!(picture.contains(words), "{screen:?}: {picture}");
+        let phrase = sentence.trim_start_matches("Out of memory: ");
+        assert!(picture.contains(phrase), "{screen:?}: {picture}");
         assert!(!picture.contains("gpuwatch run --"), "it was started with it: {picture}");
     }
-    let told = News::default().at(replay.session(), &findings(replay.session()));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].object.contains(sentence), "{}", told[0].object);
+    let reported = News::default().at(replay.session(), &findings(replay.session()));
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].object.contains(sentence), "{}", reported[0].object);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn the_report_shows_what_the_error_saw_and_no_staircase() {
     assert_eq!(Some(value(error, "gap free")), oom["free"].as_u64(), "the error's own figure");
     assert_eq!(value(error, "gap others"), STRANGER);
     let inside = |it: &Value| value(it, "gap wanted") + value(it, "gap rounding");
-    let said = points.iter().filter(|it| value(it, "allocated") > 0);
-    let cut: Vec<_> = said.filter(|it| inside(it) != value(it, "allocated")).collect();
+    let printed = points.iter().filter(|it| value(it, "allocated") > 0);
+    let cut: Vec<_> = printed.filter(|it| inside(it) != value(it, "allocated")).collect();
     assert!(cut.is_empty(), "allocator figures wait for nobody: {columns:?} {cut:?}");
     let device = &report["run"]["devices"][0];
     let in_use = (4096 - 256) * MIB - oom["free"].as_u64().unwrap();
@@ -209,8 +209,8 @@ fn a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended() {
     assert_eq!(found.devices[0].ladder.sum(), found.devices[0].ladder.total.unwrap());
     assert!(found.devices[0].ladder.rungs.iter().all(|it| it.inconsistent.is_none()), "{found:#?}");
     let picture = shown(&replay, Screen::Overview);
-    for words in ["when the job ended", "ended: python", "exit code 1"] {
-        assert!(picture.contains(words), "{words}: {picture}");
+    for phrase in ["when the job ended", "ended: python", "exit code 1"] {
+        assert!(picture.contains(phrase), "{phrase}: {picture}");
     }
 
     // Its recorder was killed before the job ended, so the job still counts as running.
@@ -250,9 +250,9 @@ fn the_leaking_rank_is_blamed_after_all_ranks_have_ended() {
 fn a_caught_error_has_the_same_message_as_a_fatal_one() {
     let run = Recorded::new("NVIDIA A10:4GiB:256MiB");
     let mut job = run.start("caught");
-    let mut said = String::new();
-    BufReader::new(job.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said, "goes on\n");
+    let mut printed = String::new();
+    BufReader::new(job.stdout.take().unwrap()).read_line(&mut printed).unwrap();
+    assert_eq!(printed, "goes on\n");
     let once = String::from_utf8(run.gpuwatch(&["once"]).output().unwrap().stdout).unwrap();
     let sentence =
         once.lines().find_map(|it| it.trim_start().strip_prefix("warning: Out of")).unwrap_or_else(|| panic!("{once}"));
@@ -284,10 +284,10 @@ fn host_memory_that_grows_with_kept_tensors_is_not_a_separate_leak() {
     let replay = run.replay();
     let found = findings(replay.session()).all;
     assert!(host(&found).is_companion(), "{found:#?}");
-    let told = shown(&replay, Screen::Alerts);
-    assert!(told.contains("follows from growth of allocated"), "{told}");
+    let reported = shown(&replay, Screen::Alerts);
+    assert!(reported.contains("follows from growth of allocated"), "{reported}");
     assert!(shown(&replay, Screen::Process).contains("GiB follows"), "{}", shown(&replay, Screen::Process));
-    assert!(run.said(&["check"]).contains("\n  follows from growth of allocated\n"));
+    assert!(run.printed(&["check"]).contains("\n  follows from growth of allocated\n"));
 }
 
 #[test]

@@ -222,18 +222,18 @@ impl Cost {
 
 /// What shows eight devices so often, in milliseconds.
 fn contenders(every_ms: u32) -> Vec<(String, Result<&'static Path, String>, Vec<String>)> {
-    let words = |it: &[&str]| it.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let arguments = |it: &[&str]| it.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
     let seconds = f64::from(every_ms) / 1000.0;
     // nvitop is never faster than that.
     let slower = seconds.max(0.25);
     vec![
-        ("nvtop".to_owned(), peers::nvtop(), words(&["-d", &(every_ms / 100).to_string()])),
+        ("nvtop".to_owned(), peers::nvtop(), arguments(&["-d", &(every_ms / 100).to_string()])),
         (
             if slower > seconds { format!("nvitop (each {slower} s)") } else { "nvitop".to_owned() },
             peers::python(),
-            words(&["-m", "nvitop", "--interval", &slower.to_string()]),
+            arguments(&["-m", "nvitop", "--interval", &slower.to_string()]),
         ),
-        ("gpustat".to_owned(), peers::python(), words(&["-m", "gpustat", "-i", &seconds.to_string()])),
+        ("gpustat".to_owned(), peers::python(), arguments(&["-m", "gpustat", "-i", &seconds.to_string()])),
     ]
 }
 

@@ -87,19 +87,19 @@ fn a_run_with_more_ranks_than_are_watched_does_not_pass() {
     ranks(&path, beyond, beyond - 1, 2);
     let (code, json) = judged(&path, &[]);
     assert_eq!((code, &json["verdict"], &json["losses"]["processes"]), (2, &"unjudged".into(), &3.into()));
-    let said = "probed processes that were not watched: 3";
-    assert!(json["doubts"].as_array().unwrap().iter().any(|it| it.as_str().unwrap().contains(said)), "{json:#}");
+    let printed = "probed processes that were not watched: 3";
+    assert!(json["doubts"].as_array().unwrap().iter().any(|it| it.as_str().unwrap().contains(printed)), "{json:#}");
     let shown = Command::new(PROGRAM).arg("check").arg(&path).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.starts_with("NOT JUDGED") && shown.contains(said), "{shown}");
+    assert!(shown.starts_with("NOT JUDGED") && shown.contains(printed), "{shown}");
     for name in ["r.html", "r.json"] {
         let page = dir.path().join(name);
         assert!(Command::new(PROGRAM).arg("report").arg(&path).arg("-o").arg(&page).status().unwrap().success());
-        assert!(fs::read_to_string(page).unwrap().contains(said), "{name}");
+        assert!(fs::read_to_string(page).unwrap().contains(printed), "{name}");
     }
     let mut terminal = Terminal::start_sized((50, 160), &["replay", path.to_str().unwrap()], &[]);
     terminal.shows("not everything is seen");
-    terminal.shows(said);
+    terminal.shows(printed);
     terminal.press("q");
 }
 
@@ -124,14 +124,14 @@ fn sockets_that_cannot_be_read_are_counted_and_leave_a_recording_unjudged() {
     fs::set_permissions(&sockets, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let _silent = silent(&sockets, 100);
     // It looks for a moment only, in which a busy machine may not have found them.
-    let said = |arguments: &[&str]| {
+    let printed = |arguments: &[&str]| {
         let output = with_files(60, arguments, &sockets).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let is_counted = |json: &Value| json["losses"]["sockets"].as_u64() > Some(40);
-    assert!(until(PATIENCE, || is_counted(&serde_json::from_str(&said(&["once", "--no-nvml", "--json"])).unwrap())));
-    let words = "not seen: sockets of probes that were not read: ";
-    assert!(until(PATIENCE, || said(&["once", "--no-nvml"]).contains(words)));
+    assert!(until(PATIENCE, || is_counted(&serde_json::from_str(&printed(&["once", "--no-nvml", "--json"])).unwrap())));
+    let phrase = "not seen: sockets of probes that were not read: ";
+    assert!(until(PATIENCE, || printed(&["once", "--no-nvml"]).contains(phrase)));
 
     let file: PathBuf = dir.path().join("night.jsonl.zst");
     let mut recorder =
@@ -230,7 +230,7 @@ fn large_texts_and_lists_of_a_recording_take_little_memory() {
 }
 
 #[test]
-fn a_cut_text_says_how_much_of_it_is_missing() {
+fn a_cut_text_shows_how_much_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mark.jsonl");
     let name = "e".repeat(1_040_000);
@@ -241,18 +241,18 @@ fn a_cut_text_says_how_much_of_it_is_missing() {
     assert!(mark.name.ends_with("e… 1,037,952 bytes omitted") && mark.name.len() < 2200, "{}", mark.name);
 }
 
-/// Says hello and then each kind of large line, three times, to whoever connects.
+/// Sends a hello and then each kind of large line, three times, to any viewer that connects.
 fn hostile(path: &Path, pid: u32) -> std::thread::JoinHandle<()> {
     let listener = UnixListener::bind(path).unwrap();
     std::thread::spawn(move || {
         let (mut viewer, _) = listener.accept().unwrap();
         let hello =
             format!(r#"{{"type":"hello","protocol":1,"pid":{pid},"monotonic_us":1,"devices":[{{"ordinal":0}}]}}"#);
-        let mut say = |line: String| std::io::Write::write_all(&mut viewer, (line + "\n").as_bytes()).unwrap();
-        say(hello);
+        let mut send = |line: String| std::io::Write::write_all(&mut viewer, (line + "\n").as_bytes()).unwrap();
+        send(hello);
         for turn in 0..3 {
             for (kind, (_, line)) in (0..).zip(large()) {
-                say(line(10 + turn * 100 + kind));
+                send(line(10 + turn * 100 + kind));
             }
         }
     })

@@ -1,6 +1,6 @@
 //! All integration tests, one binary.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failure by a panic")]
 
 mod alert_rows;
 mod alerts;

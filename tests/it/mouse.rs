@@ -26,22 +26,22 @@ fn drawn(session: &Session, ui: &Ui, width: u16, height: u16) -> (Buffer, Drawn)
 }
 
 /// Where words stand.
-fn find(buffer: &Buffer, words: &str) -> Position {
+fn find(buffer: &Buffer, phrase: &str) -> Position {
     let width = usize::from(buffer.area.width);
     for (y, row) in (0..).zip(buffer.content.chunks(width)) {
         for x in 0..width {
             let rest: String = row.iter().skip(x).map(ratatui::buffer::Cell::symbol).collect();
-            if rest.starts_with(words) {
+            if rest.starts_with(phrase) {
                 return Position { x: u16::try_from(x).unwrap(), y };
             }
         }
     }
-    panic!("no {words:?} in {}", crate::story::text(buffer));
+    panic!("no {phrase:?} in {}", crate::story::text(buffer));
 }
 
-fn click(ui: &mut Ui, session: &Session, size: (u16, u16), words: &str, mouse: impl Fn(Position) -> Mouse) {
+fn click(ui: &mut Ui, session: &Session, size: (u16, u16), phrase: &str, mouse: impl Fn(Position) -> Mouse) {
     let (buffer, drawn) = drawn(session, ui, size.0, size.1);
-    ui.mouse(mouse(find(&buffer, words)), &drawn.regions, session);
+    ui.mouse(mouse(find(&buffer, phrase)), &drawn.regions, session);
 }
 
 const SIZE: (u16, u16) = (120, 40);
@@ -144,9 +144,9 @@ fn a_click_chooses_a_signal_and_sends_none() {
     click(&mut ui, &session, SIZE, "STOP", Mouse::Double);
     assert_eq!(ui.dialog.as_ref().map(|it| (it.place, it.asked)), Some((3, true)));
     let before = ui.clone();
-    for words in ["   1 ", "q quit", "y sends"] {
-        click(&mut ui, &session, SIZE, words, Mouse::Press);
-        assert_eq!((ui.request.as_ref(), ui.quit, &ui.device), (None, false, &before.device), "{words}");
+    for phrase in ["   1 ", "q quit", "y sends"] {
+        click(&mut ui, &session, SIZE, phrase, Mouse::Press);
+        assert_eq!((ui.request.as_ref(), ui.quit, &ui.device), (None, false, &before.device), "{phrase}");
     }
 }
 
@@ -161,8 +161,8 @@ fn the_help_is_read_to_its_end_on_a_small_screen() {
         seen += &crate::story::text(&buffer);
         ui.update(Command::Move(Motion::Down), &session);
     }
-    for words in ["this help", "signal the process", "next theme", "that device"] {
-        assert!(seen.contains(words), "{words}");
+    for phrase in ["this help", "signal the process", "next theme", "that device"] {
+        assert!(seen.contains(phrase), "{phrase}");
     }
 }
 

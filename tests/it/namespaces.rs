@@ -101,7 +101,7 @@ impl Drop for Contained {
     }
 }
 
-/// Speaks as a probe until its standard input ends.
+/// Acts as a probe until its standard input ends.
 #[test]
 #[ignore = "no test but a program that the tests below start"]
 fn a_probe_for_others() {
@@ -128,25 +128,25 @@ fn a_container_is_matched_from_the_host_and_nothing_is_guessed_inside() {
     let bench = Bench::new();
     let job = bench.probed();
     bench.machine.occupy(0, job.pid, 3 * GIB).unwrap();
-    let rung = |said: &Value, gap: &str| {
-        let rungs = said["devices"][0]["ladder"]["rungs"].as_array().unwrap().clone();
+    let rung = |reported: &Value, gap: &str| {
+        let rungs = reported["devices"][0]["ladder"]["rungs"].as_array().unwrap().clone();
         rungs.into_iter().find(|it| it["gap"] == gap).map(|it| it["bytes"].clone())
     };
 
     // The kernel translates the pid for the host, and the driver's figure finds its process.
-    let said = bench.once("-r");
-    let probe = &said["probes"][0];
-    assert_eq!((&probe["pid"], &probe["own_pid"]), (&job.pid.into(), &1.into()), "{said:#}");
+    let reported = bench.once("-r");
+    let probe = &reported["probes"][0];
+    assert_eq!((&probe["pid"], &probe["own_pid"]), (&job.pid.into(), &1.into()), "{reported:#}");
     assert_eq!(probe["devices"][0]["driver_used"], 3 * GIB);
-    assert_eq!(rung(&said, "non_torch"), Some(GIB.into()), "{said:#}");
-    assert_eq!(said["devices"][0]["foreign_pids"], false);
+    assert_eq!(rung(&reported, "non_torch"), Some(GIB.into()), "{reported:#}");
+    assert_eq!(reported["devices"][0]["foreign_pids"], false);
 
     // In a namespace that sees neither, no figure of the driver is given to the probe.
-    let said = bench.once("-rpf");
-    let probe = &said["probes"][0];
-    assert_eq!((&probe["pid"], &probe["devices"][0]["driver_used"]), (&Value::Null, &Value::Null), "{said:#}");
-    assert_eq!(rung(&said, "non_torch").unwrap_or_default(), Value::Null, "it is not guessed: {said:#}");
-    assert_eq!(said["devices"][0]["ladder"]["sum"], said["devices"][0]["memory"]["total"]);
+    let reported = bench.once("-rpf");
+    let probe = &reported["probes"][0];
+    assert_eq!((&probe["pid"], &probe["devices"][0]["driver_used"]), (&Value::Null, &Value::Null), "{reported:#}");
+    assert_eq!(rung(&reported, "non_torch").unwrap_or_default(), Value::Null, "it is not guessed: {reported:#}");
+    assert_eq!(reported["devices"][0]["ladder"]["sum"], reported["devices"][0]["memory"]["total"]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_cache_that_forbids_execution_does_not_get_the_library() {
     assert!(library("exec \"$0\" run -- \"$@\"").starts_with(cache));
 }
 
-/// What loads the library that it was given, starts the probe of it, and says how many sockets there are.
+/// A program that loads the given library, starts its probe, and prints how many sockets there are.
 const LOAD: &str = "import ctypes, os; path = os.environ['GPUWATCH_PROBE_SO']; probe = ctypes.PyDLL(path); \
     print(path, probe.gpuwatch_start(), len(os.listdir(os.environ['GPUWATCH_SOCKET_DIR'])), probe.gpuwatch_stop(b'exit'))";
 
@@ -194,8 +194,8 @@ fn where_no_place_allows_execution_a_job_loads_the_library_out_of_memory() {
     command.args(["-rm", "sh", "-c", script, PROGRAM, LOAD]).env_remove("GPUWATCH").env_remove("XDG_RUNTIME_DIR");
     command.env("XDG_CACHE_HOME", &places[0]).env("TMPDIR", &places[0]).env("GPUWATCH_SOCKET_DIR", &places[1]);
     command.env("XDG_STATE_HOME", home.path()).env("HOME", home.path());
-    let said = stdout(&command.stdin(Stdio::null()).output().unwrap());
-    let words: Vec<&str> = said.split_whitespace().collect();
-    assert!(words[0].starts_with("/proc/") && words[0].contains("/fd/"), "{said}");
-    assert_eq!(words[1..], ["0", "1", "0"], "it started, listened and stopped: {said}");
+    let reported = stdout(&command.stdin(Stdio::null()).output().unwrap());
+    let fields: Vec<&str> = reported.split_whitespace().collect();
+    assert!(fields[0].starts_with("/proc/") && fields[0].contains("/fd/"), "{reported}");
+    assert_eq!(fields[1..], ["0", "1", "0"], "it started, listened and stopped: {reported}");
 }

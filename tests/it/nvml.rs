@@ -81,10 +81,10 @@ pub(crate) fn libraries() -> &'static Path {
 #[test]
 fn figures_and_processes_are_the_drivers_to_the_byte() {
     let bench = Bench::new();
-    let said = bench.once(&[]);
-    assert_eq!(said["driver"]["state"], "up");
+    let reported = bench.once(&[]);
+    assert_eq!(reported["driver"]["state"], "up");
     for (index, card) in bench.machine.cards().unwrap().iter().enumerate() {
-        let device = &said["devices"][index];
+        let device = &reported["devices"][index];
         assert_eq!(device["id"], card.uuid);
         assert_eq!(device["index"], index);
         assert_eq!(device["name"], card.name);
@@ -94,10 +94,10 @@ fn figures_and_processes_are_the_drivers_to_the_byte() {
         assert_eq!(sum, card.total);
         assert_eq!(device["ladder"]["sum"], card.total, "the rungs sum to the total");
     }
-    let process = &said["devices"][0]["processes"][0];
+    let process = &reported["devices"][0]["processes"][0];
     assert_eq!((&process["pid"], &process["used"]), (&bench.tenant.id().into(), &(5_u64 << 30).into()));
     assert_eq!(process["argv"], serde_json::json!(["python", "-c", "read end"]));
-    assert_eq!(said["devices"][1]["processes"], serde_json::json!([]));
+    assert_eq!(reported["devices"][1]["processes"], serde_json::json!([]));
     let text = String::from_utf8(bench.command(&["once"]).output().unwrap().stdout).unwrap();
     assert!(text.contains("gpuwatch run -- python -c 'read end'"), "the line that would probe it: {text}");
 }
@@ -105,32 +105,32 @@ fn figures_and_processes_are_the_drivers_to_the_byte() {
 #[test]
 fn each_refusal_is_a_state_of_its_own_and_nothing_is_zero_for_it() {
     let bench = Bench::new();
-    let said = bench.once(&[Fault::Line("no-permission nvmlDeviceGetMemoryInfo_v2".into())]);
-    assert_eq!(said["devices"][0]["memory_trouble"], "no_permission");
-    assert_eq!(said["devices"][0]["memory"], Value::Null);
+    let reported = bench.once(&[Fault::Line("no-permission nvmlDeviceGetMemoryInfo_v2".into())]);
+    assert_eq!(reported["devices"][0]["memory_trouble"], "no_permission");
+    assert_eq!(reported["devices"][0]["memory"], Value::Null);
 
-    let said = bench.once(&[Fault::Line("no-function nvmlDeviceGetMemoryInfo*".into())]);
-    assert_eq!(said["devices"][0]["memory_trouble"], "not_supported");
+    let reported = bench.once(&[Fault::Line("no-function nvmlDeviceGetMemoryInfo*".into())]);
+    assert_eq!(reported["devices"][0]["memory_trouble"], "not_supported");
 
-    let said = bench.once(&[Fault::NoProcessMemory]);
-    assert_eq!(said["devices"][0]["processes"][0]["used"], Value::Null, "absent, not zero");
-    assert_eq!(said["devices"][0]["processes"][0]["pid"], bench.tenant.id());
+    let reported = bench.once(&[Fault::NoProcessMemory]);
+    assert_eq!(reported["devices"][0]["processes"][0]["used"], Value::Null, "absent, not zero");
+    assert_eq!(reported["devices"][0]["processes"][0]["pid"], bench.tenant.id());
 
-    let said = bench.once(&[Fault::Line("not-supported nvmlDeviceGetComputeRunningProcesses_v3".into())]);
-    assert_eq!(said["devices"][0]["processes_trouble"], "not_supported");
+    let reported = bench.once(&[Fault::Line("not-supported nvmlDeviceGetComputeRunningProcesses_v3".into())]);
+    assert_eq!(reported["devices"][0]["processes_trouble"], "not_supported");
 
-    let said = bench.once(&[Fault::Line("lost nvmlDeviceGetMemoryInfo_v2".into())]);
-    assert_eq!(said["devices"][0]["memory_trouble"], "lost");
-    assert_eq!(said["devices"][1]["memory_trouble"], "lost");
+    let reported = bench.once(&[Fault::Line("lost nvmlDeviceGetMemoryInfo_v2".into())]);
+    assert_eq!(reported["devices"][0]["memory_trouble"], "lost");
+    assert_eq!(reported["devices"][1]["memory_trouble"], "lost");
 
-    let said = bench.once(&[Fault::Line("no-permission nvmlInit_v2".into())]);
-    assert_eq!(said["driver"]["state"], "absent");
-    assert!(said["driver"]["why"].as_str().unwrap().contains("/dev/nvidia"), "{said}");
-    assert_eq!(said["devices"], serde_json::json!([]));
+    let reported = bench.once(&[Fault::Line("no-permission nvmlInit_v2".into())]);
+    assert_eq!(reported["driver"]["state"], "absent");
+    assert!(reported["driver"]["why"].as_str().unwrap().contains("/dev/nvidia"), "{reported}");
+    assert_eq!(reported["devices"], serde_json::json!([]));
 }
 
 #[test]
-fn a_machine_without_the_driver_and_the_off_switch_say_so() {
+fn a_missing_driver_and_the_off_switch_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let once = |arguments: &[&str]| -> Value {
         let output = Command::new(PROGRAM)
@@ -142,9 +142,9 @@ fn a_machine_without_the_driver_and_the_off_switch_say_so() {
             .unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
     };
-    let said = once(&[]);
-    assert_eq!(said["driver"]["state"], "absent");
-    assert!(said["driver"]["why"].as_str().unwrap().contains("GPUWATCH_NVML_PATH"), "{said}");
+    let reported = once(&[]);
+    assert_eq!(reported["driver"]["state"], "absent");
+    assert!(reported["driver"]["why"].as_str().unwrap().contains("GPUWATCH_NVML_PATH"), "{reported}");
     assert_eq!(once(&["--no-nvml"])["driver"]["state"], "off");
 }
 
@@ -153,8 +153,8 @@ fn a_stalled_call_blocks_nothing_is_shown_and_recovers() {
     let bench = Bench::new();
     let stall = |seconds: u64| [Fault::Line(format!("stall={seconds} nvmlDeviceGetMemoryInfo_v2"))];
     // Had it waited for the call, it would have the memory.
-    let said = bench.once(&stall(120));
-    assert_eq!(said["devices"][0]["memory"], Value::Null);
+    let reported = bench.once(&stall(120));
+    assert_eq!(reported["devices"][0]["memory"], Value::Null);
 
     bench.machine.set_faults(&stall(4)).unwrap();
     let file = bench.home.path().join("stall.jsonl.zst");
@@ -187,9 +187,9 @@ fn live(bench: &Bench) -> Terminal {
     Terminal::start(&[], &environment)
 }
 
-/// What the screen says, however its lines are broken.
-fn says(terminal: &Terminal, words: &str) -> bool {
-    terminal.text().split_whitespace().collect::<Vec<_>>().join(" ").contains(words)
+/// Returns whether the screen shows a text, wherever its lines wrap.
+fn shows(terminal: &Terminal, phrase: &str) -> bool {
+    terminal.text().split_whitespace().collect::<Vec<_>>().join(" ").contains(phrase)
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn a_driver_that_wakes_slowly_is_not_taken_for_a_stalled_one() {
 #[test]
 fn mig_devices_have_memory_and_processes_of_their_own() {
     let bench = Bench::new();
-    let said = bench.once(&[Fault::Mig(0, 2)]);
-    let [whole, first, second, other] = &said["devices"].as_array().unwrap()[..] else { panic!("{said:#}") };
+    let reported = bench.once(&[Fault::Mig(0, 2)]);
+    let [whole, first, second, other] = &reported["devices"].as_array().unwrap()[..] else { panic!("{reported:#}") };
     assert_eq!((&whole["name"], &other["name"]), (&"NVIDIA H200".into(), &"NVIDIA A10".into()));
     for part in [first, second] {
         assert!(part["id"].as_str().unwrap().starts_with("MIG-"), "{part}");
@@ -224,26 +224,26 @@ fn a_driver_without_the_newest_list_of_processes_is_asked_as_it_can_be() {
     let bench = Bench::new();
     let first_alone = Fault::Line("no-function nvmlDeviceGetComputeRunningProcesses_v*".into());
     for fault in [Fault::NoProcessesV3, first_alone.clone()] {
-        let said = bench.once(std::slice::from_ref(&fault));
-        let process = &said["devices"][0]["processes"][0];
+        let reported = bench.once(std::slice::from_ref(&fault));
+        let process = &reported["devices"][0]["processes"][0];
         assert_eq!(
             (&process["pid"], &process["used"]),
             (&bench.tenant.id().into(), &(5_u64 << 30).into()),
             "{fault:?}"
         );
-        assert_eq!(said["devices"][1]["processes"], serde_json::json!([]));
+        assert_eq!(reported["devices"][1]["processes"], serde_json::json!([]));
     }
-    let said = bench.once(&[first_alone, Fault::NoProcessMemory]);
-    assert_eq!(said["devices"][0]["processes"][0]["used"], Value::Null, "absent, not the largest number");
+    let reported = bench.once(&[first_alone, Fault::NoProcessMemory]);
+    assert_eq!(reported["devices"][0]["processes"][0]["used"], Value::Null, "absent, not the largest number");
 }
 
 /// Drivers before 510 include their own reserve in `used`, so its size is unknown.
 #[test]
 fn a_driver_without_the_newer_call_for_memory_leaves_its_reserve_unknown() {
     let bench = Bench::new();
-    let said = bench.once(&[Fault::NoMemoryV2]);
+    let reported = bench.once(&[Fault::NoMemoryV2]);
     for (index, card) in bench.machine.cards().unwrap().iter().enumerate() {
-        let (device, tenants) = (&said["devices"][index], card.tenants.iter().map(|it| it.used).sum::<u64>());
+        let (device, tenants) = (&reported["devices"][index], card.tenants.iter().map(|it| it.used).sum::<u64>());
         let memory = &device["memory"];
         assert_eq!((&memory["total"], &memory["reserved"]), (&card.total.into(), &Value::Null), "{memory}");
         assert_eq!(memory["used"], tenants + card.reserved);
@@ -255,11 +255,11 @@ fn a_driver_without_the_newer_call_for_memory_leaves_its_reserve_unknown() {
     }
     let mut terminal = live(&bench);
     terminal.shows("NVIDIA H200");
-    let words = "this driver counts its own reserve as used and does not say how much it is";
+    let phrase = "this driver counts its own reserve as used and does not say how much it is";
     terminal.press("\r");
-    assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
+    assert!(until(PATIENCE, || shows(&terminal, phrase)), "{}", terminal.text());
     let reserve = terminal.text().lines().find(|it| it.contains("reserve    ")).map(str::to_owned).unwrap();
     assert!(reserve.contains('–'), "{reserve}");
     bench.machine.set_faults(&[]).unwrap();
-    assert!(until(PATIENCE, || !says(&terminal, words)), "{}", terminal.text());
+    assert!(until(PATIENCE, || !shows(&terminal, phrase)), "{}", terminal.text());
 }

@@ -43,9 +43,9 @@ macro_rules! again {
 fn run_again(venv: &Path, tests: &[&str]) {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", "--test-threads", "1"]).args(tests).env("GPUWATCH_TEST_VENV", venv);
-    let said = stdout(&program.env(test_tiers::RUN, test_tiers::run()).output().unwrap());
+    let printed = stdout(&program.env(test_tiers::RUN, test_tiers::run()).output().unwrap());
     // A test that no longer exists passes by being left out.
-    assert!(said.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{said}");
+    assert!(printed.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{printed}");
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn it_is_the_older_one() {
     let venv = test_tiers::needs!(older());
     let version =
         venv.join("lib").read_dir().unwrap().map(|it| it.unwrap().path().join("site-packages/torch/version.py"));
-    let said: String = version.map(|it| std::fs::read_to_string(it).unwrap()).collect();
-    assert!(said.contains("'2.9.1+cu128'") && said.contains("'12.8'"), "{said}");
+    let printed: String = version.map(|it| std::fs::read_to_string(it).unwrap()).collect();
+    assert!(printed.contains("'2.9.1+cu128'") && printed.contains("'12.8'"), "{printed}");
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::a_stream_ordered_pool_keeps_its_release_threshold",
         "simgpu::expandable_segments_cost_what_is_mapped_to_them",
         "simgpu::forked_and_spawned_children_have_accounts_of_their_own",
-        "simgpu::graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_says_it_does",
-        "simgpu::nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated",
+        "simgpu::graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_documents",
+        "simgpu::nvml_and_the_driver_report_reserved_plus_context_whatever_is_allocated",
         "simgpu::out_of_memory_comes_at_the_capacity_and_can_be_survived",
         "simgpu::processes_share_a_device_and_a_killed_one_leaves_nothing",
         "simgpu::several_devices_are_charged_each_for_its_own",
@@ -111,7 +111,7 @@ fn its_snapshots_are_read() {
 }
 
 #[test]
-fn its_job_cannot_tell() {
+fn its_job_does_not_notice_the_probe() {
     again! {
         "shim::a_backend_that_counts_less_leaves_the_rest_unknown",
         "shim::code_may_start_and_stop_the_probe_and_faults_turn_it_off",
@@ -122,24 +122,24 @@ fn its_job_cannot_tell() {
 }
 
 #[test]
-fn its_errors_and_growth_are_told() {
+fn its_errors_and_growth_are_reported() {
     again! {
         "graphs::graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools",
         "oom::an_error_of_the_stream_ordered_backend_is_read_from_its_message",
         "oom::an_uncaught_error_is_recorded_with_its_message",
         "oom::the_error_message_is_recorded_without_effect_on_the_job",
-        "oom::what_the_job_may_take_and_what_is_in_pieces_is_told",
-        "oom::who_else_was_on_the_device_is_told_everywhere",
+        "oom::the_jobs_limit_and_the_fragmented_memory_are_reported",
+        "oom::every_output_reports_the_other_processes_on_the_device",
         "check::a_smoke_test_fails_the_build_when_it_leaks",
     }
 }
 
 #[test]
-fn its_leaks_are_told_with_their_lines() {
+fn its_leaks_are_reported_with_their_lines() {
     again! {
         "graphs::a_stack_capture_during_graph_captures_breaks_none_of_them",
         "leaks::every_leak_has_its_line_and_holder_and_healthy_loops_have_none",
-        "sites::a_history_of_the_jobs_own_is_looked_into_and_left_alone",
+        "sites::the_jobs_own_history_is_read_and_left_alone",
         "sites::a_history_that_the_job_begins_meanwhile_is_its_own",
         "sites::a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged",
         "sites::an_out_of_memory_error_has_lines_if_stacks_are_recorded",

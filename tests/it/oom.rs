@@ -37,8 +37,8 @@ fn machine(strangers: u64) -> Gpu {
     gpu
 }
 
-/// What a job said, on a machine of its own.
-struct Told {
+/// The results of a job on a machine of its own.
+struct Outcome {
     home: Home,
     gpu: Gpu,
     /// Its report of the error.
@@ -49,7 +49,7 @@ struct Told {
     again: f64,
 }
 
-impl Told {
+impl Outcome {
     fn recording(&self) -> PathBuf {
         recording(&self.home).unwrap()
     }
@@ -60,7 +60,7 @@ impl Told {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// What `check` says of the errors, the first of them first.
+    /// Returns what `check` reports about the errors, in order of time.
     fn judged(&self) -> Vec<Value> {
         let json: Value = serde_json::from_str(&self.gpuwatch(&["check", "--json"])).unwrap();
         json["findings"].as_array().unwrap().iter().filter(|it| it["kind"] == "oom").cloned().collect()
@@ -87,7 +87,7 @@ fn is_listed(home: &Home, others: usize) -> bool {
     })
 }
 
-fn run(how: &str, strangers: u64, is_watched: bool) -> Told {
+fn run(how: &str, strangers: u64, is_watched: bool) -> Outcome {
     let (gpu, home) = (machine(strangers), Home::new());
     let mut command = if is_watched { gpu.command(PROGRAM) } else { gpu.command(torch::python()) };
     if is_watched {
@@ -101,21 +101,21 @@ fn run(how: &str, strangers: u64, is_watched: bool) -> Told {
         assert!(!is_watched || until(PATIENCE, || is_listed(&home, usize::from(strangers > 0))), "{how}: no list");
     });
     let [took, again] = ["took", "again"].map(|it| figures[it].as_f64().unwrap());
-    Told { home, gpu, error, took, again }
+    Outcome { home, gpu, error, took, again }
 }
 
 /// Starts it and lets it fail; `before` is called with the command when it is ready for that.
 fn talk(mut command: Command, before: impl FnOnce(&Child)) -> (Value, Value) {
     let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(job.stdout.take().unwrap());
+    let mut printed = BufReader::new(job.stdout.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    printed.read_line(&mut line).unwrap();
     if line.contains("ready") {
         before(&job);
         writeln!(job.stdin.take().unwrap()).unwrap();
     }
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    printed.read_to_string(&mut rest).unwrap();
     let done = job.wait_with_output().unwrap();
     let aside = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{line}{rest}{aside}");
@@ -125,8 +125,8 @@ fn talk(mut command: Command, before: impl FnOnce(&Child)) -> (Value, Value) {
     (serde_json::from_str(&rest).unwrap(), serde_json::from_str(&figures).unwrap())
 }
 
-/// Both ways; the job must not be able to tell them apart.
-fn both(how: &str, strangers: u64) -> (Told, Told) {
+/// Runs the job with and without gpuwatch; the job must not notice a difference.
+fn both(how: &str, strangers: u64) -> (Outcome, Outcome) {
     let (watched, alone) = (run(how, strangers, true), run(how, strangers, false));
     assert_eq!(watched.error, alone.error, "{how}");
     (watched, alone)
@@ -136,19 +136,19 @@ fn both(how: &str, strangers: u64) -> (Told, Told) {
 fn recorded(home: &Home) -> (usize, Vec<String>) {
     let (entries, fault) = read(&recording(home).unwrap());
     assert!(fault.is_none(), "{fault:?}");
-    let (mut errors, mut words) = (0, Vec::new());
+    let (mut errors, mut messages) = (0, Vec::new());
     for entry in entries {
         let Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) = entry else { continue };
         match *line {
             Line::Oom(_) => errors += 1,
-            Line::OomMessage(it) => words.push(it.message),
+            Line::OomMessage(it) => messages.push(it.message),
             _ => {}
         }
     }
-    (errors, words)
+    (errors, messages)
 }
 
-fn said_bye(home: &Home) -> bool {
+fn sent_bye(home: &Home) -> bool {
     read(&recording(home).unwrap()).0.iter().any(|it| match it {
         Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) => matches!(**line, Line::Bye(_)),
         _ => false,
@@ -160,16 +160,16 @@ fn account(finding: &Value) -> String {
 }
 
 #[test]
-fn who_else_was_on_the_device_is_told_everywhere() {
+fn every_output_reports_the_other_processes_on_the_device() {
     let (it, _) = both("tenant", 3 * GIB);
     let [found] = &it.judged()[..] else { panic!("one error") };
     assert_eq!(found["cause"], "other-process", "{found:#}");
-    let words = account(found);
+    let message = account(found);
     let stranger = format!("other processes had 3.00 GiB of the device: pid {}", std::process::id());
-    assert!(words.contains("2.00 GiB was asked for") && words.contains(&stranger), "{words}");
-    assert!(words.contains("3.00 GiB of the device"), "{words}");
+    assert!(message.contains("2.00 GiB was asked for") && message.contains(&stranger), "{message}");
+    assert!(message.contains("3.00 GiB of the device"), "{message}");
     let text = it.gpuwatch(&["check"]);
-    assert!(words.lines().all(|line| text.contains(line)), "{text}");
+    assert!(message.lines().all(|line| text.contains(line)), "{text}");
 
     let page = it.home.0.path().join("run.json");
     it.gpuwatch(&["report", "-o", page.to_str().unwrap()]);
@@ -184,23 +184,26 @@ fn who_else_was_on_the_device_is_told_everywhere() {
     let replay = Replay::load(recordings, None, |_, _| {});
     let replayed = findings(replay.session()).all;
     let alert = replayed.iter().find(|it| it.kind == Kind::Oom).unwrap();
-    assert_eq!(alert.account.join("\n"), words, "a replay tells the same");
+    assert_eq!(alert.account.join("\n"), message, "a replay reports the same");
 }
 
 #[test]
-fn what_the_job_may_take_and_what_is_in_pieces_is_told() {
+fn the_jobs_limit_and_the_fragmented_memory_are_reported() {
     let (it, _) = both("limit", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
-    let words = account(found);
-    assert!(words.contains("the device had room, but the job may take at most 384.0 MiB"), "{words}");
-    assert!(words.contains("no other process had memory on the device"), "{words}");
+    let message = account(found);
+    assert!(message.contains("the device had room, but the job may take at most 384.0 MiB"), "{message}");
+    assert!(message.contains("no other process had memory on the device"), "{message}");
 
     let (it, _) = both("holes", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
-    let words = account(found);
-    assert_eq!(found["cause"], "fragmentation", "{words}");
-    assert!(words.contains("unused") && words.contains("its largest free block had 15.0"), "{words}");
-    assert!(words.contains("in split segments") && words.contains("live blocks, by size: 150 × 5.00 MiB"), "{words}");
+    let message = account(found);
+    assert_eq!(found["cause"], "fragmentation", "{message}");
+    assert!(message.contains("unused") && message.contains("its largest free block had 15.0"), "{message}");
+    assert!(
+        message.contains("in split segments") && message.contains("live blocks, by size: 150 × 5.00 MiB"),
+        "{message}"
+    );
 }
 
 /// A job may catch the error and try again for as long as it likes.
@@ -213,11 +216,11 @@ fn a_thousand_errors_take_little_time_and_memory() {
     assert!(it.judged().len() <= 16);
     let size = fs::metadata(it.recording()).unwrap().len();
     assert!(size < 256 << 10, "{size} bytes");
-    let (errors, words) = recorded(&it.home);
+    let (errors, messages) = recorded(&it.home);
     assert_eq!(errors, 1001, "each is recorded");
-    assert_eq!(words.len(), 1001, "and so are its words");
-    assert!(words.iter().all(|words| it.error["words"] == **words));
-    assert!(said_bye(&it.home), "errors without end leave room for what comes after them");
+    assert_eq!(messages.len(), 1001, "and so are its messages");
+    assert!(messages.iter().all(|message| it.error["words"] == **message));
+    assert!(sent_bye(&it.home), "errors without end leave room for what comes after them");
 }
 
 /// The recorder can be as late as it likes: what its socket does not take waits in the spill.
@@ -247,10 +250,10 @@ fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
 fn the_error_message_is_recorded_without_effect_on_the_job() {
     for how in ["thread", "python", "backward"] {
         let (it, _) = both(how, 3 * GIB);
-        let words = it.error["words"].as_str().unwrap();
-        assert_eq!(recorded(&it.home), (1, vec![words.to_owned()]), "{how}");
+        let message = it.error["words"].as_str().unwrap();
+        assert_eq!(recorded(&it.home), (1, vec![message.to_owned()]), "{how}");
         assert_eq!(it.judged().len(), 1, "{how}: it is one error");
-        assert!(words.contains("Tried to allocate"), "{words}");
+        assert!(message.contains("Tried to allocate"), "{message}");
     }
 }
 
@@ -272,8 +275,8 @@ fn an_error_of_the_stream_ordered_backend_is_read_from_its_message() {
         assert_eq!(finding["evidence"]["tried"], Value::Null, "{finding}");
     } else {
         assert_eq!(finding["evidence"]["tried"], 2.0 * GIB as f64, "{finding}");
-        let words = "2.00 GiB was asked for, 224.0 MiB of the device's 3.75 GiB was free";
-        assert!(account.starts_with(words), "{account}");
+        let message = "2.00 GiB was asked for, 224.0 MiB of the device's 3.75 GiB was free";
+        assert!(account.starts_with(message), "{account}");
     }
 }
 
@@ -290,10 +293,10 @@ fn an_uncaught_error_is_recorded_with_its_message() {
     });
     // None of them has a thread's number in the kernel.
     assert_eq!(watched.0, alone.0);
-    let said = String::from_utf8(alone.0.stderr).unwrap();
-    let (errors, words) = recorded(&watched.1);
-    assert_eq!((errors, words.len(), said.matches("Tried to allocate 2.00 GiB").count()), (2, 2, 2), "{said}");
-    assert!(words.iter().all(|it| said.contains(it)), "{words:?}");
+    let printed = String::from_utf8(alone.0.stderr).unwrap();
+    let (errors, messages) = recorded(&watched.1);
+    assert_eq!((errors, messages.len(), printed.matches("Tried to allocate 2.00 GiB").count()), (2, 2, 2), "{printed}");
+    assert!(messages.iter().all(|it| printed.contains(it)), "{messages:?}");
 }
 
 #[test]
@@ -302,6 +305,6 @@ fn an_account_of_very_many_blocks_is_whole() {
     println!("an account of 90,000 blocks takes {:.0} ms", (it.took - alone.took) * 1e3);
     let more = it.took - alone.took;
     assert!(!test_tiers::is_benchmark() || more < 1.0, "{more} s more than {} s without us", alone.took);
-    let words = account(&it.judged()[0]);
-    assert!(words.contains("× 512 B"), "{words}");
+    let message = account(&it.judged()[0]);
+    assert!(message.contains("× 512 B"), "{message}");
 }

@@ -82,7 +82,7 @@ const ANSWERS: &[(&[&str], i32)] = &[
     (&["diff", "FILE", "FILE"], 2),
 ];
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -93,13 +93,13 @@ fn an_answer_that_cannot_be_written_is_an_error_of_every_command() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = place.gpuwatch(arguments).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
-        assert!(said(&output).contains("No space left on device"), "{arguments:?}: {output:?}");
+        assert!(printed(&output).contains("No space left on device"), "{arguments:?}: {output:?}");
 
         let mut closed = place.command("/bin/sh");
         let closed = closed.args(["-c", "exec \"$@\" >&-", "sh", PROGRAM]).args(place.gpuwatch(arguments).get_args());
         let output = closed.output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
-        assert!(said(&output).contains("standard output: it is closed"), "{arguments:?}: {output:?}");
+        assert!(printed(&output).contains("standard output: it is closed"), "{arguments:?}: {output:?}");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_closed_pipe_is_not_an_error() {
         drop(reader);
         let output = place.gpuwatch(arguments).stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
-        assert!(!said(&output).contains("pipe"), "{arguments:?}: {output:?}");
+        assert!(!printed(&output).contains("pipe"), "{arguments:?}: {output:?}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_recording_comes_from_a_process_substitution() {
     }
     let config = judged("\"$0\" check --config <(echo '[alerts]'; echo 'allow = [7]') \"$1\"");
     assert_eq!(config.status.code(), Some(2), "{config:?}");
-    assert!(said(&config).contains(":2: alerts.allow"), "{config:?}");
+    assert!(printed(&config).contains(":2: alerts.allow"), "{config:?}");
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn a_fifo_without_a_writer_is_reported() {
     ] {
         let output = place.gpuwatch(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
-        let all = said(&output) + &String::from_utf8_lossy(&output.stdout);
+        let all = printed(&output) + &String::from_utf8_lossy(&output.stdout);
         assert!(all.contains("it is a FIFO, and no process writes to it"), "{arguments:?}: {output:?}");
     }
 }
 
-/// What the one recording of a home says of the driver; `None` as long as it says nothing.
+/// Returns the driver's state in the only recording of a home; `None` as long as it has none.
 fn driver(home: &Path) -> Option<DriverState> {
     let file = fs::read_dir(home.join("state/gpuwatch/recordings")).ok()?.flatten().next()?.path();
     read(&file).0.into_iter().find_map(|it| match it {
@@ -240,7 +240,7 @@ fn an_incomplete_write_leaves_no_file() {
         let mut command = place.command("python3");
         command.args(["-c", script, &bytes.to_string(), PROGRAM]).args(place.gpuwatch(arguments).get_args());
         let output = command.current_dir(place.home.0.path()).output().unwrap();
-        assert!(said(&output).contains("File too large"), "{arguments:?}: {output:?}");
+        assert!(printed(&output).contains("File too large"), "{arguments:?}: {output:?}");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
     };
     limited(1000, &["report", "FILE", "-o", "r.html"]);
@@ -262,7 +262,7 @@ fn a_job_without_a_place_for_its_socket_runs_with_a_warning() {
     };
     let output = with(&["run", "--", "sh", "-c", "exit 3"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("no place for a socket (/proc/version/none: "), "{output:?}");
+    assert!(printed(&output).contains("no place for a socket (/proc/version/none: "), "{output:?}");
     let output = with(&["doctor"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("fail  sockets     /proc/version/none is not used: "), "{text}");
@@ -274,7 +274,7 @@ fn a_missing_recording_is_reported() {
     for (arguments, code) in [(&["check"][..], 2), (&["export"], 1), (&["report", "-o", "-"], 1)] {
         let output = place.gpuwatch(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(code));
-        let all = said(&output) + &String::from_utf8_lossy(&output.stdout);
+        let all = printed(&output) + &String::from_utf8_lossy(&output.stdout);
         assert!(all.contains("there is no recording yet in ") && all.contains("gpuwatch run -- CMD"), "{output:?}");
     }
 }

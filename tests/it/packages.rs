@@ -50,8 +50,8 @@ pub(crate) fn unpacked(name: &str, script: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// A program of the machine, or of the distribution's package of the same name, where it lies at `place`. It is one
-/// that can say its version.
+/// Returns a program of the machine, or of the distribution's package of the same name, where it lies at `place`. It
+/// has to know `--version`.
 pub(crate) fn program(name: &str, place: &str) -> Result<PathBuf, String> {
     let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
     let own = folders.iter().map(|it| it.join(name)).find(|it| it.is_file());

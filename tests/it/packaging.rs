@@ -90,8 +90,8 @@ fn a_wheel_installs_the_program_and_the_probe_and_leaves_nothing() {
     let job = "import gpuwatch_probe, torch; gpuwatch_probe.start(); torch.ones(9, device='cuda'); \
                from gpuwatch_probe import _probe; print(_probe is not None)";
     let gpu = torch::machine();
-    let said = torch::stdout(&gpu.script(job).env("PYTHONPATH", folder).output().unwrap());
-    assert_eq!(said.trim(), "True");
+    let printed = torch::stdout(&gpu.script(job).env("PYTHONPATH", folder).output().unwrap());
+    assert_eq!(printed.trim(), "True");
     pip(&["uninstall", "--quiet", "--yes", "gpuwatch-tui"]);
     assert_eq!(files_of(&venv), before, "uninstalling leaves files");
 }

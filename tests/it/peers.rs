@@ -46,7 +46,7 @@ pub(crate) fn nvtop() -> Result<&'static Path, String> {
 }
 
 /// What a program that finds the bench's NVML writes.
-fn said(bench: &Bench, program: &Path, arguments: &[&str]) -> String {
+fn reported(bench: &Bench, program: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).envs(bench.environment()).env("TERM", "xterm").stdin(Stdio::null());
     stdout(&command.output().unwrap())
@@ -61,9 +61,9 @@ const HELD: u64 = 5 << 10;
 fn gpustat_reads_what_is_there() {
     test_tiers::full!("other programs read NVML");
     let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
-    let said: Value = serde_json::from_str(&said(&bench, python, &["-m", "gpustat", "--json"])).unwrap();
+    let reported: Value = serde_json::from_str(&reported(&bench, python, &["-m", "gpustat", "--json"])).unwrap();
     let cards = bench.machine.cards().unwrap();
-    let gpus = said["gpus"].as_array().unwrap();
+    let gpus = reported["gpus"].as_array().unwrap();
     assert_eq!(gpus.len(), cards.len());
     for (gpu, card) in gpus.iter().zip(&cards) {
         assert_eq!((&gpu["uuid"], &gpu["name"]), (&card.uuid.clone().into(), &card.name.clone().into()));
@@ -78,9 +78,9 @@ fn gpustat_reads_what_is_there() {
 fn nvitop_reads_what_is_there() {
     test_tiers::full!("other programs read NVML");
     let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
-    let text = said(&bench, python, &["-m", "nvitop", "-1", "--no-unicode"]);
-    for words in ["H200", "A10", "5120MiB / 140.4GiB", "595.00.sim"] {
-        assert!(text.contains(words), "{words} in\n{text}");
+    let text = reported(&bench, python, &["-m", "nvitop", "-1", "--no-unicode"]);
+    for phrase in ["H200", "A10", "5120MiB / 140.4GiB", "595.00.sim"] {
+        assert!(text.contains(phrase), "{phrase} in\n{text}");
     }
     let pid = bench.tenant.id().to_string();
     assert!(text.lines().any(|it| it.contains(&pid) && it.contains("5120MiB")), "{pid} in\n{text}");
@@ -101,7 +101,7 @@ def device(index):
             [[p.pid, p.usedGpuMemory] for p in processes]]
 print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
 ";
-    let said: Value = serde_json::from_str(&said(&bench, python, &["-c", script])).unwrap();
+    let reported: Value = serde_json::from_str(&reported(&bench, python, &["-c", script])).unwrap();
     let expected: Vec<Value> = bench
         .machine
         .cards()
@@ -114,7 +114,7 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
             serde_json::json!([it.uuid, it.total, it.reserved, used, it.total - it.reserved - used, processes])
         })
         .collect();
-    assert_eq!(said, Value::from(expected));
+    assert_eq!(reported, Value::from(expected));
 }
 
 #[test]

@@ -74,8 +74,8 @@ fn a_picture_is_of_the_size_and_the_screen_that_were_asked_for_and_replaces_noth
         ("x.svg", &["--size", "big"], "as in 120x40"),
     ] {
         let output = shoot(&home.path().join(name), arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(fault), "{name}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && printed.contains(fault), "{name}: {printed}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let alone = Command::new(PROGRAM).args(["demo", "--size", "80x24"]).output().unwrap();
@@ -103,8 +103,8 @@ fn a_recording_has_pictures_too() {
     let output = command.args(["--screen", "ranks", "--screenshot"]).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(&file).unwrap();
-    for words in ["processes on all devices", "4243", "step 700"] {
-        assert!(text.contains(words), "no {words:?} in {text}");
+    for phrase in ["processes on all devices", "4243", "step 700"] {
+        assert!(text.contains(phrase), "no {phrase:?} in {text}");
     }
 }
 

@@ -109,8 +109,8 @@ impl Terminal {
         self.seen.lock().unwrap().parser.screen().mouse_protocol_mode() != vt100::MouseProtocolMode::None
     }
 
-    pub(crate) fn shows(&self, words: &str) {
-        assert!(until(PATIENCE, || self.text().contains(words)), "no {words:?} on:\n{}", self.text());
+    pub(crate) fn shows(&self, phrase: &str) {
+        assert!(until(PATIENCE, || self.text().contains(phrase)), "no {phrase:?} on:\n{}", self.text());
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -195,8 +195,8 @@ fn ends(child: &mut dyn Child, within: Duration) -> u32 {
 fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     // It begins with what needs attention: the rank that leaks is not the first.
-    for words in ["demo H200", "wanted", "140.40 GiB", "memory of GPU 1", "+4.00 MiB"] {
-        terminal.shows(words);
+    for phrase in ["demo H200", "wanted", "140.40 GiB", "memory of GPU 1", "+4.00 MiB"] {
+        terminal.shows(phrase);
     }
     assert!(terminal.is_alternate());
     terminal.press("?");
@@ -304,7 +304,7 @@ fn a_panic_gives_the_terminal_back_before_it_is_printed() {
     }
     ends(&mut *child, PATIENCE);
     let seen = String::from_utf8_lossy(&seen).into_owned();
-    let place = |words: &str| seen.find(words).unwrap_or_else(|| panic!("no {words:?} in {seen:?}"));
+    let place = |phrase: &str| seen.find(phrase).unwrap_or_else(|| panic!("no {phrase:?} in {seen:?}"));
     assert!(place("\x1b[?1049h") < place("\x1b[?1049l"));
     for mode in ["\x1b[?1000l", "\x1b[?1002l", "\x1b[?1006l", "\x1b[?2004l", "\x1b[?25h"] {
         assert!(place(mode) < place("as asked"), "{mode:?} in {seen:?}");
@@ -353,7 +353,7 @@ fn standard_output_that_is_not_a_terminal_gets_text() {
 }
 
 #[test]
-fn words_on_the_command_line() {
+fn the_command_line_is_split_into_arguments() {
     let run = |arguments: &[&str]| {
         let output = Command::new(PROGRAM).args(arguments).output().unwrap();
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();

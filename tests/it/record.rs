@@ -100,16 +100,16 @@ fn a_recorder_asks_for_the_lines_of_growth() {
     let (mut stream, _) = listener.accept().unwrap();
     let hello = r#"{"type":"hello","protocol":1,"probe":"fake/1","pid":7,"seq":0,"monotonic_us":1,"sites":"ready",
         "devices":[{"ordinal":0,"uuid":"GPU-1","total":4294967296}]}"#;
-    let mut said = hello.replace('\n', "") + "\n{\"type\":\"live\",\"seq\":0}\n";
+    let mut printed = hello.replace('\n', "") + "\n{\"type\":\"live\",\"seq\":0}\n";
     for step in 1..=200_u64 {
         let (at, bytes) = (step * 100_000, step << 22);
         let _ = writeln!(
-            said,
+            printed,
             "{{\"type\":\"sample\",\"seq\":{step},\"at_us\":{at},\"device\":0,\"edge\":\"step\",\"step\":{step},\
              \"allocated\":{bytes},\"reserved\":{bytes},\"blocks\":{step}}}"
         );
     }
-    stream.write_all(said.as_bytes()).unwrap();
+    stream.write_all(printed.as_bytes()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut asked = String::new();
     BufReader::new(&stream).read_line(&mut asked).unwrap();
@@ -131,7 +131,7 @@ fn a_recorder_that_is_killed_loses_about_a_second() {
     child.kill().unwrap();
     child.wait().unwrap();
     let (entries, fault) = read(&file);
-    assert!(matches!(fault, Some(Fault::Cut { .. })), "the cut is said: {fault:?}");
+    assert!(matches!(fault, Some(Fault::Cut { .. })), "the cut is reported: {fault:?}");
     assert_eq!(steps(&entries), (1..=500).collect::<Vec<_>>());
     assert!(matches!(&entries[0], Entry::Header(it) if it.format == FORMAT && !it.host.is_empty()));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -173,7 +173,7 @@ fn event(at: u64) -> Event {
 fn a_full_disk_is_reported_once_and_blocks_no_one() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let refused = Recorder::start(full, &header()).err().map(|it| it.kind());
-    assert_eq!(refused, Some(std::io::ErrorKind::StorageFull), "told before a job starts");
+    assert_eq!(refused, Some(std::io::ErrorKind::StorageFull), "reported before a job starts");
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn a_removed_directory_is_reported_and_offers_still_return_at_once() {
     let recorder = Recorder::start(File::create(&path).unwrap(), &header()).unwrap();
     drop(dir);
     let mut at = 0;
-    let said = until(PATIENCE, || {
+    let printed = until(PATIENCE, || {
         at += 1;
         recorder.offer(&event(at));
         recorder.outcome().trouble.is_some()
     });
-    assert!(said);
+    assert!(printed);
     let trouble = recorder.finish().trouble.unwrap();
     assert!(trouble.contains("is gone") && trouble.contains("the job continues"), "{trouble}");
 }
@@ -274,13 +274,13 @@ fn a_full_disk_is_reported_once_while_the_recorder_keeps_reading() {
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let said = lines.next().unwrap();
+        let printed = lines.next().unwrap();
         pushing.store(false, Relaxed);
-        assert!(said.contains("the recording stopped"), "{said}");
+        assert!(printed.contains("the recording stopped"), "{printed}");
     });
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert_eq!(lines.next(), None, "it is said once");
+    assert_eq!(lines.next(), None, "reported once");
     let (entries, _) = read(&file);
     assert!(!steps(&entries).is_empty(), "what was written before can be read");
 }

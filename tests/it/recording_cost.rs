@@ -50,18 +50,18 @@ pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
 }
 
 /// A trace of the corpus as a probe sends it, at this many steps per second.
-pub(crate) fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
+pub(crate) fn events_of(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<Event> {
     let lines = corpus::read(trace);
     let samples: Vec<&Sample> = lines.iter().filter_map(sample).take(steps).collect();
     let (first, last) = (samples[0].at_us, samples[samples.len() - 1].at_us);
     let (steps, took) = (samples.len() as u64 - 1, (last - first) * a_second);
     let mut seq = 0;
     let mut events = Vec::new();
-    let mut tell = |at_us, line| {
+    let mut add = |at_us, line| {
         events.push(Event { at: Stamp(at_us), fact: Fact::Probe { probe: ProbeId(rank), line: Box::new(line) } });
     };
     let Fact::Probe { line: hello, .. } = &lines[0].fact else { panic!("a trace begins with its hello") };
-    tell(BOOTED_US, (**hello).clone());
+    add(BOOTED_US, (**hello).clone());
     for it in samples {
         seq += 1;
         // The steps keep what their times jitter by.
@@ -77,7 +77,7 @@ pub(crate) fn told(trace: &Path, rank: u32, a_second: u64, steps: usize) -> Vec<
         ] {
             *absent = None;
         }
-        tell(at_us, Line::Sample(row));
+        add(at_us, Line::Sample(row));
     }
     events
 }
@@ -98,7 +98,7 @@ fn a_step_takes_few_bytes() {
     for (a_second, most) in [(1, 45.0), (10, 24.0)] {
         let size = |trace: &PathBuf| {
             let path = dir.path().join(trace.file_name().unwrap());
-            let events = told(trace, 0, a_second, 400);
+            let events = events_of(trace, 0, a_second, 400);
             record(&path, &events);
             let bytes = fs::metadata(&path).unwrap().len();
             fs::remove_file(&path).unwrap();
@@ -125,7 +125,7 @@ fn eight_ranks_of_a_hundred_steps_a_second_cost_little_to_write() {
     let dir = tempfile::tempdir().unwrap();
     let traces = corpus::traces();
     let mut events: Vec<Event> =
-        traces.iter().step_by(9).zip(0..8).flat_map(|(trace, rank)| told(trace, rank, 100, 400)).collect();
+        traces.iter().step_by(9).zip(0..8).flat_map(|(trace, rank)| events_of(trace, rank, 100, 400)).collect();
     events.sort_by_key(|it| it.at);
     let seconds = events[events.len() - 1].at.since(events[0].at) as f64 / 1e6;
     let rounds = if is_benchmark() { 10 } else { 1 };

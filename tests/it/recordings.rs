@@ -77,14 +77,14 @@ fn what_was_recorded_is_listed_newest_first_with_how_it_went() {
     assert_eq!(all[3]["findings"], json!([]));
     assert!(leak["steps"].as_u64() > Some(100) && leak["peak_allocated"].as_u64() > Some(0), "{leak}");
 
-    let said = text(&listed(&[dir]));
-    let place = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words} in {said}"));
+    let printed = text(&listed(&[dir]));
+    let place = |phrase: &str| printed.find(phrase).unwrap_or_else(|| panic!("{phrase} in {printed}"));
     assert!(place("T040000Z") < place("T030000Z") && place("T020000Z") < place("T010000Z"));
     assert!(
         place("killed by signal 9; info: growth (scalars-retained)") < place("exit code 0; nothing found"),
-        "{said}"
+        "{printed}"
     );
-    assert!(place("running; info: growth") < place("T020000Z") && !said.contains('\u{1b}'), "{said}");
+    assert!(place("running; info: growth") < place("T020000Z") && !printed.contains('\u{1b}'), "{printed}");
 
     let newest = text(&listed(&[dir, "--last", "1"]));
     assert!(newest.contains("T040000Z") && !newest.contains("T030000Z"), "{newest}");
@@ -92,11 +92,11 @@ fn what_was_recorded_is_listed_newest_first_with_how_it_went() {
 }
 
 #[test]
-fn where_nothing_was_recorded_it_says_how_to() {
+fn an_empty_list_of_recordings_shows_how_to_make_one() {
     let home = tempfile::tempdir().unwrap();
     let nowhere = home.path().join("nowhere");
-    let said = text(&listed(&[nowhere.to_str().unwrap()]));
-    assert!(said.contains("there is no recording in") && said.contains("gpuwatch run -- CMD"), "{said}");
+    let printed = text(&listed(&[nowhere.to_str().unwrap()]));
+    assert!(printed.contains("there is no recording in") && printed.contains("gpuwatch run -- CMD"), "{printed}");
     let file = home.path().join("file");
     fs::write(&file, "").unwrap();
     let refused = Command::new(PROGRAM).arg("recordings").arg(&file).output().unwrap();

@@ -248,11 +248,11 @@ fn files_that_cannot_be_replayed_are_named_with_the_reason() {
     ] {
         let path = dir.path().join(name);
         fs::write(&path, bytes).unwrap();
-        let said = format!("{:#}", find(&[path]).err().unwrap());
-        assert!(said.contains(name) && said.contains(reason), "{said}");
+        let printed = format!("{:#}", find(&[path]).err().unwrap());
+        assert!(printed.contains(name) && printed.contains(reason), "{printed}");
     }
-    let said = format!("{:#}", find(&[dir.path().join("missing")]).err().unwrap());
-    assert!(said.contains("missing") && said.contains("No such file"), "{said}");
+    let printed = format!("{:#}", find(&[dir.path().join("missing")]).err().unwrap());
+    assert!(printed.contains("missing") && printed.contains("No such file"), "{printed}");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
         fs::write(&path, &bytes[..cut]).unwrap();
         let Ok(found) = find(std::slice::from_ref(&path)) else { continue };
         let replay = Replay::load(found.recordings, None, |_, _| {});
-        assert!(!replay.troubles_of_files().is_empty(), "a cut at {cut} is not said");
+        assert!(!replay.troubles_of_files().is_empty(), "a cut at {cut} is not reported");
         let places = usize::try_from(replay.index.events).unwrap();
         assert!(*replay.session() == fold(events.iter().take(places)), "cut at {cut}");
     }
@@ -286,7 +286,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
 fn a_glimpse_shows_the_end_and_claims_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let mut events = events(1500, 8);
-    // One rank ends early: its goodbye is in the part that a glimpse does not see.
+    // One rank ends early: its bye is in the part that a glimpse does not read.
     let is_early =
         |fact: &Fact| matches!(fact, Fact::Probe { probe, .. } | Fact::ProbeFound { probe, .. } if probe.0 == 0);
     let is_first =
@@ -308,7 +308,7 @@ fn a_glimpse_shows_the_end_and_claims_no_more() {
     let glimpse = glimpse(&found.recordings, 0).unwrap();
     let whole = load(&[path]);
     let whole = whole.session();
-    // In no order: ranks that never say hello are known in the order of their first samples.
+    // In no order: ranks without a hello are listed in the order of their first samples.
     let ladders = |it: &Session| {
         let mut all: Vec<_> = findings(it).devices.into_iter().map(|device| format!("{:?}", device.ladder)).collect();
         all.sort();
@@ -331,7 +331,7 @@ fn a_replay_in_a_terminal_opens_at_the_end_seeks_and_quits() {
     let mut terminal = Terminal::start(&["replay", path.to_str().unwrap()], &[]);
     terminal.shows("step 1300");
     terminal.shows("not closed");
-    // What is to be said of the place takes no keys away.
+    // A message about the position leaves room for the keys.
     terminal.shows("q quit  ? help  Space play  ←→ seek  [] step  {} trouble");
     terminal.press("z");
     terminal.shows("z: no such key · ? help");

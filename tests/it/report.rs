@@ -1,4 +1,4 @@
-//! `gpuwatch report` makes one file that says what the recording says, and in which nothing of it becomes markup.
+//! `gpuwatch report` writes one file with the contents of the recording, in which none of its text becomes markup.
 
 use crate::{
     browser::{self, Browser},
@@ -87,8 +87,9 @@ fn the_timeline_has_the_run_in_few_points_and_its_peak() {
     let home = tempfile::tempdir().unwrap();
     let (recording, json) = (home.path().join("a.jsonl.zst"), home.path().join("a.json"));
     let lines = lines_of(HEALTHY, |_| ());
-    let said = lines.iter().filter_map(|it| serde_json::from_str(it).ok());
-    let samples: Vec<Sample> = said.filter_map(|it| if let Line::Sample(it) = it { Some(it) } else { None }).collect();
+    let printed = lines.iter().filter_map(|it| serde_json::from_str(it).ok());
+    let samples: Vec<Sample> =
+        printed.filter_map(|it| if let Line::Sample(it) = it { Some(it) } else { None }).collect();
     write(&recording, &lines);
     assert!(report(&recording, &json).status.success());
     let whole: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -125,7 +126,7 @@ fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
     test_tiers::full!("a browser draws the page");
     let home = tempfile::tempdir().unwrap();
     let mut page = test_tiers::needs!(open(&hostile(home.path()), home.path(), 1400, false));
-    assert_eq!(page.troubles(), [""; 0], "nothing is fetched, said, asked or thrown");
+    assert_eq!(page.troubles(), [""; 0], "the page fetches, logs, asks and throws nothing");
     assert_eq!(
         page.value("document.querySelectorAll('img, iframe, object, embed, link, a, form, audio, video').length"),
         0
@@ -133,9 +134,15 @@ fn a_browser_draws_the_page_and_runs_nothing_of_the_job() {
     assert_eq!(page.value("document.querySelectorAll('script').length"), 2);
     let handlers = "[...document.querySelectorAll('*')].filter(it => [...it.attributes].some(it => it.name.startsWith('on'))).length";
     assert_eq!(page.value(handlers), 0);
-    let words = page.text("document.querySelector('main').innerText");
-    assert!(words.contains("</script><img src=x onerror=alert(1)>") && words.contains("scalars"), "{words}");
-    assert!(!words.contains('\u{202e}') && !words.contains('\u{1b}') && words.contains("\\u{202e}"), "{words}");
+    let page_text = page.text("document.querySelector('main').innerText");
+    assert!(
+        page_text.contains("</script><img src=x onerror=alert(1)>") && page_text.contains("scalars"),
+        "{page_text}"
+    );
+    assert!(
+        !page_text.contains('\u{202e}') && !page_text.contains('\u{1b}') && page_text.contains("\\u{202e}"),
+        "{page_text}"
+    );
     // Should anything ever try: no text becomes markup, and nothing is fetched.
     let markup = "(() => { try { document.body.innerHTML = '<img src=x onerror=alert(1)>'; return 'done'; } catch (e) { return e.name; } })()";
     assert_eq!(page.text(markup), "TypeError");
@@ -169,8 +176,8 @@ fn a_page_covers_the_whole_run() {
         let found = page.value(&format!("document.querySelectorAll({selector:?}).length"));
         assert_eq!(found, count, "{what}: {selector}");
     }
-    let words = page.text("document.querySelector('main').innerText");
-    for told in [
+    let page_text = page.text("document.querySelector('main').innerText");
+    for reported in [
         "2 critical, 2 warnings: out of memory at step 180",
         "16.00 TiB is more than the device has",
         "+1.00 MiB/step",
@@ -180,7 +187,7 @@ fn a_page_covers_the_whole_run() {
         "epoch 1",
         "torch 2.15.0",
     ] {
-        assert!(words.contains(told), "{told}: {words}");
+        assert!(page_text.contains(reported), "{reported}: {page_text}");
     }
     page.click("#ooms summary");
     page.until("document.querySelector('#ooms details').open");
@@ -214,14 +221,14 @@ fn the_timeline_is_zoomed_by_pointer_wheel_and_keys() {
     let [x, y, half, _] = page.place("#chart");
     page.pointer("mouseMoved", [x, y], false, 0.0);
     page.until(&cursor_at("step "));
-    let told = page.text("document.getElementById('cursor').textContent");
-    let figures: Vec<_> = told.split("   ").collect();
+    let reported = page.text("document.getElementById('cursor').textContent");
+    let figures: Vec<_> = reported.split("   ").collect();
     let step: u64 = figures[0].strip_prefix("step ").unwrap().parse().unwrap();
-    assert!((80..95).contains(&step), "{told}");
+    assert!((80..95).contains(&step), "{reported}");
     // The job of this recording keeps one more MiB each step.
-    assert!(figures[2].starts_with(&format!("allocated {}.", step + 1)), "{told}");
-    assert_eq!(figures.len(), 6, "{told}");
-    assert_eq!(page.text("document.getElementById('chart').getAttribute('aria-valuetext')"), told);
+    assert!(figures[2].starts_with(&format!("allocated {}.", step + 1)), "{reported}");
+    assert_eq!(figures.len(), 6, "{reported}");
+    assert_eq!(page.text("document.getElementById('chart').getAttribute('aria-valuetext')"), reported);
     let ladder = page.text("document.querySelector('#ladder tbody').innerText");
     assert!(ladder.contains(&format!("wanted\t{}.", step + 1)), "{ladder}");
 

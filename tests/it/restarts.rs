@@ -34,18 +34,18 @@ while not os.path.exists('go-on'):
     time.sleep(0.02)
 ";
 
-/// What `once` says of the living probes, as soon as there are two at that count of restarts.
+/// Returns what `once` reports about the living probes, as soon as two of them have that count of restarts.
 fn ranks(job: &Job, restart: u64) -> Vec<Value> {
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     // Two interpreters import PyTorch, one beside the other.
     let found = until(3 * PATIENCE, || {
         let all = job.gpuwatch(&["once", "--json"]);
-        said.clone_from(all["probes"].as_array().unwrap());
-        said.iter().filter(|it| it["hello"]["restart"] == restart && it["devices"][0]["step"] == 5 + restart).count()
+        printed.clone_from(all["probes"].as_array().unwrap());
+        printed.iter().filter(|it| it["hello"]["restart"] == restart && it["devices"][0]["step"] == 5 + restart).count()
             == 2
     });
-    assert!(found, "{said:#?}");
-    said
+    assert!(found, "{printed:#?}");
+    printed
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn ranks_that_torchrun_starts_again_are_restarts_of_one_run() {
     assert_eq!(runs.len(), 1, "{runs:?}");
     let ranks: BTreeSet<u64> = after.iter().map(|it| it["hello"]["rank"].as_u64().unwrap()).collect();
     assert_eq!(ranks, [0, 1].into());
-    let text = job.say(&["once"]);
+    let text = job.output_of(&["once"]);
     for rank in 0..2 {
         assert!(text.contains(&format!("rank {rank}, restart 1, pid ")), "{text}");
     }

@@ -21,7 +21,7 @@ use crate::{
     shim::{Job, script},
 };
 
-/// Watches and records at once, until the job says bye.
+/// Watches and records at the same time, until the probe sends its bye.
 fn watched(job: &mut Job, file: File) -> Session {
     let header = Header {
         format: FORMAT,
@@ -42,7 +42,7 @@ fn watched(job: &mut Job, file: File) -> Session {
         let end = Instant::now() + PATIENCE * 3;
         let mut over = false;
         while !over {
-            let event = timeout_at(end, sources.events.recv()).await.expect("the job says bye").unwrap();
+            let event = timeout_at(end, sources.events.recv()).await.expect("the probe sends its bye").unwrap();
             over = matches!(&event.fact, Fact::Probe { line, .. } if matches!(**line, Line::Bye(_)));
             recorder.offer(&event);
             live.apply(&event);

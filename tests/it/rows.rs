@@ -11,11 +11,11 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
     let home = Home::new();
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--", "python3", &script("rows.py")]).envs(home.variables()).stdin(Stdio::null());
-    let said: Value = serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap();
-    assert_eq!(said["good"], Value::from(vec![0; 6]));
-    assert_eq!(said["bad"], Value::from(vec![-2; 12]), "invalid, and nothing raised");
+    let reported: Value = serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap();
+    assert_eq!(reported["good"], Value::from(vec![0; 6]));
+    assert_eq!(reported["bad"], Value::from(vec![-2; 12]), "invalid, and nothing raised");
     let row = |at: usize| {
-        let mut row = said["lines"][at].as_object().unwrap().clone();
+        let mut row = reported["lines"][at].as_object().unwrap().clone();
         // What the probe adds by itself.
         for own in ["type", "seq", "at_us", "device", "edge", "rss", "device_free", "device_total"] {
             row.remove(own);
@@ -50,12 +50,12 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
         "unarmed": 2, "step": 0, "armed": 0, "two steps": [0, 0, 102], "after that": [2, 102], "others": vec![2; 12],
         "with other parameters": 2, "still": [0, 103], "raises": [0], "no counters": -2, "bad": vec![-2; 5],
     });
-    assert_eq!(said["ended"], ended);
+    assert_eq!(reported["ended"], ended);
     for (at, step, device) in [(6, 101, 0), (7, 101, 1), (8, 102, 0), (9, 102, 1), (10, 103, 0), (11, 103, 1)] {
         assert_eq!(row(at), with(step, json!({"ooms": device})));
-        assert_eq!(said["lines"][at]["device"], device);
+        assert_eq!(reported["lines"][at]["device"], device);
     }
-    assert_eq!(said["lines"].as_array().unwrap().len(), 12);
+    assert_eq!(reported["lines"].as_array().unwrap().len(), 12);
 }
 
 #[test]

@@ -56,9 +56,9 @@ fn every_alert_is_listed_with_its_figures_and_kept_when_it_ended() {
         let all = read_through(&session, &ui, width);
         for found in findings(&session).all {
             let since = format!("at step {}", found.first_alert_step);
-            for words in [found.severity.name(), found.cause.id(), &since, &found.slope().unwrap_or_default()] {
-                let is_resolved = words == found.severity.name() && !found.is_active();
-                assert!(is_resolved || all.contains(words), "{width}: no {words:?} in {all}");
+            for phrase in [found.severity.name(), found.cause.id(), &since, &found.slope().unwrap_or_default()] {
+                let is_resolved = phrase == found.severity.name() && !found.is_active();
+                assert!(is_resolved || all.contains(phrase), "{width}: no {phrase:?} in {all}");
             }
             assert!(!found.is_active() || all.contains(found.advice) || width == 40, "{width}: {all}");
         }
@@ -67,7 +67,7 @@ fn every_alert_is_listed_with_its_figures_and_kept_when_it_ended() {
 }
 
 #[test]
-fn an_empty_list_of_alerts_says_why_it_is_empty() {
+fn an_empty_list_of_alerts_shows_why_it_is_empty() {
     let mut young = Story::default();
     young.device(0, GIB, &[]).probe(0, 4242, 0, None).wait(10).sample(0, 1, counters(GIB, GIB));
     let mut healthy = Story::default();
@@ -75,7 +75,7 @@ fn an_empty_list_of_alerts_says_why_it_is_empty() {
     for step in 1..100 {
         healthy.wait(100_000).sample(0, step, counters(GIB, GIB));
     }
-    for (session, words) in [
+    for (session, phrase) in [
         (Session::default(), "gpuwatch run -- python train.py starts a job with one"),
         (young.session(), "too few steps were seen"),
         (healthy.session(), "nothing was found that grows"),
@@ -84,7 +84,7 @@ fn an_empty_list_of_alerts_says_why_it_is_empty() {
         for (width, height) in SIZES {
             let shown = text(&picture(&session, &ui, &theme("dusk"), width, height));
             let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(shown.contains("0 open, 0 ended") && shown.contains(words), "{width}: {shown}");
+            assert!(shown.contains("0 open, 0 ended") && shown.contains(phrase), "{width}: {shown}");
         }
         assert!(!text(&picture(&session, &Ui::default(), &theme("dusk"), 80, 24)).contains("critical"));
     }
@@ -133,11 +133,11 @@ fn every_trouble_is_a_state_of_its_own() {
         (oom(), "20.00 MiB. Live blocks: 40 x 1.00 GiB, 96 x 20.00 MiB, 7 x 2.00 MiB"),
         (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
     ];
-    for (fact, words) in cases.into_iter().chain(lives()) {
+    for (fact, phrase) in cases.into_iter().chain(lives()) {
         let mut story = usual();
-        story.say(fact.clone());
+        story.add(fact.clone());
         let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
-        assert!(shown.contains(words), "{fact:?}\n{shown}");
+        assert!(shown.contains(phrase), "{fact:?}\n{shown}");
     }
     let nothing = text(&picture(&Session::default(), &Ui::default(), &theme("dusk"), 80, 24));
     assert!(nothing.contains("waiting for the driver"), "{nothing}");
@@ -147,9 +147,9 @@ fn every_trouble_is_a_state_of_its_own() {
 #[test]
 fn messages_without_room_are_counted_with_a_key_only_where_it_shows_them() {
     let mut story = usual();
-    story.say(Fact::DeviceGone { device: device(0) });
+    story.add(Fact::DeviceGone { device: device(0) });
     for it in [oom(), Fact::JobEnded { code: Some(3), signal: None }, Fact::Notice("a directory is squatted".into())] {
-        story.say(it);
+        story.add(it);
     }
     let session = story.session();
     let shown = |ui: &Ui| text(&picture(&session, ui, &theme("dusk"), 80, 24));
@@ -178,17 +178,17 @@ fn messages_of_the_viewer_are_shown_with_those_of_the_session() {
     assert!(shown.contains("--on-alert: notify.sh has failed"), "{shown}");
 }
 
-/// It lives on without a line that is understood: there is no row of a table that could say why.
+/// The probe lives on, but no line is understood: no table has a row that could show why.
 #[test]
 fn another_wire_version_is_shown_for_as_long_as_it_lasts() {
-    let [(other, words), _] = lives();
+    let [(other, phrase), _] = lives();
     let mut story = usual();
-    story.say(other).wait(7_200_000_000).say(Fact::Second);
+    story.add(other).wait(7_200_000_000).add(Fact::Second);
     let shown = |story: &Story| text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
-    assert!(shown(&story).contains(words), "{}", shown(&story));
-    story.say(Fact::ProbeGone { probe: ProbeId(5), why: "it has ended".into() });
+    assert!(shown(&story).contains(phrase), "{}", shown(&story));
+    story.add(Fact::ProbeGone { probe: ProbeId(5), why: "it has ended".into() });
     assert!(shown(&story).contains("pid 7: it has ended"), "{}", shown(&story));
-    story.wait(61_000_000).say(Fact::Second);
+    story.wait(61_000_000).add(Fact::Second);
     assert!(!shown(&story).contains("pid 7"), "{}", shown(&story));
 }
 
@@ -196,8 +196,8 @@ fn another_wire_version_is_shown_for_as_long_as_it_lasts() {
 fn absent_is_not_zero() {
     let mut story = Story::default();
     story.device(0, 0, &[]);
-    story.say(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
-    story.say(Fact::Load { device: device(0), load: gpuwatch::facts::event::Load::default() });
+    story.add(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
+    story.add(Fact::Load { device: device(0), load: gpuwatch::facts::event::Load::default() });
     let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
     assert!(shown.lines().any(|it| it.contains("▸ 0") && it.matches('–').count() >= 6), "{shown}");
 }
@@ -358,7 +358,7 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
 
 /// `driver` is its version, and nothing else on any screen: not the reserve, a process's total, or what grows.
 #[test]
-fn one_word_for_one_thing_on_every_screen() {
+fn every_screen_uses_the_same_term_for_the_same_thing() {
     let session = usual().session();
     for screen in [Screen::Overview, Screen::Device, Screen::Process, Screen::Timeline, Screen::Alerts] {
         for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
@@ -391,7 +391,7 @@ fn one_word_for_one_thing_on_every_screen() {
 
 /// An opened screen names its subject in one line, each figure with its name, and the bar next to the memory.
 #[test]
-fn the_line_of_a_device_says_what_each_figure_is_of() {
+fn the_line_of_a_device_labels_each_figure() {
     let session = usual().session();
     let line = |width| {
         let ui = Ui { screen: Screen::Process, ..Ui::default() };
@@ -425,15 +425,15 @@ fn bars_have_the_colour_of_what_is_urgent() {
     assert!(shown.lines().skip(2).take(2).all(|it| it.contains("▇  97 %") && it.contains("▄  61 °")), "{shown}");
 }
 
-/// Evidence reads as a person would say it, and nothing stands twice.
+/// Evidence reads like a sentence, and repeats nothing.
 #[test]
-fn evidence_is_written_in_words() {
+fn evidence_is_written_as_text() {
     let session = usual().session();
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
     for width in [80, 120] {
         let all = read_through(&session, &ui, width);
-        for words in ["4.00 MiB/step (95 % confidence)", "2.70 GiB gained", "noticed at step"] {
-            assert!(all.contains(words), "{width}: no {words:?} in {all}");
+        for phrase in ["4.00 MiB/step (95 % confidence)", "2.70 GiB gained", "noticed at step"] {
+            assert!(all.contains(phrase), "{width}: no {phrase:?} in {all}");
         }
         assert!(!all.contains("interval") && !all.contains("95 % +"), "{all}");
     }
@@ -446,7 +446,8 @@ fn alerts_and_source_come_before_the_counters_of_a_process() {
     for width in [40, 80, 120, 200] {
         for height in [12, 24, 60] {
             let all = read_from_top(&session, &Ui { screen: Screen::Process, ..Ui::default() }, width, height);
-            let at = |words: &str| all.find(words).unwrap_or_else(|| panic!("no {words:?}, {width}x{height}\n{all}"));
+            let at =
+                |phrase: &str| all.find(phrase).unwrap_or_else(|| panic!("no {phrase:?}, {width}x{height}\n{all}"));
             assert!(at("─ culprit") < at("─ alerts") && at("─ alerts") < at("─ where it comes from"), "{width}\n{all}");
             assert!(at("─ where it comes from") < at("─ memory") && at("─ where") < at(" retries"), "{width}\n{all}");
         }
@@ -468,7 +469,7 @@ fn a_forecast_of_zero_steps_is_not_shown() {
 
 /// Whose processes, how many of them are listed, and how many there are.
 #[test]
-fn a_title_says_what_its_count_is_of() {
+fn a_title_labels_its_count() {
     let session = fleet(20).session();
     let one = text(&picture(&session, &Ui::default(), &theme("dusk"), 80, 24));
     assert!(one.contains("─ processes on GPU 0: 1 of 20 ─"), "{one}");
@@ -490,10 +491,10 @@ fn every_screen_shows_how_to_leave_it() {
         (Ui { help: true, ..Ui::default() }, "quit"),
     ];
     for session in [Session::default(), usual().session()] {
-        for (ui, words) in &uis {
+        for (ui, phrase) in &uis {
             for (width, height) in [(20, 1), (20, 5), (40, 12), (80, 24), (200, 50)] {
                 let shown = text(&picture(&session, ui, &theme("dusk"), width, height));
-                assert!(shown.contains(words) || (ui.help && height < 3), "{width}x{height} {ui:?}:\n{shown}");
+                assert!(shown.contains(phrase) || (ui.help && height < 3), "{width}x{height} {ui:?}:\n{shown}");
             }
         }
     }
@@ -556,7 +557,7 @@ fn read_through(session: &Session, ui: &Ui, width: u16) -> String {
     seen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a probe's line or its end says.
+/// Returns facts about probes in trouble, each with the text that the screens show.
 fn lives() -> [(Fact, &'static str); 2] {
     let hello = Hello { protocol: 9, pid: 7, ..Hello::default() };
     let other = Fact::Probe { probe: ProbeId(5), line: Box::new(Line::Hello(hello)) };

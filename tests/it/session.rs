@@ -58,7 +58,7 @@ fn a_leak_is_charged_to_its_rank_and_the_other_is_flat() {
 
 #[test]
 fn in_a_container_nothing_is_guessed() {
-    // The probe is pid 42 here; the driver speaks of the host's 98765.
+    // The probe is pid 42 here; the driver reports the host's pid 98765.
     let mut story = Story::default();
     story.device(0, GIB, &[]).probe(0, 42, 0, None).wait(10);
     story.sample(0, 1, counters(8 * GIB, GIB)).wait(10);
@@ -69,7 +69,7 @@ fn in_a_container_nothing_is_guessed() {
     assert_eq!((size(Gap::Others), size(Gap::NonTorch)), (None, None));
     assert_eq!(found.ladder.sum(), Bytes(140 * GIB));
     // From the host the kernel translates the pid, and everything has its place.
-    story.say(Fact::ProbeFound { probe: ProbeId(0), pid: Some(98_765), socket: "".into() });
+    story.add(Fact::ProbeFound { probe: ProbeId(0), pid: Some(98_765), socket: "".into() });
     let found = findings(&story.session()).devices.remove(0);
     assert!(!found.foreign_pids);
     assert_eq!(found.processes[0].driver_used, Some(Bytes(10 * GIB)));
@@ -89,10 +89,10 @@ fn a_probe_lives_leaves_and_comes_back() {
     story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
     let life = |story: &Story| story.session().processes[0].life.clone();
     assert_eq!(life(&story), Life::Live);
-    story.say(Fact::ProbeGone { probe: ProbeId(0), why: "connection reset".into() });
+    story.add(Fact::ProbeGone { probe: ProbeId(0), why: "connection reset".into() });
     assert!(matches!(life(&story), Life::Gone { .. }));
     // Repeated lines do not count twice.
-    let said = [
+    let printed = [
         Line::History(History { stride: 8, ..History::default() }),
         Line::Mark(Mark { seq: Some(5), name: "epoch".to_owned(), ..Mark::default() }),
         Line::Oom(Oom { seq: Some(6), ..Oom::default() }),
@@ -100,8 +100,8 @@ fn a_probe_lives_leaves_and_comes_back() {
         Line::Lost(Lost { seq: Some(8), samples: 3, ..Lost::default() }),
     ];
     for _ in 0..2 {
-        story.say(Fact::ProbeFound { probe: ProbeId(0), pid: Some(42), socket: "".into() });
-        for line in &said {
+        story.add(Fact::ProbeFound { probe: ProbeId(0), pid: Some(42), socket: "".into() });
+        for line in &printed {
             story.line(0, line.clone());
         }
         assert_eq!(life(&story), Life::Found);
@@ -112,32 +112,36 @@ fn a_probe_lives_leaves_and_comes_back() {
     assert_eq!((process.marks.iter().len(), process.ooms.iter().len(), process.lost), (1, 1, 3));
     assert_eq!((process.stride, &process.life), (8, &Life::Live));
     story.line(0, Line::Bye(Bye { reason: "exit".to_owned(), ..Bye::default() }));
-    story.say(Fact::ProbeGone { probe: ProbeId(0), why: "end of file".into() });
+    story.add(Fact::ProbeGone { probe: ProbeId(0), why: "end of file".into() });
     assert!(matches!(life(&story), Life::Ended { .. }));
     assert!(findings(&story.session()).devices[0].processes.is_empty());
 }
 
 #[test]
-fn words_belong_to_the_latest_error_of_their_device() {
+fn a_message_belongs_to_the_latest_error_of_its_device() {
     let mut story = Story::default();
     story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
     let oom = |seq, device| Line::Oom(Oom { seq: Some(seq), device, tried: Some(seq), ..Oom::default() });
-    let words = |seq, device, message: &str| {
+    let message_of = |seq, device, message: &str| {
         Line::OomMessage(OomMessage { seq: Some(seq), device, message: message.to_owned(), ..OomMessage::default() })
     };
-    let said = |story: &Story| {
+    let printed = |story: &Story| {
         let session = story.session();
         let ooms = session.processes[0].ooms.iter().map(|it| (it.figures.tried, it.reported.message.clone()));
         ooms.collect::<Vec<_>>()
     };
     // The message of an unknown error, before and after there is one.
-    story.line(0, words(9, 0, "?")).line(0, oom(10, 0)).line(0, words(11, 1, "?"));
-    assert_eq!(said(&story), [(Some(10), None)]);
-    story.line(0, oom(12, 1)).line(0, words(13, 0, "a")).line(0, words(14, 1, "b")).line(0, words(15, 1, "c"));
-    assert_eq!(said(&story), [(Some(10), Some("a".to_owned())), (Some(12), Some("b".to_owned()))]);
+    story.line(0, message_of(9, 0, "?")).line(0, oom(10, 0)).line(0, message_of(11, 1, "?"));
+    assert_eq!(printed(&story), [(Some(10), None)]);
+    story
+        .line(0, oom(12, 1))
+        .line(0, message_of(13, 0, "a"))
+        .line(0, message_of(14, 1, "b"))
+        .line(0, message_of(15, 1, "c"));
+    assert_eq!(printed(&story), [(Some(10), Some("a".to_owned())), (Some(12), Some("b".to_owned()))]);
     // An error that PyTorch caught has no message; repeated messages belong to earlier errors.
-    story.line(0, oom(16, 0)).line(0, words(13, 0, "a")).line(0, oom(17, 0)).line(0, words(18, 0, "d"));
-    assert_eq!(said(&story)[2..], [(Some(16), None), (Some(17), Some("d".to_owned()))]);
+    story.line(0, oom(16, 0)).line(0, message_of(13, 0, "a")).line(0, oom(17, 0)).line(0, message_of(18, 0, "d"));
+    assert_eq!(printed(&story)[2..], [(Some(16), None), (Some(17), Some("d".to_owned()))]);
     let found = findings(&story.session()).all;
     assert_eq!(found.iter().filter(|it| it.kind == Kind::Oom).count(), 3, "those of the device that is known");
 }
@@ -191,18 +195,18 @@ fn time_that_repeats_or_goes_back_changes_no_present() {
 #[test]
 fn memory_is_bounded_whatever_comes() {
     let mut session = Session::default();
-    let mut say = |at, fact| session.apply(&Event { at: Stamp(at), fact });
+    let mut add = |at, fact| session.apply(&Event { at: Stamp(at), fact });
     let most = u32::try_from(session::PROBES).unwrap();
     for it in 0..most + 500 {
         let probe = ProbeId(it);
-        say(u64::from(it), Fact::ProbeFound { probe, pid: Some(it), socket: "".into() });
-        say(u64::from(it), Fact::DeviceGone { device: device(it) });
-        say(u64::from(it), Fact::Notice("again".into()));
+        add(u64::from(it), Fact::ProbeFound { probe, pid: Some(it), socket: "".into() });
+        add(u64::from(it), Fact::DeviceGone { device: device(it) });
+        add(u64::from(it), Fact::Notice("again".into()));
         for _ in 0..100 {
-            say(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Mark(Mark::default())) });
-            say(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Oom(Oom::default())) });
+            add(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Mark(Mark::default())) });
+            add(u64::from(it), Fact::Probe { probe, line: Box::new(Line::Oom(Oom::default())) });
         }
-        say(u64::from(it), Fact::ProbeGone { probe, why: "it ended".into() });
+        add(u64::from(it), Fact::ProbeGone { probe, why: "it ended".into() });
     }
     assert_eq!((session.processes.len(), session.devices.len()), (session::PROBES, session::DEVICES));
     assert_eq!(session.notices.iter().len(), session::NOTICES);
@@ -229,11 +233,11 @@ fn probes_that_live_keep_their_place_and_those_without_one_are_counted() {
     assert_eq!((session.losses.processes.count(), session.losses.ended), (7, 0));
     session.apply(&Event { at: Stamp(9), fact: Fact::Unread { what: Unread::Sockets, count: 12 } });
     session.apply(&Event { at: Stamp(9), fact: Fact::Unread { what: Unread::Sockets, count: 0 } });
-    let words = session.losses.words();
-    assert!(words[0].starts_with("probed processes that were not watched: 7;"), "{words:?}");
+    let messages = session.losses.words();
+    assert!(messages[0].starts_with("probed processes that were not watched: 7;"), "{messages:?}");
     assert!(
-        words[1].starts_with("sockets of probes that were not read: 12;"),
-        "what was missed stays missed: {words:?}"
+        messages[1].starts_with("sockets of probes that were not read: 12;"),
+        "what was missed stays missed: {messages:?}"
     );
 }
 
@@ -243,7 +247,7 @@ fn processes_of_the_driver_alone_are_counted() {
     story.device(0, 3 * GIB, &[(1, GIB), (2, GIB)]);
     let list = vec![ProcessUse { pid: 1, used: None }, ProcessUse { pid: 2, used: Some(Bytes(GIB)) }];
     assert_eq!(findings(&story.session()).devices[0].unprobed, Some(2));
-    story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+    story.add(Fact::Processes { device: device(0), reading: Ok(list) });
     let found = findings(&story.session());
     let others = found.devices[0].ladder.by_gap().iter().find(|it| it.gap == Gap::Others).and_then(|it| it.bytes);
     assert_eq!(others, None, "one unknown part makes the sum unknown");

@@ -1,4 +1,4 @@
-//! The probe in real PyTorch processes: which ones have it, and that the job cannot tell.
+//! The probe in real PyTorch processes: which processes have it, and that the job does not notice it.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ impl Job {
     /// The next line that the script prints, as JSON.
     pub(crate) fn next(&mut self) -> Value {
         let mut line = String::new();
-        // In some releases ranks say there, in pieces, who is connected.
+        // In some releases, ranks print there, in pieces, which ranks are connected.
         while !line.contains('{') && self.out.read_line(&mut line).unwrap() > 0 {}
         let json = line.find('{').and_then(|it| line.get(it..)).unwrap_or_default();
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{line:?}: {error}"))
@@ -63,13 +63,13 @@ impl Job {
         connect(path)
     }
 
-    /// What `gpuwatch … --json` says of this machine and this job.
+    /// Returns the output of `gpuwatch … --json` for this machine and this job.
     pub(crate) fn gpuwatch(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.say(arguments)).unwrap()
+        serde_json::from_str(&self.output_of(arguments)).unwrap()
     }
 
-    /// What `gpuwatch …` says of this machine and this job.
-    pub(crate) fn say(&self, arguments: &[&str]) -> String {
+    /// Returns the output of `gpuwatch …` for this machine and this job.
+    pub(crate) fn output_of(&self, arguments: &[&str]) -> String {
         let mut command = self.gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
         command.args(arguments).envs(self.home.variables()).env_remove("GPUWATCH_NVML_PATH");
         command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
@@ -86,11 +86,11 @@ impl Job {
 
     /// Continues the script, which waits for a line.
     pub(crate) fn go_on(&mut self) {
-        self.tell("go on");
+        self.send("go on");
     }
 
     /// A line for the script.
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -155,32 +155,32 @@ pub(crate) fn backlog(probe: &mut BufReader<UnixStream>) -> Vec<Line> {
 #[test]
 fn only_processes_that_use_cuda_have_a_probe() {
     let mut job = Job::start(&[&script("processes.py")]);
-    let mut said = BTreeMap::new();
-    while !said.contains_key("marked") {
+    let mut reported = BTreeMap::new();
+    while !reported.contains_key("marked") {
         let fact = job.next();
-        said.insert(fact["what"].as_str().unwrap().to_owned(), fact);
+        reported.insert(fact["what"].as_str().unwrap().to_owned(), fact);
     }
     let none = serde_json::json!([]);
     for what in ["imported", "cpu", "fork workers", "spawn workers", "helpers", "subprocess"] {
-        assert_eq!(said[what]["sockets"], none, "{what}: {said:#?}");
+        assert_eq!(reported[what]["sockets"], none, "{what}: {reported:#?}");
     }
-    assert_eq!((&said["imported"]["threads"], &said["imported"]["initialized"]), (&1.into(), &false.into()));
+    assert_eq!((&reported["imported"]["threads"], &reported["imported"]["initialized"]), (&1.into(), &false.into()));
     for what in ["fork workers", "spawn workers"] {
-        assert_eq!((&said[what]["workers"], &said[what]["during"]), (&2.into(), &none), "{what}");
+        assert_eq!((&reported[what]["workers"], &reported[what]["during"]), (&2.into(), &none), "{what}");
     }
-    assert_eq!(said["subprocess"]["said"], "[]");
+    assert_eq!(reported["subprocess"]["said"], "[]");
     for what in ["forked before CUDA", "spawned"] {
-        let child = &said[what];
+        let child = &reported[what];
         assert_eq!(child["during"], serde_json::json!([format!("{}.sock", child["child"])]), "{child}");
         assert_eq!((&child["sockets"], &child["code"]), (&none, &0.into()), "{child}");
     }
-    let own = serde_json::json!([format!("{}.sock", said["trained"]["pid"])]);
+    let own = serde_json::json!([format!("{}.sock", reported["trained"]["pid"])]);
     for what in ["trained", "fork workers after CUDA", "forked after CUDA", "marked"] {
-        assert_eq!(said[what]["sockets"], own, "{what}");
+        assert_eq!(reported[what]["sockets"], own, "{what}");
     }
-    assert_eq!((&said["trained"]["threads"], &said["trained"]["mask"]), (&1.into(), &"[]".into()));
-    assert_eq!(said["fork workers after CUDA"]["during"], own);
-    assert_eq!((&said["forked after CUDA"]["during"], &said["forked after CUDA"]["code"]), (&own, &0.into()));
+    assert_eq!((&reported["trained"]["threads"], &reported["trained"]["mask"]), (&1.into(), &"[]".into()));
+    assert_eq!(reported["fork workers after CUDA"]["during"], own);
+    assert_eq!((&reported["forked after CUDA"]["during"], &reported["forked after CUDA"]["code"]), (&own, &0.into()));
 
     let mut probe = job.connect();
     let mut lines = backlog(&mut probe);
@@ -275,8 +275,11 @@ fn a_script_without_cuda_is_not_affected() {
         it.env("PYTHONPATH", &own);
     });
     assert_eq!(without, with);
-    let said = String::from_utf8_lossy(&with.stdout);
-    assert!(said.contains("['zz-own', 'sitecustomize.py'] customized") && said.contains("at exit 1"), "{with:?}");
+    let reported = String::from_utf8_lossy(&with.stdout);
+    assert!(
+        reported.contains("['zz-own', 'sitecustomize.py'] customized") && reported.contains("at exit 1"),
+        "{with:?}"
+    );
     assert_eq!(with.status.code(), Some(1));
     assert_eq!(sockets(&home.0.path().join("sockets")), Vec::<PathBuf>::new());
     let [without, with] = both_ways(&home, &["-c", "import sys; sys.exit(3)"], |_| {});
@@ -284,9 +287,9 @@ fn a_script_without_cuda_is_not_affected() {
     for (flag, script) in [("-I", "print(1)"), ("-S", "1/0")] {
         let [without, mut with] = both_ways(&home, &[flag, "-c", script], |_| {});
         let why = format!("gpuwatch: `python3 {flag}` keeps the probe out: start Python without {flag}\n");
-        let said = String::from_utf8(with.stderr).unwrap();
-        assert!(said.contains(&why), "{said}");
-        with.stderr = said.replace(&why, "").into_bytes();
+        let reported = String::from_utf8(with.stderr).unwrap();
+        assert!(reported.contains(&why), "{reported}");
+        with.stderr = reported.replace(&why, "").into_bytes();
         assert_eq!(without, with, "{flag}");
     }
 }
@@ -327,11 +330,11 @@ fn the_boot_imports_nothing() {
     let [_, with] = both_ways(&home, &["-X", "importtime", "-c", "pass"], |it| {
         it.env_remove("PYTHONPATH");
     });
-    let said = String::from_utf8_lossy(&with.stderr);
+    let reported = String::from_utf8_lossy(&with.stderr);
     // "import time: self µs | cumulative µs |   name": what a module imports stands before it, further to the right.
-    let names: Vec<&str> = said.lines().filter_map(|it| it.rsplit('|').next()).collect();
+    let names: Vec<&str> = reported.lines().filter_map(|it| it.rsplit('|').next()).collect();
     let depth = |it: &str| it.len() - it.trim_start().len();
-    let ours = names.iter().rposition(|it| it.trim() == "sitecustomize").unwrap_or_else(|| panic!("{said}"));
+    let ours = names.iter().rposition(|it| it.trim() == "sitecustomize").unwrap_or_else(|| panic!("{reported}"));
     let within = names[..ours].iter().rev().take_while(|it| depth(it) > depth(names[ours])).map(|it| it.trim());
     // Another sitecustomize is the machine's, which it lets do its work.
     assert!(within.clone().all(|it| it == "sitecustomize"), "{:?}", within.collect::<Vec<_>>());
@@ -374,27 +377,27 @@ fn by_code(gpu: &torch::Gpu, home: &Home, prepare: impl FnOnce(&mut Command)) ->
 #[test]
 fn code_may_start_and_stop_the_probe_and_faults_turn_it_off() {
     let home = Home::new();
-    let said = by_code(&torch::machine(), &home, |_| {});
+    let reported = by_code(&torch::machine(), &home, |_| {});
     let none = serde_json::json!([]);
-    let own = |what: &str| serde_json::json!([format!("{}.sock", said[what]["pid"])]);
-    assert_eq!(said["not_asked"]["sockets"], none);
-    assert_eq!((&said["before_cuda"]["asked"], &said["before_cuda"]["sockets"]), (&none, &own("before_cuda")));
-    assert_eq!(said["before_cuda"]["stopped"], true);
-    assert_eq!((&said["after_cuda"]["sockets"], &said["after_cuda"]["steps"]), (&own("after_cuda"), &3.into()));
-    assert_eq!(said["off"]["sockets"], none);
-    let log = said["no_library"]["log"].as_str().unwrap();
+    let own = |what: &str| serde_json::json!([format!("{}.sock", reported[what]["pid"])]);
+    assert_eq!(reported["not_asked"]["sockets"], none);
+    assert_eq!((&reported["before_cuda"]["asked"], &reported["before_cuda"]["sockets"]), (&none, &own("before_cuda")));
+    assert_eq!(reported["before_cuda"]["stopped"], true);
+    assert_eq!((&reported["after_cuda"]["sockets"], &reported["after_cuda"]["steps"]), (&own("after_cuda"), &3.into()));
+    assert_eq!(reported["off"]["sockets"], none);
+    let log = reported["no_library"]["log"].as_str().unwrap();
     assert!(log.contains("/nowhere/libgpuwatch_probe.so") && log.contains("gpuwatch run"), "{log}");
     assert_eq!(log.lines().count(), 1, "{log}");
-    assert_eq!(said["wrong_marks"]["off"], false);
+    assert_eq!(reported["wrong_marks"]["off"], false);
 }
 
 #[test]
 fn a_backend_that_counts_less_leaves_the_rest_unknown() {
     let (gpu, home) = (torch::machine(), Home::new());
-    let said = by_code(&gpu, &home, |it| {
+    let reported = by_code(&gpu, &home, |it| {
         it.env("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
     });
-    let (hello, row) = (&said["async_backend"]["hello"], &said["async_backend"]["row"]);
+    let (hello, row) = (&reported["async_backend"]["hello"], &reported["async_backend"]["row"]);
     assert_eq!(
         (&hello["backend"], &hello["allocator_conf"]),
         (&"cudaMallocAsync".into(), &"backend:cudaMallocAsync".into())

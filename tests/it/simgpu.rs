@@ -1,6 +1,6 @@
-//! Real PyTorch on the simulated device: memory behaves as on a device, and NVML says the same as PyTorch.
+//! Real PyTorch on the simulated device: memory behaves as on a device, and NVML reports the same as PyTorch.
 //!
-//! The scripts are beside this file; each asserts what it promises and prints what was looked at.
+//! The scripts are next to this file; each asserts its promises and prints what it read.
 
 use crate::{
     pty::{PATIENCE, until},
@@ -39,7 +39,7 @@ fn a_program_that_never_asks_for_a_device_gets_none() {
 }
 
 #[test]
-fn nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated() {
+fn nvml_and_the_driver_report_reserved_plus_context_whatever_is_allocated() {
     for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         let out = run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/invariant.py"), &environment);
@@ -51,7 +51,7 @@ fn nvml_and_the_driver_say_reserved_plus_context_whatever_is_allocated() {
 }
 
 #[test]
-fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_says_it_does() {
+fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_documents() {
     for allocator in ["", "expandable_segments:True", "graph_capture_record_stream_reuse:True"] {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         assert_eq!(run(torch::H200, include_str!("simgpu/graphs.py"), &environment), "ok\n", "{allocator}");
@@ -147,11 +147,11 @@ fn what_is_not_simulated_answers_with_its_documented_error() {
 fn a_strict_program_ends_at_an_unreviewed_call() {
     let gpu = torch::machine();
     let done = script(&gpu, include_str!("simgpu/refusals.py")).arg("strict").output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.signal(), Some(Signal::ABORT.as_raw()), "{said}");
-    let line = said.lines().find(|it| it.starts_with("simgpu: ")).unwrap_or_default();
-    assert!(line.starts_with("simgpu: cusparseSpGEMM_createDescr of libcusparse.so."), "{said}");
-    assert!(line.contains("simgpu/tables/libraries.txt") && line.contains("SIMGPU_STRICT"), "{said}");
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.signal(), Some(Signal::ABORT.as_raw()), "{printed}");
+    let line = printed.lines().find(|it| it.starts_with("simgpu: ")).unwrap_or_default();
+    assert!(line.starts_with("simgpu: cusparseSpGEMM_createDescr of libcusparse.so."), "{printed}");
+    assert!(line.contains("simgpu/tables/libraries.txt") && line.contains("SIMGPU_STRICT"), "{printed}");
 }
 
 #[test]
@@ -175,9 +175,9 @@ for line in sys.stdin:
         print('full', torch.cuda.mem_get_info()[0], flush=True)
 ";
     let mut first = Talk::start(script(&gpu, holder));
-    assert_eq!(first.heard(), format!("ready {}", 23 * GIB - CONTEXT));
+    assert_eq!(first.received(), format!("ready {}", 23 * GIB - CONTEXT));
     let mut second = Talk::start(script(&gpu, holder));
-    assert_eq!(second.heard(), format!("ready {}", 23 * GIB - 2 * CONTEXT));
+    assert_eq!(second.received(), format!("ready {}", 23 * GIB - 2 * CONTEXT));
     assert_eq!(first.ask("16"), format!("held {}", 6 * GIB));
     assert_eq!(second.ask("10"), format!("full {}", 6 * GIB));
     let used = |pid| gpu.machine.used(0, pid).unwrap();
@@ -245,7 +245,7 @@ impl Talk {
         self.child.id()
     }
 
-    fn heard(&mut self) -> String {
+    fn received(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
@@ -253,7 +253,7 @@ impl Talk {
 
     fn ask(&mut self, line: &str) -> String {
         writeln!(self.input, "{line}").unwrap();
-        self.heard()
+        self.received()
     }
 }
 

@@ -40,8 +40,8 @@ fn asked(how: &str) -> (Job, BufReader<UnixStream>) {
 }
 
 /// Sends a request and waits until it has arrived: a later refusal comes in order.
-pub(crate) fn ask(viewer: &mut BufReader<UnixStream>, words: &str) {
-    viewer.get_mut().write_all(format!("sites {words}\nsites steps=none\n").as_bytes()).unwrap();
+pub(crate) fn ask(viewer: &mut BufReader<UnixStream>, request: &str) {
+    viewer.get_mut().write_all(format!("sites {request}\nsites steps=none\n").as_bytes()).unwrap();
     assert!(refused(viewer).contains("steps is a number"));
 }
 
@@ -58,14 +58,14 @@ fn next<T>(viewer: &mut BufReader<UnixStream>, mut wanted: impl FnMut(Line) -> O
             return None;
         }
         seconds += usize::from(text.contains("\"edge\":\"tick\""));
-        assert!(seconds < PATIENCE, "nothing is said any more");
+        assert!(seconds < PATIENCE, "the job still prints");
         if let Some(found) = wanted(serde_json::from_str(&text).unwrap()) {
             return Some(found);
         }
     }
 }
 
-pub(crate) fn told(viewer: &mut BufReader<UnixStream>) -> Sites {
+pub(crate) fn reported(viewer: &mut BufReader<UnixStream>) -> Sites {
     next(viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None }).expect("an account of sites")
 }
 
@@ -75,7 +75,7 @@ fn refused(viewer: &mut BufReader<UnixStream>) -> String {
 
 /// Trains this many steps, and returns the job's status.
 fn train(job: &mut Job, steps: u32) -> Value {
-    job.tell(&steps.to_string());
+    job.send(&steps.to_string());
     job.next()
 }
 
@@ -85,7 +85,7 @@ fn a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged() {
     let before = train(&mut job, 5);
     ask(&mut viewer, "steps=8");
     let after = train(&mut job, 20);
-    let sites = told(&mut viewer);
+    let sites = reported(&mut viewer);
     let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
     assert!(site.file.ends_with("asked.py"), "{site:#?}");
     assert_eq!((site.line, site.function.as_str()), (line_of("output = net("), "step"));
@@ -119,9 +119,9 @@ fn a_job_that_ends_during_a_capture_sends_the_known_lines() {
         ask(&mut viewer, "steps=8");
         train(&mut job, steps);
         job.finish();
-        let told = next(&mut viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None });
-        assert_eq!(told.is_some(), has_lines, "{told:#?}");
-        let Some(sites) = told else { continue };
+        let reported = next(&mut viewer, |it| if let Line::Sites(it) = it { Some(it) } else { None });
+        assert_eq!(reported.is_some(), has_lines, "{reported:#?}");
+        let Some(sites) = reported else { continue };
         let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
         assert_eq!((site.line, site.function.as_str()), (line_of("output = net("), "step"));
         assert_eq!((sites.steps, site.blocks), (4, 4));
@@ -135,7 +135,7 @@ fn in_a_healthy_job_no_site_is_named() {
     for steps in [1, 8, 30] {
         ask(&mut viewer, &format!("steps={steps}"));
         train(&mut job, 40);
-        let sites = told(&mut viewer);
+        let sites = reported(&mut viewer);
         assert!(sites.sites.is_empty() && sites.trouble.is_none(), "{sites:#?}");
         assert_eq!(sites.steps, steps);
     }
@@ -146,7 +146,7 @@ fn in_a_healthy_job_no_site_is_named() {
 fn the_shell_asks_the_same() {
     let (mut job, _viewer) = asked("leak");
     let pid = job.gpuwatch(&["once", "--json", "--no-nvml"])["probes"][0]["pid"].to_string();
-    job.tell("slowly");
+    job.send("slowly");
     let answer = job.gpuwatch(&["sites", &pid, "--steps", "4", "--json", "--collect"]);
     assert_eq!((&answer["schema"], &answer["steps"]), (&1.into(), &4.into()));
     let sites = answer["sites"].as_array().unwrap();
@@ -157,8 +157,8 @@ fn the_shell_asks_the_same() {
     let functions: Vec<_> = sites[0]["frames"].as_array().unwrap().iter().map(|it| &it["function"]).collect();
     assert!(functions.contains(&&"step".into()) && functions.contains(&&"<module>".into()), "{functions:?}");
     assert!(answer["cost"]["held_us"].as_u64().is_some() && answer["collected_bytes"].is_u64(), "{answer:#}");
-    let said = job.say(&["sites", &pid]);
-    assert!(said.contains("asked.py") && said.contains("kept"), "{said}");
+    let printed = job.output_of(&["sites", &pid]);
+    assert!(printed.contains("asked.py") && printed.contains("kept"), "{printed}");
     drop(job);
 }
 
@@ -170,14 +170,14 @@ fn several_viewers_share_one_answer_and_requests_are_rate_limited() {
     ask(&mut one, "why=growth");
     ask(&mut other, "steps=4");
     train(&mut job, 20);
-    let first = told(&mut one);
+    let first = reported(&mut one);
     assert_eq!((first.why.as_str(), first.steps), ("growth", 8));
-    assert_eq!(told(&mut other), first);
+    assert_eq!(reported(&mut other), first);
     other.get_mut().write_all(b"sites why=growth\n").unwrap();
     assert!(refused(&mut other).contains("once in ten minutes"));
     ask(&mut other, "steps=2");
     train(&mut job, 20);
-    assert_eq!(told(&mut one).steps, 2, "a person may ask again");
+    assert_eq!(reported(&mut one).steps, 2, "a person may ask again");
     job.finish();
 }
 
@@ -199,20 +199,20 @@ fn a_job_that_forbids_captures_gets_no_request() {
 }
 
 #[test]
-fn a_history_of_the_jobs_own_is_looked_into_and_left_alone() {
+fn the_jobs_own_history_is_read_and_left_alone() {
     let (mut job, mut viewer) = asked("leak");
-    job.tell("record");
+    job.send("record");
     assert_eq!(job.next()["enabled"], true);
     ask(&mut viewer, "");
     let after = train(&mut job, 20);
     assert_eq!(after["enabled"], true);
-    let sites = told(&mut viewer);
+    let sites = reported(&mut viewer);
     if after["apart"] == true {
         assert_eq!(sites.sites.len(), 1, "{sites:#?}");
     } else {
         assert!(sites.trouble.is_some_and(|it| it.contains("which this PyTorch cannot look into")));
     }
-    job.tell("recorded");
+    job.send("recorded");
     let recorded = job.next();
     assert!(recorded["entries"].as_u64().unwrap() > 100 && recorded["enabled"] == true, "{recorded}");
     job.finish();
@@ -226,14 +226,14 @@ fn a_history_that_the_job_begins_meanwhile_is_its_own() {
         let before = train(&mut job, 1);
         ask(&mut viewer, "");
         assert_eq!(train(&mut job, 4)["enabled"], true, "stacks are being recorded");
-        job.tell(record);
+        job.send(record);
         job.next();
         let after = train(&mut job, 20);
-        let sites = told(&mut viewer);
+        let sites = reported(&mut viewer);
         assert!(sites.sites.is_empty(), "{sites:#?}");
         assert!(sites.trouble.unwrap().contains("began to record its memory history itself"));
         assert_eq!((&after["enabled"], &after["switch"]), (&Value::Bool(true), &before["switch"]), "{record}");
-        job.tell("recorded");
+        job.send("recorded");
         assert!(job.next()["entries"].as_u64().unwrap() > 100);
         job.finish();
     }
@@ -245,7 +245,7 @@ fn a_name_that_is_not_utf8_is_reported_as_far_as_possible() {
     ask(&mut viewer, "");
     train(&mut job, 20);
     // Any line that is not of the wire would fail here.
-    let sites = told(&mut viewer);
+    let sites = reported(&mut viewer);
     let [site] = &sites.sites[..] else { panic!("{sites:#?}") };
     let names: Vec<_> = site.holders.iter().map(|it| it.name.as_deref()).collect();
     assert_eq!(names, [None, Some("caf?.bin"), Some("by_file")]);
@@ -256,7 +256,7 @@ fn a_name_that_is_not_utf8_is_reported_as_far_as_possible() {
 fn a_job_without_steps_is_compared_by_the_second() {
     let (job, mut viewer) = asked("inference");
     ask(&mut viewer, "steps=2");
-    let sites = told(&mut viewer);
+    let sites = reported(&mut viewer);
     assert!(sites.sites.iter().any(|it| it.function == "<module>" && it.blocks > 2), "{sites:#?}");
     drop(job);
 }
@@ -269,9 +269,9 @@ fn compiled_code_pools_backward_and_threads_are_reported_too() {
     crate::shim::backlog(&mut viewer);
     let mut about = |name: &str| {
         ask(&mut viewer, "");
-        job.tell(&format!("{name} 14"));
+        job.send(&format!("{name} 14"));
         assert_eq!(job.next()["done"], name);
-        let sites = told(&mut viewer);
+        let sites = reported(&mut viewer);
         assert!(sites.trouble.is_none() && sites.steps == 8, "{name}: {sites:#?}");
         sites.sites
     };
@@ -303,7 +303,7 @@ fn compiled_code_pools_backward_and_threads_are_reported_too() {
         assert_eq!(site.holders.last().and_then(|it| it.name.as_deref()), Some("both"), "{site:#?}");
         assert_eq!(site.pool, None);
     }
-    // PyTorch says aside that there is no Triton here.
+    // PyTorch warns on standard error that there is no Triton here.
     job.ended();
 }
 
@@ -328,7 +328,7 @@ fn growth_that_matters_is_captured_once_and_recorded() {
     let mut job = Job::start_on(gpu, &[&script("asked.py"), "leak"]);
     assert_eq!(job.next()["ready"], true);
     let viewer = job.connect();
-    job.tell("slowly");
+    job.send("slowly");
     job.next();
     let home = job.ended();
     let sites = recorded(home.0.path());
@@ -341,15 +341,15 @@ fn growth_that_matters_is_captured_once_and_recorded() {
 #[test]
 fn an_out_of_memory_error_has_lines_if_stacks_are_recorded() {
     let (mut job, mut viewer) = asked("leak");
-    job.tell("record");
+    job.send("record");
     job.next();
     train(&mut job, 10);
-    job.tell("exhaust");
+    job.send("exhaust");
     if job.next()["apart"] == false {
         job.finish();
         assert!(to_the_end(viewer).iter().all(|it| !matches!(it, Line::Sites(_))), "it is not looked into");
     } else {
-        let sites = told(&mut viewer);
+        let sites = reported(&mut viewer);
         assert_eq!((sites.why.as_str(), sites.steps), ("oom", 0));
         let found = sites.sites.iter().find(|it| it.line == line_of("output = net("));
         let of_net = found.unwrap_or_else(|| panic!("{sites:#?}"));
@@ -401,7 +401,7 @@ fn costs(load: &[&str; 2]) {
     let before = undisturbed(&mut job);
     ask(&mut viewer, "steps=8");
     let during = train(&mut job, 30);
-    let sites = told(&mut viewer);
+    let sites = reported(&mut viewer);
     let after = undisturbed(&mut job);
     let [longest, in_all, holders_longest, holders] =
         [sites.longest_us, sites.held_us, sites.holders_longest_us, sites.holders_us].map(Option::unwrap);
@@ -427,8 +427,8 @@ fn costs(load: &[&str; 2]) {
     if is_benchmark() {
         assert!(longest < LOOK_US && holders_longest < HOLDERS_LONGEST_US && holders < HOLDERS_US, "{sites:#?}");
         // The reported cost is what a step of the job felt.
-        let (felt, told) = (during["longest_us"].as_f64().unwrap(), longest.max(holders_longest) as f64);
-        assert!(felt < told * 1.3 + 5_000.0, "felt {felt} us, told {told} us");
+        let (felt, reported) = (during["longest_us"].as_f64().unwrap(), longest.max(holders_longest) as f64);
+        assert!(felt < reported * 1.3 + 5_000.0, "felt {felt} us, reported {reported} us");
         let (bare, again) = (before["median_us"].as_f64().unwrap(), after["median_us"].as_f64().unwrap());
         assert!(again < bare * 1.5, "a step takes {again} us afterwards, {bare} us before");
     }

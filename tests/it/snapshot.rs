@@ -25,10 +25,10 @@ fn by_python(file: &Path) -> String {
     torch::stdout(&Command::new(torch::python()).arg(script).arg(file).output().unwrap())
 }
 
-fn told(bytes: &[u8]) -> String {
+fn listing(bytes: &[u8]) -> String {
     let reading = pickle::read(bytes).unwrap();
     assert!(reading.ended.is_none(), "{:?}", reading.ended);
-    columns::told(&reading.trace)
+    columns::listing(&reading.trace)
 }
 
 /// Texts that differ are shown from where they differ on.
@@ -55,10 +55,10 @@ fn every_protocol_and_every_packing_gives_what_python_reads() {
     for protocol in 2..=5 {
         let bytes = pickle(protocol, &snapshot);
         fs::write(&file, &bytes).unwrap();
-        let ours = told(&bytes);
+        let ours = listing(&bytes);
         assert_same(&ours, &by_python(&file), &format!("protocol {protocol}"));
-        assert_same(&ours, &told(&gzip(&bytes)), "gzip");
-        assert_same(&ours, &told(&zstd::encode_all(&bytes[..], 1).unwrap()), "zstd");
+        assert_same(&ours, &listing(&gzip(&bytes)), "gzip");
+        assert_same(&ours, &listing(&zstd::encode_all(&bytes[..], 1).unwrap()), "zstd");
         all.push(ours);
     }
     assert!(all.iter().all(|it| *it == all[0]));
@@ -87,9 +87,9 @@ fn what_could_run_code_is_refused_by_name_and_offset() {
         for at in [bytes.len() - 1, 2] {
             let mut bytes = bytes.clone();
             bytes.insert(at, opcode);
-            let said = pickle::read(&bytes[..]).unwrap_err().to_string();
-            assert!(said.contains(name) && said.contains(&format!("byte {at} ")), "{said}");
-            assert!(said.contains("_dump_snapshot"), "{said}");
+            let printed = pickle::read(&bytes[..]).unwrap_err().to_string();
+            assert!(printed.contains(name) && printed.contains(&format!("byte {at} ")), "{printed}");
+            assert!(printed.contains("_dump_snapshot"), "{printed}");
         }
     }
 }
@@ -105,12 +105,12 @@ fn a_file_that_is_not_a_snapshot_is_reported_with_its_kind() {
         (b"(dp0\n.", "not a pickle of protocol 2 to 5"),
         (&empty, "holds no memory snapshot"),
     ];
-    for (bytes, word) in cases {
-        let said = pickle::read(bytes).unwrap_err().to_string();
-        assert!(said.contains(word) && said.contains("_dump_snapshot"), "{word}: {said}");
+    for (bytes, phrase) in cases {
+        let printed = pickle::read(bytes).unwrap_err().to_string();
+        assert!(printed.contains(phrase) && printed.contains("_dump_snapshot"), "{phrase}: {printed}");
     }
-    let said = pickle::open(Path::new("/nonexistent/it.pickle")).unwrap_err().to_string();
-    assert!(said.contains("No such file"), "{said}");
+    let printed = pickle::open(Path::new("/nonexistent/it.pickle")).unwrap_err().to_string();
+    assert!(printed.contains("No such file"), "{printed}");
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn what_a_file_claims_takes_no_memory_and_no_nesting_is_too_deep() {
         gzip(&[&b"\x80\x02"[..], &b"NNNN)".repeat(60 << 20)].concat()),
     ];
     for (at, bytes) in hostile.iter().enumerate() {
-        let said = pickle::read(&bytes[..]).unwrap_err();
-        assert!(!matches!(said, Fault::Io(_)), "{at}: {said}");
+        let printed = pickle::read(&bytes[..]).unwrap_err();
+        assert!(!matches!(printed, Fault::Io(_)), "{at}: {printed}");
     }
     // A list that grows by one, again and again, is not kept for each of its lengths.
     let name = [&b"\x80\x02}U\x08filenameNsq\x00]q\x01"[..], &b"h\x00a".repeat(200_000), b"."].concat();
@@ -210,14 +210,14 @@ fn snapshots_of_real_jobs_are_read_as_python_reads_them() {
     for settings in ["", "expandable_segments:True", "max_split_size_mb:64,garbage_collection_threshold:0.6"] {
         let gpu = torch::Gpu::new("NVIDIA A10:4GiB:256MiB;NVIDIA A10:4GiB:256MiB");
         let mut script = gpu.script(include_str!("snapshot/features.py"));
-        let said = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
-        let names: Vec<_> = said.split_whitespace().collect();
-        assert!(names.len() >= 5, "{said}");
+        let printed = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
+        let names: Vec<_> = printed.split_whitespace().collect();
+        assert!(names.len() >= 5, "{printed}");
         for name in names {
             let file = gpu.dir().join(name);
             let reading = pickle::open(&file).unwrap();
             assert!(reading.ended.is_none(), "{name}: {:?}", reading.ended);
-            assert_same(&columns::told(&reading.trace), &by_python(&file), &format!("{settings}: {name}"));
+            assert_same(&columns::listing(&reading.trace), &by_python(&file), &format!("{settings}: {name}"));
         }
     }
 }
@@ -232,7 +232,7 @@ fn snapshots_of_a_folder_are_read_as_python_reads_them() {
     for file in files.filter(is_pickle) {
         let reading = pickle::open(&file).unwrap();
         assert!(reading.ended.is_none(), "{}: {:?}", file.display(), reading.ended);
-        assert_same(&columns::told(&reading.trace), &by_python(&file), &file.display().to_string());
+        assert_same(&columns::listing(&reading.trace), &by_python(&file), &file.display().to_string());
     }
 }
 
@@ -240,10 +240,10 @@ fn snapshots_of_a_folder_are_read_as_python_reads_them() {
 fn looked_at(file: &Path, more: &[&str]) -> (String, String) {
     let output = Command::new(PROGRAM).arg("snapshot").arg(file).args(more).output().unwrap();
     let text = |it: Vec<u8>| String::from_utf8(it).unwrap();
-    let (said, troubles) = (text(output.stdout), text(output.stderr));
+    let (printed, troubles) = (text(output.stdout), text(output.stderr));
     // What is not whole is shown, and no success.
     assert_eq!(output.status.code(), Some(i32::from(!troubles.is_empty())), "{troubles}");
-    (said, troubles)
+    (printed, troubles)
 }
 
 fn as_json(file: &Path, more: &[&str]) -> Value {
@@ -256,7 +256,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     let file = dir.path().join("snapshot.pickle");
     fs::write(&file, pickle(4, &snapshot(4, 2))).unwrap();
     let (text, troubles) = looked_at(&file, &["--fits", "1MiB"]);
-    for words in [
+    for phrase in [
         "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
         "device 0: 2.00 MiB reserved in 1 segment",
         "stuck          2.00 MiB",
@@ -267,7 +267,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
         "train.py step < train.py:1 step",
         "peak of the trace: 1000 B requested and live at event 2 of 13",
     ] {
-        assert!(text.contains(words), "{words}:\n{text}");
+        assert!(text.contains(phrase), "{phrase}:\n{text}");
     }
     assert_eq!(troubles, "");
     let all = as_json(&file, &[]);
@@ -287,9 +287,12 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     assert!(looked_at(&file, &[]).0.contains("no segment could be read"), "nothing is known of what there was");
     fs::write(&file, b"\x80\x04cos\nsystem\n.").unwrap();
     let output = Command::new(PROGRAM).arg("snapshot").arg(&file).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{said}");
-    assert!(said.contains("snapshot.pickle: byte 2 holds GLOBAL") && said.contains("_dump_snapshot"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{printed}");
+    assert!(
+        printed.contains("snapshot.pickle: byte 2 holds GLOBAL") && printed.contains("_dump_snapshot"),
+        "{printed}"
+    );
 }
 
 /// What PyTorch itself counts, and what its allocator then does with a request.
@@ -298,8 +301,8 @@ fn the_account_of_a_real_job_is_what_pytorch_counts() {
     for settings in ["", "max_split_size_mb:32"] {
         let gpu = torch::machine();
         let mut script = gpu.script(include_str!("snapshot/fits.py"));
-        let said = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
-        let counted: Value = serde_json::from_str(&said).unwrap();
+        let printed = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
+        let counted: Value = serde_json::from_str(&printed).unwrap();
         let file = gpu.dir().join("snapshot.pickle");
         let device = &as_json(&file, &[])["devices"][0];
         for figure in ["reserved", "allocated", "stuck", "peak"] {
@@ -329,10 +332,10 @@ fn a_large_snapshot_is_opened_faster_than_python_reads_it() {
     let bytes = pickle(4, &snapshot(350_000, 40));
     fs::write(&file, &bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshot/speed.py");
-    let said = torch::stdout(&Command::new(torch::python()).arg(script).arg(&file).arg(PROGRAM).output().unwrap());
-    println!("{} bytes: {said}", bytes.len());
-    let figures: Value = serde_json::from_str(&said).unwrap();
+    let printed = torch::stdout(&Command::new(torch::python()).arg(script).arg(&file).arg(PROGRAM).output().unwrap());
+    println!("{} bytes: {printed}", bytes.len());
+    let figures: Value = serde_json::from_str(&printed).unwrap();
     let [ours, python] = ["gpuwatch", "python"].map(|it| figures[it]["seconds"].as_f64().unwrap());
     let peak = figures["gpuwatch"]["peak"].as_f64().unwrap();
-    assert!(bytes.len() > 200_000_000 && ours * 3.0 <= python && peak <= bytes.len() as f64 * 0.6, "{said}");
+    assert!(bytes.len() > 200_000_000 && ours * 3.0 <= python && peak <= bytes.len() as f64 * 0.6, "{printed}");
 }

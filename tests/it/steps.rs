@@ -20,6 +20,6 @@ fn golden_cases_hold_for_real_optimizers() {
     let gpu = torch::machine();
     let mut python = gpu.command(torch::python());
     python.arg(script("steps.py")).arg("torch").env("PYTHONPATH", python_side());
-    let said = torch::stdout(&python.output().unwrap());
-    assert!(said.starts_with("steps are right with torch 2."), "{said}");
+    let printed = torch::stdout(&python.output().unwrap());
+    assert!(printed.starts_with("steps are right with torch 2."), "{printed}");
 }

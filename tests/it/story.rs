@@ -30,7 +30,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn say(&mut self, fact: Fact) -> &mut Self {
+    pub(crate) fn add(&mut self, fact: Fact) -> &mut Self {
         self.events.push(Event { at: Stamp(self.now), fact });
         self
     }
@@ -43,8 +43,8 @@ impl Story {
     pub(crate) fn device(&mut self, index: u32, used: u64, processes: &[(u32, u64)]) -> &mut Self {
         let id = device(index);
         let total = 140 * GIB;
-        self.say(Fact::Device(DeviceInfo { id: id.clone(), index, name: "NVIDIA H200".into(), parent: None }));
-        self.say(Fact::Memory {
+        self.add(Fact::Device(DeviceInfo { id: id.clone(), index, name: "NVIDIA H200".into(), parent: None }));
+        self.add(Fact::Memory {
             device: id.clone(),
             reading: Ok(DeviceMemory {
                 total: Bytes(total),
@@ -53,7 +53,7 @@ impl Story {
                 reserved: Some(Bytes(GIB / 2)),
             }),
         });
-        self.say(Fact::Load {
+        self.add(Fact::Load {
             device: id.clone(),
             load: Load {
                 gpu_percent: Some(if used > GIB { 97 } else { 0 }),
@@ -64,11 +64,11 @@ impl Story {
             },
         });
         let list = processes.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: Some(Bytes(*used)) }).collect();
-        self.say(Fact::Processes { device: id, reading: Ok(list) })
+        self.add(Fact::Processes { device: id, reading: Ok(list) })
     }
 
     pub(crate) fn who(&mut self, pid: u32, argv: &[&str]) -> &mut Self {
-        self.say(Fact::Process(ProcessInfo {
+        self.add(Fact::Process(ProcessInfo {
             pid,
             start_ticks: 1,
             argv: argv.iter().map(|it| Foreign::from(*it)).collect(),
@@ -79,7 +79,7 @@ impl Story {
     }
 
     pub(crate) fn probe(&mut self, number: u32, pid: u32, index: u32, conf: Option<&str>) -> &mut Self {
-        self.say(Fact::ProbeFound { probe: ProbeId(number), pid: Some(pid), socket: "/tmp/x.sock".into() });
+        self.add(Fact::ProbeFound { probe: ProbeId(number), pid: Some(pid), socket: "/tmp/x.sock".into() });
         self.line(
             number,
             Line::Hello(Hello {
@@ -98,10 +98,10 @@ impl Story {
     }
 
     pub(crate) fn line(&mut self, number: u32, line: Line) -> &mut Self {
-        self.say(Fact::Probe { probe: ProbeId(number), line: Box::new(line) })
+        self.add(Fact::Probe { probe: ProbeId(number), line: Box::new(line) })
     }
 
-    #[expect(clippy::large_types_passed_by_value, reason = "a story is told in literals")]
+    #[expect(clippy::large_types_passed_by_value, reason = "a story consists of literals")]
     pub(crate) fn sample(&mut self, number: u32, step: u64, counters: Counters) -> &mut Self {
         let at_us = self.now;
         self.line(
@@ -141,7 +141,7 @@ pub(crate) fn counters(allocated: u64, cached: u64) -> Counters {
 /// The fixed session of the snapshots.
 pub(crate) fn usual() -> Story {
     let mut story = Story::default();
-    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
+    story.add(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
     story.device(0, 2 * GIB, &[]).device(1, GIB / 4, &[]);
     story.probe(0, 4242, 0, None).probe(1, 4243, 1, Some("expandable_segments:True"));
     story.line(0, Line::Mark(Mark { name: "epoch".to_owned(), value: Some(3), ..Mark::default() }));
@@ -197,10 +197,10 @@ pub(crate) fn hostile() -> Story {
     let nasty = "\x1b[2J\x1b]0;x\x07\u{202e}训练\u{300}\r\n\t\u{9b}31m";
     let mut story = usual();
     story.device(2, 139 * GIB, &[(1, u64::MAX), (2, 0)]);
-    story.say(Fact::Device(DeviceInfo { id: device(3), index: 3, name: nasty.into(), parent: None }));
-    story.who(1, &[nasty, nasty]).say(Fact::Notice(nasty.into()));
-    story.say(Fact::Driver(DriverState::Up { version: Some(nasty.into()) }));
-    story.say(Fact::ProbeFound { probe: ProbeId(7), pid: None, socket: nasty.into() });
+    story.add(Fact::Device(DeviceInfo { id: device(3), index: 3, name: nasty.into(), parent: None }));
+    story.who(1, &[nasty, nasty]).add(Fact::Notice(nasty.into()));
+    story.add(Fact::Driver(DriverState::Up { version: Some(nasty.into()) }));
+    story.add(Fact::ProbeFound { probe: ProbeId(7), pid: None, socket: nasty.into() });
     story.line(7, Line::Hello(Hello { protocol: PROTOCOL, argv: vec![nasty.to_owned()], ..Hello::default() }));
     story.line(7, Line::History(History { stride: 64, ..History::default() }));
     story.line(7, Line::Mark(Mark { name: nasty.to_owned(), ..Mark::default() }));
@@ -210,8 +210,8 @@ pub(crate) fn hostile() -> Story {
     }
     story.line(7, Line::Oom(Oom { message: Some(nasty.to_owned()), tried: Some(u64::MAX), ..Oom::default() }));
     story.line(0, Line::Bye(Bye { reason: nasty.to_owned(), ..Bye::default() }));
-    story.say(Fact::ProbeGone { probe: ProbeId(1), why: nasty.into() });
-    story.say(Fact::JobEnded { code: None, signal: Some(9) });
+    story.add(Fact::ProbeGone { probe: ProbeId(1), why: nasty.into() });
+    story.add(Fact::JobEnded { code: None, signal: Some(9) });
     story
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn alerted() -> Story {
 
 pub(crate) fn nvml_alone() -> Story {
     let mut story = Story::default();
-    story.say(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
+    story.add(Fact::Driver(DriverState::Up { version: Some("570.86.15".into()) }));
     for second in 0..300 {
         story.wait(1_000_000).device(
             0,
@@ -256,7 +256,7 @@ pub(crate) fn steps(story: &mut Story, steps: std::ops::RangeInclusive<u64>, all
     for step in steps {
         story.wait(100_000).sample(0, step, counters(allocated(step), 2 * GIB));
         if step % 10 == 0 {
-            story.say(Fact::Second);
+            story.add(Fact::Second);
         }
     }
 }

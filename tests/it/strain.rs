@@ -21,7 +21,7 @@ fn two_ranks() -> Story {
     let mut story = Story::default();
     for it in 0..2 {
         story.device(it, 20 * GIB, &[]);
-        story.say(Fact::ProbeFound { probe: ProbeId(it), pid: Some(4000 + it), socket: "/tmp/x.sock".into() });
+        story.add(Fact::ProbeFound { probe: ProbeId(it), pid: Some(4000 + it), socket: "/tmp/x.sock".into() });
         let hello = Hello {
             protocol: PROTOCOL,
             pid: 4000 + it,
@@ -101,7 +101,7 @@ fn only_the_fullest_rank_is_reported() {
     let [it] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!((it.kind, it.cause, it.rank), (Kind::Imbalance, Cause::RankImbalance, Some(0)));
     assert_eq!((it.is_active(), it.evidence.get("against_the_other_ranks")), (true, Some(1.5)));
-    // Said once, in words.
+    // The text reports it once.
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
     let shown = text(&picture(&story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
     assert!(shown.contains("holds 1.5 × the other ranks' median"), "{shown}");
@@ -133,7 +133,7 @@ fn stuck_memory_warns_where_it_is_missed() {
         let it = counters(30 * GIB, 60 * GIB);
         Counters { inactive_split: Some(50 * GIB), ..it }
     };
-    let told = |free: u64| {
+    let reported = |free: u64| {
         let mut story = two_ranks();
         let used = 140 * GIB - GIB / 2 - free;
         let full = |story: &mut Story, _: u64| {
@@ -147,6 +147,6 @@ fn stuck_memory_warns_where_it_is_missed() {
         assert!(all[0].evidence.get("stuck_at_most").is_some_and(|it| (0.5..0.6).contains(&it)));
         all[0].severity
     };
-    assert_eq!((told(48 * GIB), told(10 * GIB)), (Severity::Warning, Severity::Warning));
-    assert_eq!(told(60 * GIB), Severity::Info);
+    assert_eq!((reported(48 * GIB), reported(10 * GIB)), (Severity::Warning, Severity::Warning));
+    assert_eq!(reported(60 * GIB), Severity::Info);
 }

@@ -250,8 +250,8 @@ fn users_have_themes_of_their_own() {
             .current_dir(home.path())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && said.contains(fault), "{name}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && printed.contains(fault), "{name}: {printed}");
     }
 }
 

@@ -56,7 +56,7 @@ fn layers_point_downwards_only() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for_and_stays_small() {
+fn every_file_begins_with_its_purpose_and_stays_small() {
     let mut faults = Vec::new();
     for dir in ["src", "nvml/src", "probes/gpuwatch-probe/src", "simgpu/src", "tests"] {
         for (name, text) in texts(&root().join(dir)) {
@@ -64,7 +64,7 @@ fn every_file_says_what_it_is_for_and_stays_small() {
                 faults.push(format!("{dir}/{name}: more than {MAX_LINES} lines"));
             }
             if !text.starts_with("//!") {
-                faults.push(format!("{dir}/{name}: the first line does not say what the file is for"));
+                faults.push(format!("{dir}/{name}: the first line does not describe the purpose of the file"));
             }
             if text.lines().any(|it| it != it.trim_end()) {
                 faults.push(format!("{dir}/{name}: trailing blanks"));
@@ -89,7 +89,7 @@ fn comments_fit_120_columns() {
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 
-/// A test that cannot run says why, with the macros of `tests/tiers`.
+/// A test that cannot run reports why, with the macros of `tests/tiers`.
 #[test]
 fn no_test_returns_early() {
     let mut faults = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::{
     corpus, formats,
-    recording_cost::{record, told},
+    recording_cost::{events_of, record},
     torch,
     venv::Venv,
 };
@@ -50,7 +50,7 @@ impl Figures {
         figures
     }
 
-    fn said(json: &Value) -> Self {
+    fn parsed(json: &Value) -> Self {
         let number = |name: &str| json[name].as_u64().unwrap_or_else(|| panic!("{name} in {json}"));
         Self { samples: number("samples"), allocated: number("allocated") }
     }
@@ -84,8 +84,8 @@ fn recordings(dir: &Path) -> Vec<(PathBuf, Figures)> {
 
 fn read_by_wheels(python: &Path, path: &Path) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/python/tools.py");
-    let said = torch::stdout(&Command::new(python).arg(script).arg(path).output().unwrap());
-    serde_json::from_str(&said).unwrap()
+    let reported = torch::stdout(&Command::new(python).arg(script).arg(path).output().unwrap());
+    serde_json::from_str(&reported).unwrap()
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn pandas_duckdb_and_zstandard_read_what_we_read() {
     let python = test_tiers::needs!(TOOLS.found());
     let dir = tempfile::tempdir().unwrap();
     for (path, ours) in recordings(dir.path()) {
-        let said = read_by_wheels(&python, &path);
+        let reported = read_by_wheels(&python, &path);
         for tool in ["pandas", "duckdb", "zstandard"] {
-            assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
+            assert_eq!(Figures::parsed(&reported[tool]), ours, "{tool}");
         }
     }
 }
@@ -108,14 +108,14 @@ fn pandas_and_duckdb_read_a_recording_whose_writer_was_killed() {
     let python = test_tiers::needs!(TOOLS.found());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl.zst");
-    let flushed = record(&path, &told(&corpus::traces()[0], 0, 10, 900));
+    let flushed = record(&path, &events_of(&corpus::traces()[0], 0, 10, 900));
     let (bytes, lines) = flushed[flushed.len() / 2];
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes as u64).unwrap();
     let ours = Figures::of(&path);
     assert!(ours.samples > 400 && ours.samples < lines as u64, "{ours:?}");
-    let said = read_by_wheels(&python, &path);
+    let reported = read_by_wheels(&python, &path);
     for tool in ["pandas", "duckdb"] {
-        assert_eq!(Figures::said(&said[tool]), ours, "{tool}");
+        assert_eq!(Figures::parsed(&reported[tool]), ours, "{tool}");
     }
 }
 
@@ -135,7 +135,7 @@ fn zstdcat_and_jq_read_what_we_read() {
         let sum = "[inputs | select(.type == \"sample\").allocated] | {samples: length, allocated: add}";
         let jq = Command::new("jq").args(["-nc", sum]).stdin(zstdcat.stdout.take().unwrap()).output().unwrap();
         assert!(zstdcat.wait().unwrap().success());
-        let said: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
-        assert_eq!(Figures::said(&said), ours);
+        let reported: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
+        assert_eq!(Figures::parsed(&reported), ours);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) const BESIDE: &[&str] = &[
     "typing-extensions==4.16.0",
 ];
 
-/// The machine that tests use unless they say otherwise.
+/// The machine that tests use by default.
 pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";
 
 /// The Python with PyTorch.

@@ -96,13 +96,13 @@ fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
 fn pieces_of_a_trace_are_the_whole_run() {
     for how in ["native", "in-python"] {
         let traced = Traced::run(include_str!("traced/paced.py"), &[how], &["--trace"]);
-        let said = traced.stdout();
+        let printed = traced.stdout();
         let file = fs::read(traced.files().pop().unwrap()).unwrap();
         let text = String::from_utf8_lossy(&file);
         assert!(text.contains(if how == "native" { "\"ring\": 20000" } else { "\"ring\": 2500" }), "{how}");
         let device = traced.answered(&["--set", ""]);
         is_exact(&device);
-        let (peak, mallocs) = said.trim().split_once(' ').unwrap();
+        let (peak, mallocs) = printed.trim().split_once(' ').unwrap();
         assert_eq!(device["as_recorded"]["replayed_peak_reserved"].to_string(), peak, "{how}");
         assert_eq!(device["candidates"][0]["cuda_mallocs"].to_string(), mallocs, "{how}");
         assert!(device["events"].as_u64().unwrap() > 20_000, "{how}: {device:#}");
@@ -125,8 +125,8 @@ fn a_killed_job_leaves_what_was_written() {
     is_exact(&less);
     assert!(less["events"].as_u64() < device["events"].as_u64(), "{less:#}\n{device:#}");
     fs::write(&file, b"{}\n").unwrap();
-    let said = traced.whatif(&[]);
-    assert!(String::from_utf8_lossy(&said.stderr).contains("is not a trace that gpuwatch wrote"), "{said:?}");
+    let printed = traced.whatif(&[]);
+    assert!(String::from_utf8_lossy(&printed.stderr).contains("is not a trace that gpuwatch wrote"), "{printed:?}");
 }
 
 /// The job records a history itself: the trace ends before, and the job's has its stacks.
@@ -134,17 +134,17 @@ fn a_killed_job_leaves_what_was_written() {
 fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
     let traced = Traced::run(include_str!("traced/paced.py"), &["own"], &["--trace"]);
     traced.stdout();
-    let said = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
-    assert!(said.contains("the job began to record its memory history itself"), "{said}");
+    let printed = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
+    assert!(printed.contains("the job began to record its memory history itself"), "{printed}");
     is_exact(&traced.answered(&["--set", ""]));
     let traced = Traced::run(include_str!("whatif/program.py"), &["60", "2560"], &["--trace", "--trace-bytes", "1KiB"]);
     traced.stdout();
-    let said = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
-    assert!(said.contains("its limit of bytes is reached"), "{said}");
+    let printed = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
+    assert!(printed.contains("its limit of bytes is reached"), "{printed}");
     let plain = Traced::run("print(7)", &[], &["--summary", "never"]);
     assert_eq!((plain.stdout().as_str(), plain.files().len()), ("7\n", 0));
-    let said = String::from_utf8(plain.whatif(&[]).stderr).unwrap();
-    assert!(said.contains("record the next run with `gpuwatch run --trace`"), "{said}");
+    let printed = String::from_utf8(plain.whatif(&[]).stderr).unwrap();
+    assert!(printed.contains("record the next run with `gpuwatch run --trace`"), "{printed}");
 }
 
 /// In full, on a machine that does nothing else: at most 10 ms at once, and 5 % of a step of 10 ms with 1,000
@@ -159,9 +159,9 @@ fn what_a_trace_costs_the_job() {
     let mut command = gpu.command(PROGRAM);
     command.args(["run", "--summary", "never", "--"]).arg(torch::python()).arg(path).args([rounds, steps]);
     let folder = gpu.dir().join("traces");
-    let said = torch::stdout(&command.arg(&folder).envs(home.variables()).output().unwrap());
-    println!("{said}");
-    let figures: Value = serde_json::from_str(&said).unwrap();
+    let printed = torch::stdout(&command.arg(&folder).envs(home.variables()).output().unwrap());
+    println!("{printed}");
+    let figures: Value = serde_json::from_str(&printed).unwrap();
     let of = |figure: &str| figures[figure].as_f64().unwrap();
     assert!(!full || of("step_us") <= 500.0 && of("longest_ms") <= 10.0, "{figures}");
     assert_eq!(fs::read_dir(folder).unwrap().count().to_string(), rounds);

@@ -19,11 +19,11 @@ const CONTEXT: u64 = 512 << 20;
 fn every_step_matches_torch_to_the_byte() {
     let steps = STEPS.to_string();
     let mut job = Job::start(&[&script("truth.py"), &steps, &asked(), "wait"]);
-    let mut said = Vec::new();
-    while !said.last().is_some_and(|it: &Value| it["end"] == true) {
-        said.push(job.next());
-        if said.last().is_some_and(|it| it["pending"] == true) {
-            check_ladder(&job.gpuwatch(&["once", "--json"])["devices"][0], said.last().unwrap());
+    let mut printed = Vec::new();
+    while !printed.last().is_some_and(|it: &Value| it["end"] == true) {
+        printed.push(job.next());
+        if printed.last().is_some_and(|it| it["pending"] == true) {
+            check_ladder(&job.gpuwatch(&["once", "--json"])["devices"][0], printed.last().unwrap());
             job.go_on();
         }
     }
@@ -36,29 +36,29 @@ fn every_step_matches_torch_to_the_byte() {
         .filter_map(|it| if let Line::Sample(it) = it { Some(it) } else { None })
         .filter(|it| it.edge == Edge::Step)
         .collect();
-    let told: Vec<&Value> = said.iter().filter(|it| it["step"].is_u64()).collect();
-    assert_eq!(told.len() as u64, STEPS + 1);
+    let reported: Vec<&Value> = printed.iter().filter(|it| it["step"].is_u64()).collect();
+    assert_eq!(reported.len() as u64, STEPS + 1);
     assert_eq!(
         rows.iter().map(|it| it.step.unwrap()).collect::<Vec<_>>(),
         (1..=STEPS).chain([STEPS + 2]).collect::<Vec<_>>()
     );
-    for (row, told) in rows.iter().zip(told) {
-        assert_same(row, told);
+    for (row, reported) in rows.iter().zip(reported) {
+        assert_same(row, reported);
     }
     check_pending(rows.last().unwrap());
-    let contexts: Vec<&Value> = said.iter().filter_map(|it| it.get("context")).collect();
+    let contexts: Vec<&Value> = printed.iter().filter_map(|it| it.get("context")).collect();
     assert_eq!(contexts, [&Value::from(CONTEXT); 2], "what the driver charges, less what torch holds");
     let oom = lines.iter().find_map(|it| if let Line::Oom(it) = it { Some(it) } else { None }).expect("an oom line");
     assert_eq!((oom.device, oom.tried), (0, Some(1 << 42)));
     check_blocks(oom, &lines);
-    assert!(said.iter().any(|it| it["oom"] == "CUDA out of memory"));
+    assert!(printed.iter().any(|it| it["oom"] == "CUDA out of memory"));
 
     // Without us the job prints the very same: figures, peaks, errors.
     let gpu = torch::machine();
     let mut alone = gpu.command(torch::python());
     let alone = torch::stdout(&alone.arg(script("truth.py")).args([&steps, &asked()]).output().unwrap());
     let alone: Vec<Value> = alone.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    assert_eq!(alone, said);
+    assert_eq!(alone, printed);
 }
 
 /// The counters that PyTorch's script is to print: its names by ours, as JSON.
@@ -67,16 +67,16 @@ fn asked() -> String {
     serde_json::to_string(&Counters::TABLE.iter().filter_map(named).collect::<BTreeMap<_, _>>()).unwrap()
 }
 
-fn assert_same(row: &Sample, told: &Value) {
+fn assert_same(row: &Sample, reported: &Value) {
     let named = Counters::NAMES.iter().zip(row.counters.values());
-    let both: Vec<_> = named.filter_map(|(name, value)| Some((name, value, told.get(name)?))).collect();
-    assert!(both.len() >= 8, "the script tells too little: {told}");
-    for (name, value, told) in both {
-        assert_eq!(value, told.as_u64(), "{name} at step {:?}", row.step);
+    let both: Vec<_> = named.filter_map(|(name, value)| Some((name, value, reported.get(name)?))).collect();
+    assert!(both.len() >= 8, "the script prints too little: {reported}");
+    for (name, value, reported) in both {
+        assert_eq!(value, reported.as_u64(), "{name} at step {:?}", row.step);
     }
 }
 
-/// Every live byte is in a group, and the row just before says how many there are.
+/// Every live byte is in a group, and the row just before has their number.
 fn check_blocks(oom: &Oom, lines: &[Line]) {
     let before = lines.iter().rev().skip_while(|it| !matches!(it, Line::Oom(_)));
     let row = before.into_iter().find_map(|it| if let Line::Sample(it) = it { Some(it) } else { None }).unwrap();
@@ -97,14 +97,14 @@ fn check_pending(row: &Sample) {
 }
 
 /// Every byte of the device has a name, with a block pending and the context outside torch.
-fn check_ladder(device: &Value, told: &Value) {
+fn check_ladder(device: &Value, reported: &Value) {
     let rungs = device["ladder"]["rungs"].as_array().unwrap();
     let bytes = |gap: &str| rungs.iter().find(|it| it["gap"] == gap).unwrap()["bytes"].as_u64().unwrap();
     // Unknown is only what not every PyTorch counts.
     assert!(rungs.iter().all(|it| it["bytes"].is_u64() || it["gap"] == "graph_pools"), "{rungs:#?}");
     assert_eq!(rungs.iter().filter_map(|it| it["bytes"].as_u64()).sum::<u64>(), device["memory"]["total"]);
     assert_eq!((bytes("pending"), bytes("non_torch")), (4 << 20, CONTEXT));
-    assert_eq!(bytes("wanted") + bytes("rounding"), told["allocated"]);
+    assert_eq!(bytes("wanted") + bytes("rounding"), reported["allocated"]);
     assert_eq!((bytes("others"), bytes("unattributed")), (0, 0));
     assert!(rungs.iter().all(|it| it["inconsistent"].is_null()), "{rungs:#?}");
 }

@@ -55,10 +55,10 @@ impl Venv {
             return Ok(python);
         }
         // Not through print macros, whose output a passing test keeps to itself: this takes minutes.
-        let say = |text: &str| {
+        let print = |text: &str| {
             let _ = writeln!(io::stderr(), "{text}");
         };
-        say(&format!("gpuwatch's tests: making {} with {}, once …", venv.display(), self.holds));
+        print(&format!("gpuwatch's tests: making {} with {}, once …", venv.display(), self.holds));
         if venv.exists() {
             fs::remove_dir_all(venv).unwrap();
         }
@@ -74,7 +74,7 @@ impl Venv {
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--no-deps"]);
         done(pip.args(&packages))?;
         fs::write(complete, packages.join("\n")).unwrap();
-        say(&format!("gpuwatch's tests: {} is ready.", venv.display()));
+        print(&format!("gpuwatch's tests: {} is ready.", venv.display()));
         Ok(python)
     }
 }

@@ -56,7 +56,7 @@ fn growth_of_a_neighbour_is_found_and_not_counted_as_the_jobs() {
 }
 
 #[test]
-fn diff_says_which_runs_it_took_and_what_it_did_not_see_of_them() {
+fn diff_names_the_runs_it_took_and_what_it_did_not_see_of_them() {
     let home = tempfile::tempdir().unwrap();
     let store = home.path().join("store");
     fs::create_dir(&store).unwrap();
@@ -67,10 +67,10 @@ fn diff_says_which_runs_it_took_and_what_it_did_not_see_of_them() {
     let diff = |arguments: &[&str]| {
         Command::new(PROGRAM).arg("diff").args(arguments).args([&store, &killed]).output().unwrap()
     };
-    let told = diff(&[]);
-    let aside = String::from_utf8(told.stderr).unwrap();
+    let reported = diff(&[]);
+    let aside = String::from_utf8(reported.stderr).unwrap();
     assert!(aside.contains("reading ") && aside.contains("whole.jsonl.zst"), "{aside}");
-    let text = String::from_utf8(told.stdout).unwrap();
+    let text = String::from_utf8(reported.stdout).unwrap();
     assert!(text.contains("\nnote: the second: ") && !text.contains("the first: "), "{text}");
     let json: Value = serde_json::from_slice(&diff(&["--json"]).stdout).unwrap();
     assert_eq!(json["notes"].as_array().map(Vec::len), Some(1), "{json:#}");
@@ -112,9 +112,9 @@ fn a_leak_is_to_blame_for_running_out_of_memory_and_not_a_small_neighbour() {
 fn without_growth_the_neighbour_that_took_the_room_is_to_blame() {
     let found = out_of_memory(|_| 134 * GIB, None);
     assert_eq!((found.cause.id(), &found.culprit), ("other-process", &None), "{found:#?}");
-    let said =
+    let printed =
         "Out of memory: other processes hold 2.53 GiB (2 %) of the device. Without them, 1.00 GiB would have fitted.";
-    assert_eq!(found.sentence.as_deref(), Some(said));
+    assert_eq!(found.sentence.as_deref(), Some(printed));
     let tiny = out_of_memory(|step| 134 * GIB + step * 512, None);
     assert_eq!(tiny.cause.id(), "other-process", "without that growth the request would not have fitted either");
 }
@@ -190,7 +190,7 @@ fn the_cause_of_a_sawtooth_is_that_of_its_newest_release() {
     assert_eq!((sawtooth.evidence.get("releases"), sawtooth.cause.id()), (Some(3.0), "graph-pools"), "{sawtooth:#?}");
 }
 
-/// Runs of one rank that end with an error; each says what was held at a step, and of the error what is not usual.
+/// Makes runs of one rank that end with an error; each has the bytes held at a step, and the error's unusual fields.
 fn ended_with(held: impl Fn(u64) -> Counters, others: u64, oom: Oom) -> Vec<Finding> {
     let mut story = one_rank();
     for step in 1..=700 {
@@ -233,8 +233,11 @@ fn every_error_names_its_reason() {
     ];
     for (held, others, oom, begins, ends) in cases {
         let found = ended_with(held, others, oom);
-        let said = sentence(&found);
-        assert!(said.starts_with(&format!("Out of memory: {begins}")) && said.ends_with(ends), "{begins}: {said}");
+        let printed = sentence(&found);
+        assert!(
+            printed.starts_with(&format!("Out of memory: {begins}")) && printed.ends_with(ends),
+            "{begins}: {printed}"
+        );
     }
 }
 
@@ -253,8 +256,8 @@ fn each_error_is_reported_once_with_the_memory_kept_by_then() {
     }
     let found = findings(&story.session()).all;
     let errors: Vec<_> = found.iter().filter(|it| it.kind == Kind::Oom).collect();
-    let told = |it: &&Finding| (it.severity.name(), it.since_step, it.follows.is_some());
-    let all: Vec<_> = errors.iter().map(told).collect();
+    let reported = |it: &&Finding| (it.severity.name(), it.since_step, it.follows.is_some());
+    let all: Vec<_> = errors.iter().map(reported).collect();
     assert_eq!(all, [("critical", 700, false), ("info", 700, true), ("warning", 300, false)], "{found:#?}");
     assert!(errors[0].sentence.as_ref().unwrap().contains("grew by 10"), "{:?}", errors[0]);
     assert!(errors[2].sentence.as_ref().unwrap().contains("grew by 4"), "{:?}", errors[2]);
@@ -333,7 +336,7 @@ fn history_from_a_probe_is_not_added_to_the_drivers_figures() {
     let before = counters(20 * GIB + 500 * 160 * MIB, GIB);
     story.wait(100_000).sample(0, 501, before);
     assert_eq!(used(&story), (103 * GIB, 103 * GIB));
-    // What it takes from now on is added at once, until the driver says so itself.
+    // New allocations are added at once, until the driver reports them.
     story.wait(100_000).sample(0, 502, counters(20 * GIB + 500 * 160 * MIB + 7 * GIB, GIB));
     assert_eq!(used(&story), (110 * GIB, 110 * GIB));
     story.device(0, 110 * GIB, &[(4242, 110 * GIB)]);

@@ -50,14 +50,14 @@ fn watch_run(directories: &[&Path], run: Option<&str>, enough: impl Fn(&[Event])
     runtime.block_on(async {
         let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         let end = Instant::now() + PATIENCE;
-        let mut said = Vec::new();
-        while !enough(&said) {
+        let mut printed = Vec::new();
+        while !enough(&printed) {
             let Ok(Some(event)) = timeout_at(end, sources.events.recv()).await else {
-                panic!("not enough was said: {said:#?}");
+                panic!("too few events: {printed:#?}");
             };
-            said.push(event);
+            printed.push(event);
         }
-        said
+        printed
     })
 }
 
@@ -79,13 +79,13 @@ fn fake(path: &Path, scripts: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<String>> {
     })
 }
 
-fn words(events: &[Event]) -> Vec<String> {
-    let word = |it: &Event| match &it.fact {
+fn messages(events: &[Event]) -> Vec<String> {
+    let message = |it: &Event| match &it.fact {
         Fact::Notice(text) => Some(text.raw().to_owned()),
         Fact::ProbeGone { why, .. } => Some(why.raw().to_owned()),
         _ => None,
     };
-    events.iter().filter_map(word).collect()
+    events.iter().filter_map(message).collect()
 }
 
 fn samples(events: &[Event]) -> Vec<(ProbeId, u64)> {
@@ -147,15 +147,15 @@ fn hostile_input_closes_that_connection_with_a_named_reason() {
         let _fake = fake(&dir.path().join(format!("{name}.sock")), vec![script.clone()]);
     }
     let all = |events: &[Event]| {
-        let words = words(events);
+        let messages = messages(events);
         // Two of the cases are closed for the same reason: each reason is not yet each case.
-        let named = words.iter().any(|it| it.contains("garbage.sock"));
-        let closed = cases.iter().all(|(_, _, why)| words.iter().any(|it| it.contains(why)));
+        let named = messages.iter().any(|it| it.contains("garbage.sock"));
+        let closed = cases.iter().all(|(_, _, why)| messages.iter().any(|it| it.contains(why)));
         named && closed && !samples(events).is_empty()
     };
     let events = watch(&[dir.path()], all);
     // What could not be read is named by its socket, as it has no other name.
-    let garbage = words(&events).into_iter().find(|it| it.contains("garbage.sock")).unwrap();
+    let garbage = messages(&events).into_iter().find(|it| it.contains("garbage.sock")).unwrap();
     assert!(garbage.contains("the connection was closed"), "{garbage}");
 }
 
@@ -170,7 +170,7 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
     let mut job = Command::new("python3");
     job.args(["-I", "-S", "-c", serve]).arg(dir.path().join("1.sock")).arg(hello).stdin(Stdio::piped());
     let job = RefCell::new(job.spawn().unwrap());
-    let heard = |events: &[Event]| events.iter().position(|it| matches!(it.fact, Fact::Probe { .. }));
+    let received = |events: &[Event]| events.iter().position(|it| matches!(it.fact, Fact::Probe { .. }));
     let seconds = |events: &[Event]| events.iter().filter(|it| matches!(it.fact, Fact::Second)).count();
     let lives = |events: &[Event]| {
         events.iter().fold(Session::default(), |mut session, it| {
@@ -181,8 +181,8 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
     let ended = Cell::new(false);
     let events = watch(&[dir.path()], |events| {
         let life = lives(events).processes.first().map(|it| it.life.clone());
-        let told = heard(events).is_some_and(|it| seconds(&events[it..]) >= 3);
-        if told && !ended.replace(true) {
+        let reported = received(events).is_some_and(|it| seconds(&events[it..]) >= 3);
+        if reported && !ended.replace(true) {
             assert_eq!(life, Some(Life::Incompatible { protocol: 9 }));
             // No process reaps it: a zombie does not count as alive.
             job.borrow_mut().kill().unwrap();
@@ -190,7 +190,7 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
         matches!(life, Some(Life::Gone { .. }))
     });
     assert!(ended.get(), "it was alive: {events:#?}");
-    assert!(words(&events).iter().any(|it| it.contains("it spoke protocol 9")), "{:?}", words(&events));
+    assert!(messages(&events).iter().any(|it| it.contains("it spoke protocol 9")), "{:?}", messages(&events));
     job.borrow_mut().wait().unwrap();
 }
 
@@ -204,7 +204,7 @@ fn unknown_types_and_fields_are_ignored() {
     let is_bye = |it: &Event| matches!(&it.fact, Fact::Probe { line, .. } if matches!(**line, Line::Bye(_)));
     let events = watch(&[dir.path()], |it| it.iter().any(is_bye));
     assert_eq!(samples(&events), [(ProbeId(0), 1)]);
-    assert_eq!(words(&events), Vec::<String>::new());
+    assert_eq!(messages(&events), Vec::<String>::new());
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_recreated_socket_is_not_a_second_probe() {
             push(11..=20);
             pushed.set(Some(events.len()));
         }
-        // The new socket has been looked at more than once by then.
+        // By then, the scanner has seen the new socket more than once.
         let later = pushed.get().map_or(&[][..], |at| &events[at..]);
         later.iter().filter(|it| matches!(it.fact, Fact::Second)).count() >= 3 && samples(events).len() >= 20
     });
@@ -261,7 +261,7 @@ fn a_stale_socket_is_passed_over_and_its_name_may_live_again() {
     let other = dir.path().join("2.sock");
     let _other = fake(&other, vec![lines(&[HELLO, &sample(1)])]);
     let events = watch(&[dir.path()], |it| samples(it).len() == 1);
-    assert!(!words(&events).iter().any(|it| it.contains("1.sock")), "{:?}", words(&events));
+    assert!(!messages(&events).iter().any(|it| it.contains("1.sock")), "{:?}", messages(&events));
     fs::remove_file(&path).unwrap();
     fs::remove_file(&other).unwrap();
     let _again = fake(&path, vec![lines(&[HELLO, &sample(7)])]);
@@ -294,11 +294,11 @@ fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
     let script = || lines(&[&hello, &sample(1)]);
     let _good = fake(&good.path().join("1.sock"), vec![script(), script(), script()]);
     let missing = place.path().join("missing");
-    // The good one comes back twice: the directories were looked into several times by then.
+    // The good one comes back twice: by then, the directories have been scanned several times.
     let events = watch(&[open.path(), &link, &file, &missing, good.path()], |it| {
-        words(it).iter().filter(|line| line.contains("without a bye")).count() == 3
+        messages(it).iter().filter(|line| line.contains("without a bye")).count() == 3
     });
-    let notices: Vec<String> = words(&events).into_iter().filter(|it| it.contains("is not used")).collect();
+    let notices: Vec<String> = messages(&events).into_iter().filter(|it| it.contains("is not used")).collect();
     assert_eq!(notices.len(), 3, "{notices:#?}");
     for (path, why) in [(open.path(), "mode is 0755"), (&link, "symbolic link"), (&file, "not a directory")] {
         let path = path.display().to_string();
@@ -326,15 +326,15 @@ fn a_directory_and_a_socket_of_another_user_are_refused_by_name() {
     let mut job = job.spawn().unwrap();
     let listens = || fs::read_dir(&sockets).unwrap().flatten().any(|it| it.path().extension().is_some());
     let is_there = until(PATIENCE, listens);
-    let events = watch(&[&sockets], |it| !words(it).is_empty());
-    let not_ours = words(&events);
+    let events = watch(&[&sockets], |it| !messages(it).is_empty());
+    let not_ours = messages(&events);
     chown(&sockets, Some(0), Some(0)).unwrap();
-    let events = watch(&[&sockets], |it| !words(it).is_empty());
+    let events = watch(&[&sockets], |it| !messages(it).is_empty());
     job.kill().unwrap();
     job.wait().unwrap();
     assert!(is_there && not_ours[0].contains("is not used"), "{not_ours:?}");
-    let words = words(&events);
-    assert!(words[0].contains(&format!("is answered by user {NOBODY}, not by you: refused")), "{words:?}");
+    let messages = messages(&events);
+    assert!(messages[0].contains(&format!("is answered by user {NOBODY}, not by you: refused")), "{messages:?}");
     assert!(samples(&events).is_empty());
 }
 
@@ -347,7 +347,7 @@ fn one_run_can_be_followed_alone() {
     };
     let _other = fake(&dir.path().join("1.sock"), of("aa", 1));
     let _ours = fake(&dir.path().join("2.sock"), of("bb", 2));
-    let events = watch_run(&[dir.path()], Some("bb"), |it| words(it).len() == 1);
+    let events = watch_run(&[dir.path()], Some("bb"), |it| messages(it).len() == 1);
     assert_eq!(samples(&events).iter().map(|it| it.1).collect::<Vec<_>>(), [2]);
 }
 

@@ -44,9 +44,9 @@ fn answered(source: &Path, more: &[&str]) -> Value {
 /// The one sentence of a question that has no answer.
 fn refused(program: &mut Command) -> String {
     let output = program.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && output.stdout.is_empty() && said.lines().count() == 1, "{said}");
-    said
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty() && reported.lines().count() == 1, "{reported}");
+    reported
 }
 
 /// Two streams, `record_stream`, an emptied cache in the middle, and a request that fits only after a retry.
@@ -84,8 +84,8 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
         script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", "").output().unwrap()
     };
     torch::stdout(&on(least));
-    let said = on(least - least / 100);
-    assert!(String::from_utf8_lossy(&said.stderr).contains("OutOfMemoryError"), "{said:?}");
+    let reported = on(least - least / 100);
+    assert!(String::from_utf8_lossy(&reported.stderr).contains("OutOfMemoryError"), "{reported:?}");
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn window_is_right(number: usize) {
         if it.is_empty() {
             script.env("SNAPSHOT", &file);
         }
-        let said: Value = serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap();
-        said["peak_reserved"].as_u64().unwrap()
+        let reported: Value = serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap();
+        reported["peak_reserved"].as_u64().unwrap()
     });
     let sets = settings.map(|it| ["--set", it]).concat();
     let device = &answered(&file, &sets)["devices"][0];
@@ -219,28 +219,34 @@ fn what_cannot_be_answered_is_refused_in_one_sentence() {
         program.arg("whatif").arg(&file).arg("--torch").arg(python).args(more);
         refused(&mut program)
     };
-    let said = ask(&torch::python(), &["--set", "no_such_setting:1"]);
-    assert!(said.contains("PyTorch refuses --set no_such_setting:1: ") && said.contains("nrecognized"), "{said}");
-    let said = ask(&torch::python(), &["--set", "max_split_size_mb:1"]);
-    assert!(said.contains("PyTorch refuses --set max_split_size_mb:1: "), "{said}");
-    let said = ask(Path::new("/nonexistent/python"), &[]);
-    assert!(said.contains("/nonexistent/python: No such file") && said.contains("--torch PYTHON"), "{said}");
+    let reported = ask(&torch::python(), &["--set", "no_such_setting:1"]);
+    assert!(
+        reported.contains("PyTorch refuses --set no_such_setting:1: ") && reported.contains("nrecognized"),
+        "{reported}"
+    );
+    let reported = ask(&torch::python(), &["--set", "max_split_size_mb:1"]);
+    assert!(reported.contains("PyTorch refuses --set max_split_size_mb:1: "), "{reported}");
+    let reported = ask(Path::new("/nonexistent/python"), &[]);
+    assert!(
+        reported.contains("/nonexistent/python: No such file") && reported.contains("--torch PYTHON"),
+        "{reported}"
+    );
     // Another module with that name is not PyTorch, and one without CUDA allocates nothing.
     let hidden = "import sys; sys.path[:] = [it for it in sys.path if 'site-packages' not in it]";
-    let said = ask(&with_site(dir.path(), hidden), &[]);
-    assert!(said.contains("has no PyTorch: name the job's Python with --torch PYTHON"), "{said}");
+    let reported = ask(&with_site(dir.path(), hidden), &[]);
+    assert!(reported.contains("has no PyTorch: name the job's Python with --torch PYTHON"), "{reported}");
     let package = dir.path().join("torch");
     fs::create_dir_all(package.join("lib")).unwrap();
     fs::write(package.join("__init__.py"), "").unwrap();
     fs::write(package.join("version.py"), "__version__ = '2.15.0+cpu'\ncuda: str | None = None\n").unwrap();
-    let said = ask(&with_site(dir.path(), ""), &[]);
-    assert!(said.contains("cannot simulate a GPU for") && said.contains("not built for CUDA"), "{said}");
+    let reported = ask(&with_site(dir.path(), ""), &[]);
+    assert!(reported.contains("cannot simulate a GPU for") && reported.contains("not built for CUDA"), "{reported}");
     fs::remove_dir_all(package).unwrap();
     // Each replay is a separate process; one that is killed does not count as an answer.
     let killed = "import os\nfork = os.fork\ndef ended():\n    pid = fork()\n    if not pid: os.kill(os.getpid(), 9)\n    \
                   return pid\nos.fork = ended\n";
-    let said = ask(&with_site(dir.path(), killed), &[]);
-    assert!(said.contains("the replay was interrupted (signal 9); run it again"), "{said}");
+    let reported = ask(&with_site(dir.path(), killed), &[]);
+    assert!(reported.contains("the replay was interrupted (signal 9); run it again"), "{reported}");
     let whatif = |source: &str| refused(Command::new(PROGRAM).args(["whatif", source]).current_dir(dir.path()));
     assert!(whatif("4242").contains("4242 is a running process: gpuwatch whatif replays memory snapshots, and"));
     assert!(whatif("night.jsonl.zst").contains("the recording holds no allocations: record the next run with"));

@@ -75,7 +75,7 @@ impl Allocator {
         self.offer(pool, (size, segment, at));
     }
 
-    /// What a sample says of it.
+    /// Returns its counters as a sample has them.
     pub(super) fn counters(&self) -> Counters {
         Counters {
             requested: Some(self.requested),

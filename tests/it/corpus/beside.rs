@@ -59,7 +59,7 @@ fn lengths_that_grow_leave_nothing_beside_them() {
     let words = |step: u64| if step < 100 { 20 + noise(5, step, 4) } else { 23 + (step - 100) / 5 };
     let growth = job(200, true, |step| (0, words(step) * WORD));
     assert_eq!(growth.episodes().count(), 0, "{:?}", growth.episodes().collect::<Vec<_>>());
-    // The same without the bytes asked for is growth: nothing says that it is not.
+    // The same without the requested bytes is growth: nothing rules growth out.
     assert!(job(200, false, |step| (0, words(step) * WORD)).episodes().count() > 0);
 }
 
@@ -70,7 +70,7 @@ fn lengths_of_two_kinds_have_no_unit_and_are_no_growth() {
 }
 
 #[test]
-fn what_is_kept_under_a_sawtooth_is_told_apart_from_its_teeth() {
+fn a_leak_under_a_sawtooth_is_distinguished_from_the_teeth() {
     // Two large blocks a step until the end of each epoch, which is now and then longer; a small one every other step.
     for (shortest, counts) in [(50, false), (50, true), (30, false)] {
         let mut begins = vec![0];

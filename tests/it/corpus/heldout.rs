@@ -1,4 +1,4 @@
-//! Growth judged on traces that no threshold was fitted to; `tests/traces/README.md` says how they were made.
+//! Judges growth on traces that no threshold was fitted to; `tests/traces/README.md` describes how they were made.
 //!
 //! `cargo test --test it heldout:: -- --nocapture` prints the score, and the cause named for each leak.
 
@@ -75,7 +75,7 @@ fn the_traces_kept_apart_are_of_their_own_kind() {
         assert!(!known.contains(&family(label)), "{name}");
         kinds.extend((label.resource.as_deref() == Some("device")).then_some("another tenant"));
         kinds.extend((label.class == Class::Healthy && label.steps >= 100_000).then_some("long and healthy"));
-        kinds.extend(read(&path(&folder(), label)).iter().filter_map(said));
+        kinds.extend(read(&path(&folder(), label)).iter().filter_map(circumstance));
     }
     let all = ["another tenant", "cudaMallocAsync", "expandable", "long and healthy", "lost", "restarted", "strided"];
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), all);
@@ -85,8 +85,8 @@ fn the_traces_kept_apart_are_of_their_own_kind() {
     assert!(stored.iter().map(|it| fs::metadata(it).unwrap().len()).sum::<u64>() <= 1_500_000);
 }
 
-/// What a line says of the circumstances.
-fn said(event: &Event) -> Option<&'static str> {
+/// Returns the name of a line that describes the circumstances.
+fn circumstance(event: &Event) -> Option<&'static str> {
     let Fact::Probe { line, .. } = &event.fact else { return None };
     match line.as_ref() {
         Line::Hello(it) if it.backend.as_deref() == Some("cudaMallocAsync") => Some("cudaMallocAsync"),

@@ -94,7 +94,7 @@ impl Job {
         let mut random = random;
         let (longest, batch) = (random.within(48, 256), random.pick(&[2, 4, 8, 16]));
         let words = match law {
-            // What a language model says of each word; a curriculum of smaller outputs drowns in the rounding of
+            // A language model's output for each word; a curriculum of smaller outputs drowns in the rounding of
             // blocks.
             Law::Ramp { .. } | Law::Sorted { .. } | Law::Mixed { .. } => random.pick(&[8000, 32_000, 50_000]),
             _ => random.pick(&[256, 1000, 4000, 32_000]),

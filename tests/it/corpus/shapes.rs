@@ -219,7 +219,7 @@ fn a_job_without_steps_is_watched_by_the_second() {
 }
 
 /// Every episode of the first process.
-fn told(story: &Story) -> Vec<Episode> {
+fn episodes(story: &Story) -> Vec<Episode> {
     story.session().processes[0].devices[0].growth.episodes().copied().collect()
 }
 
@@ -239,11 +239,11 @@ fn driver_figures_are_attributed_to_their_process() {
         story.device(1, 30 * GIB + step * MIB, &[(4001, reserved + GIB), (77, 9 * GIB + step * MIB)]);
     }
     let session = story.session();
-    let told = |place: usize| -> Vec<_> {
+    let episodes = |place: usize| -> Vec<_> {
         session.processes[place].devices[0].growth.episodes().map(|it| (it.resource, it.bytes_per_step)).collect()
     };
-    assert_eq!(told(0), [(Resource::Driver, MIB as f64)]);
-    assert_eq!(told(1), [(Resource::Device, MIB as f64)]);
+    assert_eq!(episodes(0), [(Resource::Driver, MIB as f64)]);
+    assert_eq!(episodes(1), [(Resource::Device, MIB as f64)]);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn without_the_driver_a_device_has_one_figure() {
             );
         }
     }
-    assert_eq!(told(&story).iter().map(|it| it.resource).collect::<Vec<_>>(), [Resource::Device]);
+    assert_eq!(episodes(&story).iter().map(|it| it.resource).collect::<Vec<_>>(), [Resource::Device]);
     let session = story.session();
     let second: Vec<_> = session.processes[1].devices[0].growth.episodes().map(|it| it.resource).collect();
     assert_eq!(second, [Resource::Pinned]);

@@ -59,7 +59,7 @@ impl Row {
         Some(self.answer["peak"]["reserved"].as_f64().unwrap_or(0.0) / measured - 1.0)
     }
 
-    /// Whether the answer is right; `None` where fit cannot tell.
+    /// Whether the answer is right; `None` if fit gives none.
     fn is_right(&self) -> Option<bool> {
         match self.answer["fits"].as_str() {
             Some("yes") => Some(self.measured["oom"] == false),

@@ -144,26 +144,26 @@ fn an_unknown_library_is_watched_by_ten_lines_of_python() {
 fn two_libraries_of_one_process_are_distinguished_and_nothing_counts_twice() {
     let bench = Bench::new();
     let job = Job::start(script(&bench, BOTH));
-    let said = bench.once();
-    let probed = said["probes"].as_array().unwrap();
+    let reported = bench.once();
+    let probed = reported["probes"].as_array().unwrap();
     let mut frameworks: Vec<_> = probed.iter().map(|it| it["hello"]["framework"].as_str().unwrap()).collect();
     frameworks.sort_unstable();
     assert_eq!(frameworks, ["cupy", "jax"]);
-    assert!(probed.iter().all(|it| it["pid"] == job.pid()), "{said:#}");
-    let ladder = &said["devices"][0]["ladder"];
+    assert!(probed.iter().all(|it| it["pid"] == job.pid()), "{reported:#}");
+    let ladder = &reported["devices"][0]["ladder"];
     assert_eq!(ladder["sum"], ladder["total"]);
     let of = |gap: &str| -> Vec<Option<u64>> {
         let rungs = ladder["rungs"].as_array().unwrap().iter();
         rungs.filter(|it| it["gap"] == gap).map(|it| it["bytes"].as_u64()).collect()
     };
     assert_eq!(of("allocated"), [Some(256 * MIB); 2]);
-    assert_eq!(of("non_torch"), [Some(CONTEXT), None], "one context, told once: {ladder:#}");
+    assert_eq!(of("non_torch"), [Some(CONTEXT), None], "one context, reported once: {ladder:#}");
     assert_eq!((of("others"), of("unattributed")), (vec![Some(0)], vec![Some(0)]), "{ladder:#}");
     assert!(!ladder["rungs"].as_array().unwrap().iter().any(|it| it["inconsistent"].is_array()), "{ladder:#}");
     job.end();
 }
 
-/// Lines that say something: no blank ones, and not the words that a file begins with.
+/// Returns the lines with content: neither blank ones nor the header of the file.
 fn lines(name: &str) -> usize {
     let text = fs::read_to_string(probes("python").join(name)).unwrap();
     let (_, code) = text.strip_prefix("\"\"\"").and_then(|it| it.split_once("\"\"\"")).unwrap();
@@ -171,7 +171,7 @@ fn lines(name: &str) -> usize {
 }
 
 #[test]
-fn a_plain_probe_says_what_counts_and_leaves_the_wire_to_one_file() {
+fn a_plain_probe_declares_what_it_counts_and_leaves_the_wire_to_one_file() {
     for name in ["jax_probe.py", "cupy_probe.py"] {
         assert!(lines(name) <= LINES, "{name}: {} lines", lines(name));
     }

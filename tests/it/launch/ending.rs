@@ -1,4 +1,4 @@
-//! What `gpuwatch run` says when its job is over, where it recorded, and what it takes before `--`.
+//! What `gpuwatch run` prints when its job is over, where it records, and the options it accepts before `--`.
 
 use super::{Home, done, text};
 use crate::pty::PROGRAM;
@@ -12,13 +12,13 @@ use std::{
 /// A probed job that leaks until an alert came, writes a word to either stream, and ends with 7.
 fn leak(home: &Home, flags: &[&str]) -> Output {
     let folder = home.0.path().join("sockets");
-    let told = home.0.path().join("told");
+    let alerted = home.0.path().join("alerted");
     let _ = fs::DirBuilder::new().mode(0o700).create(&folder);
-    let _ = fs::remove_file(&told);
-    let wait = format!("for it in $(seq 2400); do [ -e '{}' ] && break; sleep 0.05; done", told.display());
+    let _ = fs::remove_file(&alerted);
+    let wait = format!("for it in $(seq 2400); do [ -e '{}' ] && break; sleep 0.05; done", alerted.display());
     let leaking = format!("{PROGRAM:?} demo-job --kind leaking --rate 200 --directory '{}'", folder.display());
     let job = format!("({wait}) | {leaking}; echo out; echo err >&2; exit 7");
-    let mut command = home.gpuwatch(&["run", "--on-alert", "touch", "--on-alert-arg", told.to_str().unwrap()]);
+    let mut command = home.gpuwatch(&["run", "--on-alert", "touch", "--on-alert-arg", alerted.to_str().unwrap()]);
     command.args(flags).args(["--", "sh", "-c", &job]);
     let output = done(command);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "out\n".to_owned()), "{output:?}");
@@ -30,7 +30,7 @@ fn recordings(home: &Home) -> Vec<PathBuf> {
     files.map(|it| it.unwrap().path()).collect()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     text(&output.stderr)
 }
 
@@ -39,12 +39,12 @@ fn the_end_of_a_probed_job_is_summed_up_in_one_line() {
     let home = Home::new();
     let file = home.0.path().join("a run.jsonl.zst");
     let output = leak(&home, &["-o", file.to_str().unwrap(), "--name", "baseline"]);
-    let said = said(&output);
-    let line = said.strip_prefix("err\ngpuwatch: ").unwrap_or_else(|| panic!("{said}"));
+    let printed = printed(&output);
+    let line = printed.strip_prefix("err\ngpuwatch: ").unwrap_or_else(|| panic!("{printed}"));
     let (found, how) = line.split_once(" · ").unwrap();
-    assert_eq!(how, format!("gpuwatch replay '{}'\n", file.display()), "{said}");
+    assert_eq!(how, format!("gpuwatch replay '{}'\n", file.display()), "{printed}");
     // It counts what the replay's first line does, and what a check fails on.
-    assert!(found.contains("1 critical") || found.contains("1 warning"), "{said}");
+    assert!(found.contains("1 critical") || found.contains("1 warning"), "{printed}");
     let check = Command::new(PROGRAM).args(["check", file.to_str().unwrap()]).envs(home.variables()).output().unwrap();
     assert_eq!(check.status.code(), Some(1), "{check:?}");
     assert!(recordings(&home).is_empty(), "it is where it was asked for");
@@ -55,7 +55,7 @@ fn the_end_of_a_probed_job_is_summed_up_in_one_line() {
 #[test]
 fn the_summary_can_be_turned_off_and_forced() {
     let home = Home::new();
-    assert_eq!(said(&leak(&home, &["--summary", "never", "--name", "quiet one"])), "err\n");
+    assert_eq!(printed(&leak(&home, &["--summary", "never", "--name", "quiet one"])), "err\n");
     let made = recordings(&home);
     assert!(made.len() == 1 && made[0].to_string_lossy().ends_with("_quiet-one.jsonl.zst"), "{made:?}");
     let run = |flags: &[&str], variable: &str, config: &str| {
@@ -65,7 +65,7 @@ fn the_summary_can_be_turned_off_and_forced() {
         command.args(flags).args(["--", "sh", "-c", "exit 3"]).env("GPUWATCH_SUMMARY", variable);
         let output = done(command);
         assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(3), true));
-        said(&output)
+        printed(&output)
     };
     assert_eq!(run(&[], "auto", ""), "", "nothing was probed, and nobody asked");
     for asked in [run(&["--summary", "always"], "never", ""), run(&[], "always", "[recordings]\nsummary = 'never'\n")] {
@@ -76,7 +76,7 @@ fn the_summary_can_be_turned_off_and_forced() {
     let config = home.0.path().join("config.toml");
     fs::write(&config, "[recordings]\nsummary = 'always'\n").unwrap();
     command.env("GPUWATCH_CONFIG", &config).env_remove("GPUWATCH_SUMMARY");
-    assert!(said(&done(command)).starts_with("gpuwatch: no process was probed"));
+    assert!(printed(&done(command)).starts_with("gpuwatch: no process was probed"));
 }
 
 #[test]
@@ -91,28 +91,28 @@ fn a_file_that_cannot_be_made_costs_the_recording_and_not_the_job() {
     };
     let output = run(&file);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()));
-    assert!(said(&output).contains("nothing was recorded: cannot make "), "{output:?}");
+    assert!(printed(&output).contains("nothing was recorded: cannot make "), "{output:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     let output = run(Path::new("-"));
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
-    assert!(said(&output).contains("standard output is the job's: name a file"), "{output:?}");
+    assert!(printed(&output).contains("standard output is the job's: name a file"), "{output:?}");
 }
 
 #[test]
 fn an_unknown_flag_of_run_is_an_error_and_not_the_command() {
     let home = Home::new();
-    for words in [
+    for arguments in [
         &["run", "--no-such-flag-of-ours"][..],
         &["run", "--no-such-flag-of-ours", "--", "echo", "ran"],
         &["run", "-x", "echo", "ran"],
         &["run", "--name", "a/b", "--", "echo", "ran"],
         &["run", "--name", "", "--", "echo", "ran"],
     ] {
-        let output = done(home.gpuwatch(words));
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{words:?}");
+        let output = done(home.gpuwatch(arguments));
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{arguments:?}");
     }
     let unknown = done(home.gpuwatch(&["run", "--sumary", "never", "--", "true"]));
-    assert!(said(&unknown).contains("'--summary'"), "the nearest is named: {unknown:?}");
+    assert!(printed(&unknown).contains("'--summary'"), "the nearest is named: {unknown:?}");
     // Arguments after the command belong to the command.
     let own = done(home.gpuwatch(&["run", "echo", "--name", "x", "-o", "y", "--no-such-flag-of-ours"]));
     assert_eq!(text(&own.stdout), "--name x -o y --no-such-flag-of-ours\n");

@@ -135,9 +135,9 @@ fn every_signal_that_can_be_sent_reaches_the_job_and_does_not_end_run() {
     for signal in signals {
         let sent = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().unwrap();
         assert!(sent.success(), "{signal}");
-        let mut said = String::new();
-        out.read_line(&mut said).unwrap();
-        assert_eq!(said, format!("{signal}\n"));
+        let mut printed = String::new();
+        out.read_line(&mut printed).unwrap();
+        assert_eq!(printed, format!("{signal}\n"));
     }
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

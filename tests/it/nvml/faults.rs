@@ -2,7 +2,7 @@
 //!
 //! `GPUWATCH_BENCHMARK=full cargo test --test it nvml::faults -- --nocapture` also holds the screen to its time.
 
-use super::{Bench, events, live, says};
+use super::{Bench, events, live, shows};
 use crate::pty::{PATIENCE, until};
 use ::simgpu::Fault;
 use gpuwatch::{
@@ -26,19 +26,19 @@ fn suffer(faults: &[(Fault, &str)]) -> Vec<Duration> {
     let bench = Bench::new();
     bench.machine.set_faults(&[]).unwrap();
     let mut terminal = live(&bench);
-    for words in ["NVIDIA H200", "NVIDIA A10", "gpuwatch run -- python -c 'read end'"] {
-        terminal.shows(words);
+    for phrase in ["NVIDIA H200", "NVIDIA A10", "gpuwatch run -- python -c 'read end'"] {
+        terminal.shows(phrase);
     }
-    for (fault, words) in faults {
+    for (fault, phrase) in faults {
         bench.machine.set_faults(std::slice::from_ref(fault)).unwrap();
         let begun = Instant::now();
-        assert!(until(PATIENCE, || says(&terminal, words)), "{fault:?}: no {words:?} on\n{}", terminal.text());
+        assert!(until(PATIENCE, || shows(&terminal, phrase)), "{fault:?}: no {phrase:?} on\n{}", terminal.text());
         let (took, most) = (begun.elapsed(), if matches!(fault, Fault::Stall(_)) { SEEN + STALLED } else { SEEN });
         assert!(took < most || !test_tiers::is_benchmark(), "{fault:?} was seen after {took:?}");
         delays.push(took);
         bench.machine.set_faults(&[]).unwrap();
-        assert!(until(PATIENCE, || !says(&terminal, words)), "{fault:?} lasts on\n{}", terminal.text());
-        assert!(until(PATIENCE, || says(&terminal, "5.00 GiB")), "{fault:?}: no figures on\n{}", terminal.text());
+        assert!(until(PATIENCE, || !shows(&terminal, phrase)), "{fault:?} lasts on\n{}", terminal.text());
+        assert!(until(PATIENCE, || shows(&terminal, "5.00 GiB")), "{fault:?}: no figures on\n{}", terminal.text());
     }
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
@@ -74,7 +74,7 @@ fn faults_of_the_driver_are_seen_explained_and_recovered_from() {
 }
 
 #[test]
-fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
+fn a_device_that_appears_is_listed_and_its_critical_errors_are_reported() {
     let bench = Bench::new();
     bench.machine.set_faults(&[Fault::Gone(1)]).unwrap();
     let terminal = live(&bench);
@@ -83,8 +83,8 @@ fn a_device_that_appears_is_listed_and_its_critical_errors_are_told() {
     bench.machine.set_faults(&[]).unwrap();
     terminal.shows("NVIDIA A10");
     bench.machine.set_faults(&[Fault::Xid(1, 79)]).unwrap();
-    let words = "GPU 1 (NVIDIA A10) reports Xid 79, the device has fallen off the bus: drain";
-    assert!(until(PATIENCE, || says(&terminal, words)), "{}", terminal.text());
+    let phrase = "GPU 1 (NVIDIA A10) reports Xid 79, the device has fallen off the bus: drain";
+    assert!(until(PATIENCE, || shows(&terminal, phrase)), "{}", terminal.text());
 }
 
 /// Whether a device's memory is reported completely.
@@ -100,14 +100,14 @@ fn refuses_processes(fact: &Fact, trouble: &Trouble) -> bool {
     matches!(fact, Fact::Processes { reading: Err(it), .. } if it == trouble)
 }
 
-fn says_absent(fact: &Fact) -> bool {
+fn reports_absence(fact: &Fact) -> bool {
     matches!(fact, Fact::Driver(DriverState::Absent { .. }))
 }
 
 type AlertOutputs = fn(&Fact) -> bool;
 
-/// Faults, and what says that they are there.
-fn tellings() -> Vec<(Fault, AlertOutputs)> {
+/// Returns faults, each with a test for the events that report it.
+fn fault_events() -> Vec<(Fault, AlertOutputs)> {
     let line = |it: &str| Fault::Line(it.into());
     vec![
         (line("lost * 0"), |it| refuses_memory(it, &Trouble::Lost)),
@@ -122,49 +122,49 @@ fn tellings() -> Vec<(Fault, AlertOutputs)> {
         (Fault::Mig(0, 2), |it| matches!(it, Fact::Device(it) if it.parent.is_some())),
         (Fault::Gone(1), |it| matches!(it, Fact::DeviceGone { .. })),
         (Fault::Xid(0, 48), |it| matches!(it, Fact::Notice(it) if it.raw().contains("Xid 48"))),
-        (Fault::Mismatch, says_absent),
-        (Fault::NoPermission, says_absent),
-        (Fault::Lost, says_absent),
+        (Fault::Mismatch, reports_absence),
+        (Fault::NoPermission, reports_absence),
+        (Fault::Lost, reports_absence),
         (Fault::Stall(Duration::from_secs(2)), |it| matches!(it, Fact::Driver(DriverState::Stalled { .. }))),
     ]
 }
 
 /// In readings, of which a loaded machine makes none more: a recorder reads memory twice a second, and lists once.
 #[test]
-fn each_fault_is_told_within_a_second_of_readings_and_so_is_its_end() {
+fn each_fault_and_its_end_are_reported_within_a_second_of_readings() {
     let bench = Bench::new();
     let ids: Vec<String> = bench.machine.cards().unwrap().into_iter().map(|it| it.uuid).collect();
     let file = bench.home.path().join("faults.jsonl.zst");
     bench.machine.set_faults(&[]).unwrap();
     let mut recorder = bench.command(&["record", "-o", file.to_str().unwrap()]).spawn().unwrap();
     let since = |from: Stamp| events(&file).into_iter().filter(move |it| it.at > from).collect::<Vec<_>>();
-    let readings = |told: &[Event], end: &dyn Fn(&Fact) -> bool| {
-        let before = told.iter().take_while(|it| !end(&it.fact));
+    let readings = |reported: &[Event], end: &dyn Fn(&Fact) -> bool| {
+        let before = reported.iter().take_while(|it| !end(&it.fact));
         before.filter(|it| matches!(&it.fact, Fact::Memory { device, .. } if device.0 == ids[0])).count()
     };
     assert!(until(PATIENCE, || since(Stamp(0)).iter().any(|it| is_well(&it.fact, &ids[0]))));
-    for (fault, tells) in tellings() {
+    for (fault, reports) in fault_events() {
         bench.machine.set_faults(std::slice::from_ref(&fault)).unwrap();
         let begun = sources::now();
-        assert!(until(PATIENCE, || since(begun).iter().any(|it| tells(&it.fact))), "{fault:?}: {:#?}", since(begun));
-        let told = since(begun);
-        assert!(readings(&told, &tells) <= 2, "{fault:?} was told after more: {told:#?}");
-        let stalled = told.iter().find_map(|it| match it.fact {
+        assert!(until(PATIENCE, || since(begun).iter().any(|it| reports(&it.fact))), "{fault:?}: {:#?}", since(begun));
+        let reported = since(begun);
+        assert!(readings(&reported, &reports) <= 2, "{fault:?} was reported after more: {reported:#?}");
+        let stalled = reported.iter().find_map(|it| match it.fact {
             Fact::Driver(DriverState::Stalled { since }) => Some(it.at.since(since)),
             _ => None,
         });
-        assert!(!matches!(fault, Fault::Stall(_)) || stalled.is_some(), "{told:#?}");
+        assert!(!matches!(fault, Fault::Stall(_)) || stalled.is_some(), "{reported:#?}");
         assert!(stalled.is_none_or(|it| it >= 750_000), "the call began {stalled:?} µs before");
         bench.machine.set_faults(&[]).unwrap();
         let over = sources::now();
-        let is_over = |told: &[Event]| {
-            let well = |id: &str| told.iter().any(|it| is_well(&it.fact, id));
+        let is_over = |reported: &[Event]| {
+            let well = |id: &str| reported.iter().any(|it| is_well(&it.fact, id));
             ids.iter().all(|it| well(it))
-                && told
+                && reported
                     .iter()
                     .rev()
                     .find(|it| matches!(it.fact, Fact::Driver(_)))
-                    .is_none_or(|it| !says_absent(&it.fact))
+                    .is_none_or(|it| !reports_absence(&it.fact))
         };
         assert!(until(PATIENCE, || is_over(&since(over))), "{fault:?} lasts on: {:#?}", since(over));
     }

@@ -29,7 +29,7 @@ def step(leaks):
     optimizer.zero_grad()
 
 
-def say(**facts):
+def report(**facts):
     stats = torch.cuda.memory_stats()
     facts["apart"] = APART
     facts["enabled"] = torch._C._cuda_isHistoryEnabled()
@@ -43,39 +43,39 @@ def say(**facts):
 
 how = sys.argv[1]
 if how == "inference":
-    say(ready=True)
+    report(ready=True)
     for _ in range(200):
         with torch.no_grad():
             kept.append(net(torch.randn(512, 64, device="cuda")))
         time.sleep(0.05)
     raise SystemExit
 step(False)
-say(ready=True)
+report(ready=True)
 for line in sys.stdin:
-    word = line.strip()
-    if word.isdigit():
-        for _ in range(int(word)):
+    request = line.strip()
+    if request.isdigit():
+        for _ in range(int(request)):
             step(how == "leak")
-        say()
-    elif word == "slowly":
+        report()
+    elif request == "slowly":
         # Until a line changes it, a second has a hundred steps.
         for _ in range(1500):
             step(how == "leak")
             time.sleep(0.01)
-        say()
-    elif word == "record":
+        report()
+    elif request == "record":
         history("all", max_entries=100_000)
-        say()
-    elif word == "record as ever":
+        report()
+    elif request == "record as ever":
         history(True, trace_alloc_max_entries=100_000)
-        say()
-    elif word == "recorded":
+        report()
+    elif request == "recorded":
         traces = torch.cuda.memory._snapshot()["device_traces"][0]
-        say(entries=len(traces))
-    elif word == "exhaust":
+        report(entries=len(traces))
+    elif request == "exhaust":
         try:
             torch.empty(1 << 42, device="cuda")
         except torch.cuda.OutOfMemoryError:
-            say()
+            report()
     else:
         break

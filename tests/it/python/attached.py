@@ -35,7 +35,7 @@ def train():
     return stats
 
 
-def say(what, **more):
+def report(what, **more):
     print(json.dumps(dict(more, what=what, steps=steps)), flush=True)
 
 
@@ -53,7 +53,7 @@ def native_threads():
 
 train()
 before = sorted(sys.modules), list(sys.path), sorted(globals())
-say("ready", pid=os.getpid(), threads=native_threads(), descriptors=len(os.listdir("/proc/self/fd")))
+report("ready", pid=os.getpid(), threads=native_threads(), descriptors=len(os.listdir("/proc/self/fd")))
 while True:
     train()
     if not select.select([0], [], [], 0.001)[0]:
@@ -63,10 +63,10 @@ while True:
         stats = train()
         names = "allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak"
         threads, descriptors = native_threads(), len(os.listdir("/proc/self/fd"))
-        say("look", stats=[stats[it] for it in names], threads=threads, descriptors=descriptors)
+        report("look", stats=[stats[it] for it in names], threads=threads, descriptors=descriptors)
         line()
     elif command == "wait":
-        say("wait")
+        report("wait")
         line()
     elif command == "grow":
         grows = True
@@ -75,4 +75,4 @@ while True:
 own = {"before", "command", "stats", "names", "threads", "descriptors", "own"}
 named = sorted(set(globals()) - set(before[2]) - own)
 modules = [it for it in set(sys.modules) - set(before[0]) if not it.startswith("gpuwatch_probe")]
-say("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count())
+report("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count())

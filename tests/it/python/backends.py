@@ -1,4 +1,4 @@
-"""A job of one kind, which says what PyTorch itself counts and waits until it may end."""
+"""A job of one kind, which reports PyTorch's own figures and waits until it may end."""
 
 import json
 import os

@@ -29,8 +29,8 @@ for line in sys.stdin:
         optimizer.step()
         took.append(time.perf_counter() - before)
     took.sort()
-    said = {"median_us": 1e6 * took[len(took) // 2], "longest_us": 1e6 * took[-1], "next_us": 1e6 * took[-2]}
+    reported = {"median_us": 1e6 * took[len(took) // 2], "longest_us": 1e6 * took[-1], "next_us": 1e6 * took[-2]}
     with open("/proc/self/statm") as file:
-        said["rss"] = int(file.read().split()[1]) * resource.getpagesize()
-    said["enabled"] = torch._C._cuda_isHistoryEnabled()
-    print(json.dumps(said), flush=True)
+        reported["rss"] = int(file.read().split()[1]) * resource.getpagesize()
+    reported["enabled"] = torch._C._cuda_isHistoryEnabled()
+    print(json.dumps(reported), flush=True)

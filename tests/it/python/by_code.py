@@ -25,8 +25,8 @@ def sockets():
     return [it for it in os.listdir(FOLDER) if it.endswith(".sock")] if os.path.isdir(FOLDER) else []
 
 
-def heard(last):
-    """What the probe of this process has said up to that step, which its own thread may still have to take."""
+def received(last):
+    """Returns the probe's lines up to that step; waits for those that its own thread still has to send."""
     stream = socket.socket(socket.AF_UNIX)
     stream.connect(os.path.join(FOLDER, "%d.sock" % os.getpid()))
     stream.sendall(b"since seq=0\n")
@@ -72,7 +72,7 @@ def after_cuda():
     gpuwatch_probe.start()
     asked = sockets()
     train(3)
-    # `os._exit` says no goodbye.
+    # `os._exit` sends no bye.
     gpuwatch_probe.stop()
     return {"sockets": asked, "steps": gpuwatch_probe._probe.number()}
 
@@ -114,7 +114,7 @@ def wrong_marks():
 def async_backend():
     gpuwatch_probe.start()
     train(2)
-    lines = heard(2)
+    lines = received(2)
     return {"hello": lines[0], "row": lines[-1]}
 
 

@@ -1,4 +1,4 @@
-"""Runs out of memory as soon as CUDA is there, and ends in the way that each child's name says."""
+"""Runs out of memory as soon as CUDA is initialised, and ends each child in the way of its name."""
 
 import json
 import os

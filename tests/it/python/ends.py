@@ -1,6 +1,6 @@
-"""Ends and interrupts a training process in every way there is, each in a child forked before CUDA's initialisation.
+"""Ends and interrupts a training process in every possible way, each in a child forked before CUDA's initialisation.
 
-Says of each what the world sees: its status and its output, which must be the same with the probe and without.
+Prints the status and the output of each child, which must be the same with and without the probe.
 """
 
 import atexit
@@ -107,7 +107,7 @@ def is_alarmed():
 
     signal.signal(signal.SIGALRM, ring)
     optimizer = train()
-    heard = 0
+    received = 0
     for n in range(300):
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0005 + n % 11 * 0.0001)
@@ -115,8 +115,8 @@ def is_alarmed():
                 optimizer.step()
             print("an alarm was not heard")
         except Alarm:
-            heard += 1
-    print("heard", heard)
+            received += 1
+    print("heard", received)
 
 
 def forks_meanwhile():
@@ -169,5 +169,5 @@ for way in WAYS:
         way()
         sys.exit()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = [(it.seek(0), it.read().decode())[1] for it in (out, err)]
-    print(json.dumps({"what": way.__name__, "status": status, "out": said[0], "err": said[1]}), flush=True)
+    reported = [(it.seek(0), it.read().decode())[1] for it in (out, err)]
+    print(json.dumps({"what": way.__name__, "status": status, "out": reported[0], "err": reported[1]}), flush=True)

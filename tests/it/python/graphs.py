@@ -1,4 +1,4 @@
-"""Trains with CUDA graphs, as its argument says, and prints at each step what PyTorch itself says of its memory."""
+"""Trains with CUDA graphs, selected by its argument, and prints PyTorch's own figures at each step."""
 
 import json
 import sys
@@ -17,8 +17,8 @@ def figures():
     # Not every release counts these.
     pools = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
     names = {"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"}
-    said = {ours: now[theirs + ".all.current"] for ours, theirs in names.items()}
-    return {**said, "private_pools": pools if pools is None else sum(it["all"]["current"] for it in pools.values())}
+    printed = {ours: now[theirs + ".all.current"] for ours, theirs in names.items()}
+    return {**printed, "private_pools": pools if pools is None else sum(it["all"]["current"] for it in pools.values())}
 
 
 def is_recorded():

@@ -24,6 +24,6 @@ for epoch in range(3):
     try:
         torch.empty(1 << 42, device="cuda")
     except torch.cuda.OutOfMemoryError as error:
-        said = str(error)
+        printed = str(error)
 torch.cuda.synchronize()
-print(json.dumps({"said": said}), flush=True)
+print(json.dumps({"error": printed}), flush=True)

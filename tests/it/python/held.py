@@ -50,11 +50,11 @@ def asked(groups=None):
 
 def steps(group):
     """The path with the fields of each step that are not `None`, except lines and files."""
-    said = []
+    printed = []
     for step in group["holders"]:
         assert set(step) == {"by", "name", "type", "items", "function", "file", "line"}, step
-        said.append(tuple(it for it in (step["by"], step["name"], step["type"], step["items"], step["function"]) if it))
-    return said
+        printed.append(tuple(it for it in (step["by"], step["name"], step["type"], step["items"], step["function"]) if it))
+    return printed
 
 
 def expect(*want):
@@ -64,7 +64,7 @@ def expect(*want):
 
 
 def run(cases, **more):
-    """Runs them one after the other, and says how many they were."""
+    """Runs them one after the other, and reports how many there are."""
     for case in cases:
         case()
         # What it left must not be found by the next one, at the same addresses.

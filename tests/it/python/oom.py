@@ -1,4 +1,4 @@
-"""Runs out of memory in the way that the first argument names, and says what was raised and what it took."""
+"""Runs out of memory in the way that the first argument names, and reports the error and how long it took."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ import torch
 MIB = 1 << 20
 
 
-def say(**facts):
+def report(**facts):
     print(json.dumps(facts), flush=True)
 
 
@@ -74,7 +74,7 @@ for _ in range(3):
     model(torch.randn(64, 256, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-say(ready=True)
+report(ready=True)
 if "wait" in sys.argv:
     sys.stdin.readline()
 
@@ -106,4 +106,4 @@ for _ in range(1000 if how == "retries" else 0):
     if other["words"] != first["words"]:
         raise SystemExit(other["words"])
 print(json.dumps({"took": took, "again": again}), file=sys.stderr)
-say(**first)
+report(**first)

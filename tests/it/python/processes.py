@@ -1,4 +1,4 @@
-"""Starts every kind of child that training scripts start, and says after each which probes there are."""
+"""Starts every kind of child that training scripts start, and reports after each which probes there are."""
 
 import json
 import multiprocessing
@@ -26,7 +26,7 @@ def sockets():
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def say(what, **facts):
+def report(what, **facts):
     print(json.dumps({"what": what, "sockets": sockets(), **facts}), flush=True)
 
 
@@ -41,9 +41,9 @@ def train(steps):
 
 
 def load(context):
-    heard = DataLoader(Numbers(), num_workers=2, batch_size=1, multiprocessing_context=context)
-    heard = [json.loads(said[0]) for said, _ in heard]
-    return {"workers": len({pid for pid, _ in heard}), "during": sorted({it for _, all_of in heard for it in all_of})}
+    received = DataLoader(Numbers(), num_workers=2, batch_size=1, multiprocessing_context=context)
+    received = [json.loads(reported[0]) for reported, _ in received]
+    return {"workers": len({pid for pid, _ in received}), "during": sorted({it for _, all_of in received for it in all_of})}
 
 
 def rank(queue):
@@ -62,28 +62,28 @@ def child(context, target):
     queue = context.Queue()
     process = context.Process(target=target, args=(queue,))
     process.start()
-    heard = queue.get()
+    received = queue.get()
     process.join()
-    return {"child": heard[0], "during": heard[1], "code": process.exitcode}
+    return {"child": received[0], "during": received[1], "code": process.exitcode}
 
 
 if __name__ == "__main__":
     fork, spawn = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
-    say("imported", threads=threading.active_count(), initialized=torch.cuda.is_initialized())
-    say("cpu", trained=bool(bad_fork(fork.SimpleQueue()) or True))
-    say("fork workers", **load(fork))
-    say("spawn workers", **load(spawn))
+    report("imported", threads=threading.active_count(), initialized=torch.cuda.is_initialized())
+    report("cpu", trained=bool(bad_fork(fork.SimpleQueue()) or True))
+    report("fork workers", **load(fork))
+    report("spawn workers", **load(spawn))
     # Under this strategy PyTorch starts a process that owns the memory; `spawn` has started Python's own before.
     torch.multiprocessing.set_sharing_strategy("file_system")
-    say("helpers", shared=torch.zeros(4).share_memory_().is_shared())
+    report("helpers", shared=torch.zeros(4).share_memory_().is_shared())
     code = "import os, torch; print(os.listdir(os.environ['GPUWATCH_SOCKET_DIR']) if os.path.isdir(os.environ['GPUWATCH_SOCKET_DIR']) else [])"
-    say("subprocess", said=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
-    say("forked before CUDA", **child(fork, rank))
-    say("spawned", **child(spawn, rank))
+    report("subprocess", said=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+    report("forked before CUDA", **child(fork, rank))
+    report("spawned", **child(spawn, rank))
     optimizer = train(3)
-    say("trained", pid=os.getpid(), threads=threading.active_count(), mask=repr(sorted(map(int, __import__("signal").pthread_sigmask(0, [])))))
-    say("fork workers after CUDA", **load(fork))
-    say("forked after CUDA", **child(fork, bad_fork))
+    report("trained", pid=os.getpid(), threads=threading.active_count(), mask=repr(sorted(map(int, __import__("signal").pthread_sigmask(0, [])))))
+    report("fork workers after CUDA", **load(fork))
+    report("forked after CUDA", **child(fork, bad_fork))
     import gpuwatch_probe
 
     gpuwatch_probe.mark("epoch \x1b[31m", 3)
@@ -91,7 +91,7 @@ if __name__ == "__main__":
     gpuwatch_probe.step()
     gpuwatch_probe.step()
     optimizer.step()
-    say("marked")
+    report("marked")
     sys.stdin.readline()
     torch.cuda.synchronize()
     gpuwatch_probe.stop()
@@ -100,4 +100,4 @@ if __name__ == "__main__":
             break
         time.sleep(0.05)
     optimizer.step()
-    say("stopped")
+    report("stopped")

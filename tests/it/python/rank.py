@@ -1,4 +1,4 @@
-"""A rank of a DistributedDataParallel model over gloo, which waits until a file says that it may end."""
+"""A rank of a DistributedDataParallel model over gloo, which waits for a file before it ends."""
 
 import os
 import time

@@ -40,26 +40,26 @@ push, arm, disarm, end_step = map(native.builtin, ("push_row", "arm", "disarm", 
 answers = []
 
 
-def say(*arguments):
+def report(*arguments):
     answers.append(push(*arguments))
 
 
-say(stats(), 0, 1, STEP, ALL)
+report(stats(), 0, 1, STEP, ALL)
 pools = {(0, 1): gauge(30), (0, 2): gauge(12)}
-say(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6)
-say(stats(), 0, 3, STEP, ALLOCATED | ALLOCATED_PEAK)
+report(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6)
+report(stats(), 0, 3, STEP, ALLOCATED | ALLOCATED_PEAK)
 odd = dict(stats(), allocated_bytes=gauge(-1, 1 << 64), active_bytes=gauge(1.5), segment={}, num_ooms="many")
 del odd["requested_bytes"], odd["reserved_bytes_by_private_pools"]
-say(odd, 0, 4, STEP, ALL)
-say(dict(stats(), num_ooms=(1 << 64) - 1, reserved_bytes_by_private_pools={1: 2}), 0, 5, STEP, ALL)
-say(Hostile(stats()), 0, 6, STEP, ALL)
+report(odd, 0, 4, STEP, ALL)
+report(dict(stats(), num_ooms=(1 << 64) - 1, reserved_bytes_by_private_pools={1: 2}), 0, 5, STEP, ALL)
+report(Hostile(stats()), 0, 6, STEP, ALL)
 good = len(answers)
 for bad in (
     (), (stats(),), (stats(), 0, 7, STEP), ({}, 0, 7, STEP, ALL), (None, 0, 7, STEP, ALL), ([1], 0, 7, STEP, ALL),
     (stats(), -1, 7, STEP, ALL), (stats(), 1 << 32, 7, STEP, ALL), (stats(), 64, 7, STEP, ALL),
     (stats(), 0, "7", STEP, ALL), (stats(), 0, 7, 3, ALL), (stats(), 0, 7, STEP, 1 << 64),
 ):  # fmt: skip
-    say(*bad)
+    report(*bad)
 
 kept, number = stats(), 1 << 40
 kept["num_ooms"] = number
@@ -71,7 +71,7 @@ assert [sys.getrefcount(it) for it in (kept, kept["segment"], number, push)] == 
 
 
 class Optimizer:
-    """Of an optimizer only its parameters' groups are looked at."""
+    """The probe reads only the parameter groups of an optimizer."""
 
     def __init__(self, groups):
         self.param_groups = groups

@@ -56,7 +56,7 @@ def a_graph():
     layer = torch.nn.Linear(4, 4)
     nowhere = [[(1 << 60, 512)] * 3]
     total = layer(torch.zeros(2, 4)).relu().sum()
-    assert asked(groups=nowhere)["holders"] == [], "one step's graph says nothing"
+    assert asked(groups=nowhere)["holders"] == [], "one step's graph is no evidence"
     for _ in range(20):
         total = total + layer(torch.zeros(2, 4)).relu().sum()
     group = asked(groups=nowhere)
@@ -202,7 +202,7 @@ def nothing_is_kept_between_slices():
 
 
 def time_is_limited():
-    """The answer leaves out a holder that is too far away, and says so."""
+    """The answer leaves out a holder that is too far away, and reports that."""
     chain = [made()]
     for _ in range(500_000):
         chain = [chain]
@@ -243,7 +243,7 @@ def of_old_tensors_nothing_is_known_that_was_not_seen():
 
 
 def a_variable_of_this_step_holds_nothing_of_the_others():
-    """Of many blocks the variable that has the latest one says nothing."""
+    """Among many blocks, a variable that holds only the latest one proves nothing."""
     out = made()
     MADE.extend([(1 << 60, 512)] * 7)
     group = asked()

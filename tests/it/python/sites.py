@@ -150,7 +150,7 @@ assert [it["file"] for it in long] == [own[0]] * 3
 assert len(stacks.frames((own,) * 100)) == 24
 
 
-# What cannot be looked into says why.
+# An unavailable capture reports the reason.
 def history(enabled="all", context="all", stacks="all", max_entries=0):
     """As PyTorch has it from 2.1 on."""
 
@@ -241,7 +241,7 @@ stuck = Switch(fails=True)
 stuck.job.turn(1)
 assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off" in stuck.answers[0]["trouble"]
 
-# Texts keep to a length; of a path the end says more.
+# Texts keep to a length; the end of a path is more useful than its beginning.
 path = "/" + "deep/" * 100 + "train.py"
 short = _answer._shortened({"file": path, "text": ["x" * 999, 7]})
 assert len(short["file"]) == 240 and short["file"].endswith("/deep/train.py"), short

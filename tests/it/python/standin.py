@@ -1,4 +1,4 @@
-"""As much of PyTorch as the search for holders looks at, for Pythons that have none installed."""
+"""The part of PyTorch that the search for holders reads, for Pythons without PyTorch."""
 
 import ctypes
 import types

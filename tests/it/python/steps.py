@@ -26,7 +26,7 @@ def check(what, got, wanted):
 
 check("plain", numbers("AAAA"), [1, 2, 3, 4])
 check("GAN 1:1", numbers("DGDGDG"), [1, 0, 2, 0, 3, 0])
-# Before G has come once, nothing says that it exists.
+# Before the first call of G, the counter cannot know that it exists.
 check("GAN 5:1", numbers("DDDDDG" * 4)[6:], [6, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0])
 check("GAN 1:5", count("GDDDDD" * 60), 60)
 check("an auxiliary optimizer", [count(it * 10) for it in ("M" * 50 + "A", "A" + "M" * 50)], [500, 500])
@@ -138,7 +138,7 @@ check("what remains alone is cheap", steps._only is not None, True)
 
 
 class Depth:
-    """What a call stack would say."""
+    """Stands for a call stack."""
 
     def __init__(self):
         self.now = 0
@@ -189,7 +189,7 @@ from gpuwatch_probe import _torch  # noqa: E402
 gpuwatch_probe.start()
 probe = _torch.Probe(torch)
 rows = []
-# CUDA does not exist here: the hooks alone are tried, with a row that only says which step it is of.
+# There is no CUDA here: this tests only the hooks, with a row that holds nothing but its step.
 probe._due = False
 probe._row = lambda devices, step, edge: rows.append(step)
 probe._arm = lambda *armed: None

@@ -9,19 +9,19 @@ import pandas
 import zstandard
 
 path = sys.argv[1]
-said = {}
+reported = {}
 
 frame = pandas.read_json(path, lines=True, compression="zstd")
 samples = frame[frame["type"] == "sample"]
-said["pandas"] = {"samples": len(samples), "allocated": int(samples["allocated"].astype("int64").sum())}
+reported["pandas"] = {"samples": len(samples), "allocated": int(samples["allocated"].astype("int64").sum())}
 
 query = "select count(*), sum(allocated) from read_json_auto(?, compression = 'zstd') where type = 'sample'"
 count, allocated = duckdb.execute(query, [path]).fetchone()
-said["duckdb"] = {"samples": count, "allocated": int(allocated)}
+reported["duckdb"] = {"samples": count, "allocated": int(allocated)}
 
 # Of a cut file the last line that this gives may be half of one.
 with zstandard.open(path, "rt") as lines:
     rows = [row for row in map(json.loads, (line for line in lines if line.endswith("\n"))) if row["type"] == "sample"]
-said["zstandard"] = {"samples": len(rows), "allocated": sum(row["allocated"] for row in rows)}
+reported["zstandard"] = {"samples": len(rows), "allocated": sum(row["allocated"] for row in rows)}
 
-print(json.dumps(said))
+print(json.dumps(reported))

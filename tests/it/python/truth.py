@@ -1,5 +1,4 @@
-"""A small GPT that prints, at each step, what PyTorch itself says of its memory; then what NVML says of this
-process."""
+"""A small GPT that prints PyTorch's own figures at each step, and then NVML's figure for this process."""
 
 import ctypes
 import json
@@ -43,7 +42,7 @@ class Gpt(nn.Module):
         return self.head(self.blocks(x))
 
 
-def say(**facts):
+def report(**facts):
     print(json.dumps(facts), flush=True)
 
 
@@ -72,7 +71,7 @@ def nvml():
 steps = int(sys.argv[1])
 torch.manual_seed(0)
 model = Gpt().cuda()
-say(context=nvml() - torch.cuda.memory_reserved())
+report(context=nvml() - torch.cuda.memory_reserved())
 optimizer = torch.optim.AdamW(model.parameters())
 kept = []
 for step in range(1, steps + 1):
@@ -82,7 +81,7 @@ for step in range(1, steps + 1):
     if step % 10 == 0:
         kept.append(torch.empty(1 << 20, device="cuda"))
     optimizer.step()
-    say(step=step, **figures())
+    report(step=step, **figures())
     optimizer.zero_grad()
     if step % 15 == 0:
         # As some trainers do; the peaks from here on are those since now.
@@ -103,17 +102,17 @@ with torch.cuda.stream(side):
 block.record_stream(side)
 del block, optimizer, loss
 plain.step()
-say(step=steps + 2, pending=True, **figures())
+report(step=steps + 2, pending=True, **figures())
 waits = sys.argv[3:] == ["wait"]
 if waits:
     sys.stdin.readline()
 torch.cuda.synchronize()
-say(context=nvml() - torch.cuda.memory_reserved())
+report(context=nvml() - torch.cuda.memory_reserved())
 try:
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
 except torch.cuda.OutOfMemoryError as error:
-    say(oom=str(error).split(".")[0])
-say(end=True, **figures())
+    report(oom=str(error).split(".")[0])
+report(end=True, **figures())
 if waits:
     sys.stdin.readline()
 torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Trains as many steps as each line of its standard input says, until one says something else."""
+"""Trains the number of steps in each line of its standard input, until a line is not a number."""
 
 import json
 import sys

@@ -24,12 +24,12 @@ def members():
 
 
 before, heard = members(), []
-words = Words(Fault, lambda *what: heard.append(what))
+words = Words(Fault, lambda *what: received.append(what))
 
 
 def reported():
-    out = heard[:]
-    heard.clear()
+    out = received[:]
+    received.clear()
     return out
 
 
@@ -58,12 +58,12 @@ for wrong in ({"no": 1}, {}):
     try:
         Own("a") if not wrong else Fault("a", **wrong)
     except TypeError as error:
-        said = str(error)
+        printed = str(error)
     words.stop()
     try:
         Own("a") if not wrong else Fault("a", **wrong)
     except TypeError as error:
-        assert str(error) == said
+        assert str(error) == printed
 assert is_as_before() and reported() == []
 
 # An error without a message, or with another one, does not count.
@@ -143,7 +143,7 @@ for it in threads:
     it.start()
 for it in threads:
     it.join()
-assert heard and all(text == "GPU %d has none" % device for device, text in reported())
+assert received and all(text == "GPU %d has none" % device for device, text in reported())
 words.second(8), words.second(8)
 assert is_as_before()
 
@@ -163,7 +163,7 @@ class Failure(RuntimeError, metaclass=Interrupted):
     pass
 
 
-words = Words(Failure, lambda *what: heard.append(what))
+words = Words(Failure, lambda *what: received.append(what))
 other = threading.Thread(target=words.listen, args=(1, 7))
 words.listen(0, 7), words.second(8), words.second(8)
 other.join()

@@ -24,7 +24,7 @@ fn of(screen: Screen) -> Ui {
     Ui { screen, ..Ui::default() }
 }
 
-fn words(shown: &str) -> String {
+fn unwrapped(shown: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -47,11 +47,11 @@ fn the_sentence_and_the_advice_are_seen_without_scrolling() {
     let session = blamed(sites).session();
     for screen in [Screen::Process, Screen::Alerts] {
         for (width, height) in [(80, 24), (120, 40), (200, 60)] {
-            let shown = words(&text(&picture(&session, &of(screen), &theme("dusk"), width, height)));
+            let shown = unwrapped(&text(&picture(&session, &of(screen), &theme("dusk"), width, height)));
             // A curve is next to the figures, so a line of them must not continue there.
             let left = if width == 200 && screen == Screen::Process {
                 let narrow = picture(&session, &of(screen), &theme("dusk"), 200, 60);
-                words(
+                unwrapped(
                     &text(&narrow).lines().map(|it| it.chars().take(82).collect::<String>() + "\n").collect::<String>(),
                 )
             } else {
@@ -67,7 +67,7 @@ fn the_evidence_of_a_culprit_scrolls_to_its_end() {
     let session = blamed(sites).session();
     for width in [60, 80, 120] {
         let all = read_through(&session, &of(Screen::Process), width);
-        for told in [
+        for reported in [
             "culprit · at step 690, over 8 steps",
             "▸ 41 losses.append(loss)",
             "· 40 loss = F.cross_entropy(out, target)",
@@ -77,11 +77,11 @@ fn the_evidence_of_a_culprit_scrolls_to_its_end() {
             "96 blocks (192.0 MiB) predate the capture",
             "paused the job for 128 ms in total",
         ] {
-            assert!(all.contains(told), "{width}: no {told:?} in {all}");
+            assert!(all.contains(reported), "{width}: no {reported:?} in {all}");
         }
     }
     let nothing = blamed(|at, step| Sites { sites: Vec::new(), ..sites(at, step) }).session();
-    let shown = words(&text(&picture(&nothing, &of(Screen::Process), &theme("dusk"), 80, 24)));
+    let shown = unwrapped(&text(&picture(&nothing, &of(Screen::Process), &theme("dusk"), 80, 24)));
     assert!(shown.contains("in 8 steps no line allocated more than was freed again"), "{shown}");
 }
 
@@ -109,7 +109,7 @@ fn the_alert_leads_to_the_line() {
 }
 
 #[test]
-fn without_a_capture_the_screen_says_how_to_get_one_or_why_not() {
+fn without_a_capture_the_screen_shows_how_to_get_one_or_why_not() {
     let ready = |asked: &str| {
         let mut story = usual();
         story.events.clear();
@@ -119,13 +119,13 @@ fn without_a_capture_the_screen_says_how_to_get_one_or_why_not() {
         grow(&mut story);
         story
     };
-    let shown = |session: &Session, screen| words(&text(&picture(session, &of(screen), &theme("dusk"), 80, 24)));
+    let shown = |session: &Session, screen| unwrapped(&text(&picture(session, &of(screen), &theme("dusk"), 80, 24)));
     for screen in [Screen::Process, Screen::Alerts] {
         let mut story = ready("ready");
         let unlooked = shown(&story.session(), screen);
         assert!(unlooked.contains("not looked for yet which line it is: w looks"), "{unlooked}");
         let readonly = Ui { no_signals: Some("readonly"), ..of(screen) };
-        let unasked = words(&text(&picture(&story.session(), &readonly, &theme("dusk"), 80, 24)));
+        let unasked = unwrapped(&text(&picture(&story.session(), &readonly, &theme("dusk"), 80, 24)));
         assert!(unasked.contains("which line it is: gpuwatch sites 4242"), "{unasked}");
         story.line(0, Line::Refused(Refused { reason: "no\u{1b}body may".into() }));
         let refused = shown(&story.session(), screen);

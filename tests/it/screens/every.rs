@@ -141,7 +141,7 @@ fn nothing_overlaps() {
 fn nothing_moves_when_nothing_happens() {
     let mut story = usual();
     let before = story.session();
-    story.wait(50_000).say(Fact::Second);
+    story.wait(50_000).add(Fact::Second);
     let after = story.session();
     for (name, ui) in screens() {
         let of = |session: &Session| text(&picture(session, &ui, &theme("dusk"), 120, 40));
@@ -162,7 +162,7 @@ fn one_screen_answers_the_first_five_questions() {
     }
     story.device(0, 100 * GIB, &[(4242, 90 * GIB), (977, 9 * GIB)]).who(977, &["python", "other.py"]);
     let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
-    for words in [
+    for phrase in [
         "71 %",
         "100.00 GiB used of 140.00 GiB",
         "others",
@@ -174,7 +174,7 @@ fn one_screen_answers_the_first_five_questions() {
         "other.py",
         "train.py",
     ] {
-        assert!(shown.contains(words), "no {words:?}\n{shown}");
+        assert!(shown.contains(phrase), "no {phrase:?}\n{shown}");
     }
 }
 

@@ -25,7 +25,7 @@ fn shown(session: &Session, ui: &Ui, (width, height): (u16, u16)) -> String {
     text(&picture(session, ui, &theme("dusk"), width, height))
 }
 
-fn words(shown: &str) -> String {
+fn unwrapped(shown: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -38,7 +38,7 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
         ui.update(Command::PreviousBox, &session);
         assert_eq!(ui.focus, Focus::Ladder);
         // The largest that something can be done about, before anybody chose.
-        assert!(words(&shown(&session, &ui, size)).contains("▸▒ releasable"), "{}", shown(&session, &ui, size));
+        assert!(unwrapped(&shown(&session, &ui, size)).contains("▸▒ releasable"), "{}", shown(&session, &ui, size));
         ui.update(Command::Move(Motion::First), &session);
         let mut seen = Vec::new();
         for _ in 0..Gap::ALL.len() {
@@ -79,7 +79,7 @@ fn a_click_on_a_rung_selects_it() {
     let row = picture.lines().position(|it| it.contains("▚ stuck")).unwrap();
     ui.mouse(Mouse::Press(Position::new(6, u16::try_from(row).unwrap())), &regions, &session);
     assert_eq!((ui.focus, ui.gap), (Focus::Ladder, Some(Gap::Stuck)));
-    let picture = words(&shown(&session, &ui, (80, 24)));
+    let picture = unwrapped(&shown(&session, &ui, (80, 24)));
     assert!(
         picture.contains("→ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or fewer different sizes"),
         "{picture}"
@@ -133,11 +133,11 @@ fn the_selected_process_has_its_mark() {
     }
 }
 
-/// What lies around the allocator is unknown before the driver's first reading: the blank part says so.
+/// Memory outside of the allocator is unknown before the driver's first reading: the blank part shows why.
 #[test]
-fn the_blank_part_of_a_timeline_says_why() {
+fn the_blank_part_of_a_timeline_shows_why() {
     let mut story = Story::default();
-    story.say(Fact::Device(gpuwatch::facts::event::DeviceInfo {
+    story.add(Fact::Device(gpuwatch::facts::event::DeviceInfo {
         id: device(0),
         index: 0,
         name: "NVIDIA H200".into(),
@@ -150,7 +150,7 @@ fn the_blank_part_of_a_timeline_says_why() {
             let used = Bytes(30 * GIB);
             let free = Bytes(110 * GIB);
             let reading = Ok(DeviceMemory { total: Bytes(140 * GIB), used, free, reserved: None });
-            story.say(Fact::Memory { device: device(0), reading });
+            story.add(Fact::Memory { device: device(0), reading });
         }
     }
     let session = story.session();
@@ -158,7 +158,7 @@ fn the_blank_part_of_a_timeline_says_why() {
     for size in SIZES {
         let picture = shown(&session, &ui, size);
         let left: String = picture.lines().map(|it| it.chars().skip(12).take(24).collect::<String>() + "\n").collect();
-        assert!(words(&left).contains("no driver readings yet"), "{size:?}\n{picture}");
+        assert!(unwrapped(&left).contains("no driver readings yet"), "{size:?}\n{picture}");
     }
     let known = shown(&usual().session(), &ui, (40, 12));
     assert!(!known.contains("no driver readings yet"), "{known}");
@@ -174,8 +174,8 @@ fn no_name_under_the_ladder_is_left_out_for_a_longer_one() {
     let ui = Ui { screen: Screen::Device, ..Ui::default() };
     for (size, used) in [((80, 24), "used + reserve"), ((200, 60), "77.50 GiB = 77.00 GiB used + 0.50 GiB reserve")] {
         let picture = shown(&story.session(), &ui, size);
-        for words in [used, "52.00 GiB allocated", "67.06 GiB reserved"] {
-            assert!(picture.contains(words), "no {words:?}\n{picture}");
+        for phrase in [used, "52.00 GiB allocated", "67.06 GiB reserved"] {
+            assert!(picture.contains(phrase), "no {phrase:?}\n{picture}");
         }
     }
 }

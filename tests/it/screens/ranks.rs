@@ -12,8 +12,8 @@ fn sixty_four_ranks_fit_on_one_screen() {
         let shown = text(&picture(&session, &ui, &theme("dusk"), width, height));
         insta::assert_snapshot!(format!("fleet-{width}x{height}"), shown);
         assert!(shown.contains(" · rank 5 holds 1.49 × the median"), "{shown}");
-        let of = |words: &str| {
-            let line = shown.lines().find(|it| it.ends_with(words)).unwrap_or_default();
+        let of = |phrase: &str| {
+            let line = shown.lines().find(|it| it.ends_with(phrase)).unwrap_or_default();
             line.split_whitespace().take(3).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(of("worst of 64"), ["57", "60.00", "GiB"], "{shown}");

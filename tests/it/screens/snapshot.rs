@@ -1,4 +1,4 @@
-//! The screens of a memory snapshot: how they look, what keys and clicks do, and that they say what `--json` says.
+//! The screens of a memory snapshot: their look, their keys and clicks, and that they show the figures of `--json`.
 
 use super::theme;
 use crate::{
@@ -204,7 +204,7 @@ fn as_json(file: &Path, more: &[&str]) -> Value {
 }
 
 #[test]
-fn the_screens_say_what_json_says() {
+fn the_screens_show_the_figures_of_the_json() {
     let (_dir, file) = written(&pickle(4, &busy()));
     let snapshot = commands::snapshot::whole(&file).unwrap();
     let all = as_json(&file, &[]);
@@ -382,14 +382,14 @@ fn several_devices_are_listed_and_each_has_its_own_screens() {
     assert!(first.contains("memory of device 0") && first.contains("device 1"), "{first}");
     press(&mut ui, &snapshot, "↓");
     assert!(shown(&snapshot, &ui, (80, 24)).contains("memory of device 1"));
-    for (key, words) in [
+    for (key, phrase) in [
         ("m", "map of device 1"),
         ("b", "live blocks of device 1"),
         ("f", "6.00 MiB"),
         ("t", "no trace of allocations"),
     ] {
         press(&mut ui, &snapshot, key);
-        assert!(shown(&snapshot, &ui, (80, 24)).contains(words), "{}", shown(&snapshot, &ui, (80, 24)));
+        assert!(shown(&snapshot, &ui, (80, 24)).contains(phrase), "{}", shown(&snapshot, &ui, (80, 24)));
     }
     press(&mut ui, &snapshot, "1");
     assert!(shown(&snapshot, &ui, (80, 24)).contains("trace of device 0"));
@@ -451,7 +451,7 @@ fn no_number_is_cut_on_any_screen_of_a_snapshot() {
 }
 
 #[test]
-fn a_snapshot_that_is_cut_says_so_on_every_screen() {
+fn every_screen_shows_that_a_snapshot_is_cut() {
     let bytes = pickle(4, &busy());
     let snapshot = opened(&bytes[..bytes.len() * 2 / 3]);
     for (name, ui) in pages(&snapshot).into_iter().filter(|it| it.0 != "help") {
@@ -531,7 +531,7 @@ fn the_page_of_a_snapshot_has_its_figures_and_needs_nothing_else() {
 #[test]
 fn a_screenshot_of_a_snapshot_is_of_the_screen_that_was_asked_for() {
     let (dir, file) = written(&pickle(4, &busy()));
-    for (screen, words) in [
+    for (screen, phrase) in [
         ("overview", "memory of device 0"),
         ("map", "map of device 0"),
         ("blocks", "live blocks of device 0"),
@@ -555,7 +555,7 @@ fn a_screenshot_of_a_snapshot_is_of_the_screen_that_was_asked_for() {
         let svg = fs::read_to_string(&to).unwrap();
         let letters: String = svg.split('<').filter_map(|it| it.split_once('>')).map(|it| it.1.trim_end()).collect();
         let dense = |it: &str| it.split_whitespace().collect::<String>();
-        assert!(dense(&letters).contains(&dense(words)), "{screen}: {letters}");
+        assert!(dense(&letters).contains(&dense(phrase)), "{screen}: {letters}");
     }
 }
 
@@ -568,7 +568,7 @@ fn a_snapshot_is_walked_through_in_a_terminal() {
     terminal.shows("Would 16.00 MiB fit now?  yes");
     // The trace is walked through while the first picture is seen.
     terminal.shows("peak ");
-    for (key, words) in [
+    for (key, phrase) in [
         ("m", "map of device 0"),
         ("\r", "live blocks of segment"),
         ("\x1b", "map of device 0"),
@@ -584,7 +584,7 @@ fn a_snapshot_is_walked_through_in_a_terminal() {
         ("x", "x: no such key"),
     ] {
         terminal.press(key);
-        terminal.shows(words);
+        terminal.shows(phrase);
     }
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);

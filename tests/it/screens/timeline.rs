@@ -1,4 +1,4 @@
-//! The timeline: what the cursor says is what the samples said, whatever is zoomed into or turned.
+//! The timeline: the cursor shows the figures of the samples, at any zoom and on either axis.
 
 use super::theme;
 use crate::story::{GIB, MIB, Story, counters, device, picture, text, usual};
@@ -116,12 +116,12 @@ fn marks_and_alerts_are_drawn_at_their_steps_and_named() {
     let place = |sign: char| row.chars().skip(12).position(|it| it == sign).map(|it| it * 700 / 69);
     assert!(place('◆').is_some_and(|it| (20..120).contains(&it)), "{row}");
     assert!(row.chars().filter(|it| *it == '◇').count() == 2 && row.contains('─'), "{row}");
-    for words in ["◆ growth of allocated +4.00 MiB/step", "◇ evaluation", "◇ epoch 3"] {
-        assert!(picture.contains(words), "{words}\n{picture}");
+    for phrase in ["◆ growth of allocated +4.00 MiB/step", "◇ evaluation", "◇ epoch 3"] {
+        assert!(picture.contains(phrase), "{phrase}\n{picture}");
     }
 }
 
-/// Before the driver said anything, what is above the allocator is neither used nor free.
+/// Before the driver's first reading, memory outside of the allocator is neither used nor free.
 #[test]
 fn what_was_unknown_then_is_left_blank() {
     let session = usual().session();
@@ -147,7 +147,7 @@ fn a_job_without_steps_is_counted_in_time() {
         let counters = counters(20 * GIB + second * MIB, GIB);
         story.line(0, Line::Sample(Sample { at_us, edge: Edge::Tick, counters, ..Sample::default() }));
         let list = vec![ProcessUse { pid: 4242, used: Some(Bytes(counters.reserved.unwrap() + GIB)) }];
-        story.say(Fact::Processes { device: device(0), reading: Ok(list) });
+        story.add(Fact::Processes { device: device(0), reading: Ok(list) });
     }
     let picture = shown(&story.session(), &timeline());
     assert!(picture.contains("0:00:00 – 0:06:39 · the whole run") && picture.contains("non-torch"), "{picture}");

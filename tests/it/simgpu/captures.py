@@ -39,11 +39,11 @@ def status(stream):
 
 
 def in_a_thread(work):
-    said = []
-    thread = threading.Thread(target=lambda: said.append((cuda.cudaSetDevice(0), work())[1]))
+    reported = []
+    thread = threading.Thread(target=lambda: reported.append((cuda.cudaSetDevice(0), work())[1]))
     thread.start()
     thread.join()
-    return said[0]
+    return reported[0]
 
 
 def malloc():

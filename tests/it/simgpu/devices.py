@@ -1,4 +1,4 @@
-"""One of two devices is visible; the driver's own API says the same of it as torch and NVML, and needs no context."""
+"""One of two devices is visible; the driver's own API reports the same for it as torch and NVML, without a context."""
 
 import ctypes
 import os

@@ -47,7 +47,7 @@ def is_refused():
         assert "re-initialize" in str(error), error
     else:
         raise AssertionError("CUDA worked in a forked child")
-    # What the runtime itself says there, without torch's own check before it.
+    # The runtime's own error there, without torch's check before it.
     import ctypes
 
     runtime = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0])

@@ -13,17 +13,17 @@ old.record()
 
 
 def pools():
-    """Bytes reserved by each private pool, as its counters and as its segments say."""
+    """Returns the bytes reserved by each private pool, by its counters and by its segments."""
     torch.cuda.synchronize()
-    told = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
+    reported = torch._C._cuda_memoryStats(0).get("reserved_bytes_by_private_pools")
     segments = {}
     for it in torch.cuda.memory_snapshot():
         segments[it["segment_pool_id"]] = segments.get(it["segment_pool_id"], 0) + it["total_size"]
     segments.pop((0, 0), None)
     # Not every release counts them.
-    if told is not None:
-        told = {pool: it["all"]["current"] for pool, it in told.items() if it["all"]["current"]}
-        assert told == segments, (told, segments)
+    if reported is not None:
+        reported = {pool: it["all"]["current"] for pool, it in reported.items() if it["all"]["current"]}
+        assert reported == segments, (reported, segments)
     return segments
 
 
@@ -163,7 +163,7 @@ forbidden = [
     (lambda: torch.cuda.current_stream().wait_event(old), "dependency created on uncaptured work in another stream"),
     (forked, "capturing stream has unjoined work"),
 ]
-for work, words in forbidden:
+for work, phrase in forbidden:
     inside = None
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -172,10 +172,10 @@ for work, words in forbidden:
                 work()
             except RuntimeError as error:
                 inside = str(error)
-                assert words in inside, (words, inside)
-        raise AssertionError(words)
+                assert phrase in inside, (phrase, inside)
+        raise AssertionError(phrase)
     except RuntimeError as error:
-        assert (BROKEN if inside else words) in str(error), (words, error)
+        assert (BROKEN if inside else phrase) in str(error), (phrase, error)
     torch.cuda.synchronize()
 
 # A replay runs when its stream reaches it; it records its captured events again.

@@ -1,4 +1,4 @@
-"""Out of memory at the device's capacity, said in torch's own words, and survived."""
+"""Runs out of memory at the device's capacity, gets torch's own message, and continues."""
 
 import torch
 

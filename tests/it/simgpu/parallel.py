@@ -27,9 +27,9 @@ def exchange(rank):
     found = [None] * 2
     dist.all_gather_object(found, {"rank": rank, "text": "x" * (rank * 300)})
     assert found == [{"rank": 0, "text": ""}, {"rank": 1, "text": "x" * 300}], found
-    told = [{"path": "a/b"}] if rank == 0 else [None]
-    dist.broadcast_object_list(told, 0)
-    assert told == [{"path": "a/b"}]
+    reported = [{"path": "a/b"}] if rank == 0 else [None]
+    dist.broadcast_object_list(reported, 0)
+    assert reported == [{"path": "a/b"}]
     gathered = [None] * 2 if rank == 0 else None
     dist.gather_object(("from", rank), gathered, 0)
     assert gathered == ([("from", 0), ("from", 1)] if rank == 0 else None)

@@ -62,7 +62,7 @@ for free in (lambda: runtime.cudaFreeAsync(at, None), lambda: runtime.cudaFree(a
 # The refusals above are the thread's last error, which torch would take for its own.
 assert runtime.cudaGetLastError() == 1
 
-# Full is full, said in this backend's own words, and survived.
+# A full device raises this backend's own message, and the process continues.
 try:
     torch.empty(64 << 30, dtype=torch.uint8, device="cuda")
 except torch.OutOfMemoryError as error:

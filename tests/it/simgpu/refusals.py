@@ -6,13 +6,13 @@ import sys
 import torch
 
 
-def refused(work, words):
+def refused(work, phrase):
     try:
         work()
     except RuntimeError as error:
-        assert words in str(error), error
+        assert phrase in str(error), error
     else:
-        raise AssertionError(words)
+        raise AssertionError(phrase)
 
 
 def product():

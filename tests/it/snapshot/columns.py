@@ -19,8 +19,8 @@ def pool(of, key):
 
 def event(it):
     where = it.get("addr", it.get("device_free"))
-    words = [it["action"], known(where), known(it.get("size")), known(it.get("stream")), known(it.get("time_us"))]
-    return " ".join(map(str, [*words, pool(it, "pool_id"), frames(it)]))
+    columns = [it["action"], known(where), known(it.get("size")), known(it.get("stream")), known(it.get("time_us"))]
+    return " ".join(map(str, [*columns, pool(it, "pool_id"), frames(it)]))
 
 
 def segment(it):
@@ -31,8 +31,8 @@ def segment(it):
     address = it["address"]
     for block in it["blocks"]:
         address = block.get("address", address)
-        words = [address, block["size"], known(block.get("requested_size")), block["state"], frames(block)]
-        yield " ".join(map(str, ["block", *words]))
+        columns = [address, block["size"], known(block.get("requested_size")), block["state"], frames(block)]
+        yield " ".join(map(str, ["block", *columns]))
         address += block["size"]
 
 

@@ -3,7 +3,7 @@
 use gpuwatch::model::trace::{Action, Event, Segment, Setting, StackId, State, Trace};
 use std::fmt::{Display, Write as _};
 
-pub(crate) fn told(trace: &Trace) -> String {
+pub(crate) fn listing(trace: &Trace) -> String {
     let mut out = String::new();
     let devices = trace.devices.iter().enumerate().map(|(ordinal, events)| (format!("device {ordinal}"), events));
     let host = Some(("host".to_owned(), &trace.host)).filter(|it| !it.1.is_empty());

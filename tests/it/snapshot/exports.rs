@@ -21,9 +21,9 @@ fn gpuwatch(arguments: &[&str], files: &[&Path]) -> (String, String, Option<i32>
 }
 
 fn exported(format: &str, more: &[&str], file: &Path) -> String {
-    let (said, troubles, code) = gpuwatch(&[&["export", "--format", format], more].concat(), &[file]);
+    let (printed, troubles, code) = gpuwatch(&[&["export", "--format", format], more].concat(), &[file]);
     assert_eq!((troubles.as_str(), code), ("", Some(0)), "{format}");
-    said
+    printed
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn what_cannot_be_made_of_a_file_is_refused_with_the_next_step() {
     let file = dir.path().join("snapshot.pickle");
     fs::write(&file, pickle(4, &snapshot(4, 2))).unwrap();
     for command in ["replay", "check"] {
-        let (said, troubles, _) = gpuwatch(&[command], &[&file]);
+        let (printed, troubles, _) = gpuwatch(&[command], &[&file]);
         assert!(
-            format!("{said}{troubles}").contains("`gpuwatch snapshot FILE` shows it"),
-            "{command}: {said}{troubles}"
+            format!("{printed}{troubles}").contains("`gpuwatch snapshot FILE` shows it"),
+            "{command}: {printed}{troubles}"
         );
     }
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");

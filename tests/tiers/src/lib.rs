@@ -97,7 +97,7 @@ macro_rules! test {
 /// # Panics
 ///
 /// If `GPUWATCH_TESTS` is neither `full` nor `quick`: a misspelt word must not skip half of the tests.
-#[allow(clippy::panic, reason = "a test says what went wrong by panicking")]
+#[allow(clippy::panic, reason = "a test reports a failure by a panic")]
 pub fn is_full() -> bool {
     match env::var("GPUWATCH_TESTS").as_deref() {
         Ok("full") => true,
@@ -122,19 +122,19 @@ pub fn name_of<T>(_here: &T) -> &'static str {
 
 /// Reports that a test lacks something; panics in the full tier, unless the test's module may skip.
 #[doc(hidden)]
-#[allow(clippy::panic, reason = "a test says what went wrong by panicking")]
+#[allow(clippy::panic, reason = "a test reports a failure by a panic")]
 pub fn missing(test: &str, why: &dyn Display) {
     let why = why.to_string();
     let may_skip = env::var("GPUWATCH_TESTS_MAY_SKIP").unwrap_or_default();
     let is_allowed = may_skip.split(',').any(|it| !it.is_empty() && test.split("::").next() == Some(it));
     assert!(!is_full() || is_allowed, "the full tier needs it: {why}");
-    // Programs say the reason last.
+    // Programs print the reason last.
     record(test, why.trim().lines().next_back().unwrap_or_default());
 }
 
 /// Writes the reason to standard error, and to the record that the summary reads.
 #[doc(hidden)]
-#[allow(clippy::panic, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+#[allow(clippy::panic, clippy::expect_used, reason = "a test reports a failure by a panic")]
 pub fn record(test: &str, reason: &str) {
     // Not through print macros, whose output a passing test keeps to itself.
     let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
@@ -153,7 +153,7 @@ pub fn taken() -> Vec<(String, String)> {
     unique.into_iter().collect()
 }
 
-/// Returns the name of this run: the process id of the cargo that started this program, unless [`RUN`] says another.
+/// Returns the name of this run: the value of [`RUN`], or the process id of the cargo that started this program.
 pub fn run() -> String {
     env::var(RUN).unwrap_or_else(|_| parent_id().to_string())
 }

@@ -1,4 +1,4 @@
-//! No test: says, after all tests of the workspace, which of them were skipped and why.
+//! Not a test: prints, after all tests of the workspace, which of them were skipped and why.
 
 #![allow(clippy::print_stdout, reason = "this is what the program is for")]
 

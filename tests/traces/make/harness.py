@@ -28,7 +28,7 @@ def family(kind, resource=None, cause="", causes=(), tolerate=(), before=None):
 
 
 class Run:
-    """What a loop is given: a seed's random numbers, and a place to say what it does."""
+    """The argument of a loop: a seed's random numbers, and methods to record what the loop does."""
 
     def __init__(self, seed, life, late):
         self.random = random.Random(seed)
@@ -68,17 +68,17 @@ class Run:
         return thing
 
     def leaks(self):
-        """Says that the leak grew in this step: before the optimizer's step, or its row does not show it."""
+        """Records that the leak grew in this step. Call it before the optimizer's step, or its row does not show it."""
         if self.first is None:
             self.first, self.first_us = self.step, monotonic_us()
         self.grew += 1
 
     def settled(self):
-        """Says that everything bounded has reached its size."""
+        """Records that everything bounded has reached its size."""
         self.benign_until = self.step
 
     def fell(self):
-        """Says that a sawtooth has come down; its height is known from the first time on."""
+        """Records that a sawtooth has come down; its height is known from the first time on."""
         if self.step > 1 and self.benign_until is None:
             self.benign_until = self.step
 
@@ -153,7 +153,7 @@ def fall(run, resource):
 
 
 def run(name, seed, life=0, late=(None, None)):
-    """Runs a loop, and gives what the job itself knows of the label; the maker adds what the trace says."""
+    """Runs a loop, and returns the job's own part of the label; the maker adds the part from the trace."""
     torch.set_num_threads(1)
     loop, about = FAMILIES[name]
     this = Run(seed, life, late)
@@ -191,11 +191,11 @@ if __name__ == "__main__":
     import varied  # noqa: F401
 
     asked = json.loads(sys.argv[1])
-    said = harness.run(
+    printed = harness.run(
         asked["name"],
         asked["seed"],
         asked.get("life", 0),
         (asked.get("late"), os.path.splitext(asked["out"])[0] + ".door"),
     )
     with open(asked["out"], "w") as file:
-        json.dump(said, file)
+        json.dump(printed, file)

@@ -412,7 +412,7 @@ def restarted(run):
 
 @family("healthy")
 def overrun(run):
-    """The probe stands still for a while: rows are lost, and said to be."""
+    """The probe stands still for a while: rows are lost, and the probe reports them."""
     model, x = nn.Linear(16, 4).cuda(), torch.randn(8, 16, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     run.stall(4_000, 11_000)

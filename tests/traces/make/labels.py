@@ -13,7 +13,7 @@ SHOWN = {"allocated": "allocated", "reserved": "reserved", "pinned": "pinned_act
 
 
 def wire(lines, end_us):
-    """The probe's own lines, up to the loop's end, without what says where and by whom they were made."""
+    """Returns the probe's own lines up to the loop's end, without the fields that identify the machine and the user."""
     kept = []
     for line in lines:
         if line["type"] not in KINDS or line["type"] == "sample" and line["at_us"] > end_us:
@@ -39,8 +39,8 @@ def thinned(lines, stride):
     return kept
 
 
-def labelled(said, lines, neighbour):
-    """The label: what the job said, completed with what only the trace can say; and which part of the leak it shows."""
+def labelled(reported, lines, neighbour):
+    """Returns the label: the job's part, completed from the trace; and which part of the leak the trace shows."""
     samples = last_life(lines)
     rows = [it for it in samples if it["edge"] == "step"]
     unit, number = "step", lambda row: row["step"]
@@ -48,27 +48,27 @@ def labelled(said, lines, neighbour):
         # No optimizer: growth is by the second, since the first row.
         unit, rows = "second", samples
         number = lambda row: (row["at_us"] - samples[0]["at_us"]) // 1_000_000  # noqa: E731
-    said = {**said, **neighbour}
-    start, first_us = said["start_step"], said.pop("first_us")
+    reported = {**reported, **neighbour}
+    start, first_us = reported["start_step"], reported.pop("first_us")
     if first_us is not None and (unit == "second" or neighbour):
         start = next(number(it) for it in rows if it["at_us"] >= first_us)
-    if not said["resource"]:
+    if not reported["resource"]:
         start = None
-    steps = said["steps"] if unit == "step" else number(rows[-1])
-    fell, blocks_fell, _ = (said.pop(it) for it in ("fell", "blocks_fell", "end_us"))
+    steps = reported["steps"] if unit == "step" else number(rows[-1])
+    fell, blocks_fell, _ = (reported.pop(it) for it in ("fell", "blocks_fell", "end_us"))
     if start is None:
         fell = blocks_fell = None
     over = steps - start + 1 if start is not None else None
-    if said["resource"] == "reserved":
-        # There is no container to empty: the trace itself says how much was taken.
+    if reported["resource"] == "reserved":
+        # There is no container to empty: the trace itself has the bytes that were taken.
         fell = rows[-1]["reserved"] - [it for it in rows if number(it) < start][-1]["reserved"]
     quiet = [it["allocated"] for it in rows if 10 < number(it) < (start or steps + 1)]
     label = {
-        **said,
+        **reported,
         "unit": unit,
         "steps": steps,
         "start_step": start,
-        "period": over / said["events"] if over else 1.0,
+        "period": over / reported["events"] if over else 1.0,
         "bytes_per_step": fell / over if over else None,
         "blocks_per_step": blocks_fell / over if blocks_fell is not None else None,
         "noise_bytes_std": round(statistics.pstdev(quiet)) if len(quiet) > 1 else 0,

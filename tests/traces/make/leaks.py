@@ -1,4 +1,4 @@
-"""Loops that leak, each in a way that happens: every one says when it begins and what it retains."""
+"""Loops that leak, each in a way that occurs in practice: each records when it begins and what it retains."""
 
 import time
 
@@ -287,7 +287,7 @@ def batches_kept(run):
 
 @family("other", "device", "another process on the device allocates more and more", ["driver-growth", "other-process"])
 def neighbour_grows(run):
-    """The neighbour is the maker's; it says in a file when it began, and by how much it grew."""
+    """The maker starts the neighbour; it writes to a file when it began, and by how much it grew."""
     model = dense(64, 64, 1).cuda()
     optimizer = torch.optim.Adam(model.parameters())
     for _ in run.steps(900):

@@ -1,4 +1,4 @@
-"""Makes the traces: runs each loop under the simulated GPU and the real probe, and keeps what the probe said.
+"""Makes the traces: runs each loop under the simulated GPU and the real probe, and keeps the probe's lines.
 
     python3 make.py --target TARGET --python PYTHON --out DIR [NAME…]
 
@@ -74,9 +74,9 @@ class Failed(Exception):
     """A trace could not be made."""
 
 
-def job(python, name, seed, special, said):
+def job(python, name, seed, special, printed):
     """The command that trains: a shell's, if the job has several lives."""
-    asked = {"name": name, "seed": seed, "late": special.get("late"), "out": str(said)}
+    asked = {"name": name, "seed": seed, "late": special.get("late"), "out": str(printed)}
     lives = [json.dumps({**asked, "life": life}) for life in range(special.get("lives", 1))]
     program = [str(python), str(HERE / "harness.py")]
     if len(lives) == 1:
@@ -90,7 +90,7 @@ def make(options, name, seed, special):
     """Runs one loop; gives the wire's lines, the label, and which part of the leak the lines show."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        said, beside = scratch / "said.json", scratch / "neighbour.json"
+        printed, beside = scratch / "said.json", scratch / "neighbour.json"
         torch = next((options.python.parent.parent / "lib").glob("python*/site-packages/torch"))
         environment = {
             **os.environ,
@@ -108,26 +108,26 @@ def make(options, name, seed, special):
             line = [*simgpu, options.python, HERE / "neighbour.py", *special["neighbour"], beside]
             neighbour = subprocess.Popen(line, env=environment)
         try:
-            training = job(options.python, name, seed, special, said)
+            training = job(options.python, name, seed, special, printed)
             running = subprocess.Popen([*simgpu, options.target / "gpuwatch", "run", "--", *training], env=environment)
-            heard = viewer(running, scratch / "sockets", said.with_suffix(".door")) if "late" in special else None
+            received = viewer(running, scratch / "sockets", printed.with_suffix(".door")) if "late" in special else None
             if running.wait() != 0:
                 raise Failed("the job failed")
         finally:
             if neighbour:
                 neighbour.kill()
                 neighbour.wait()
-        if heard is None:
+        if received is None:
             recording = next((scratch / "state").rglob("*.jsonl.zst"))
-            heard = subprocess.run(["zstd", "-dcq", recording], check=True, stdout=subprocess.PIPE).stdout.splitlines()
-        words = json.loads(said.read_text())
-        lines = thinned(wire(map(json.loads, heard), words["end_us"]), special.get("stride", 1))
+            received = subprocess.run(["zstd", "-dcq", recording], check=True, stdout=subprocess.PIPE).stdout.splitlines()
+        words = json.loads(printed.read_text())
+        lines = thinned(wire(map(json.loads, received), words["end_us"]), special.get("stride", 1))
         grown = json.loads(beside.read_text()) if special.get("neighbour", [""])[0] == "grows" else {}
         return lines, *labelled(words, lines, grown)
 
 
 def viewer(running, sockets, door):
-    """A viewer that comes late: the lines of the probe's history, then what it says live, to the end."""
+    """A viewer that connects late: yields the lines of the probe's history, then its live lines, to the end."""
     while not door.exists():
         if running.poll() is not None:
             raise Failed("the job ended before its late viewer came")
