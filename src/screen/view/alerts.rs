@@ -145,7 +145,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
         }
         // The answer and the line to export; the alert's own screen has the rest.
         for (words, role) in it.replay_words().iter().zip(replay_roles(it)).take(2) {
-            say(words, 3, role);
+            add_line(words, 3, role);
         }
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
             add_line(&words, 3, Role::Dim);
