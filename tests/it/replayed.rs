@@ -30,7 +30,7 @@ fn fragmenting() -> Story {
     story.device(0, 139 * GIB, &[]).probe(0, 4242, 0, None);
     let stuck = Counters { inactive_split: Some(50 * GIB), ..counters(30 * GIB, 60 * GIB) };
     for step in 1..100 {
-        story.wait(1_000_000).sample(0, step, stuck).say(Fact::Second);
+        story.wait(1_000_000).sample(0, step, stuck).add(Fact::Second);
     }
     let at_us = story.now;
     let oom = Oom { at_us, step: Some(99), tried: Some(9 * GIB), device_free: Some(GIB), ..Oom::default() };
@@ -64,7 +64,7 @@ fn answer(story: &mut Story, kind: Kind, result: Result<Comparison, &str>) {
     let finding = Some(found(story, kind).about());
     let cost = Cost { cpu_us: Some(3_200_000), trace_bytes: Some(1 << 20), ..Cost::default() };
     let result = result.map(Box::new).map_err(Into::into);
-    story.say(Fact::Replayed(Box::new(Replayed { probe: ProbeId(0), device: 0, finding, result, cost })));
+    story.add(Fact::Replayed(Box::new(Replayed { probe: ProbeId(0), device: 0, finding, result, cost })));
 }
 
 /// `gpuwatch check` on the story as a recording: as text, and as JSON.

@@ -23,7 +23,7 @@ def members():
     return {name: it for name, it in vars(Fault).items() if name != "__weakref__"}
 
 
-before, heard = members(), []
+before, received = members(), []
 words = Words(Fault, lambda *what: received.append(what))
 
 
