@@ -30,6 +30,9 @@ pub mod explain;
 /// `gpuwatch sites`: which lines allocate what grows.
 pub mod sites;
 
+/// `gpuwatch whatif PID`: traces some steps of a running job.
+pub mod window;
+
 /// `gpuwatch snapshot`: the contents of a PyTorch memory snapshot.
 pub mod snapshot;
 

@@ -15,7 +15,7 @@ pub mod system;
 use crate::{
     facts::redact::{leave_arguments_out, redact},
     facts::{
-        event::{Ask, DriverState, Event, Fact},
+        event::{DriverState, Event, Fact, Request},
         units::Stamp,
     },
 };
@@ -61,7 +61,7 @@ pub struct Sources {
     /// Changes the driver's refresh rate. `None` if the driver is not read.
     pub pace: Option<watch::Sender<Duration>>,
     /// Sends a request to its probe, if that is connected.
-    pub asks: mpsc::Sender<Ask>,
+    pub asks: mpsc::Sender<Request>,
     captures: mpsc::Sender<oneshot::Sender<()>>,
     begun: Instant,
     hurry: Arc<Notify>,

@@ -142,6 +142,17 @@ uint64_t gpuwatch_sites_rises(void);
  * checks nothing else in it. */
 int32_t gpuwatch_sites(const char *object, int32_t is_answer);
 
+/* Returns what a viewer requests by `window`, a trace of the allocations of some steps: in the low 20 bits the steps, in
+ * bits 20 to 29 the seconds after which it ends at the latest, in the high 32 bits the number N in the name of its file,
+ * PID.N.trace in gpuwatch_folder(). 0: no request, or the viewer is gone. A job that never calls this takes none. */
+uint64_t gpuwatch_window_asked(void);
+
+/* Ends a request for a window: its file is complete. */
+int32_t gpuwatch_window_ended(uint64_t request);
+
+/* Returns the folder of the probe's socket; NULL without a probe. The text is valid until the next call. */
+const char *gpuwatch_folder(void);
+
 /* Says bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final until gpuwatch_reset. */
 int32_t gpuwatch_stop(const char *reason);

@@ -168,7 +168,7 @@ pub(super) enum Command {
     /// Replay a run under other allocator settings: what it would have reserved, and the smallest device it fits on.
     #[command(
         after_help = "Examples:\n  gpuwatch whatif snapshot.pickle --torch .venv/bin/python\n  gpuwatch whatif oom.pickle.gz \
-                            --gpu 16GiB --set expandable_segments:True --json\n\nThe recorded allocations are replayed \
+                            --gpu 16GiB --set expandable_segments:True --json\n  gpuwatch whatif 4242\n\nThe recorded allocations are replayed \
                             through PyTorch's own allocator on a simulated GPU; no real GPU is used. Trace the run from \
                             its start: torch.cuda.memory._record_memory_history() before the first allocation, \
                             torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") at the end.\n\nA device's size is in its \

@@ -1,25 +1,29 @@
 //! `gpuwatch whatif`: its flags and its output, with a counter of replays on a terminal.
 
 use crate::{
-    facts::text::Foreign,
+    commands::window,
+    config,
+    facts::{text::Foreign, units},
     jobs::whatif::{self, Question},
+    sources::Sources,
     storage::{output, replay::find},
 };
 use anyhow::{Context, Result};
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// What `gpuwatch whatif` asks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Asked {
     /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd; or a recording of `gpuwatch run
-    /// --trace`, by path or by name.
+    /// --trace`, by path or by name; or the PID of a job with a probe, of which gpuwatch traces some steps.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
     /// The memory of the device on which the run should fit [default: the recorded device's, where the trace shows it].
-    #[arg(long, value_name = "SIZE", value_parser = crate::facts::units::parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     gpu: Option<u64>,
     /// Try these allocator settings, as in `PYTORCH_CUDA_ALLOC_CONF`; may be given several times [default: the recorded
     /// ones, and some that are worth trying].
@@ -28,23 +32,49 @@ pub(super) struct Asked {
     /// The Python with the job's PyTorch [default: that of the traced job, or the first on the path].
     #[arg(long = "torch", value_name = "PYTHON")]
     python: Option<PathBuf>,
+    /// Of a running job: steps to trace. The trace ends after a minute in any case, and after ten seconds if the job
+    /// counts no steps.
+    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    steps: u64,
+    /// Of a running job: how long to wait for the trace.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = config::duration)]
+    timeout: Duration,
 }
 
 impl Asked {
-    /// Returns the question; a source that is not a path may be the name of a recording in the store.
-    pub(super) fn question(self, store: Option<&Path>) -> Question {
-        let Self { source, gpu, settings, python } = self;
+    /// Returns the question; a source that is not a path may be the name of a recording in the store, or a process, of
+    /// which it traces some steps first.
+    fn question(self, store: Option<&Path>) -> Result<Question> {
+        let Self { source, gpu, settings, python, steps, timeout } = self;
         let stored = store.filter(|_| !source.exists()).and_then(|it| find::stored(it, &source));
-        let source = stored.unwrap_or(source);
-        Question { source, gpu, settings, python }
+        let pid = source.to_str().filter(|_| stored.is_none() && !source.exists()).and_then(|it| it.parse().ok());
+        let is_window = pid.is_some();
+        let source = match pid {
+            Some(pid) => traced(&window::Question { pid, steps, limit: timeout })?,
+            None => stored.unwrap_or(source),
+        };
+        Ok(Question { source, gpu, settings, python, is_window })
     }
 }
 
-pub(super) fn whatif(question: &Question, json: bool) -> Result<u8> {
-    let name = Foreign::new(question.source.to_string_lossy());
-    let mut counter = Counter { is_shown: io::stderr().is_terminal() };
-    let answer = whatif::answer(question, |done| counter.show(done));
-    counter.clear();
+/// Traces some steps of a running job, and returns the file.
+fn traced(question: &window::Question) -> Result<PathBuf> {
+    let mut line = Line::new();
+    let traced = super::runtime()?.block_on(async {
+        let mut sources = Sources::start(config::probes_alone());
+        window::trace(&mut sources, question, |it| line.show(&it)).await
+    });
+    line.clear();
+    traced
+}
+
+pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u8> {
+    let name = Foreign::new(asked.source.to_string_lossy());
+    let question = asked.question(store)?;
+    let mut line = Line::new();
+    let mut counted = |done| line.show(&format!("replayed {}", units::counted(done, "time")));
+    let answer = whatif::answer(&question, &mut counted);
+    line.clear();
     let answer = answer.with_context(|| format!("{name}"))?;
     if let Some(why) = answer.ended() {
         super::print_message(format_args!("{name}: {why}"));
@@ -53,16 +83,20 @@ pub(super) fn whatif(question: &Question, json: bool) -> Result<u8> {
     Ok(u8::from(answer.ended().is_some()))
 }
 
-/// A counter in a line on a terminal's standard error.
-struct Counter {
+/// A line of progress on a terminal's standard error.
+struct Line {
     is_shown: bool,
 }
 
-impl Counter {
-    fn show(&mut self, done: u64) {
+impl Line {
+    fn new() -> Self {
+        Self { is_shown: io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, text: &str) {
         if self.is_shown {
             // Without stderr there is no place left for a message.
-            let _ = write!(io::stderr(), "\r\x1b[Kreplayed {}", crate::facts::units::counted(done, "time"));
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }
 

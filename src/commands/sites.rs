@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long to search for the probe.
-const LOOK: Duration = Duration::from_secs(3);
+pub(super) const LOOK: Duration = Duration::from_secs(3);
 
 /// The user's question.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl Fn
     let mut ask = Ask { collect: question.collect, ..chosen.unwrap_or(asks) };
     let sites = async {
         loop {
-            if sources.asks.send(ask).await.is_err() {
+            if sources.asks.send(ask.into()).await.is_err() {
                 bail!("the thread that reads probes has ended");
             }
             report(format!("asked process {pid}: {}", words(&ask)));
@@ -78,7 +78,7 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl Fn
 }
 
 /// Returns the probe of a process, once its backlog has arrived.
-async fn find(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<ProbeId> {
+pub(super) async fn find(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<ProbeId> {
     let is_meant = |it: &&Process| it.pid == Some(pid) || (it.pid.is_none() && it.any_pid() == Some(pid));
     loop {
         session.apply(&sources.events.recv().await?);

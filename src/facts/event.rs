@@ -5,6 +5,7 @@
 mod parts;
 /// Answers of replays.
 pub mod replayed;
+mod request;
 mod words;
 
 use crate::facts::{
@@ -15,6 +16,7 @@ use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
 pub use parts::stamp_of;
 pub use replayed::Replayed;
+pub use request::{AskWindow, Request};
 use serde::{Deserialize, Deserializer, Serialize};
 pub use words::{ending, failure};
 

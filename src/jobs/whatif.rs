@@ -61,8 +61,11 @@ use self::{
     runner::{Faithful, Runner},
     source::Source,
 };
-use crate::model::trace::{self, Action, Trace};
-use std::path::PathBuf;
+use crate::{
+    model::trace::{self, Action, Trace},
+    storage::traces::window::Window,
+};
+use std::{fs, path::PathBuf};
 
 /// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
@@ -78,6 +81,8 @@ pub struct Question {
     pub settings: Vec<String>,
     /// The Python with the job's PyTorch.
     pub python: Option<PathBuf>,
+    /// Whether the source is a window that was traced for this question; it is removed once it is read.
+    pub is_window: bool,
 }
 
 /// The results of the replays.
@@ -97,6 +102,8 @@ pub struct Answer {
 struct Device {
     /// The process, of a job's trace.
     pid: Option<u32>,
+    /// What the trace covers, of a window of a running job.
+    window: Option<Window>,
     ordinal: u32,
     /// The recorded settings; `None` where the source does not say.
     settings: Option<String>,
@@ -158,7 +165,12 @@ struct Failure {
 /// # Errors
 /// Fails if the source cannot be read, if there is no PyTorch to replay on, or if a replay is interrupted.
 pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answer, Trouble> {
-    let sources = source::open(&question.source)?;
+    let sources = source::open(&question.source);
+    if question.is_window {
+        // A window that is left behind takes space and nothing else.
+        let _ = fs::remove_file(&question.source);
+    }
+    let sources = sources?;
     let python = question.python.as_deref().or_else(|| sources.first()?.python.as_deref());
     let mut runner = Runner::new(python)?;
     let mut devices = Vec::new();
@@ -188,7 +200,7 @@ fn answered(
             Device { ordinal, events, refused: Some(why), ..Device::default() }
         }
     };
-    Ok(Device { pid: source.pid, settings, gaps: source.gaps, ..device })
+    Ok(Device { pid: source.pid, window: source.window, settings, gaps: source.gaps, ..device })
 }
 
 fn replayed(

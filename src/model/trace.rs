@@ -11,6 +11,8 @@ mod history;
 mod join;
 /// Segments and their blocks.
 mod layout;
+/// How long snapshots held up the program.
+mod pauses;
 /// Live blocks by call stack.
 mod peak;
 /// Formats frames.
@@ -27,6 +29,7 @@ pub use held::Held;
 pub use history::{History, Stretch};
 pub use join::{Join, Whole};
 pub use layout::{Block, Segment, State};
+pub use pauses::Pauses;
 pub use peak::{Moment, Share};
 pub use places::Origin;
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};

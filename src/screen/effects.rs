@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Edit, File},
-    facts::{event::Ask, text},
+    facts::{event, text},
     model::{alerts::Name, session::Session, snapshot::Snapshot},
     screen::{
         keys::{self, mouse::Clicks},
@@ -38,7 +38,7 @@ pub struct Options {
     /// Changes the driver's refresh rate, if the driver is read.
     pub pace: Option<Sender<Duration>>,
     /// Sends requests to probes, if that is possible.
-    pub asks: Option<mpsc::Sender<Ask>>,
+    pub asks: Option<mpsc::Sender<event::Request>>,
 }
 
 /// The meaning of an input.
@@ -53,7 +53,7 @@ pub struct Effects {
     pub theme: Theme,
     own: Theme,
     pace: Option<Sender<Duration>>,
-    pub(crate) asks: Option<mpsc::Sender<Ask>>,
+    pub(crate) asks: Option<mpsc::Sender<event::Request>>,
     held: Option<Held>,
     config: Option<File>,
     /// The pending change of the config file, with the name to allow.
@@ -159,7 +159,7 @@ impl Effects {
             Some(Request::Ask(ask)) => {
                 if let Some(it) = &self.asks {
                     // A full queue has the same request already.
-                    let _ = it.try_send(ask);
+                    let _ = it.try_send(ask.into());
                 }
             }
             Some(Request::AskAllow(name)) => self.ask_allow(name, ui),

@@ -11,7 +11,7 @@ mod wire;
 use super::{EventSender, system};
 use crate::{
     facts::{
-        event::{Ask, Fact, Unread},
+        event::{Fact, Request, Unread},
         text::Foreign,
     },
     model::session::PROBES,
@@ -75,7 +75,7 @@ pub(super) async fn run(
     begun: Instant,
     pids: watch::Receiver<Vec<u32>>,
     read_pids: watch::Sender<Vec<u32>>,
-    mut asked: mpsc::Receiver<Ask>,
+    mut asked: mpsc::Receiver<Request>,
     mut captures: mpsc::Receiver<oneshot::Sender<()>>,
     sender: EventSender,
 ) {
@@ -87,7 +87,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             Some(report) = reported.recv() => scanner.receive(&report),
-            Some(ask) = asked.recv() => scanner.probes.ask(ask),
+            Some(request) = asked.recv() => scanner.probes.ask(request),
             Some(reply) = captures.recv() => {
                 scanner.last.push(reply);
                 scanner.look(&pids).await;

@@ -224,7 +224,7 @@ fn read_stat(stat: &File) -> Option<(char, u64)> {
 }
 
 /// Returns the owner of a process; `None` if it is gone.
-pub(super) fn owner(pid: u32) -> Option<u32> {
+pub fn owner(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 

@@ -4,9 +4,12 @@
 //! bytes, a memory snapshot in gzip's format. The last line names the reason of the end. If the process was killed,
 //! that line is missing. The reader ignores bytes after the last complete piece.
 
+/// Traces of some steps.
+pub mod window;
+
 use crate::{
     facts::text::Foreign,
-    model::trace::{Join, Trace, Whole},
+    model::trace::{Join, Pauses, Trace, Whole},
     storage::{
         input,
         pickle::{self, Fault, Reading},
@@ -20,6 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
+use window::Window;
 
 /// What the name of a recording's folder of traces ends in, and the name of each file in it.
 const TRACE: &str = "trace";
@@ -65,6 +69,8 @@ pub struct Traced {
     pub ended: Option<String>,
     /// CPU time that tracing took in the background of the job, µs.
     pub cpu_us: u64,
+    /// What it covers, of a window.
+    pub window: Option<Window>,
 }
 
 /// The first line.
@@ -83,11 +89,17 @@ struct Header {
 struct Line {
     bytes: Option<u64>,
     cpu_us: u64,
+    unix_us: u64,
+    took_us: u64,
+    allocations: Option<u64>,
     end: Option<String>,
+    steps: u64,
+    ms: Option<u64>,
+    refused: Option<String>,
 }
 
 /// Ends of traces that are complete.
-const ENDS: &[&str] = &["exit", "the probe ended"];
+const ENDS: &[&str] = &["exit", "the probe ended", "complete"];
 
 /// Returns the path of a recording's folder of traces, which may not exist.
 pub fn folder(recording: &Path) -> PathBuf {
@@ -136,11 +148,13 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
         return Err(Trouble::Newer(header.gpuwatch_trace));
     }
     let mut join = Join::new(header.ring);
-    let (mut ended, mut cpu_us, mut is_first) = (Some("its process was killed, or still runs".to_owned()), 0, true);
+    let (mut ended, mut cpu_us) = (Some("its process was killed, or still runs".to_owned()), 0);
+    let (mut window, mut snapshots, mut allocations) = (None, Vec::new(), Vec::new());
     while let Some(it) = line(&mut from)?.and_then(|it| serde_json::from_str::<Line>(&it).ok()) {
         cpu_us += it.cpu_us;
         if let Some(why) = it.end {
             ended = Some(why).filter(|it| !ENDS.contains(&it.as_str()));
+            window = it.ms.map(|ms| Window { steps: it.steps, ms, ..Window::default() });
         }
         let Some(length) = it.bytes.filter(|it| *it <= PIECE_MAX) else { break };
         let mut packed = Vec::new();
@@ -149,11 +163,18 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
             break;
         }
         let Reading { trace, .. } = pickle::read(packed.as_slice())?;
-        join.add(trace, is_first && header.reserved > 0);
-        is_first = false;
+        join.add(trace, snapshots.is_empty() && header.reserved > 0);
+        snapshots.push((it.unix_us, it.took_us));
+        allocations.extend(it.allocations);
     }
     let Whole { trace, gaps } = join.finish().unwrap_or_default();
-    Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us })
+    if let Some(it) = &mut window {
+        let Pauses { total_us, longest_us } = Pauses::of(&trace, &snapshots);
+        (it.paused_us, it.longest_us, it.snapshots) = (total_us, longest_us, snapshots.len() as u64);
+        let first = allocations.first().copied().unwrap_or_default();
+        it.allocations = allocations.last().map_or(0, |last| last.saturating_sub(first));
+    }
+    Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us, window })
 }
 
 /// Returns the next line; `None` at the end, and if the rest is not a line.

@@ -83,3 +83,4 @@ mod viewer_cost;
 mod voice;
 mod watch;
 mod whatif;
+mod windows;

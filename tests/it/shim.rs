@@ -36,9 +36,19 @@ impl Job {
     }
 
     pub(crate) fn start_with(gpu: torch::Gpu, arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        Self::start_by(gpu, &[], arguments, change)
+    }
+
+    /// The same with options of `gpuwatch run`.
+    pub(crate) fn start_by(
+        gpu: torch::Gpu,
+        options: &[&str],
+        arguments: &[&str],
+        change: impl FnOnce(&mut Command),
+    ) -> Self {
         let home = Home::new();
         let mut command = gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
-        command.args(["run", "--"]).arg(torch::python()).args(arguments).envs(home.variables());
+        command.arg("run").args(options).arg("--").arg(torch::python()).args(arguments).envs(home.variables());
         change(&mut command);
         let aside = fs::File::create(home.0.path().join("stderr")).unwrap();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(aside).spawn().unwrap();

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
 pub mod python;
+pub mod window;
 
 use crate::{
     log::Log,

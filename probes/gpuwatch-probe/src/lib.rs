@@ -28,6 +28,7 @@ mod server;
 mod shared;
 mod sites;
 mod sys;
+mod window;
 
 pub use probe::{Description, Probe};
 pub use shared::Refusal;

@@ -12,6 +12,7 @@ use crate::{
     sites::Asked,
     socket, sys,
     sys::Private,
+    window,
     wire::{self, Device, Hello, Line},
 };
 use std::{
@@ -85,6 +86,7 @@ impl Probe {
             reason: Mutex::new(None),
             directories,
             asked_sites: Asked::default(),
+            asked_window: window::Asked::default(),
             ledger: Mutex::new(Ledger::new(entries)),
             path: Mutex::new(endpoint.path().to_owned()),
             queue,
@@ -162,6 +164,16 @@ impl Probe {
     /// Returns when rises are expected (see the C header); 0 if unknown.
     pub(crate) fn sites_rises(&self) -> u64 {
         self.shared.asked_sites.rises()
+    }
+
+    /// Returns the open request for a window (see the C header); 0 without one.
+    pub(crate) fn window_asked(&self) -> u64 {
+        self.shared.asked_window.word()
+    }
+
+    /// Ends a request for a window.
+    pub(crate) fn window_ended(&self, request: u64) {
+        self.shared.asked_window.end(request);
     }
 
     /// Sends the framework's message about the latest failure on a device, if it is known only after the report.

@@ -12,9 +12,9 @@ use crate::{
     identity,
     queue::QUEUE,
     shared::Shared,
-    sites::Desk,
-    sys,
+    sites, sys,
     sys::Private,
+    window,
     wire::{self, Line},
 };
 use std::{
@@ -31,7 +31,7 @@ use std::{
     thread,
     time::Duration,
 };
-use viewer::Viewer;
+use viewer::{Requests, Viewer};
 
 /// Most viewers at once; the next one is refused with a reason.
 pub(crate) const VIEWERS_MAX: usize = 32;
@@ -61,7 +61,8 @@ pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
     pub(crate) bell: Private<UnixStream>,
     pub(crate) user: u32,
-    desk: Desk,
+    sites: sites::Desk,
+    windows: window::Desk,
     viewers: Vec<Viewer>,
     started_us: u64,
     second_us: u64,
@@ -80,7 +81,8 @@ impl Server {
             endpoint,
             bell,
             user,
-            desk: Desk::default(),
+            sites: sites::Desk::default(),
+            windows: window::Desk::default(),
             viewers: Vec::new(),
             started_us: sys::monotonic_us(),
             second_us: 0,
@@ -195,11 +197,15 @@ impl Server {
             let hello = self.shared.hello_line(ledger.history.seq());
             self.viewers.iter_mut().filter(|it| it.awaits_hello(version)).for_each(|it| it.greet(version, &hello));
         }
-        let (history, desk, shared) = (&ledger.history, &mut self.desk, &self.shared);
-        let mut ask = |request: &mut SplitAsciiWhitespace<'_>| {
-            shared.with_hello(|hello| desk.ask(request, hello, &shared.asked_sites))
-        };
-        self.viewers.retain_mut(|it| it.turn(now_us, history, &mut ask));
+        let mut desks = Desks { sites: &mut self.sites, windows: &mut self.windows, shared: &self.shared };
+        self.viewers.retain_mut(|viewer| {
+            let stays = viewer.turn(now_us, &ledger.history, &mut desks);
+            if let Some(window) = viewer.window().filter(|_| !stays) {
+                // Its reader is gone.
+                self.shared.asked_window.end(window);
+            }
+            stays
+        });
     }
 
     /// Sends the last samples and the bye, and closes the socket.
@@ -241,6 +247,23 @@ impl Server {
         } else if has_spilled || (!is_received && is_short && self.shared.is_of_a_run()) {
             self.shared.spill();
         }
+    }
+}
+
+/// Takes viewers' requests.
+struct Desks<'a> {
+    sites: &'a mut sites::Desk,
+    windows: &'a mut window::Desk,
+    shared: &'a Shared,
+}
+
+impl Requests for Desks<'_> {
+    fn sites(&mut self, arguments: SplitAsciiWhitespace) -> Result<(), String> {
+        self.shared.with_hello(|hello| self.sites.ask(arguments, hello, &self.shared.asked_sites))
+    }
+
+    fn window(&mut self, arguments: SplitAsciiWhitespace) -> Result<u64, String> {
+        self.windows.ask(arguments, &self.shared.asked_window)
     }
 }
 

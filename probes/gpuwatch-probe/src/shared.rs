@@ -9,6 +9,7 @@ use crate::{
     sites::Asked,
     spill, sys,
     sys::{Cuda, Private},
+    window,
     wire::{Edge, Hello, Line, encode},
 };
 use std::{
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) reason: Mutex<Option<String>>,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) asked_sites: Asked,
+    pub(crate) asked_window: window::Asked,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) path: Mutex<PathBuf>,
     pub(crate) queue: SyncSender<Entry>,

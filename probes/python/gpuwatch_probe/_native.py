@@ -46,12 +46,16 @@ class Native:
             ("sites_asked", ()),
             ("sites_rises", ()),
             ("torch_counters", (text,)),
+            ("window_asked", ()),
+            ("window_ended", (number,)),
         ):
             function = getattr(lib, "gpuwatch_" + name)
             function.argtypes = arguments
-            is_number = name in ("sites_asked", "sites_rises", "torch_counters")
+            is_number = name in ("sites_asked", "sites_rises", "torch_counters", "window_asked")
             function.restype = number if is_number else ctypes.c_int32
             setattr(self, name, function)
+        self.folder = lib.gpuwatch_folder
+        self.folder.restype = text
 
     def builtin(self, name):
         """Returns a builtin function of the library (gpuwatch_probe.h): a ctypes call would cost each step

@@ -1,9 +1,8 @@
 """Captures call stacks at a viewer's request, and reports once which lines of the job allocate the memory that grows.
 
 From a step boundary on, the allocator records the Python stack of each allocation, and some boundaries compare the live
-blocks. Then the recording ends, and the next step boundaries search for the holders of what grew. This recording is the
-only feature that gpuwatch switches on in a job: for a limited number of steps, and never while the job records a memory
-history itself.
+blocks. Then the recording ends, and the next step boundaries search for the holders of what grew. gpuwatch switches
+this recording on for a limited number of steps, and never while the job records a memory history itself.
 """
 
 import _thread
@@ -110,6 +109,21 @@ class Sites:
                 pass
             finally:
                 self._looking.release()
+
+    def bar(self):
+        """Returns whether no capture runs; if so, none begins until `unbar`."""
+        if self.is_recording or not self._looking.acquire(False):
+            return False
+        if not self.is_recording:
+            return True
+        self._looking.release()
+        return False
+
+    def unbar(self):
+        """Takes `bar` back."""
+        self._looking.release()
+        if self._is_over:
+            self.end()
 
     def _answer_early(self):
         """Sends the lines and the holders found so far."""

@@ -24,6 +24,7 @@ from ._sites import Sites
 from ._late import steps_of
 from ._steps import Steps, hooks
 from ._trace import traced
+from ._window import Windows
 from ._words import Words
 
 # Steps at which devices are looked for before the timer does it once a second.
@@ -63,6 +64,7 @@ class Probe:
         self._accounted = None
         self._words = None
         self._trace = None
+        self._windows = None
         self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
         # mask of counters, and the function that reads them.
@@ -144,8 +146,9 @@ class Probe:
             self._sites = None
             if self._words is not None:
                 self._words.forked()
-            if self._trace is not None:
-                self._trace.forked()
+            for it in (self._trace, self._windows):
+                if it is not None:
+                    it.forked()
             Resting.end()
             self._turn_off()
 
@@ -160,6 +163,8 @@ class Probe:
             self._sites.end()
         if self._trace is not None:
             self._trace.end("the probe ended")
+        if self._windows is not None:
+            self._windows.end()
         try:
             self._wake.release()
         except RuntimeError:
@@ -223,6 +228,7 @@ class Probe:
             self.trouble = "its socket cannot be made; the log beside the socket says why"
             return
         self._sites = Sites(torch, native)
+        self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
         on_words = self._on_words if backend == "native" else self._on_words_alone
         self._words = Words(torch.cuda.OutOfMemoryError, on_words)
         self.native = native
@@ -246,6 +252,10 @@ class Probe:
 
     def _is_traced(self):
         return self._trace is not None and self._trace.is_on
+
+    def _tracing(self):
+        """Returns the trace or the window whose history the allocator keeps; `None` without one."""
+        return self._trace if self._is_traced() else self._windows.current
 
     def _hook(self, end_step):
         from torch.optim.optimizer import (
@@ -333,8 +343,8 @@ class Probe:
             self._row((device,), self.number(), TICK)
             account = self._blocks(device)
             self.native.oom(device, self.number(), tried, free, limit, None, account)
-            if self._is_traced():
-                self._trace.hurry()
+            if self._tracing() is not None:
+                self._tracing().hurry()
             elif account is not None:
                 self._sites.at_oom(device, self.number())
             self._words.listen(device, self.number())
@@ -377,7 +387,7 @@ class Probe:
             return None
         self._accounted = now
         try:
-            account = blocks(self.torch, device, self._sites.is_recording or self._is_traced())
+            account = blocks(self.torch, device, self._sites.is_recording or self._tracing() is not None)
         except Exception as error:
             if not _is_ours(error):
                 raise
@@ -412,6 +422,7 @@ class Probe:
                         self._sites.tick(number)
                 seen = number
                 self._words.second(number)
+                self._windows.second()
             except Exception as error:
                 self._fail(error)
                 return

@@ -71,7 +71,7 @@ def refusal(torch, backend):
 class Trace:
     """The file with this process's trace, and the thread that writes it."""
 
-    def __init__(self, torch, note):
+    def __init__(self, torch, note, ring=RING):
         self._torch = torch
         self._note = note
         self._written = _thread.allocate_lock()
@@ -83,7 +83,7 @@ class Trace:
         self._is_on = self._is_ending = self._is_over = self._is_urgent = False
         self._pid = os.getpid()
         self._skips = "skip_actions" in parameters(torch)
-        self._take, self._ring = native(torch), RING
+        self._take, self._ring = native(torch), ring
         if self._take is None:
             self._take, self._ring = in_python(torch), SMALL_RING
         # Of a block come an allocation and a free, and with some releases a third event.
@@ -98,7 +98,10 @@ class Trace:
         """Makes the file and switches the history on; returns once that is done."""
         os.makedirs(folder, 0o700, exist_ok=True)
         # A process that executes itself again keeps its pid.
-        name = os.path.join(folder, "%d_%d.trace" % (self._pid, time.time_ns() // 1000))
+        self._make(os.path.join(folder, "%d_%d.trace" % (self._pid, time.time_ns() // 1000)), limit)
+        self._start()
+
+    def _make(self, name, limit):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file, self._left = os.open(name, flags, 0o600), limit
         self._write(
@@ -111,6 +114,9 @@ class Trace:
                 "reserved": self._sum("reserved_bytes", "current"),
             }
         )
+
+    def _start(self):
+        """Starts the thread; returns once it has switched the history on."""
         for it in (self._wake, self._ready, self._done):
             it.acquire()
         # The thread takes no signal of the job's.
@@ -217,12 +223,13 @@ class Trace:
     def _piece(self):
         """Writes the ring as it is."""
         self._is_urgent = False
-        begun = time.thread_time()
+        begun, begun_at = time.thread_time(), time.monotonic()
         unix_us, self._last, allocations = time.time_ns() // 1000, self._events(), self._sum("allocation", "allocated")
         packed = self._take(self._packed)
         self._at = time.monotonic()
         cpu_us = int(1e6 * (time.thread_time() - begun))
         head = {"piece": self._pieces, "bytes": len(packed), "unix_us": unix_us, "allocations": allocations, "cpu_us": cpu_us}
+        head["took_us"] = int(1e6 * (self._at - begun_at))
         if len(packed) + 1024 > self._left:
             self._finish("its limit of bytes is reached", False)
             return

@@ -1,7 +1,7 @@
 //! The answer as JSON, schema 1, all sizes in bytes.
 
 use super::{Answer, AsRecorded, Device, Row};
-use crate::facts::text::escape_json;
+use crate::{facts::text::escape_json, storage::traces::window::Window};
 use serde_json::{Value, json};
 
 /// The version of the object.
@@ -17,10 +17,23 @@ fn of(it: &Device) -> Value {
         "device": it.ordinal,
         "pid": it.pid,
         "complete": it.complete,
+        "window": it.is_window(),
         "events": it.events,
         "refused": it.refused,
         "as_recorded": it.as_recorded.as_ref().map(|recorded| as_recorded(recorded, it.settings.as_deref())),
         "candidates": it.candidates.iter().map(row).collect::<Vec<_>>(),
+        "cost": it.window.as_ref().map(cost),
+    })
+}
+
+fn cost(it: &Window) -> Value {
+    json!({
+        "steps": it.steps,
+        "ms": it.ms,
+        "allocations": it.allocations,
+        "snapshots": it.snapshots,
+        "longest_pause_us": it.longest_us,
+        "paused_us": it.paused_us,
     })
 }
 

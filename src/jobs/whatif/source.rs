@@ -5,7 +5,7 @@ use crate::{
     model::trace::Trace,
     storage::{
         pickle::{self, Reading},
-        traces::{self, Traced},
+        traces::{self, Traced, window::Window},
     },
 };
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ pub(super) struct Source {
     pub(super) python: Option<PathBuf>,
     /// How many times events were lost.
     pub(super) gaps: u64,
+    /// What it covers, of a window of a running job.
+    pub(super) window: Option<Window>,
     /// Why it is incomplete.
     pub(super) ended: Option<String>,
 }
@@ -30,9 +32,6 @@ pub(super) struct Source {
 /// Fails if it cannot be read, or holds no allocations.
 pub(super) fn open(path: &Path) -> Result<Vec<Source>, Trouble> {
     let name = path.to_string_lossy();
-    if !path.exists() && name.parse::<u32>().is_ok() {
-        return Err(Trouble::Process(name.into_owned()));
-    }
     if traces::is_named(path) && path.is_file() {
         return Ok(vec![traced(path)?]);
     }
@@ -48,7 +47,7 @@ pub(super) fn open(path: &Path) -> Result<Vec<Source>, Trouble> {
 }
 
 fn traced(path: &Path) -> Result<Source, Trouble> {
-    let Traced { pid, python, trace, gaps, ended, .. } = traces::read(path)?;
+    let Traced { pid, python, trace, gaps, ended, window, .. } = traces::read(path)?;
     let ended = ended.map(|why| format!("the trace of process {pid} ends early: {why}"));
-    Ok(Source { trace, pid: Some(pid), python: Some(python).filter(|it| it.exists()), gaps, ended })
+    Ok(Source { trace, pid: Some(pid), python: Some(python).filter(|it| it.exists()), gaps, window, ended })
 }

@@ -1,9 +1,12 @@
 //! The answer as text.
 
 use super::{Answer, AsRecorded, Device, Row, settings};
-use crate::facts::{
-    text::Foreign,
-    units::{Bytes, counted, signed},
+use crate::{
+    facts::{
+        text::Foreign,
+        units::{Bytes, counted, signed},
+    },
+    storage::traces::window::Window,
 };
 use std::fmt::Write as _;
 
@@ -60,6 +63,24 @@ fn write(out: &mut String, answer: &Answer, it: &Device) {
         let _ = writeln!(out, "not tried: {} ({})", Foreign::new(settings.as_str()), Foreign::new(why.as_str()));
     }
     advice(out, answer, it);
+    if let Some(window) = &it.window {
+        cost(out, window);
+    }
+}
+
+/// Reports what a window cost the job.
+fn cost(out: &mut String, it: &Window) {
+    let (steps, snapshots) = (counted(it.steps, "step"), counted(it.snapshots, "snapshot"));
+    let ms = |us: u64| us as f64 / 1000.0;
+    let _ = writeln!(
+        out,
+        "\ntraced {} in {steps} ({:.1} s): each took about 0.2 µs longer, and {snapshots} paused the job for at most {:.1} ms in \
+         total (longest pause {:.1} ms)",
+        counted(it.allocations, "allocation"),
+        ms(it.ms),
+        ms(it.paused_us),
+        ms(it.longest_us)
+    );
 }
 
 fn faithful(out: &mut String, settings: Option<&str>, it: &AsRecorded) {

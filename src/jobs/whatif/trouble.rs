@@ -11,11 +11,6 @@ use thiserror::Error;
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum Trouble {
-    /// The source is a process.
-    #[error(
-        "{0} is a running process: gpuwatch whatif replays memory snapshots, and recordings of `gpuwatch run --trace`"
-    )]
-    Process(String),
     /// The source is a recording without traces.
     #[error("the recording holds no allocations: record the next run with `gpuwatch run --trace`")]
     Recording,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     facts::{
-        event::{Ask, Fact, Line, wire::Hello},
+        event::{Fact, Line, Request, wire::Hello},
         text::Foreign,
     },
     sources::{EventSender, system},
@@ -249,9 +249,9 @@ async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
 
 /// Sends requests until the sender is gone. Keeps the socket's write half open, because closing it would end all
 /// requests.
-async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Ask>) {
-    while let Some(ask) = asks.recv().await {
-        if out.write_all(ask.line().as_bytes()).await.is_err() {
+async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Request>) {
+    while let Some(request) = asks.recv().await {
+        if out.write_all(request.line.as_bytes()).await.is_err() {
             break;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::directory::{Socket, SocketId};
 use crate::{
-    facts::event::{Ask, ProbeId, wire::Hello},
+    facts::event::{ProbeId, Request, wire::Hello},
     sources::system,
 };
 use std::{
@@ -31,7 +31,7 @@ struct Known {
     /// The last line it sent; a new connection continues there.
     seq: u64,
     /// The socket that it is read from, and the channel for requests; `None` while nothing reads it.
-    read: Option<(Option<Socket>, mpsc::Sender<Ask>)>,
+    read: Option<(Option<Socket>, mpsc::Sender<Request>)>,
 }
 
 /// An identified probe, and the last line that it sent.
@@ -71,7 +71,7 @@ impl Probes {
         hello: &Hello,
         socket: &Socket,
         pid: Option<u32>,
-        ear: mpsc::Sender<Ask>,
+        ear: mpsc::Sender<Request>,
     ) -> Result<Introduced, ProbeId> {
         let mut register = self.register();
         let identity = register.identity(hello, socket, pid);
@@ -106,11 +106,11 @@ impl Probes {
     }
 
     /// Sends a request to a probe, if it is connected. The loss of a connection is a separate event.
-    pub(super) fn ask(&self, ask: Ask) {
+    pub(super) fn ask(&self, request: Request) {
         let register = self.register();
-        let asked = register.known.values().find(|it| it.probe == ask.probe);
+        let asked = register.known.values().find(|it| it.probe == request.probe);
         if let Some((_, ear)) = asked.and_then(|it| it.read.as_ref()) {
-            let _ = ear.try_send(ask);
+            let _ = ear.try_send(request);
         }
     }
 
@@ -148,7 +148,7 @@ impl Register {
         identity: Identity,
         pid: Option<u32>,
         socket: Option<Socket>,
-        ear: mpsc::Sender<Ask>,
+        ear: mpsc::Sender<Request>,
     ) -> Result<Introduced, ProbeId> {
         if self.known.len() > KNOWN_MAX {
             self.known.retain(|_, it| it.read.is_some());
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    fn ear() -> mpsc::Sender<Ask> {
+    fn ear() -> mpsc::Sender<Request> {
         mpsc::channel(1).0
     }
 

@@ -2,7 +2,7 @@
 
 use super::hook::Hook;
 use crate::{
-    facts::event::{Ask, Event, Fact},
+    facts::event::{Event, Fact, Request},
     model::{
         alerts::{Captures, Edges, Message, News, Policy},
         findings::{Finding, Findings},
@@ -16,14 +16,14 @@ use tokio::sync::mpsc::Sender;
 #[derive(Default)]
 pub struct Delivery {
     hook: Option<Hook>,
-    asks: Option<(Captures, Sender<Ask>)>,
+    asks: Option<(Captures, Sender<Request>)>,
     news: News,
     edges: Edges,
 }
 
 impl Delivery {
     /// Delivers to a program, and requests captures from jobs in which growth is found.
-    pub fn new(hook: Option<Hook>, asks: Option<Sender<Ask>>) -> Self {
+    pub fn new(hook: Option<Hook>, asks: Option<Sender<Request>>) -> Self {
         let mut delivery = Self { hook, ..Self::default() };
         if let Some(asks) = asks {
             delivery.ask(asks);
@@ -32,7 +32,7 @@ impl Delivery {
     }
 
     /// Requests captures from now on.
-    pub fn ask(&mut self, asks: Sender<Ask>) {
+    pub fn ask(&mut self, asks: Sender<Request>) {
         self.asks = Some((Captures::default(), asks));
     }
 
@@ -70,7 +70,7 @@ impl Delivery {
         if let Some((captures, asks)) = &mut self.asks {
             for ask in captures.at(session, findings) {
                 // A full queue has the same request already.
-                let _ = asks.try_send(ask);
+                let _ = asks.try_send(ask.into());
             }
         }
         let news = self.news.at(session, findings);

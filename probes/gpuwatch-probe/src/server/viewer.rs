@@ -30,8 +30,13 @@ const REFUSALS_MAX: u32 = 32;
 /// How long a connection may take to send `since` before it gets everything, in µs.
 const GRACE_US: u64 = 100_000;
 
-/// Handles a request for sites: accepts it, or returns why not.
-pub(crate) type Ask<'a> = dyn FnMut(&mut SplitAsciiWhitespace<'_>) -> Result<(), String> + 'a;
+/// What takes requests: accepts each, or returns why not.
+pub(crate) trait Requests {
+    /// Takes a request for sites.
+    fn sites(&mut self, arguments: SplitAsciiWhitespace) -> Result<(), String>;
+    /// Takes a request for a window, and returns its word.
+    fn window(&mut self, arguments: SplitAsciiWhitespace) -> Result<u64, String>;
+}
 
 pub(crate) struct Viewer {
     stream: Private<UnixStream>,
@@ -45,6 +50,8 @@ pub(crate) struct Viewer {
     sent_before: u64,
     refusals: u32,
     cursor: Option<Cursor>,
+    /// The window that it requested last.
+    window: Option<u64>,
     /// The version of the hello that it received.
     hello: u64,
     closing: bool,
@@ -64,6 +71,7 @@ impl Viewer {
             sent_before: 0,
             refusals: 0,
             cursor: None,
+            window: None,
             hello: 0,
             closing: false,
             more: false,
@@ -72,6 +80,11 @@ impl Viewer {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.stream.as_raw_fd()
+    }
+
+    /// Returns the window that it requested last.
+    pub(crate) fn window(&self) -> Option<u64> {
+        self.window
     }
 
     /// Returns whether this viewer needs a hello, and has room for it.
@@ -99,11 +112,11 @@ impl Viewer {
     }
 
     /// Runs one turn; false when the connection is over.
-    pub(crate) fn turn(&mut self, now_us: u64, history: &History, sites: &mut Ask<'_>) -> bool {
+    pub(crate) fn turn(&mut self, now_us: u64, history: &History, requests: &mut impl Requests) -> bool {
         if !self.stream.is_ours() {
             return false;
         }
-        self.listen(history, sites);
+        self.listen(history, requests);
         if self.cursor.is_none() && (self.mute || now_us.saturating_sub(self.accepted_us) > GRACE_US) {
             self.cursor = Some(Cursor::new(0, history));
         }
@@ -134,7 +147,7 @@ impl Viewer {
         self.out.is_empty() && !self.more
     }
 
-    fn listen(&mut self, history: &History, sites: &mut Ask<'_>) {
+    fn listen(&mut self, history: &History, requests: &mut impl Requests) {
         let mut bytes = [0_u8; REQUEST_MAX];
         if self.mute || self.closing {
             return;
@@ -148,7 +161,7 @@ impl Viewer {
         while let Some(end) = self.received.iter().position(|&it| it == b'\n') {
             let line: Vec<u8> = self.received.drain(..=end).collect();
             match str::from_utf8(&line) {
-                Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history, sites),
+                Ok(request) if line.len() <= REQUEST_MAX => self.answer(request.trim(), history, requests),
                 Ok(_) => self.dismiss("a request longer than 4096 bytes"),
                 Err(_) => self.dismiss("a request that is not UTF-8"),
             }
@@ -161,7 +174,7 @@ impl Viewer {
         }
     }
 
-    fn answer(&mut self, request: &str, history: &History, sites: &mut Ask<'_>) {
+    fn answer(&mut self, request: &str, history: &History, requests: &mut impl Requests) {
         let mut words = request.split_ascii_whitespace();
         match words.next() {
             None => {}
@@ -173,10 +186,14 @@ impl Viewer {
             }
             Some("since") => self.refuse("since is one line, `since seq=N`, and comes first"),
             Some("sites") => {
-                if let Err(why) = sites(&mut words) {
+                if let Err(why) = requests.sites(words) {
                     self.refuse(&why);
                 }
             }
+            Some("window") => match requests.window(words) {
+                Ok(word) => self.window = Some(word),
+                Err(why) => self.refuse(&why),
+            },
             _ => self.refuse("unknown verb"),
         }
     }

@@ -1,0 +1,131 @@
+//! Requests for a window: a trace of the allocations of some steps. The job's Python writes it to a file next to the
+//! socket, and the atomic value here is how it receives the request.
+
+use crate::sys;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Steps to trace without a number in the request, and the most.
+const STEPS: u64 = 20;
+const STEPS_MAX: u64 = (1 << 20) - 1;
+
+/// Seconds after which a trace ends however many steps there were, and the most.
+const SECONDS: u64 = 60;
+const SECONDS_MAX: u64 = 600;
+
+/// Shortest time between two windows that no user requested, in µs.
+const BETWEEN_US: u64 = 600 * 1_000_000;
+
+/// The open request.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Steps in 20 bits, seconds in 10, and the request's own number in 32; 0 without a request.
+    word: AtomicU64,
+    /// Whether the job takes requests at all.
+    is_served: AtomicBool,
+}
+
+impl Asked {
+    /// Returns the open request, 0 without one: for the job, which takes requests by calling this.
+    pub(crate) fn word(&self) -> u64 {
+        self.is_served.store(true, Ordering::Relaxed);
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Ends a request, unless another has taken its place.
+    pub(crate) fn end(&self, word: u64) {
+        let _ = self.word.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Limits how often windows are traced.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    /// The last window that no user requested.
+    traced_us: Option<u64>,
+}
+
+impl Desk {
+    /// Parses `window id=N [steps=N] [seconds=N] [why=alert]` and opens the request; returns its word.
+    pub(crate) fn ask<'a>(&mut self, arguments: impl Iterator<Item = &'a str>, asked: &Asked) -> Result<u64, String> {
+        let (word, is_of_alert) = parsed(arguments)?;
+        if !asked.is_served.load(Ordering::Relaxed) {
+            return Err("this probe traces no allocations: the one of PyTorch jobs does".to_owned());
+        }
+        let now_us = sys::monotonic_us();
+        let ago = self.traced_us.map(|it| now_us.saturating_sub(it)).filter(|it| is_of_alert && *it < BETWEEN_US);
+        if let Some(ago) = ago {
+            let seconds = ago / 1_000_000;
+            return Err(format!("it was traced {seconds} s ago: once in ten minutes, unless a person asks"));
+        }
+        if asked.word.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Err("its allocations are being traced for another viewer: ask again in a minute".to_owned());
+        }
+        if is_of_alert {
+            self.traced_us = Some(now_us);
+        }
+        Ok(word)
+    }
+}
+
+/// Encodes a request, and returns whether an alert is its reason.
+fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, bool), String> {
+    let (mut id, mut steps, mut seconds, mut is_of_alert) = (None, STEPS, SECONDS, false);
+    let number = |name: &str, text: &str, most: u64| match text.parse() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(format!("{name} is a number from 1 to {most}")),
+    };
+    for argument in arguments {
+        match argument.split_once('=') {
+            Some(("id", it)) => id = Some(number("id", it, u32::MAX.into())?),
+            Some(("steps", it)) => steps = number("steps", it, STEPS_MAX)?,
+            Some(("seconds", it)) => seconds = number("seconds", it, SECONDS_MAX)?,
+            Some(("why", "alert")) => is_of_alert = true,
+            _ => return Err("window takes id=N, steps=N, seconds=N and why=alert".to_owned()),
+        }
+    }
+    let id = id.ok_or("window needs id=N, which names its file")?;
+    Ok((id << 32 | seconds << 20 | steps, is_of_alert))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(desk: &mut Desk, line: &str, asked: &Asked) -> Result<u64, String> {
+        desk.ask(line.split_ascii_whitespace(), asked)
+    }
+
+    #[test]
+    fn a_request_is_open_until_the_job_or_its_viewer_ends_it() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        assert!(ask(&mut desk, "id=7", &asked).unwrap_err().contains("traces no allocations"));
+        assert_eq!(asked.word(), 0);
+        let word = ask(&mut desk, "id=7 steps=5 seconds=9", &asked).unwrap();
+        assert_eq!((word, asked.word()), (7 << 32 | 9 << 20 | 5, word));
+        assert!(ask(&mut desk, "id=8", &asked).unwrap_err().contains("another viewer"));
+        asked.end(word + 1);
+        assert_eq!(asked.word(), word, "another request's end");
+        asked.end(word);
+        assert_eq!(asked.word(), 0);
+    }
+
+    #[test]
+    fn alerts_request_one_window_in_ten_minutes() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        assert_eq!(asked.word(), 0);
+        let word = ask(&mut desk, "id=1 why=alert", &asked).unwrap();
+        asked.end(word);
+        assert!(ask(&mut desk, "id=2 why=alert", &asked).unwrap_err().contains("ten minutes"));
+        ask(&mut desk, "id=3", &asked).expect("a person may");
+    }
+
+    #[test]
+    fn an_invalid_request_is_refused_with_the_reason() {
+        let (mut desk, asked) = (Desk::default(), Asked::default());
+        assert_eq!(asked.word(), 0);
+        for line in ["", "id=0", "id=4294967296", "id=1 steps=0", "id=1 seconds=601", "id=1 why=fun", "id=1 more"] {
+            ask(&mut desk, line, &asked).unwrap_err();
+        }
+        assert_eq!(asked.word(), 0);
+    }
+}

@@ -1,0 +1,160 @@
+"""Traces the allocations of a few steps at a viewer's request, in a job that is not traced.
+
+A window is a trace that begins in the middle of the run. Its file lies next to the socket, and its reader removes it.
+The history is switched on for the window alone, and never while the job keeps one of its own.
+"""
+
+import os
+import time
+
+from ._trace import Trace, refusal
+
+# Events in the ring. A window may interrupt a job that was never asked, so its pieces are smaller than a trace's.
+_RING = 10_000
+
+# The most bytes of a window.
+_LIMIT = 64 << 20
+
+# Seconds of a window in a job that has counted no step.
+_WITHOUT_STEPS = 10
+
+# The parts of a request, as in gpuwatch_probe.h.
+_STEPS, _SECONDS = (1 << 20) - 1, (1 << 10) - 1
+
+
+class Windows:
+    """Takes requests for windows, one at a time.
+
+    `number` returns the number of the latest step, `note` writes a line to the probe's log, and `sites` captures call
+    stacks, which rests during a window.
+    """
+
+    def __init__(self, torch, backend, native, number, note, sites, is_traced):
+        self._torch, self._backend, self._native = torch, backend, native
+        self._number, self._note, self._sites, self._is_traced = number, note, sites, is_traced
+        self._current = None
+        # A job that never asks for requests gets none.
+        native.window_asked()
+
+    @property
+    def current(self):
+        """The window that is being traced; `None` without one."""
+        window = self._current
+        return window if window is not None and window.is_on else None
+
+    def second(self):
+        """Begins a requested window; on the timer's thread."""
+        request = self._native.window_asked()
+        # A capture ends first.
+        if not request or self._current is not None or not self._sites.bar():
+            return
+        window = self._current = Window(self._torch, self._note, self._native, request, self._number, self._over)
+        try:
+            why = self._refusal()
+            if why is None:
+                window.begin_at(_path(self._native, request))
+            else:
+                window.refuse(_path(self._native, request), why)
+        except Exception as error:
+            self._note("no window was traced: %r" % (error,))
+            window.give_up()
+
+    def end(self):
+        """Ends with the probe; what was traced is written."""
+        if self._current is not None:
+            self._current.end("the probe ended")
+
+    def forked(self):
+        """To be called in a forked child: the file is the parent's."""
+        if self._current is not None:
+            self._current.forked()
+
+    def _refusal(self):
+        if "nosites" in os.environ.get("GPUWATCH", "").split(","):
+            return "GPUWATCH=nosites forbids it in this job"
+        if self._is_traced():
+            return "gpuwatch run --trace traces it: replay its recording"
+        return refusal(self._torch, self._backend)
+
+    def _over(self, request):
+        self._current = None
+        self._sites.unbar()
+        self._native.window_ended(request)
+
+
+class Window(Trace):
+    """The trace of some steps. `over` is called once with the request when everything is as it was."""
+
+    def __init__(self, torch, note, native, request, number, over):
+        super().__init__(torch, note, _RING)
+        self._native, self._request, self._number, self._over = native, request, number, over
+        self._first, self._begun, self._why, self._path = 0, 0.0, None, None
+
+    def begin_at(self, path):
+        """Makes the file and switches the history on."""
+        self._path = path
+        self._make(path, _LIMIT)
+        self._first, self._begun = self._number(), time.monotonic()
+        self._start()
+
+    def refuse(self, path, why):
+        """Writes the reason in place of a trace."""
+        self._path = path
+        self._make(path, _LIMIT)
+        self._write({"refused": why})
+        self.give_up()
+
+    def give_up(self):
+        """Ends a window that has not begun."""
+        self._is_over = True
+        if self._file is not None:
+            file, self._file = self._file, None
+            os.close(file)
+        self._over(self._request)
+
+    def _is_due(self):
+        if self._native.window_asked() != self._request:
+            # The viewer is gone, and no other one reads or removes the file.
+            self._finish("cancelled", False)
+            os.unlink(self._path)
+            return False
+        why = self._end()
+        if why is None:
+            return super()._is_due()
+        self._finish(why)
+        return False
+
+    def _end(self):
+        """Returns why the window ends now; `None` if it continues."""
+        steps, waited = self._steps(), time.monotonic() - self._begun
+        if steps >= self._request & _STEPS:
+            return "complete"
+        seconds = self._request >> 20 & _SECONDS
+        if not self._first and not steps:
+            seconds = min(seconds, _WITHOUT_STEPS)
+        return "complete" if waited >= seconds else None
+
+    def _steps(self):
+        return max(0, self._number() - self._first)
+
+    def _close(self, why):
+        # The last line follows when the history is off.
+        self._why = why
+
+    def _switch_off(self):
+        try:
+            super()._switch_off()
+            if self._file is not None:
+                seconds = time.monotonic() - self._begun
+                self._write({"end": self._why or "it failed", "steps": self._steps(), "ms": int(1e3 * seconds)})
+        except Exception as error:
+            self._note("the window was not closed: %r" % (error,))
+        finally:
+            self.give_up()
+
+
+def _path(native, request):
+    folder = native.folder()
+    if folder is None:
+        raise OSError("the probe has no socket")
+    return os.path.join(os.fsdecode(folder), "%d.%d.trace" % (os.getpid(), request >> 32))
