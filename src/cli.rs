@@ -4,6 +4,8 @@
 mod arguments;
 /// Starts the probe in a running job.
 mod attach;
+/// Records an attached job in the background.
+mod background;
 /// Runs next to a job.
 mod companion;
 /// Judges whether a job fits.
@@ -119,7 +121,7 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
 fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     match command {
         None => show::view(live, policy),
-        Some(Command::Attach(asked)) => attach::attach(asked),
+        Some(Command::Attach(asked)) => attach::attach(asked, policy),
         Some(Command::Detach(asked)) => attach::detach(&asked),
         Some(Command::Env { shell }) => Ok(launch::env(shell)?),
         Some(Command::Demo { seed, screen }) => show::demo(seed, &screen),

@@ -125,15 +125,23 @@ impl Keep {
     }
 }
 
-/// How to record a job, and how to summarise its end.
+/// What a recording is called, and where it is.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Recording {
+pub struct Naming {
     /// The recording's name, as part of the file name and in `gpuwatch recordings`.
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
     /// The file to record into, which must not exist yet; by default a new one among the recordings.
     #[arg(short, long, value_name = "FILE", value_parser = file)]
     pub output: Option<PathBuf>,
+}
+
+/// How to record a job, and how to summarise its end.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Recording {
+    /// What the recording is called, and where it is.
+    #[command(flatten)]
+    pub naming: Naming,
     /// Trace every allocation of the job's PyTorch from its start, beside the recording, so that `gpuwatch whatif` can
     /// replay the run.
     #[arg(long)]

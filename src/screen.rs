@@ -21,6 +21,9 @@ pub mod term;
 /// Signals to exactly the selected process.
 pub mod signal;
 
+/// Starts probes on request.
+pub mod attach;
+
 /// Carries out what keys request outside the frame.
 pub mod effects;
 

@@ -70,7 +70,7 @@ pub(super) enum Command {
     },
     /// Start the probe in a PyTorch job that runs already.
     #[command(after_help = super::attach::AFTER)]
-    Attach(super::attach::Asked),
+    Attach(Box<super::attach::Asked>),
     /// End the probe of a job, which runs on.
     Detach(super::attach::Ended),
     /// Print the environment that probes jobs started without `gpuwatch run`.
@@ -331,7 +331,6 @@ impl Cli {
             self.command,
             Some(
                 Command::Env { .. }
-                    | Command::Attach(..)
                     | Command::Detach(..)
                     | Command::Explain { .. }
                     | Command::Generate { .. }

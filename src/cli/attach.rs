@@ -1,12 +1,21 @@
 //! `gpuwatch attach` and `gpuwatch detach`: for each process, and what they come to together.
 
+use super::{
+    background::{self, Job},
+    companion::Place,
+};
 use crate::{
-    config,
-    jobs::attach::{self, Options, Outcome},
-    storage::output,
+    config::{self, Asking, Driver, Keep, Naming, OnAlert, Recording, Summary, When},
+    facts::text::Foreign,
+    jobs::{
+        attach::{self, Options, Outcome},
+        launch,
+    },
+    model::alerts::Policy,
+    storage::{output, sink::delivery::Delivery},
 };
 use anyhow::Result;
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, thread, time::Duration};
 
 /// Exit codes: one of the processes was left as it is; one of them has not answered yet.
 const REFUSED: u8 = 2;
@@ -18,6 +27,9 @@ pub(super) const AFTER: &str = "Example:
 
 The main thread of the job is paused for less than a millisecond as a rule, and for 100 ms at most. Steps count from then on, \
 or continue the optimizer's own count; peaks are those of the whole job.
+
+A process in the background records the job, as `gpuwatch run` does. It needs no terminal, and ends with the job or with \
+`gpuwatch detach`.
 
 Exit code 0 once the probe runs, 2 if a process is left as it is (one sentence says why), 3 if its main thread has not \
 returned to Python yet: the probe starts when it does.";
@@ -36,6 +48,22 @@ pub(super) struct Asked {
     dry_run: bool,
     #[command(flatten)]
     waiting: Waiting,
+    /// Attach without recording.
+    #[arg(long)]
+    no_record: bool,
+    #[command(flatten)]
+    naming: Naming,
+    #[command(flatten)]
+    keep: Keep,
+    #[command(flatten)]
+    on_alert: OnAlert,
+    #[command(flatten)]
+    asking: Asking,
+    #[command(flatten)]
+    driver: Driver,
+    /// Record this job, whose probe runs: gpuwatch starts itself so.
+    #[arg(long, hide = true, value_name = "JOB")]
+    recorder: Option<Job>,
 }
 
 /// What `gpuwatch detach` takes.
@@ -55,10 +83,13 @@ struct Waiting {
     wait: Duration,
 }
 
-/// Attaches, and prints what came of it.
-pub(super) fn attach(asked: Asked) -> Result<u8> {
-    let Asked { mut pids, all, dry_run, waiting } = asked;
-    if all {
+/// Attaches, records, and prints what came of it.
+pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
+    if let Some(job) = asked.recorder.clone() {
+        return record(&job, *asked, policy);
+    }
+    let mut pids = asked.pids.clone();
+    if asked.all {
         pids = attach::candidates();
         pids.retain(|it| attach::plan_for(*it).is_ok());
     }
@@ -68,17 +99,46 @@ pub(super) fn attach(asked: Asked) -> Result<u8> {
         ));
         return Ok(REFUSED);
     }
-    if dry_run {
-        return planned(&pids);
+    if asked.dry_run {
+        return planned(&pids, asked.no_record);
     }
-    let options = options(waiting);
-    each(&pids, "the probe runs; `gpuwatch` shows it, `gpuwatch detach` ends it", |pid| attach::attach(pid, &options))
+    let mut codes = Vec::new();
+    for members in attach::jobs(&pids) {
+        let run = launch::new_run_id();
+        let options = Options { run: Some(run.clone()), ..options(asked.waiting) };
+        let mut outcomes = each(&members, |pid| attach::attach(pid, &options));
+        // A launcher has PyTorch as its ranks have, and uses no GPU.
+        outcomes.retain(|it| !(asked.all && matches!(it.1, Outcome::Idle(_))));
+        let is_asked = |it: &&(u32, Outcome)| matches!(it.1, Outcome::Done(_) | Outcome::Pending);
+        let followed: Vec<u32> = outcomes.iter().filter(is_asked).map(|it| it.0).collect();
+        codes.push(report(&outcomes, "the probe runs; `gpuwatch` shows it, `gpuwatch detach` ends it")?);
+        if !asked.no_record && !followed.is_empty() {
+            match background::start(&Job::new(run, &followed)) {
+                Ok(path) => {
+                    super::print_message(format_args!("recording to {} until the job ends", Foreign::new(path)))
+                }
+                Err(why) => {
+                    super::print_message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))))
+                }
+            }
+        }
+    }
+    Ok(worst(&codes))
+}
+
+/// Records a job whose probes were started.
+fn record(job: &Job, asked: Asked, policy: Policy) -> Result<u8> {
+    let recording = Recording { naming: asked.naming, summary: Summary::Never, ..Recording::default() };
+    let place = Place::new(&job.run, asked.keep, recording);
+    let delivery = Delivery::new(asked.on_alert.hook().ok().flatten(), None);
+    let watching = (asked.driver, asked.asking.sites == When::Auto);
+    background::record(job, &place, delivery, policy, watching)
 }
 
 /// Detaches, and prints what came of it.
 pub(super) fn detach(asked: &Ended) -> Result<u8> {
     let options = options(asked.waiting);
-    each(&asked.pids, "the probe has ended", |pid| attach::detach(pid, &options))
+    report(&each(&asked.pids, |pid| attach::detach(pid, &options)), "the probe has ended")
 }
 
 fn options(waiting: Waiting) -> Options {
@@ -86,11 +146,14 @@ fn options(waiting: Waiting) -> Options {
     Options { wait: waiting.wait, directory, run: None }
 }
 
-fn planned(pids: &[u32]) -> Result<u8> {
+fn planned(pids: &[u32], no_record: bool) -> Result<u8> {
     let mut code = 0;
     for pid in pids {
         match attach::plan_for(*pid) {
-            Ok(plan) => output::print(&format!("{plan}\n"))?,
+            Ok(plan) => {
+                let last = if no_record { "" } else { "\n  4. record the job in the background until it ends" };
+                output::print(&format!("{plan}{last}\n"))?;
+            }
             Err(why) => {
                 super::print_message(format_args!("{why}"));
                 code = REFUSED;
@@ -100,10 +163,24 @@ fn planned(pids: &[u32]) -> Result<u8> {
     Ok(code)
 }
 
-fn each(pids: &[u32], done: &str, act: impl Fn(u32) -> Outcome) -> Result<u8> {
+/// Acts on each process at once: ranks answer together when a collective returns.
+fn each(pids: &[u32], act: impl Fn(u32) -> Outcome + Sync) -> Vec<(u32, Outcome)> {
+    if let [pid] = pids {
+        return vec![(*pid, act(*pid))];
+    }
+    let act = &act;
+    thread::scope(|scope| {
+        let threads: Vec<_> = pids.iter().map(|pid| (*pid, scope.spawn(move || act(*pid)))).collect();
+        let failed = |_| Outcome::Refused("gpuwatch failed".to_owned());
+        threads.into_iter().map(|(pid, it)| (pid, it.join().unwrap_or_else(failed))).collect()
+    })
+}
+
+/// Prints what came of it; returns the exit code.
+fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
     let mut codes = Vec::new();
-    for pid in pids {
-        codes.push(match act(*pid) {
+    for (pid, outcome) in outcomes {
+        codes.push(match outcome {
             Outcome::Done(held) => {
                 let paused =
                     held.map(|it| format!(" (its main thread was paused for {:.1} ms)", 1e3 * it.as_secs_f64()));
@@ -117,11 +194,15 @@ fn each(pids: &[u32], done: &str, act: impl Fn(u32) -> Outcome) -> Result<u8> {
                 ));
                 PENDING
             }
-            Outcome::Refused(why) => {
+            Outcome::Refused(why) | Outcome::Idle(why) => {
                 super::print_message(format_args!("{why}"));
                 REFUSED
             }
         });
     }
-    Ok([REFUSED, PENDING].into_iter().find(|it| codes.contains(it)).unwrap_or(0))
+    Ok(worst(&codes))
+}
+
+fn worst(codes: &[u8]) -> u8 {
+    [REFUSED, PENDING].into_iter().find(|it| codes.contains(it)).unwrap_or(0)
 }

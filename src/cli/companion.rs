@@ -1,4 +1,4 @@
-//! Runs next to a job of `gpuwatch run`: records it and sends alerts. Whatever fails, the job continues.
+//! Runs next to a job: records it and sends alerts. Whatever fails, the job continues.
 
 use super::record::{keep, start, writer};
 use crate::{
@@ -30,6 +30,7 @@ use std::{
     thread,
     time::Duration,
 };
+use tokio::{select, sync::Notify};
 
 /// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
@@ -47,28 +48,34 @@ pub(super) struct Place {
 impl Place {
     /// Returns the place of a run's recording; nothing is made there yet.
     pub(super) fn new(run: &str, bounds: Keep, recording: Recording) -> Self {
-        Self { writer: writer(recording.name.as_deref().unwrap_or(run)), bounds, recording }
+        Self { writer: writer(recording.naming.name.as_deref().unwrap_or(run)), bounds, recording }
     }
 
     /// Returns how the job is started.
     pub(super) fn options(&self, run: String) -> launch::Options {
         let Self { writer, bounds, recording } = self;
-        let file = recording.output.clone().or_else(|| Some(bounds.store()?.path(writer)));
+        let file = recording.naming.output.clone().or_else(|| Some(bounds.store()?.path(writer)));
         // The job may change its directory.
         let folder = file.filter(|_| recording.trace).and_then(|it| std::path::absolute(traces::folder(&it)).ok());
         let trace = folder.map(|folder| launch::Trace { folder, bytes: recording.trace_bytes });
         launch::Options { run, no_arguments: bounds.no_arguments, trace }
     }
 
-    fn start(&self) -> Result<(Recorder, PathBuf)> {
-        let (path, file) = match &self.recording.output {
+    /// Returns whether command lines are recorded without arguments.
+    pub(super) fn no_arguments(&self) -> bool {
+        self.bounds.no_arguments
+    }
+
+    /// Starts the recorder, and returns its file.
+    pub(super) fn start(&self) -> Result<(Recorder, PathBuf)> {
+        let (path, file) = match &self.recording.naming.output {
             Some(path) => {
                 let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
                 (path.clone(), file)
             }
             None => keep(&self.writer, &self.bounds)?,
         };
-        Ok((start(&path, file, self.recording.name.as_deref())?, path))
+        Ok((start(&path, file, self.recording.naming.name.as_deref())?, path))
     }
 }
 
@@ -95,7 +102,7 @@ pub(super) fn companion(
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let delivery = Delivery::new(hook, None);
-        let watch = Watch { recorder, unrecorded, summary, delivery, policy, fault, session: Session::default() };
+        let watch = Watch { unrecorded, summary, fault, ..Watch::new(recorder, delivery, policy) };
         let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
@@ -129,7 +136,7 @@ fn ended(how: Ended) -> Fact {
 }
 
 /// Watches without a screen: records events with the alerts they raise, and starts the alert program.
-struct Watch {
+pub(super) struct Watch {
     /// The recorder, and its file.
     recorder: Option<(Recorder, PathBuf)>,
     /// Why there is no recorder.
@@ -144,17 +151,47 @@ struct Watch {
 }
 
 impl Watch {
-    fn follow_job(mut self, sources: sources::Options, is_asking: bool, over: Receiver<Ended>) -> Result<()> {
+    /// Creates a watch that summarises nothing.
+    pub(super) fn new(recorder: Option<(Recorder, PathBuf)>, delivery: Delivery, policy: Policy) -> Self {
+        let session = Session::default();
+        Self { recorder, unrecorded: None, summary: Summary::Never, delivery, policy, fault: None, session }
+    }
+
+    fn follow_job(self, sources: sources::Options, is_asking: bool, over: Receiver<Ended>) -> Result<()> {
         let (sender, stopped) = tokio::sync::oneshot::channel();
         thread::Builder::new().name("over".into()).spawn(move || sender.send(over.recv().ok()))?;
+        let stop = async { stopped.await.ok().flatten().map(ended).into_iter().collect() };
+        self.follow(sources, is_asking, stop, |_| false)
+    }
+
+    /// Follows the sources until `stop` completes with the last facts, or `is_over` holds, which it checks each second.
+    pub(super) fn follow(
+        mut self,
+        sources: sources::Options,
+        is_asking: bool,
+        stop: impl Future<Output = Vec<Fact>>,
+        is_over: impl Fn(&Session) -> bool,
+    ) -> Result<()> {
         gpuwatch_probe::socket::prepare();
         super::runtime()?.block_on(async {
             let mut sources = Sources::start(sources);
-            let stop = async { stopped.await.ok().flatten().map(ended).into_iter().collect() };
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
             }
-            follow(&mut sources, stop, |event: &Event| self.receive(event)).await;
+            let over = Notify::new();
+            let stop = async {
+                select! {
+                    last = stop => last,
+                    () = over.notified() => Vec::new(),
+                }
+            };
+            let receive = |event: &Event| {
+                self.receive(event);
+                if event.fact == Fact::Second && is_over(&self.session) {
+                    over.notify_one();
+                }
+            };
+            follow(&mut sources, stop, receive).await;
         });
         self.deliver_last();
         let is_summed_up = match self.summary {

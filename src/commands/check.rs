@@ -216,7 +216,7 @@ impl Verdict {
         if processes.iter().any(|it| it.ooms.iter().next().is_some()) {
             "memory ran out before the first one"
         } else if !is_run {
-            "start the job with `gpuwatch run`, and let an optimizer step or call gpuwatch_probe.step()"
+            "start the job with `gpuwatch run` or attach to it, and let an optimizer step or call gpuwatch_probe.step()"
         } else if processes.is_empty() {
             "no process had a probe, which comes with `import torch` and CUDA, unless Python runs with -I, -E or -S"
         } else {

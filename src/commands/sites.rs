@@ -93,7 +93,7 @@ pub(super) async fn find(sources: &mut Sources, session: &mut Session, pid: u32)
 fn missing(session: &Session, pid: u32) -> String {
     let probed: Vec<String> = session.processes.iter().filter_map(|it| Some(it.any_pid()?.to_string())).collect();
     if probed.is_empty() {
-        return format!("no probe was found in process {pid}, nor in any other: start the job with `gpuwatch run`");
+        return format!("no probe was found in process {pid}, nor in any other: `gpuwatch attach {pid}` starts one");
     }
     format!("no probe was found in process {pid}; there is one in {}", probed.join(", "))
 }

@@ -314,6 +314,13 @@ pub struct ProcessInfo {
     pub suspended: bool,
 }
 
+impl ProcessInfo {
+    /// Returns whether its program is a Python.
+    pub fn is_python(&self) -> bool {
+        self.argv.first().is_some_and(|program| program.raw().contains("python"))
+    }
+}
+
 /// The process that writes a recording, identified so that no other process of its host matches, also after a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WritingProcess {

@@ -24,6 +24,7 @@ use std::{
 mod elf;
 #[cfg(target_arch = "x86_64")]
 mod frame;
+mod job;
 mod look;
 mod maps;
 mod place;
@@ -40,8 +41,6 @@ use self::{
     script::{Order, Wish},
 };
 use crate::{facts::text::Foreign, sources::system};
-#[cfg(target_arch = "x86_64")]
-pub use trace::Stage;
 
 /// Between two looks at the job's answer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -66,6 +65,8 @@ pub enum Outcome {
     Pending,
     /// Nothing was done, in one sentence why.
     Refused(Refusal),
+    /// Nothing was done because the process does not use a GPU yet, in one sentence.
+    Idle(Refusal),
 }
 
 /// What would be done.
@@ -74,6 +75,27 @@ pub enum Outcome {
 /// The reason against it.
 pub fn plan_for(pid: u32) -> Result<Plan, Refusal> {
     plan::plan(&look(pid).facts)
+}
+
+/// Returns the processes of each job among some, in order: ranks of one launcher are one job.
+pub fn jobs(pids: &[u32]) -> Vec<Vec<u32>> {
+    let mut jobs: Vec<(job::Identity, Vec<u32>)> = Vec::new();
+    for pid in pids {
+        let identity = job::identity(*pid);
+        match jobs.iter_mut().find(|(known, _)| *known == identity) {
+            Some((_, members)) => members.push(*pid),
+            None => jobs.push((identity, vec![*pid])),
+        }
+    }
+    jobs.into_iter().map(|(_, members)| members).collect()
+}
+
+/// Returns what this user may attach to here, in words.
+///
+/// # Errors
+/// Nothing: why, and what to do.
+pub fn permission() -> Result<&'static str, (String, &'static str)> {
+    plan::permission(look::scope(), rustix::process::geteuid().is_root(), look::is_capable())
 }
 
 /// Every process that can be attached to, as far as that is seen from outside.
@@ -160,23 +182,12 @@ fn queue(target: &Target, memory: &std::fs::File, order: &Order) -> io::Result<D
         bytes.push(0);
         bytes
     };
-    trace::queue(target.facts.pid, memory, at, text, &mut pass).map_err(io::Error::other)
+    trace::queue(target.facts.pid, memory, at, text).map_err(io::Error::other)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn queue(_: &Target, _: &std::fs::File, _: &Order) -> io::Result<Duration> {
     Err(io::Error::other("this architecture has no such call"))
-}
-
-/// Ends this program by SIGKILL at the stage that a test names, counted from 0 over both calls.
-#[cfg(target_arch = "x86_64")]
-fn pass(_: Stage) {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-    static PASSED: AtomicU32 = AtomicU32::new(0);
-    let wanted = std::env::var("GPUWATCH_TEST_ATTACH_DIES").ok().and_then(|it| it.parse::<u32>().ok());
-    if wanted == Some(PASSED.fetch_add(1, Relaxed)) {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    }
 }
 
 /// Waits for the job's answer, and removes it.
@@ -188,6 +199,7 @@ fn answer(target: &Target, place: Place, held: Option<Duration>, wait: Duration)
             place.clear();
             return match words.split_once(' ') {
                 None if words == "started" || words == "ended" => Outcome::Done(held),
+                Some(("idle", why)) => Outcome::Idle(format!("process {pid} {}", Foreign::new(why))),
                 Some(("refused", why)) => Outcome::Refused(format!("process {pid} {}", Foreign::new(why))),
                 _ => Outcome::Refused(format!("process {pid} gave an answer of another release of gpuwatch")),
             };

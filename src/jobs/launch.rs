@@ -203,6 +203,11 @@ pub fn run_id() -> String {
     if inherited.len() == 32 && inherited.bytes().all(|it| it.is_ascii_hexdigit()) {
         return inherited;
     }
+    new_run_id()
+}
+
+/// Returns a new run id.
+pub fn new_run_id() -> String {
     let mut bytes = [0; 16];
     // Early in a boot the kernel may refuse; the id then only identifies this process.
     if !matches!(rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()), Ok(16)) {

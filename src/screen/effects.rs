@@ -5,6 +5,7 @@ use crate::{
     facts::{event, text},
     model::{alerts::Name, session::Session, snapshot::Snapshot},
     screen::{
+        attach::Attacher,
         keys::{self, mouse::Clicks},
         signal::Held,
         term::Screen,
@@ -12,6 +13,7 @@ use crate::{
         ui::{
             self, Command, Request, Signal, Subject, Ui,
             alerts::Allowing,
+            attach::Attaching,
             mouse::{Mouse, Regions},
             signal::Dialog,
             snapshot::SnapshotUi,
@@ -55,6 +57,7 @@ pub struct Effects {
     pace: Option<Sender<Duration>>,
     pub(crate) asks: Option<mpsc::Sender<event::Request>>,
     held: Option<Held>,
+    attacher: Attacher,
     config: Option<File>,
     /// The pending change of the config file, with the name to allow.
     edit: Option<(Edit, String)>,
@@ -74,6 +77,7 @@ impl Effects {
             pace: options.pace,
             asks: options.asks,
             held: None,
+            attacher: Attacher::default(),
             config: options.config.ok(),
             edit: None,
             clicks: Clicks::default(),
@@ -164,6 +168,8 @@ impl Effects {
             }
             Some(Request::AskAllow(name)) => self.ask_allow(name, ui),
             Some(Request::Allow) => self.allow(ui),
+            Some(Request::AskAttach(subject)) => self.ask_attach(&subject, ui),
+            Some(Request::Attach) => self.attach(ui),
             Some(Request::Hold(subject)) => self.hold(&subject, ui),
             Some(Request::Send(signal, name)) => self.send(signal, name, ui),
         }
@@ -194,6 +200,33 @@ impl Effects {
         match edit.write() {
             Ok(()) => expect(&name, &format!("added to {}", edit.path().display()), ui),
             Err(why) => ui.show_message(why.to_string()),
+        }
+    }
+
+    /// Waits for the answer of a probe that was to be started.
+    pub async fn answer(&mut self) -> String {
+        self.attacher.answer().await
+    }
+
+    fn ask_attach(&mut self, subject: &Subject, ui: &mut Ui) {
+        match Held::hold(subject) {
+            Err(why) => ui.show_message(why),
+            Ok(held) => {
+                let words = held.info.argv.iter().map(text::Foreign::raw);
+                let command = text::command(words, text::COMMAND_MAX);
+                ui.attaching = Some(Attaching { pid: held.info.pid, command, user: held.info.user.clone() });
+                self.held = Some(held);
+            }
+        }
+    }
+
+    fn attach(&mut self, ui: &mut Ui) {
+        let Some(held) = self.held.take() else { return };
+        let pid = held.info.pid;
+        let started = held.check().and_then(|()| self.attacher.start(pid).map_err(|it| it.to_string()));
+        match started {
+            Ok(()) => ui.show_message(format!("the probe is being started in pid {pid}")),
+            Err(why) => ui.show_message(format!("no probe was started: {why}")),
         }
     }
 

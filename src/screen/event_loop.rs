@@ -94,6 +94,10 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
                 yield_now().await;
                 view.draw(&mut screen, &mut effects)
             }
+            words = effects.answer() => {
+                view.ui().show_message(words);
+                Ok(())
+            }
             news = view.wait() => view.fold(news, &mut screen),
         };
         if served.is_err() {

@@ -59,6 +59,18 @@ impl Held {
         Ok(Self { info, descriptor })
     }
 
+    /// Checks that the pid still refers to the process that was shown.
+    ///
+    /// # Errors
+    /// Fails if another process has it by now.
+    pub fn check(&self) -> Result<(), String> {
+        let number = self.info.pid;
+        if system::start_ticks(number).is_some_and(|it| it != self.info.start_ticks) {
+            return Err(format!("pid {number} is another process by now"));
+        }
+        Ok(())
+    }
+
     /// Sends the signal.
     ///
     /// # Errors
@@ -73,10 +85,7 @@ impl Held {
             Signal::Usr1 => process::Signal::USR1,
         };
         let number = self.info.pid;
-        // The descriptor refers to one process; also check that its start is the one that was shown.
-        if system::start_ticks(number).is_some_and(|it| it != self.info.start_ticks) {
-            return Err(format!("pid {number} is another process by now"));
-        }
+        self.check()?;
         pidfd_send_signal(&self.descriptor, signal).map_err(|e| match e {
             Errno::SRCH => format!("pid {number} has ended"),
             Errno::PERM => format!("pid {number} is of {}: only they and root may signal it", self.info.user),

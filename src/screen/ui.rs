@@ -4,6 +4,8 @@
 mod act;
 /// Alerts as rows.
 pub mod alerts;
+/// The question before a probe is started.
+pub mod attach;
 /// Selects a default before the user does.
 mod attention;
 /// Commands and requests.
@@ -41,6 +43,7 @@ use crate::{
     },
 };
 use alerts::{Allowing, Sight};
+use attach::Attaching;
 pub use attention::Attention;
 pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Subject};
 use filter::Filter;
@@ -106,6 +109,9 @@ pub enum Scope {
 /// Why this view requests no captures.
 pub const NO_QUESTIONS: &str = "this view sends no requests to jobs";
 
+/// Why this view starts no probes.
+pub const NO_PROBES: &str = "this view starts no probes";
+
 /// Why this view cannot change the refresh rate.
 pub const NO_PACE: &str = "no driver is read here: there is no refresh rate to change";
 
@@ -150,6 +156,8 @@ pub struct Ui {
     pub explained: Option<Cause>,
     /// The open question whether to expect an alert.
     pub allowing: Option<Allowing>,
+    /// The open question whether to start a probe.
+    pub attaching: Option<Attaching>,
     /// Why this view cannot allow alerts; `None` if it can.
     pub no_allow: Option<&'static str>,
     /// Lines by which the help is scrolled.

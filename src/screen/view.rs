@@ -4,6 +4,8 @@
 mod alerts;
 /// Replaces symbols if only ASCII can be drawn.
 mod ascii;
+/// The question before a probe is started.
+mod attach;
 /// Formats figures and foreign text for a given width.
 mod cells;
 /// The line that allocates what grows, and its holder.
@@ -130,6 +132,7 @@ pub fn paint(
         if context.ui.help { help::draw(buffer, area, context) } else { explain::draw(buffer, area, context) };
     signal::draw(buffer, area, context);
     explain::question(buffer, area, context);
+    attach::draw(buffer, area, context);
     if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }

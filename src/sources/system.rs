@@ -154,7 +154,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 /// Returns when a process started; `None` for an ended one, also as a zombie.
-pub(super) fn runs_since(pid: u32) -> Option<u64> {
+pub fn runs_since(pid: u32) -> Option<u64> {
     state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
 }
 

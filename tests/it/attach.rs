@@ -1,9 +1,17 @@
 //! `gpuwatch attach` and `gpuwatch detach` on real jobs: the probe comes and goes, and the job stays as it was.
 
+mod killed;
+mod late;
+mod pythons;
+mod ranks;
+mod recorded;
+mod rounds;
+mod screen;
+
 use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
-    shim::{backlog, script, sockets},
+    shim::{script, sockets},
     torch,
 };
 use gpuwatch_probe::wire::{Edge, Line, Sample};
@@ -67,7 +75,7 @@ impl Job {
     }
 
     fn attach(&self) {
-        expect(&self.gpuwatch(&["attach", "--wait", "5m"]), 0, "the probe runs");
+        expect(&self.gpuwatch(&["attach", "--no-record", "--wait", "5m"]), 0, "the probe runs");
     }
 
     fn detach(&self) {
@@ -87,7 +95,12 @@ impl Job {
     }
 
     /// Lets the job end; it must not have seen anything.
-    fn end(mut self) {
+    fn end(self) {
+        self.end_keeping_home();
+    }
+
+    /// The same; its files stay as long as what is returned.
+    fn end_keeping_home(mut self) -> Home {
         self.send("end");
         let last = self.next();
         let mut aside = String::new();
@@ -96,6 +109,7 @@ impl Job {
         let seen = ["what", "named", "modules", "same_path", "alive"].map(|it| last[it].clone());
         let none = serde_json::json!([]);
         assert_eq!(seen, ["end".into(), none.clone(), none, true.into(), 1.into()], "{last}");
+        self.home
     }
 }
 
@@ -158,33 +172,12 @@ fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a
 }
 
 #[test]
-fn a_job_goes_on_wherever_gpuwatch_is_killed() {
-    let mut job = Job::start();
-    for stage in 0..4 {
-        let mut command = Command::new(PROGRAM);
-        command.args(["attach", &job.pid.to_string()]).envs(job.home.variables());
-        let output = command.env("GPUWATCH_TEST_ATTACH_DIES", stage.to_string()).output().unwrap();
-        assert!(output.status.code().is_none(), "stage {stage}: {output:?}");
-        let before = job.look()["steps"].as_u64().unwrap();
-        job.send("go on");
-        let after = job.look()["steps"].as_u64().unwrap();
-        job.send("go on");
-        assert!(after > before, "stage {stage}");
-    }
-    // Killed after the last stage it left a call behind, which is made; it may still be on its way.
-    assert!(until(PATIENCE, || job.sockets() == 1));
-    let mut probe = job.connect();
-    assert!(matches!(backlog(&mut probe).first(), Some(Line::Hello(_))));
-    job.end();
-}
-
-#[test]
 fn a_main_thread_that_is_in_a_long_call_is_asked_once_and_answers_later() {
     let mut job = Job::start();
     job.send("wait");
     assert_eq!(job.next()["what"], "wait");
     for _ in 0..2 {
-        expect(&job.gpuwatch(&["attach", "--wait", "200ms"]), 3, "has not returned to Python yet");
+        expect(&job.gpuwatch(&["attach", "--no-record", "--wait", "200ms"]), 3, "has not returned to Python yet");
     }
     assert_eq!(job.sockets(), 0);
     job.send("go on");
@@ -194,24 +187,38 @@ fn a_main_thread_that_is_in_a_long_call_is_asked_once_and_answers_later() {
     job.end();
 }
 
-/// A tracer that holds the process until its standard input ends.
-const TRACER: &str = "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True); \
-    libc.ptrace.argtypes = [ctypes.c_long] * 4; print(libc.ptrace(0x4206, int(sys.argv[1]), 0, 0), flush=True); sys.stdin.read()";
+/// A tracer that holds the process until its standard input ends: with `PTRACE_SEIZE`, or stopped by `PTRACE_ATTACH`
+/// as a debugger does.
+const TRACER: &str = "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True); \
+    libc.ptrace.argtypes = [ctypes.c_long] * 4; how, pid = int(sys.argv[1]), int(sys.argv[2]); \
+    held = libc.ptrace(how, pid, 0, 0); how == 16 and os.waitpid(pid, 0); print(held, flush=True); sys.stdin.read(); \
+    how == 16 and libc.ptrace(17, pid, 0, 0)";
 
 #[test]
 fn what_cannot_be_attached_to_is_left_as_it_is_with_a_reason() {
     let job = Job::start();
     let refused = |arguments: &[&str], phrase: &str| expect(&job.gpuwatch(arguments), 2, phrase);
 
-    let mut tracer = Command::new("python3");
-    tracer.args(["-c", TRACER, &job.pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut tracer = tracer.spawn().unwrap();
-    let mut printed = String::new();
-    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut printed).unwrap();
-    assert_eq!(printed.trim(), "0", "the tracer holds it");
-    refused(&["attach"], &format!("is traced by process {}", tracer.id()));
-    drop(tracer.stdin.take());
-    tracer.wait().unwrap();
+    for how in [libc::PTRACE_SEIZE, libc::PTRACE_ATTACH] {
+        let mut tracer = Command::new("python3");
+        tracer
+            .args(["-c", TRACER, &how.to_string(), &job.pid.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut tracer = tracer.spawn().unwrap();
+        let mut printed = String::new();
+        BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut printed).unwrap();
+        assert_eq!(printed.trim(), "0", "the tracer holds it");
+        refused(&["attach"], &format!("is traced by process {}", tracer.id()));
+        drop(tracer.stdin.take());
+        tracer.wait().unwrap();
+    }
+
+    let mut ended = Command::new("true").spawn().unwrap();
+    assert!(until(PATIENCE, || crate::attach::state(ended.id()) == Some('Z')));
+    let output = Command::new(PROGRAM).args(["attach", &ended.id().to_string()]).output().unwrap();
+    expect(&output, 2, "is ending");
+    ended.wait().unwrap();
 
     let pid = rustix::process::Pid::from_child(&job.child);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();

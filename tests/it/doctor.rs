@@ -73,6 +73,7 @@ fn a_healthy_machine_gets_no_advice() {
     reported.assert("devices", "ok", "2 listed", "");
     reported.assert("processes", "ok", "1 on devices", "");
     reported.assert("probes", "ok", "protocol 1", "");
+    reported.assert("attach", if reported.check("attach").0 == "ok" { "ok" } else { "warn" }, "", "");
     reported.assert("sockets", "ok", "mode 0700", "");
     reported.assert("probe", "ok", "loadable", "");
     reported.assert("recordings", "ok", "writable", "");

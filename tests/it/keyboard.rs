@@ -8,8 +8,8 @@ use gpuwatch::{
         keys,
         theme::Theme,
         ui::{
-            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Ui, alerts::Allowing, rows::RowId,
-            signal::Dialog,
+            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Subject, Ui, alerts::Allowing,
+            attach::Attaching, rows::RowId, signal::Dialog,
         },
     },
 };
@@ -223,6 +223,31 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
 }
 
+#[test]
+fn a_probe_is_started_only_after_a_yes_and_only_where_there_is_none() {
+    let session = ranks();
+    let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+    ui.update(Command::Attach, &session);
+    assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("this process has a probe already")));
+    ui.update(Command::Move(Motion::Last), &session);
+    ui.update(Command::Attach, &session);
+    let Some(Request::AskAttach(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    assert_eq!((subject.pid, subject.vouched), (977, false));
+    let question = || Some(Attaching { pid: 977, command: "notebook --port 8888".to_owned(), user: "ada".into() });
+    ui.attaching = question();
+    let screen = shown(&ui, &session);
+    assert!(screen.contains("Start the probe in pid 977? The job pauses for about a"), "{screen}");
+    assert!(screen.contains("ada: notebook --port 8888"), "{screen}");
+    ui.update(Command::Move(Motion::Down), &session);
+    assert_eq!((&ui.attaching, ui.request.take()), (&None, None), "anything but a yes means no");
+    ui.attaching = question();
+    ui.update(Command::Yes, &session);
+    assert_eq!((&ui.attaching, ui.request.take()), (&None, Some(Request::Attach)));
+    let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
+    only_read.update(Command::Attach, &session);
+    assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view starts no probes")));
+}
+
 /// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen
 /// is left again.
 #[test]
@@ -246,11 +271,16 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
             // Sessions move on under the selection, also to one where nothing of it is left.
             let session = &sessions[(round + turn / 50) % sessions.len()];
             ui.update(commands[below(commands.len())], session);
-            if let Some(Request::Hold(subject)) = ui.request.take() {
-                let (command, user) = (String::new(), "ada".into());
-                ui.dialog = Some(Dialog { pid: subject.pid, command, user, place: 0, asked: false });
-            } else if let Some(Request::AskAllow(name)) = ui.request.take() {
-                ui.allowing = Some(Allowing { name, ..Allowing::default() });
+            let user = || "ada".into();
+            match ui.request.take() {
+                Some(Request::Hold(Subject { pid, .. })) => {
+                    ui.dialog = Some(Dialog { pid, command: String::new(), user: user(), place: 0, asked: false });
+                }
+                Some(Request::AskAllow(name)) => ui.allowing = Some(Allowing { name, ..Allowing::default() }),
+                Some(Request::AskAttach(Subject { pid, .. })) => {
+                    ui.attaching = Some(Attaching { pid, command: String::new(), user: user() });
+                }
+                _ => {}
             }
             let rows = ui.rows(session);
             assert!(ui.place(&rows) < rows.len().max(1));
@@ -263,7 +293,7 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
             ui.update(Command::Back, &sessions[0]);
         }
         assert_eq!((ui.screen, ui.help, &ui.dialog, ui.filter.text.as_str()), (Screen::Overview, false, &None, ""));
-        assert_eq!((ui.explained, &ui.allowing), (None, &None));
+        assert_eq!((ui.explained, &ui.allowing, &ui.attaching), (None, &None, &None));
     }
 }
 

@@ -113,7 +113,7 @@ fn without_any_probe_it_is_a_monitor_of_its_own() {
     let session = nvml_alone().session();
     let picture = picture(&session, &Ui::default(), &theme("dusk"), 80, 24);
     insta::assert_snapshot!("nvml-alone", text(&picture));
-    assert!(text(&picture).contains("gpuwatch run -- python3 train.py --lr 1e-3"));
+    assert!(text(&picture).contains("gpuwatch attach 31337, or gpuwatch run -- python3 train.p"));
 }
 
 #[test]

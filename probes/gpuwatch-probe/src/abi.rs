@@ -168,6 +168,7 @@ fn describe(description: &mut Description, key: &str, value: String) {
         "sites" => hello.sites = Some(value),
         "run" => hello.run = Some(value),
         "attached_us" => hello.attached_us = number(),
+        "attached_step" => hello.attached_step = number(),
         "directory" => description.directories.push(value.into()),
         "log" => description.log = Some(value.into()),
         _ => {}

@@ -78,6 +78,9 @@ pub struct Hello {
     /// When the probe was started in a running job, µs of the wall clock (Unix time). Earlier steps are unknown.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub attached_us: Option<u64>,
+    /// The first step that a probe counted which was started in a running job: 1, or the optimizer's own count.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub attached_step: Option<u64>,
     /// Host name.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::TEXT_MAX }>"))]
     pub host: String,

@@ -9,7 +9,7 @@ from ._process import is_data_worker
 
 
 def start(order):
-    """Starts the probe; returns `started`, or `refused` and the reason."""
+    """Starts the probe; returns `started`, or `refused` and the reason, or `idle` where CUDA is not used yet."""
     import gpuwatch_probe as package
 
     torch = sys.modules.get("torch")
@@ -21,7 +21,7 @@ def start(order):
         parent = os.getppid()
         return "refused is a worker of process %d: `gpuwatch attach %d`" % (parent, parent)
     if not torch.cuda.is_initialized():
-        return "refused has not initialised CUDA: attach once it uses a GPU"
+        return "idle has not initialised CUDA: attach once it uses a GPU"
     before = package._probe
     if before is not None and not before.off:
         return "refused has a probe already: gpuwatch shows it"

@@ -100,6 +100,8 @@ class Probe:
             return
         self.steps.number += 1
         try:
+            if self.steps.number == 1:
+                self._describe_first(1)
             self._end_step(CALL)
         except Exception as error:
             if not self._fault(error):
@@ -289,6 +291,7 @@ class Probe:
             if self.late is not None and not self.number():
                 # This step is counted below.
                 self.steps.number = max(0, steps_of(optimizer) - 1)
+                self._describe_first(self.steps.number + 1)
             self._take_over()
             key = (id(optimizer), id(_first_parameter(optimizer)))
             if self.steps.event(key):
@@ -334,6 +337,11 @@ class Probe:
             for key, value in known.items():
                 native.describe(utf8(key), utf8(value))
             self._has_rank = bool(known)
+
+    def _describe_first(self, number):
+        """Describes the first step that is counted, in a job that ran already."""
+        if self.late is not None:
+            self.native.describe(b"attached_step", utf8(number))
 
     def _on_oom(self, device, tried, limit, free):
         """Called by the allocator before it raises; what is raised here would replace its error."""

@@ -5,6 +5,7 @@
 //!
 //! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (text)
 //! - `steps`: the highest completed step
+//! - `attached_step`: the first step that was counted, if every probe was started in a running job
 //! - `end_recorded`: whether the end of the run is recorded; if not, the verdict covers the part up to `seen_to_step`,
 //!   the last step that every process completed
 //! - `losses`: counts of what was not seen or is not kept, as in `gpuwatch once --json`
@@ -34,6 +35,7 @@ pub(super) fn report(verdict: &Verdict) -> String {
         "doubts": verdict.doubts,
         "notes": verdict.notes,
         "steps": verdict.run.steps(),
+        "attached_step": verdict.run.attached_step(),
         "end_recorded": verdict.run.is_whole,
         "seen_to_step": verdict.run.seen_to_step(),
         "losses": verdict.run.session.losses.json(),

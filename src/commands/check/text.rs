@@ -30,7 +30,12 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         Outcome::Fail => "FAIL",
         Outcome::Unjudged => "NOT JUDGED",
     };
-    let steps = verdict.run.steps().map_or_else(|| "no steps".to_owned(), |it| counted(it, "step"));
+    let steps = match (verdict.run.steps(), verdict.run.attached_step()) {
+        (None, _) => "no steps".to_owned(),
+        (Some(last), None) => counted(last, "step"),
+        (Some(last), Some(first)) if first > 1 => format!("up to step {last}, attached at step {first}"),
+        (Some(last), Some(_)) => format!("{} since attachment", counted(last, "step")),
+    };
     // A verdict on a part of a run begins with that fact.
     let seen = if verdict.run.is_whole || verdict.run.span_us.is_none() {
         String::new()
@@ -104,7 +109,7 @@ pub(super) fn subject(it: &Finding) -> String {
 
 fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
     writeln!(out, "\n{}: {}", it.weight(), subject(it))?;
-    let (since, noticed) = (it.place(it.since_step), it.place(it.first_alert_step));
+    let (since, noticed) = (it.since(), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();
     writeln!(out, "  since {since}, noticed at {noticed}, {end}{forecast}")?;

@@ -5,6 +5,7 @@ use crate::{
     commands::once::collect,
     config::{Driver, Watching},
     facts::event::{DriverState, Trouble, wire::PROTOCOL},
+    jobs::attach,
     model::session::{Session, process::Life},
     sources::Sources,
 };
@@ -14,7 +15,7 @@ pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let watching = Watching { driver, interval: Duration::from_millis(100) };
     let session = runtime.block_on(async { collect(&mut Sources::start(watching.sources()).events, 0).await });
-    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session)])
+    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session), attach()])
 }
 
 fn driver_state(session: &Session) -> Check {
@@ -96,7 +97,19 @@ fn probes(session: &Session) -> Check {
     }
     if living == 0 {
         let what = format!("no job with a probe runs now (protocol {PROTOCOL})");
-        return Check::ok(NAME, what + "; `gpuwatch run -- python train.py` starts one");
+        return Check::ok(
+            NAME,
+            what + "; `gpuwatch run -- python train.py` starts one, `gpuwatch attach PID` gives a running job one",
+        );
     }
     Check::ok(NAME, format!("{living} speak protocol {PROTOCOL}"))
+}
+
+/// Reports whether running jobs may be attached to.
+fn attach() -> Check {
+    const NAME: &str = "attach";
+    match attach::permission() {
+        Ok(what) => Check::ok(NAME, what),
+        Err((what, advice)) => Check::warn(NAME, what, advice),
+    }
 }

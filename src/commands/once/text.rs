@@ -102,6 +102,15 @@ fn device(
     Ok(())
 }
 
+/// Returns where the count of steps begins, if the probe was started in a running job.
+fn attached(process: &Process) -> String {
+    match process.attached_step() {
+        None => String::new(),
+        Some(0..=1) => " since attachment".to_owned(),
+        Some(first) => format!(" (attached at step {first})"),
+    }
+}
+
 fn probed_process(
     out: &mut String,
     session: &Session,
@@ -114,8 +123,9 @@ fn probed_process(
     let bytes = |it: Option<u64>| it.map_or_else(|| UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string());
     writeln!(
         out,
-        "  {}: step {step}, allocated {}, reserved {}{}",
+        "  {}: step {step}{}, allocated {}, reserved {}{}",
         who(process),
+        attached(process),
         bytes(on.counters.allocated),
         bytes(on.counters.reserved),
         if is_suspended(session, process) { ", suspended" } else { "" }
@@ -127,7 +137,7 @@ fn probed_process(
     let unit = if on.growth.axis() == Some(Axis::Seconds) { "s" } else { "steps" };
     let growth = match findings.growing(process.probe, on.ordinal) {
         Some(it) => {
-            let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.place(it.since_step));
+            let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.since());
             format!("{severity}: {} since {place}: {cause}", it.growth().unwrap_or_default())
         }
         None if watched < on.growth.enough() => {
@@ -171,6 +181,9 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
         }
         let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);
         writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
+        if who.is_python() {
+            writeln!(out, "    gpuwatch attach {}", used.pid)?;
+        }
         writeln!(out, "    gpuwatch run -- {command}")?;
     }
     Ok(())

@@ -1,9 +1,13 @@
 // What stands on the page beside the timeline, and what keys, pointer and buttons do.
+function steps() {
+  if (run.attached_step > 1) return "up to step " + run.steps + ", attached at step " + run.attached_step;
+  return run.steps + (run.steps === 1 ? " step" : " steps") + (known(run.attached_step) ? " since attachment" : "");
+}
 document.title = "gpuwatch: " + plain(data.title);
 at("title").textContent = plain(data.title);
 at("title").className = run.verdict;
 const began = known(data.started_unix_us) ? new Date(data.started_unix_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC, " : "";
-at("about").textContent = began + duration(data.to_us - data.from_us) + ", " + (known(run.steps) ? run.steps + (run.steps === 1 ? " step, " : " steps, ") : "") + run.processes.length + (run.processes.length === 1 ? " probed process, gpuwatch " : " probed processes, gpuwatch ") + run.gpuwatch
+at("about").textContent = began + duration(data.to_us - data.from_us) + ", " + (known(run.steps) ? steps() + ", " : "") + run.processes.length + (run.processes.length === 1 ? " probed process, gpuwatch " : " probed processes, gpuwatch ") + run.gpuwatch
   + (run.end_recorded ? "" : "; seen " + (known(run.seen_to_step) ? "up to step " + run.seen_to_step + " " : "") + "of a run whose end is not recorded");
 const argv = run.processes.map(it => it.argv).find(known);
 at("command").textContent = argv ? plain(argv.join(" ")) : "";
@@ -24,7 +28,7 @@ function tellFindings() {
     // What ran out of memory has a section of its own.
     for (const line of it.kind === "oom" || it.follows ? [] : it.account) box.append(make("p", line));
     if (it.replay) for (const line of it.replay.words) box.append(make("p", line));
-    let when = "since " + unit(it) + " " + it.since_step + ", noticed at " + unit(it) + " " + it.first_alert_step;
+    let when = "since " + it.since + ", noticed at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;
     else if (it.full_in_steps > 0) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s");
     box.append(make("p", when + " (" + it.cause + ")", "faint"));

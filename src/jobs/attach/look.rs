@@ -9,7 +9,7 @@ use super::{
 use crate::sources::system;
 use rustix::process::{getegid, geteuid};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeSet, HashSet},
     fs::{self, File},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -73,7 +73,7 @@ pub(super) fn look(pid: u32) -> Target {
         tracer: numbers("TracerPid").first().copied().unwrap_or(0),
         seccomp: numbers("Seccomp").first().copied().unwrap_or(0),
         has_shadow_stack: status.text("x86_Thread_features").is_some_and(|it| it.contains("shstk")),
-        scope: fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok().and_then(|it| it.trim().parse().ok()),
+        scope: scope(),
         is_capable: is_capable(),
         ..Facts::default()
     };
@@ -99,18 +99,20 @@ pub(super) fn look(pid: u32) -> Target {
     Target { facts, start_ticks, own_pid, owner: (user, group), at, memory }
 }
 
-/// Processes of this user, or of everybody for root, that have PyTorch and the driver's library and were not forked
-/// from one that has both.
+/// Processes of this user, or of everybody for root, that have PyTorch and the driver's library. A process that was
+/// forked from one of them, as a data worker is, has its parent's command line, and cannot use CUDA.
 pub(super) fn candidates() -> Vec<u32> {
     let own = geteuid().as_raw();
     let numbers =
         fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
     let is_ours = |pid: &u32| own == 0 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|it| it.uid() == own);
-    let mut found: BTreeMap<u32, u32> = BTreeMap::new();
-    for pid in numbers.filter(is_ours).filter(|pid| uses_both(*pid)) {
-        found.insert(pid, Status::read(pid).numbers("PPid").first().copied().unwrap_or(0));
-    }
-    found.iter().filter(|(_, parent)| !found.contains_key(parent)).map(|(pid, _)| *pid).collect()
+    let found: BTreeSet<u32> = numbers.filter(is_ours).filter(|pid| uses_both(*pid)).collect();
+    let command = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let is_forked = |pid: u32| {
+        let parent = Status::read(pid).numbers("PPid").first().copied().unwrap_or(0);
+        found.contains(&parent) && command(parent) == command(pid)
+    };
+    found.iter().copied().filter(|pid| !is_forked(*pid)).collect()
 }
 
 fn uses_both(pid: u32) -> bool {
@@ -208,17 +210,23 @@ fn sees_our_files(pid: u32) -> bool {
     same("ns/mnt") && same("root/.")
 }
 
-fn is_capable() -> bool {
+/// Returns `kernel.yama.ptrace_scope`; `None` where the kernel has none.
+pub(super) fn scope() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+/// Returns whether gpuwatch has `CAP_SYS_PTRACE`.
+pub(super) fn is_capable() -> bool {
     let status = Status::read(std::process::id());
     let mask = status.text("CapEff").and_then(|it| u64::from_str_radix(it, 16).ok()).unwrap_or(0);
     mask >> SYS_PTRACE & 1 == 1
 }
 
 /// `/proc/PID/status`.
-struct Status(String);
+pub(super) struct Status(String);
 
 impl Status {
-    fn read(pid: u32) -> Self {
+    pub(super) fn read(pid: u32) -> Self {
         // A thread's name may hold any bytes.
         let bytes = fs::read(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
         Self(String::from_utf8_lossy(&bytes).into_owned())
@@ -228,7 +236,7 @@ impl Status {
         self.0.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
     }
 
-    fn numbers(&self, name: &str) -> Vec<u32> {
+    pub(super) fn numbers(&self, name: &str) -> Vec<u32> {
         self.text(name).unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()).collect()
     }
 }

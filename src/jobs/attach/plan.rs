@@ -203,6 +203,33 @@ fn permitted(facts: &Facts) -> Result<(), Refusal> {
     })
 }
 
+/// Returns what a user may attach to, in words, before any process is named.
+///
+/// # Errors
+/// Nothing: why, and what to do.
+pub(super) fn permission(
+    scope: Option<u32>,
+    is_root: bool,
+    is_capable: bool,
+) -> Result<&'static str, (String, &'static str)> {
+    match scope {
+        Some(3) => Err((
+            "kernel.yama.ptrace_scope is 3: no running job may be attached to".to_owned(),
+            "start jobs with `gpuwatch run`; the setting lasts until the machine is started again",
+        )),
+        Some(scope @ 1..) if !is_capable && !is_root => Err((
+            format!("kernel.yama.ptrace_scope is {scope}: only root may attach to a running job"),
+            "`sudo gpuwatch attach PID`, or start jobs with `gpuwatch run`",
+        )),
+        _ if is_root && !is_capable => Err((
+            "this container lacks the capability SYS_PTRACE: no running job may be attached to".to_owned(),
+            "attach from the host, or give the capability to the container; or start jobs with `gpuwatch run`",
+        )),
+        _ if is_capable => Ok("`gpuwatch attach PID` may attach to every user's jobs"),
+        _ => Ok("`gpuwatch attach PID` may attach to your own jobs"),
+    }
+}
+
 fn python(facts: &Facts) -> Result<Plan, Refusal> {
     let pid = facts.pid;
     if !facts.is_native {

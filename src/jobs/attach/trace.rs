@@ -49,19 +49,6 @@ pub(super) struct Addresses {
     pub(super) run_string: u64,
 }
 
-/// Where an attachment stands: for tests that end it there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The thread is stopped, and nothing of it is changed.
-    Stopped,
-    /// The thread is about to call `mmap`.
-    Mapping,
-    /// The page is mapped and empty.
-    Mapped,
-    /// The thread is about to queue the call.
-    Queueing,
-}
-
 /// Why nothing was queued. The thread runs as before.
 #[derive(Debug, Error)]
 pub(super) enum Failure {
@@ -98,13 +85,11 @@ pub(super) fn queue(
     memory: &File,
     at: Addresses,
     text: impl FnOnce(u64) -> Vec<u8>,
-    pass: &mut dyn FnMut(Stage),
 ) -> Result<Duration, Failure> {
     // Asked before the thread is stopped: a virtual machine's host answers, which takes its time.
     let features: Vec<(usize, usize)> = (0..64).map(feature).collect();
     let _blocked = Blocked::children();
     let mut thread = Stopped::stop(pid)?;
-    pass(Stage::Stopped);
     let context = thread.context()?;
     let layout = frame::lay_out(&context, at.restorer, &features).ok_or(Failure::NoRoom)?;
     memory.write_all_at(&layout.bytes, layout.stack).map_err(|_unmapped| Failure::NoRoom)?;
@@ -112,13 +97,10 @@ pub(super) fn queue(
     // From here on the thread restores itself when it is let go. The mask follows the registers: alone it would stay.
     thread.set_registers(&call(at.map, [0, PAGE, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]))?;
     thread.set_mask(u64::MAX)?;
-    pass(Stage::Mapping);
     let page = thread.mapped()?;
-    pass(Stage::Mapped);
     memory.write_all_at(&text(page), page)?;
     // What is below the thread's stack pointer is as it was when the first call began.
     thread.set_registers(&call(at.add_pending, [at.run_string, page, 0, 0, 0, 0]))?;
-    pass(Stage::Queueing);
     let since = thread.since;
     drop(thread);
     Ok(since.elapsed())

@@ -92,6 +92,7 @@ use crate::{
 use episodes::Episodes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+pub use watch::FIRST;
 use watch::{Change, Seen, Watch};
 
 /// The memory of one process on one device at one instant, in bytes unless noted; `None` is unknown.

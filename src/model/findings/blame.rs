@@ -79,7 +79,7 @@ fn led_by(growth: Finding, oom: Finding) -> Finding {
 
 /// `oom.py:8 has kept 136.1 GiB since step 33.`
 fn grown(growth: &Finding, gained: Bytes) -> String {
-    let since = growth.place(growth.since_step);
+    let since = growth.since();
     let kept = |it: &Culprit| {
         let place = it.leading().place();
         if it.share >= ALONE {

@@ -89,6 +89,7 @@ impl Place<'_> {
             rank: self.process.rank(),
             axis: Axis::Steps,
             since_step: first.0,
+            attached_step: self.process.attached_step(),
             first_alert_step: first.0,
             first_alert_at: first.1,
             resolved_step: None,

@@ -120,6 +120,8 @@ pub struct Finding {
     pub axis: Axis,
     /// The step at which it began, as far as known; 0 is before the first step.
     pub since_step: u64,
+    /// The first step that its probe counted, if the probe was started in a running job.
+    pub attached_step: Option<u64>,
     /// The step at which gpuwatch raised it; it never changes.
     pub first_alert_step: u64,
     /// When gpuwatch raised it.

@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 impl Finding {
     /// Fields: `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: the config's rule), `state` (`active`,
     /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's ordinal), `device_id`, `pid`, `rank`, `axis`
-    /// (`steps`, `seconds`), `since_step`, `first_alert_step`, `first_alert_us`, `resolved_step`, `resolved_us`,
-    /// `bytes_per_step`, `interval` (95 %), `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence` (figures by
-    /// name), `culprit` ([`Culprit::json`]; `null` if no capture found one), `sentence` (an out-of-memory error in
-    /// words), `follows` (`kind`, `resource` and `step` of the finding that causes this one, and `words`), `account[]`
-    /// (lines of text), `replay` (`null` without one: `comparison` and `cost` as in recordings, `why` if there is no
-    /// answer, and `words[]`), `approximate`.
+    /// (`steps`, `seconds`), `since_step`, `since` (in words), `first_alert_step`, `first_alert_us`, `resolved_step`,
+    /// `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence`
+    /// (figures by name), `culprit` ([`Culprit::json`]; `null` if no capture found one), `sentence` (an out-of-memory
+    /// error in words), `follows` (`kind`, `resource` and `step` of the finding that causes this one, and `words`),
+    /// `account[]` (lines of text), `replay` (`null` without one: `comparison` and `cost` as in recordings, `why` if
+    /// there is no answer, and `words[]`), `approximate`.
     ///
     /// [`Culprit::json`]: crate::model::analysis::culprit::Culprit::json
     pub fn json(&self) -> Map<String, Value> {
@@ -43,6 +43,7 @@ impl Finding {
             ("rank", json!(self.rank)),
             ("axis", json!(axis)),
             ("since_step", json!(self.since_step)),
+            ("since", json!(self.since())),
             ("first_alert_step", json!(self.first_alert_step)),
             ("first_alert_us", json!(self.first_alert_at)),
             ("resolved_step", json!(self.resolved_step)),

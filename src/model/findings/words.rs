@@ -3,7 +3,10 @@
 use super::{Finding, Kind, Standing};
 use crate::{
     facts::units,
-    model::analysis::episode::{Axis, Resource},
+    model::analysis::{
+        episode::{Axis, Resource},
+        growth,
+    },
 };
 
 /// Shorter times are not shown, in µs.
@@ -91,6 +94,22 @@ impl Finding {
             (Kind::Oom, ..) => format!("led to the out-of-memory error at {}", self.place(step)),
             (_, _, resource) => format!("follows from growth of {}", resource.map_or("memory", Resource::name)),
         })
+    }
+
+    /// Returns when it began: `step 12`. In a job that gpuwatch attached to, `attachment` if it may be older than the
+    /// probe, and `step 12 after attachment` where the probe counts steps from there.
+    pub fn since(&self) -> String {
+        let place = self.place(self.since_step);
+        let Some(first) = self.attached_step else { return place };
+        let first = if self.axis == Axis::Seconds { 0 } else { first };
+        // The first rise that growth analysis can see is that of the sample after those that it ignores and one more.
+        if self.since_step <= first + growth::FIRST + 1 {
+            "attachment".to_owned()
+        } else if first <= 1 {
+            format!("{place} after attachment")
+        } else {
+            place
+        }
     }
 
     /// Formats a step as `step 12`, or as a second if the job counts no steps.

@@ -170,6 +170,12 @@ impl Process {
         self.hello.as_ref()?.rank
     }
 
+    /// Returns the first step that its probe counted, if the probe was started in a running job.
+    pub fn attached_step(&self) -> Option<u64> {
+        let hello = self.hello.as_ref()?;
+        hello.attached_us.map(|_| hello.attached_step.unwrap_or(1))
+    }
+
     /// Sets the device of an ordinal.
     pub(super) fn name_device(&mut self, ordinal: u32, id: &DeviceId) {
         match self.devices.binary_search_by_key(&ordinal, |it| it.ordinal) {

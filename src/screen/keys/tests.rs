@@ -7,6 +7,7 @@ use crate::{
     screen::ui::{
         Motion, Source,
         alerts::Allowing,
+        attach::Attaching,
         signal::Dialog,
         snapshot::{Page, SnapshotCommand},
     },
@@ -22,6 +23,9 @@ fn ui(place: Place) -> Ui {
         Place::Snapshot => ui.source = Source::Snapshot,
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
+        Place::Attach => {
+            ui.attaching = Some(Attaching { pid: 1, command: String::new(), user: Foreign::default() });
+        }
         Place::Signal => {
             let (command, user) = (String::new(), Foreign::default());
             ui.dialog = Some(Dialog { pid: 1, command, user, place: 0, asked: false });

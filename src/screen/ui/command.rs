@@ -55,6 +55,8 @@ pub enum Command {
     Copy,
     /// Send a signal to the selected process.
     Signal,
+    /// Start the probe in the selected process.
+    Attach,
     /// Request a capture from the selected job.
     Sites,
     /// Explain the cause of the selected alert.
@@ -187,6 +189,7 @@ impl Command {
             | Self::Redraw
             | Self::Copy
             | Self::Signal
+            | Self::Attach
             | Self::Sites
             | Self::Explain
             | Self::Allow
@@ -208,6 +211,7 @@ impl Ui {
             Command::Suspend => self.request = Some(Request::Suspend),
             command if self.dialog.is_some() => self.choose(command.answer()),
             command if self.allowing.is_some() => self.confirm_allow(command.answer()),
+            command if self.attaching.is_some() => self.confirm_attach(command.answer()),
             command if self.filter.typing => self.type_filter(command.answer(), session),
             Command::Explain => self.explain(session),
             Command::Allow => self.with_alert(AlertAction::Allow, session),
@@ -243,6 +247,7 @@ impl Ui {
             Command::Theme => self.request = Some(Request::Theme),
             Command::Copy => self.copy(session),
             Command::Signal => self.ask_signal(session),
+            Command::Attach => self.ask_attach(session),
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
             // These need an open question, a filter that the user types, or a snapshot.
@@ -314,6 +319,10 @@ pub enum Request {
     Hold(Subject),
     /// Send a signal, with its name, to the held process.
     Send(Signal, &'static str),
+    /// Identify the process, and ask whether to start the probe in it.
+    AskAttach(Subject),
+    /// Start the probe in the held process.
+    Attach,
     /// Play, seek or step.
     Replay(replay::Command),
 }

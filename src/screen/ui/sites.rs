@@ -22,7 +22,7 @@ impl Ui {
         let meant = self.meant(session).map(|it| it.probed());
         let asked = match meant {
             None => Err("select the process first, in the list of the overview".to_owned()),
-            Some(None) => Err("no probe is in this process: start it with gpuwatch run".to_owned()),
+            Some(None) => Err("no probe is in this process: P starts one".to_owned()),
             Some(Some((process, _))) => can_be_asked(process),
         };
         match asked.and_then(|()| meant.flatten().ok_or_else(String::new)) {

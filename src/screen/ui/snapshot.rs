@@ -174,6 +174,7 @@ impl SnapshotUi {
             | Command::Slower
             | Command::Faster
             | Command::Signal
+            | Command::Attach
             | Command::Sites
             | Command::Explain
             | Command::Allow

@@ -277,7 +277,8 @@ impl List<'_> {
         let session = self.context.session;
         let devices = || session.processes.iter().flat_map(|it| &it.devices);
         let words = if session.processes.is_empty() {
-            "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one"
+            "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one, gpuwatch \
+             attach PID gives a running job one"
         } else if devices().all(|it| it.growth.watched() < it.growth.enough()) {
             "none so far: too few steps were seen to judge growth"
         } else {
@@ -307,7 +308,7 @@ fn figures(it: &Finding) -> String {
 fn when(it: &Finding) -> String {
     let shown = it.place(it.first_alert_step);
     if it.since_step < it.first_alert_step {
-        format!("since {}, noticed at {shown}", it.place(it.since_step))
+        format!("since {}, noticed at {shown}", it.since())
     } else {
         format!("at {shown}")
     }

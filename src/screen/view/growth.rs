@@ -135,7 +135,7 @@ pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext
 /// Returns the slope and when the device is full at that pace: as much as fits.
 fn of_growth(it: &Finding, slope: Option<String>, is_alive: bool, room: usize) -> String {
     let slope = slope.unwrap_or_else(|| cells::UNKNOWN.to_owned());
-    let since = format!("since {}", it.place(it.since_step));
+    let since = format!("since {}", it.since());
     // An ended process does not fill the device.
     let forecast = it.forecast().filter(|_| is_alive);
     let mut choices = vec![format!("{slope} {since}"), slope.clone()];

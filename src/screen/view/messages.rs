@@ -162,7 +162,8 @@ fn unreported(device: &Device, name: &str) -> Option<Message> {
     let list = device.process_list()?;
     let words = "the driver does not say what its processes use (WSL does not, MIG to root only): it is unattributed";
     let is_unreported = !list.is_empty() && list.iter().all(|it| it.used.is_none());
-    is_unreported.then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`")))
+    is_unreported
+        .then(|| (Role::Warning, format!("{name}: {words}; run jobs with `gpuwatch run`, or `gpuwatch attach` them")))
 }
 
 fn suspended(pid: u32, context: &RenderContext) -> Message {

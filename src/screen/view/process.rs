@@ -95,7 +95,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 
 fn nobody(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     title(buffer, area, "process", Vec::new(), context);
-    let words = "no probed process here: gpuwatch run -- python train.py starts one";
+    let words = "no probed process here: gpuwatch run -- python train.py starts one, gpuwatch attach PID gives a running job a probe";
     let lines: Vec<Line> = cells::wrapped(words, usize::from(area.width).saturating_sub(2))
         .into_iter()
         .map(|it| Line::styled(format!(" {it}"), context.style(Role::Dim)))

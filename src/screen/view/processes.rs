@@ -258,16 +258,19 @@ fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
     if context.progress.is_some() {
         return None;
     }
-    let python = |it: &&ProcessInfo| it.argv.first().is_some_and(|program| program.raw().contains("python"));
     let known = || {
         rows.iter().filter_map(|it| match it {
             Listed::Unprobed(_, it) => context.session.process_info.get(&it.pid),
             Listed::Probed(..) => None,
         })
     };
-    let job = known().filter(|it| !it.suspended).find(python)?;
+    let job = known().filter(|it| !it.suspended).find(|it| it.is_python())?;
     let place = if job.contained { ", in its container" } else { "" };
-    Some(format!(" to probe pid {}{place}:  gpuwatch run -- {}", job.pid, shortened(words(job))))
+    Some(format!(
+        " to probe pid {0}{place}:  gpuwatch attach {0}, or gpuwatch run -- {1}",
+        job.pid,
+        shortened(words(job))
+    ))
 }
 
 fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {

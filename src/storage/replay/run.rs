@@ -72,6 +72,12 @@ impl Run {
         self.on_devices().filter_map(|it| it.step).max()
     }
 
+    /// Returns the first step that was counted, if every probe was started in a running job.
+    pub fn attached_step(&self) -> Option<u64> {
+        let first: Option<Vec<u64>> = self.session.processes.iter().map(Process::attached_step).collect();
+        first?.into_iter().min()
+    }
+
     /// Returns the last step that was recorded completely, if the end of the run is not: the step of the process with
     /// the fewest.
     pub fn seen_to_step(&self) -> Option<u64> {

@@ -4,6 +4,8 @@
 `wait`   prints a line, and waits for the next command in a system call
 `grow`   keeps something of every step from now on
 `end`    prints how it ends
+
+With the argument `workers`, two processes load its data.
 """
 
 import json
@@ -21,10 +23,31 @@ steps = 0
 grows = False
 
 
+class Rows(torch.utils.data.Dataset):
+    """Rows of ones."""
+
+    def __len__(self):
+        return 1 << 16
+
+    def __getitem__(self, place):
+        return torch.ones(256)
+
+
+def batches_of(loader):
+    while True:
+        yield from loader
+
+
+if "workers" in sys.argv:
+    batches = batches_of(torch.utils.data.DataLoader(Rows(), batch_size=64, num_workers=2))
+else:
+    batches = batches_of([torch.ones(64, 256)])
+
+
 def train():
     """One step; returns PyTorch's counters as they were when the optimizer had stepped."""
     global steps
-    y = model(torch.randn(64, 256, device="cuda"))
+    y = model(next(batches).to("cuda"))
     y.sum().backward()
     optimizer.step()
     stats = torch.cuda.memory_stats()
@@ -52,6 +75,7 @@ def native_threads():
 
 
 train()
+active = threading.active_count()
 before = sorted(sys.modules), list(sys.path), sorted(globals())
 report("ready", pid=os.getpid(), threads=native_threads(), descriptors=len(os.listdir("/proc/self/fd")))
 while True:
@@ -75,4 +99,4 @@ while True:
 own = {"before", "command", "stats", "names", "threads", "descriptors", "own"}
 named = sorted(set(globals()) - set(before[2]) - own)
 modules = [it for it in set(sys.modules) - set(before[0]) if not it.startswith("gpuwatch_probe")]
-report("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count())
+report("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count() - active + 1)

@@ -103,6 +103,7 @@ fn hello(it: &Hello, out: &mut String) {
         .number("pid", it.pid.into())
         .some("start_us", it.start_us)
         .some("attached_us", it.attached_us)
+        .some("attached_step", it.attached_step)
         .text("host", &it.host, TEXT_MAX);
     object.name("argv");
     arguments(&it.argv, object.out);

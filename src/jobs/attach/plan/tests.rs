@@ -90,6 +90,20 @@ fn a_scope_of_1_is_no_reason_where_the_kernel_allows_it() {
     assert!(permitted(&facts).is_ok());
 }
 
+/// The machines of the suite have no Yama, so the decision is tested without a kernel.
+#[test]
+fn what_a_user_may_attach_to_depends_on_scope_and_capability() {
+    let refused = |scope, is_root, is_capable| permission(scope, is_root, is_capable).unwrap_err().0;
+    assert!(permission(None, false, false).unwrap().contains("your own jobs"));
+    assert!(permission(Some(0), false, false).unwrap().contains("your own jobs"));
+    assert!(refused(Some(1), false, false).contains("only root"));
+    assert!(permission(Some(1), false, true).unwrap().contains("every user"));
+    assert!(refused(Some(2), false, false).contains("ptrace_scope is 2"));
+    assert!(refused(Some(3), true, true).contains("no running job"));
+    assert!(refused(None, true, false).contains("SYS_PTRACE"));
+    assert!(permission(Some(1), true, true).is_ok());
+}
+
 #[test]
 fn only_a_probe_that_is_there_can_be_ended() {
     assert!(plan_end(&job()).unwrap_err().contains("has no probe") || cfg!(not(target_arch = "x86_64")));

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Samples ignored at the start: the first steps allocate what the whole run keeps.
-const FIRST: u64 = 2;
+pub const FIRST: u64 = 2;
 
 /// Samples kept for the first fit.
 const RECENT: usize = 256;

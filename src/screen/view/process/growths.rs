@@ -78,7 +78,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
 
 /// Returns when growth began and when the device is full; longest wording first.
 fn wordings(it: &Finding, is_alive: bool) -> Vec<String> {
-    let since = format!("since {}", it.place(it.since_step));
+    let since = format!("since {}", it.since());
     let Some(full) = it.forecast().filter(|_| is_alive) else { return vec![since] };
     let soon = it.left().map(|it| format!("full in {it}"));
     [format!("{since}, {full}"), full].into_iter().chain(soon).collect()

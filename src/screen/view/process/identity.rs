@@ -50,6 +50,11 @@ fn about(process: &Process, context: &RenderContext) -> String {
             words.push(format!("up {}", units::duration(there.saturating_add(since))));
         }
     }
+    if let Some(attached) = hello.attached_us.filter(|_| process.is_alive()) {
+        let there = hello.unix_us.saturating_sub(attached);
+        let since = context.session.now.0.saturating_sub(hello.monotonic_us);
+        words.push(format!("attached {} ago", units::duration(there.saturating_add(since))));
+    }
     if let Some(job) = &hello.job {
         words.push(format!("{} {}", cells::raw(&job.scheduler), cells::raw(&job.id)));
     }
@@ -75,6 +80,10 @@ fn runs(process: &Process, on: &OnDevice) -> String {
         (Some(step), None) => format!("step {step}"),
         (None, _) => "no step yet".to_owned(),
     });
+    words.extend(process.attached_step().map(|it| match it {
+        0..=1 => "counted since attachment".to_owned(),
+        first => format!("attached at step {first}"),
+    }));
     if process.stride > 1 {
         words.push(format!("one sample in {} of its past", process.stride));
     }

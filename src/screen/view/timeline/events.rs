@@ -109,7 +109,7 @@ pub(super) fn list(
         let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
         lines.push(Line::styled(cells::elide(&words, width), context.style(role)));
         let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
-        let words = format!("   since {}, {end}", it.place(it.since_step));
+        let words = format!("   since {}, {end}", it.since());
         lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
         if let Some(culprit) = &it.culprit {
             let words = format!(" ◎ {}", culprit.sentence);
