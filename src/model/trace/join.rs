@@ -1,14 +1,26 @@
 //! One trace from overlapping pieces, which are snapshots of an allocator's ring of latest events.
 //!
 //! Pieces overlap: the join searches a piece for the last events of the piece before it, by their addresses, sizes and
-//! times. If it does not find them, the ring was overwritten in between, and the trace is a window from there on. The
+//! times. PyTorch reads a counter of the processor at an event, and converts it to a time at each snapshot anew, with the
+//! mean pace of the clock since the job began. The same event's time therefore differs from piece to piece: by a
+//! microsecond, or by more after an hour in which the clock was adjusted. What stays is the time between neighbours. If the
+//! join does not find the events, the ring was overwritten in between, and the trace is a window from there on. The
 //! window starts from what the allocator held when that piece was taken. A snapshot leaves an event of its own in the
 //! ring, so the next piece shows after which event the snapshot was taken.
 
 use super::{Action, Event, Events, Held, StackId, Trace};
 
 /// Events by which the end of a piece is found in the next one.
-const TAIL: usize = 8;
+const TAIL: usize = 32;
+
+/// How far the times of one event in two pieces differ at most, µs.
+const NEAR_US: u64 = 2_000;
+
+/// How far the time between two events differs in two pieces, µs: each of both times is rounded.
+const ROUNDED_US: u64 = 2;
+
+/// By how many parts of itself the time between two events differs as well, because the pace differs.
+const PACE: u64 = 1_000;
 
 /// Pieces so far.
 #[derive(Debug, Default)]
@@ -125,19 +137,23 @@ impl Joined {
     /// Returns how many of a ring's events the piece before has; `None` if they do not overlap.
     fn known(&self, ring: &[Event], most: usize) -> Option<usize> {
         let Some(last) = self.tail.last() else { return (ring.len() < most).then_some(0) };
+        let moved = |end: &usize| Some(ring.get(end - 1)?.unix_us?.abs_diff(last.unix_us?));
+        let is_near = |end: &usize| moved(end).is_some_and(|it| it <= NEAR_US);
         let ends_here = |end: &usize| {
-            let before = ring.get(..*end).unwrap_or_default().iter().rev();
-            before.zip(self.tail.iter().rev()).all(|(a, b)| is_same(a, b))
+            let Some((new, _)) = ring.split_at_checked(*end) else { return false };
+            let mut pairs = new.iter().rev().zip(self.tail.iter().rev());
+            new.last().is_some_and(|at| pairs.all(|(a, b)| is_same((a, at), (b, last))))
         };
-        let ends = (1..=ring.len()).filter(|end| ring.get(end - 1).is_some_and(|it| is_same(it, last)));
-        ends.filter(|_| last.unix_us.is_some()).rfind(ends_here)
+        (1..=ring.len()).filter(is_near).filter(ends_here).min_by_key(moved)
     }
 }
 
-/// Whether two events are the same one, in two pieces.
-fn is_same(a: &Event, b: &Event) -> bool {
-    let of = |it: &Event| (it.action, it.address, it.size, it.unix_us);
-    of(a) == of(b)
+/// Whether two events are the same one, in two pieces; each comes with the last event of its tail.
+fn is_same((a, last_a): (&Event, &Event), (b, last_b): (&Event, &Event)) -> bool {
+    let of = |it: &Event| (it.action, it.address, it.size);
+    let before = |it: &Event, last: &Event| last.unix_us.unwrap_or_default().abs_diff(it.unix_us.unwrap_or_default());
+    let (a_us, b_us) = (before(a, last_a), before(b, last_b));
+    of(a) == of(b) && a_us.abs_diff(b_us) <= ROUNDED_US + a_us / PACE
 }
 
 #[cfg(test)]
@@ -159,13 +175,13 @@ mod tests {
         trace
     }
 
-    /// A loop: the same addresses again and again.
+    /// A loop: the same addresses again and again, every 10 ms.
     fn run() -> Vec<Event> {
         let of = |step: u64| {
-            let at = 10 * step;
-            [event(Action::Alloc, 1, at), event(Action::Alloc, 2, at), event(Action::FreeCompleted, 1, at + 5)]
+            let at = 10_000 * step;
+            [event(Action::Alloc, 1, at), event(Action::Alloc, 2, at), event(Action::FreeCompleted, 1, at + 5_000)]
                 .into_iter()
-                .chain([event(Action::FreeCompleted, 2, at + 6)])
+                .chain([event(Action::FreeCompleted, 2, at + 6_000)])
         };
         [event(Action::SegmentAlloc, 1, 0)].into_iter().chain((0..20).flat_map(of)).collect()
     }
@@ -185,10 +201,34 @@ mod tests {
         assert!(Join::new(16).finish().is_none());
     }
 
+    /// A loop of little more than a microsecond an event, whose last events alone show where the next piece continues.
+    #[test]
+    fn pieces_whose_clocks_differ_are_joined() {
+        let mut run = run();
+        for (at, it) in (0..).zip(&mut run) {
+            it.unix_us = Some(1_000_000 + 3 * at + at * at % 7);
+        }
+        let (first, second) = run.split_at(60);
+        // The second piece's clock is ahead, and is rounded in another way.
+        for ahead in [0, 1, 40] {
+            let moved = run[30..]
+                .iter()
+                .zip(0..)
+                .map(|(it, at)| Event { unix_us: it.unix_us.map(|us| us + ahead + at % 2), ..*it });
+            let moved: Vec<Event> = moved.collect();
+            let mut join = Join::new(64);
+            join.add(piece(first), false);
+            join.add(piece(&moved), false);
+            let Whole { trace, gaps } = join.finish().unwrap();
+            assert_eq!((trace.events.len(), gaps), (run.len(), 0), "{ahead} µs ahead");
+            assert_eq!(trace.events.get(60).map(|it| it.action), second.first().map(|it| it.action));
+        }
+    }
+
     #[test]
     fn after_a_loss_the_trace_starts_from_what_was_held_then() {
         let mut run = run();
-        run.insert(50, event(Action::Snapshot, 0, 121));
+        run.insert(50, event(Action::Snapshot, 0, 121_000));
         let held = |live: &[u64], mut piece: Trace| {
             let mut held = Held::default();
             held.apply(&event(Action::SegmentAlloc, 1, 0));
