@@ -29,7 +29,7 @@ enum {
     GPUWATCH_OK = 0,
     GPUWATCH_OFF = -1,     /* GPUWATCH=off, not started, stopped, or started by the process forked from */
     GPUWATCH_INVALID = -2, /* a null or impossible argument */
-    GPUWATCH_FAULT = -3,   /* the probe is off after a fault; its log file says which */
+    GPUWATCH_FAULT = -3,   /* the probe is off after a fault; its log file has the reason */
     GPUWATCH_FULL = -4     /* the queue is full; the probe counts the loss and reports it to viewers */
 };
 
@@ -37,10 +37,10 @@ enum {
 enum {
     GPUWATCH_STEP = 0, /* after an optimizer step */
     GPUWATCH_TICK = 1, /* between steps, about once a second */
-    GPUWATCH_CALL = 2  /* the job said "step" itself */
+    GPUWATCH_CALL = 2  /* the job reported the step itself */
 };
 
-/* Places in gpuwatch_sample.values. Bytes unless said otherwise; current or cumulative, never differences. */
+/* Places in gpuwatch_sample.values. In bytes by default; current or cumulative, never differences. */
 enum {
     GPUWATCH_REQUESTED = 0, /* Requested bytes, before rounding; falls only when the block's last stream is done. */
     GPUWATCH_ALLOCATED = 1, /* Bytes of live allocations, rounded. */
@@ -75,7 +75,7 @@ struct gpuwatch_sample {
 /* Describes the job: framework, framework_version, backend, allocator_conf, rank, local_rank,
  * world_size, run, restart, probe, log (a path, before the start only), directory (for the socket, before the start
  * only), attached_us (when the probe was started in a job that ran already, Unix time), sites ("ready": the job answers
- * gpuwatch_sites_asked; any other text says why it does not). Unknown keys are ignored. The
+ * gpuwatch_sites_asked; any other text is the reason why it does not). Unknown keys are ignored. The
  * probe reads keys that are not given from the process and its environment, where it can. */
 int32_t gpuwatch_describe(const char *key, const char *value);
 
@@ -153,7 +153,7 @@ int32_t gpuwatch_window_ended(uint64_t request);
 /* Returns the folder of the probe's socket; NULL without a probe. The text is valid until the next call. */
 const char *gpuwatch_folder(void);
 
-/* Says bye to the viewers and removes the socket; waits for viewers that still
+/* Sends a bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final until gpuwatch_reset. */
 int32_t gpuwatch_stop(const char *reason);
 

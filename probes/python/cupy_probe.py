@@ -7,9 +7,10 @@
         ...
         cupy_probe.step()
 
-The memory pool says what arrays use of it (`used_bytes()`) and what it holds (`total_bytes()`), of the current device.
-It keeps no peaks and does not say what was asked for, in how many blocks, or what waits for a stream: gpuwatch shows
-that as unknown. It is read in the job's thread alone, as to make a device current in another could create a context.
+The memory pool reports the bytes that arrays use (`used_bytes()`) and those it holds (`total_bytes()`), on the current
+device. It has no peaks, no requested bytes, no number of blocks, and nothing about memory that waits for a stream:
+gpuwatch shows these as unknown. The probe reads the pool in the job's thread only, because making a device current in
+another thread could create a context.
 """
 
 import cupy

@@ -1,4 +1,4 @@
-"""Speaks gpuwatch's wire, version 1, for any program in Python: one file of plain Python, to be copied beside a script.
+"""Implements gpuwatch's wire, version 1, for any program in Python: one file of plain Python to copy next to a script.
 
     import gpuwatch_wire
 
@@ -11,9 +11,9 @@
         ...
         probe.step()
 
-`read` says, for each device of the job, its number and what is counted there, under the wire's names
-(docs/reference/counters.md). What is left out, `None` or negative is shown as unknown. Viewers come and go, at a
-socket. Nothing here waits for a device or for a viewer, prints or raises: what goes wrong is kept in `trouble`.
+`read` yields the number of each device of the job and its counters, under the wire's names
+(docs/reference/counters.md). gpuwatch shows a counter that is missing, `None` or negative as unknown. Viewers connect
+to a socket. The probe never waits for a device or a viewer, prints or raises: it keeps an error in `trouble`.
 """
 
 import atexit
@@ -31,7 +31,7 @@ import uuid
 VIEWERS_MAX = 32
 NAMES_MAX = 64
 
-# What launchers say of a process, and by which of their variables.
+# Facts about a process that launchers set, with the variables they use.
 LAUNCHED = {
     "restart": ("TORCHELASTIC_RESTART_COUNT",),
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK"),
@@ -46,8 +46,8 @@ class Probe:
     _listener, _viewers = None, []
 
     def __init__(self, framework, version, read, about=dict, ticks=False):
-        """`about` gives more of what a hello says, such as `{"rank": 0}`. With `ticks`, `read` is also called once a
-        second between steps, from another thread, once the job itself has had it called."""
+        """`about` returns more fields for the hello, such as `{"rank": 0}`. With `ticks`, another thread also calls
+        `read` once a second between steps, after the job itself has caused the first call."""
         self.trouble = None
         self._hello_fields = {"framework": framework, "framework_version": version}
         self._read, self._about, self._ticks = read, about, ticks
@@ -76,7 +76,7 @@ class Probe:
         self._report_if_due("tick")
 
     def stop(self):
-        """Says goodbye. The end of the program does so too."""
+        """Sends the bye. The end of the program does so too."""
         with self._lock:
             if self._listener:
                 self._send([{"type": "bye", "at_us": _now_us(), "reason": "exit"}])
@@ -165,7 +165,7 @@ class Probe:
 
 
 def _listen():
-    """A socket where viewers look for it, and its path: in the first folder that is this user's alone."""
+    """Returns a socket where viewers search for it, and its path: in the first folder that is this user's alone."""
     chosen, runtime, home = map(_variable, ("GPUWATCH_SOCKET_DIR", "XDG_RUNTIME_DIR", "HOME"))
     folders = [chosen] if chosen else ["/tmp/gpuwatch-%d" % os.geteuid()]
     if runtime and not chosen:
@@ -182,7 +182,7 @@ def _listen():
 
 def _listen_in(folder):
     os.makedirs(folder, 0o700, exist_ok=True)
-    # Through its descriptor, it is the folder that was looked at, and its path is never too long for an address.
+    # The descriptor names exactly the folder that was checked, and keeps the path short enough for an address.
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         found, own = os.fstat(place), "/proc/self/fd/%d/" % place
@@ -210,13 +210,13 @@ def _is_free(path):
             return False
     except FileNotFoundError:
         return True
-    # Asked by a socket of the wrong type, which one that is alive is not disturbed by.
+    # Connecting a socket of the wrong type finds out whether the other one is alive without disturbing it.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
         return asking.connect_ex(path) in (errno.ENOENT, errno.ECONNREFUSED)
 
 
 def _device(ordinal):
-    """The name that drivers know a device by, and viewers too, asked of the driver that the job itself has loaded."""
+    """Returns the driver's name for a device, which viewers use too, from the driver that the job itself has loaded."""
     device, raw, name = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(256)
     try:
         cuda = ctypes.PyDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)

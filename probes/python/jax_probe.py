@@ -7,10 +7,10 @@
         state = train_step(state, batch)
         jax_probe.step()
 
-XLA's allocator says what it has given out (`bytes_in_use`) and what it holds (`pool_bytes`: with preallocation, nearly
-all of the device at once). It does not say what was asked for, in how many blocks, or what waits for a stream: gpuwatch
-shows that as unknown. The probe calls nothing of JAX before the first `step()` or `tick()`, because the
-first call takes the devices; after that it also calls it between steps.
+XLA's allocator reports the bytes that it has handed out (`bytes_in_use`) and those it holds (`pool_bytes`: with
+preallocation, nearly all of the device at once). It reports no requested bytes, no number of blocks, and nothing about
+memory that waits for a stream: gpuwatch shows these as unknown. The probe does not call JAX before the first `step()`
+or `tick()`, because the first call takes the devices; after that it also reads between steps.
 """
 
 import jax

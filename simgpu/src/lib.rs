@@ -1,7 +1,7 @@
 //! A simulated GPU for tests: real PyTorch trains on it, and NVML programs see it.
 //!
 //! `prepare` makes the libraries that PyTorch's CUDA wheel needs, `Machine` is a machine with devices: it gives the
-//! environment in which a program finds them, and shows who has how much memory. Hardly a kernel computes anything;
+//! environment in which a program finds them, and reports the memory of each process. Few kernels compute anything;
 //! memory behaves as on a device, also that of CUDA graphs, whose launches take the time of their kernels.
 //!
 //! Environment variables of a program on the machine:
@@ -19,12 +19,12 @@
 //! The file `faults` in the machine's directory, which NVML reads at every call, lists its faults.
 //! `Machine::set_faults` writes it, and any program may.
 //!
-//! # What it knows
+//! # How it works
 //!
 //! `simgpu` writes a library for each that PyTorch's wheel imports (`simgpu/src/shared.rs`; no compiler is needed): its
 //! functions jump into the device, with the address of what the table has for them (`gpu/forms.rs`). What matters for
-//! memory is code (`simgpu/src/gpu`); the rest are stubs, and `simgpu/tables/libraries.txt` says by name which of them
-//! writes what. A stub that is not listed there answers its library's documented error; under `SIMGPU_STRICT`, as every
+//! memory is code (`simgpu/src/gpu`); the rest are stubs, and `simgpu/tables/libraries.txt` lists by name what each
+//! writes. A stub that is not listed there answers its library's documented error; under `SIMGPU_STRICT`, as every
 //! job of the suite runs, it ends the program and names itself, because a program whose results were never written
 //! continues with whatever lay there. The table refuses a rule that lets a name with Get, Create or Query in it do
 //! nothing but succeed, and no pattern stands for more than one character.
@@ -40,14 +40,14 @@
 //! is charged for nothing.
 //!
 //! The ranks of an NCCL communicator (`gpu/nccl.rs`) meet over a Unix socket in a thread of the process that made its
-//! identity. Each rank's requests arrive there in order (`nccl/matching.rs`); a collective is answered when all ranks
-//! have asked for it, with its real result where the bytes were stored. A collective is over when its call returns. The
-//! ranks fail when one of them is gone, when the communicator is aborted, and after ten minutes of waiting.
+//! identity. Each rank's requests arrive there in order (`nccl/matching.rs`); the hub answers a collective when all
+//! ranks have requested it, with its real result if the bytes are stored. A collective is over when its call returns.
+//! The ranks fail when one of them is gone, when the communicator is aborted, and after ten minutes of waiting.
 //!
 //! A capture (`gpu/capture.rs`) makes nodes of the work that streams receive; events carry places in it, so that a
-//! stream which waits for one joins. Calls that wait, ask or allocate are refused as the thread's and the capture's
-//! modes say, and break the captures that they would harm; the tests hold this to PyTorch's own allocator, private
-//! pools and error messages.
+//! stream which waits for one joins. The modes of the thread and of the capture decide which calls that wait, query or
+//! allocate are refused; such a call breaks the captures that it would harm. The tests compare this with PyTorch's own
+//! allocator, private pools and error messages.
 
 mod elf;
 #[expect(dead_code, reason = "entry points that only the shared object exports")]

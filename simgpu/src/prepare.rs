@@ -5,7 +5,7 @@
 //!
 //! # How one device serves two CUDAs
 //!
-//! A wheel says by itself what it wants: the sonames and versions of its imports, the CUDA, cuDNN and NCCL that it was
+//! A wheel contains its requirements: the sonames and versions of its imports, the CUDA, cuDNN and NCCL that it was
 //! built with, the architectures that were compiled in. `simgpu/src/prepare.rs` reads them, writes a library under each
 //! soname, and notes the versions in a file beside them (`gpu/wheel.rs`). The device behind the libraries is one. Where
 //! CUDA 12 and 13 have other layouts or arguments the function's name mostly shows it (`cudaGetDeviceProperties_v2`,
@@ -13,7 +13,7 @@
 //! `cudaDeviceProp` are held to both headers'.
 //!
 //! `tests/it/older_torch.rs` runs tests of the suite again, by name, in a process of its own with an older PyTorch.
-//! What one release counts and another does not, the scripts find out from PyTorch, and the tests expect it to be
+//! If a release lacks a counter, the scripts find that out from PyTorch, and the tests expect the counter to be
 //! unknown.
 
 use crate::{
@@ -35,7 +35,7 @@ use std::{
 
 const DEVICE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsimgpu.so"));
 const DEVICE_FILE: &str = "libsimgpu.so";
-/// What all stubs jump to.
+/// The target of all stubs.
 const TARGET: &str = "simgpu_stub";
 const NVML_SONAME: &str = "libnvidia-ml.so.1";
 const DRIVER_STEM: &str = "libcuda";
@@ -74,7 +74,7 @@ pub fn prepare_driver(out: &Path) -> io::Result<PathBuf> {
     Ok(nvml)
 }
 
-/// What the driver's library has to offer beyond what a wheel imports from it.
+/// The driver's functions that its library exports although no wheel imports them.
 fn driver(imported: Option<Stubs>) -> Stubs {
     let mut stubs = imported.unwrap_or_else(|| Stubs::new(DRIVER_SONAME));
     stubs.names.extend(table::DRIVER_NAMES.split_whitespace().map(str::to_owned));
@@ -129,7 +129,7 @@ pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
     Ok(out)
 }
 
-/// What one generated library has to offer.
+/// The contents of one generated library.
 struct Stubs {
     soname: String,
     version: Option<String>,
@@ -162,7 +162,7 @@ impl Stubs {
     }
 }
 
-/// What a stub does, as the device reads it.
+/// Returns the work of a stub, as the device reads it.
 fn form(name: &str, effects: Option<&[Effect]>, unsupported: i64, soname: &str) -> Vec<u8> {
     let Some(effects) = effects else {
         let kind = match soname {
@@ -221,7 +221,7 @@ fn objects(torch: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What the objects import, library by library.
+/// Returns the imports of the objects, by library.
 fn imports(files: &[PathBuf], libraries: &[Library]) -> io::Result<BTreeMap<String, Stubs>> {
     let mut stubs: BTreeMap<String, Stubs> = BTreeMap::new();
     let mut unversioned = BTreeSet::new();

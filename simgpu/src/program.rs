@@ -87,7 +87,7 @@ fn interpreter(file: &Path) -> Option<Vec<OsString>> {
         let begin = words.iter().skip(1).position(|it| !it.starts_with('-') && !it.contains('='))?;
         words.drain(..=begin);
     } else if name == "sh" {
-        // Where the path is too long for a first line, installers write a second one that the shell runs.
+        // If the path is too long for a first line, installers write a second line that the shell runs.
         let exec = lines.next()?.strip_prefix("'''exec' ")?;
         words = vec![exec.split(" \"$0\"").next()?.trim_matches('"')];
     }

@@ -46,7 +46,7 @@ struct Sections {
     got_name: StringId,
 }
 
-/// Where everything is in the file: offsets, which are addresses as well, and numbers of strings and sections.
+/// The layout of the file: offsets, which are also addresses, and the numbers of strings and sections.
 struct Layout {
     sections: Sections,
     soname: StringId,

@@ -4,7 +4,7 @@ use std::io::{self, Error};
 
 /// The libraries that PyTorch's wheel imports from, and NVML.
 pub(crate) const LIBRARIES: &str = include_str!("../tables/libraries.txt");
-/// Public names of the driver API that no program here is linked with, but that some look up at run time.
+/// Public names of the driver API that no program here links with, but that some resolve at run time.
 pub(crate) const DRIVER_NAMES: &str = include_str!("../tables/driver.txt");
 /// Public names of NVML.
 pub(crate) const NVML_NAMES: &str = include_str!("../tables/nvml.txt");
@@ -56,7 +56,7 @@ fn promises(pattern: &str) -> bool {
 pub(crate) struct Library {
     /// The soname's stem, such as `libcublas`.
     pub(crate) stem: String,
-    /// What an unlisted function answers.
+    /// The answer of an unlisted function.
     pub(crate) unsupported: i64,
     /// How unversioned imports from this library begin.
     prefixes: Vec<String>,

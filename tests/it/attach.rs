@@ -64,7 +64,7 @@ impl Job {
     }
 
     /// Makes the job inspect itself after a step; it then waits for the next command.
-    fn look(&mut self) -> Value {
+    fn inspect(&mut self) -> Value {
         self.send("look");
         self.next()
     }
@@ -140,11 +140,11 @@ fn counts_as_pytorch_does(job: &mut Job) {
     let Line::Hello(hello) = serde_json::from_str(&hello).unwrap() else { panic!("{hello}") };
     assert!(hello.attached_us > hello.start_us, "{hello:?}");
     assert_eq!(hello.pid, job.pid);
-    let look = job.look();
+    let inspect = job.inspect();
     // The optimizer has counted from the job's first step on.
-    let counters = row(&mut probe, look["steps"].as_u64().unwrap()).counters;
+    let counters = row(&mut probe, inspect["steps"].as_u64().unwrap()).counters;
     let stats = [counters.allocated, counters.reserved, counters.allocated_peak].map(Option::unwrap);
-    assert_eq!(look["stats"], serde_json::json!(stats));
+    assert_eq!(inspect["stats"], serde_json::json!(stats));
     job.send("go on");
     job.detach();
     assert_eq!(job.sockets(), 0);
@@ -157,13 +157,13 @@ fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a
         counts_as_pytorch_does(&mut job);
     }
     // The thread that ended the probe is about to end itself.
-    let mut look = job.look();
+    let mut inspect = job.inspect();
     assert!(until(PATIENCE, || {
         job.send("go on");
-        look = job.look();
-        look["threads"] == job.first["threads"]
+        inspect = job.inspect();
+        inspect["threads"] == job.first["threads"]
     }));
-    assert_eq!(look["descriptors"], job.first["descriptors"]);
+    assert_eq!(inspect["descriptors"], job.first["descriptors"]);
     job.send("go on");
     let left: Vec<_> = std::fs::read_dir(job.home.0.path().join("cache/gpuwatch")).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "only the probe's own files stay: {left:?}");

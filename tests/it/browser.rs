@@ -51,7 +51,7 @@ impl Browser {
         for domain in ["Page", "Network", "Runtime", "Log"] {
             it.ask(&format!("{domain}.enable"), &json!({}));
         }
-        it.look(width, dark);
+        it.resize(width, dark);
         it.ask("Page.navigate", &json!({"url": format!("file://{}", page.display())}));
         while !it.events.iter().any(|it| it["method"] == "Page.loadEventFired") {
             let event = it.read();
@@ -61,7 +61,7 @@ impl Browser {
     }
 
     /// A window of so many pixels, and the colours that its user prefers.
-    pub(crate) fn look(&mut self, width: u32, dark: bool) {
+    pub(crate) fn resize(&mut self, width: u32, dark: bool) {
         let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.ask("Emulation.setDeviceMetricsOverride", &size);
         let scheme = if dark { "dark" } else { "light" };
@@ -107,12 +107,12 @@ impl Browser {
 
     /// Waits until a condition of the page holds: what follows from input follows when the page comes to it.
     pub(crate) fn until(&mut self, condition: &str) {
-        let look = format!(
+        let resize = format!(
             "new Promise(done => {{ const begun = performance.now(); const look = () => {condition} ? done(true) : \
              performance.now() - begun > {} ? done(false) : setTimeout(look, 5); look(); }})",
             PATIENCE.as_millis()
         );
-        let reported = self.ask("Runtime.evaluate", &json!({"expression": look, "awaitPromise": true}));
+        let reported = self.ask("Runtime.evaluate", &json!({"expression": resize, "awaitPromise": true}));
         assert_eq!(reported["result"]["value"], true, "{condition}: {reported}");
     }
 

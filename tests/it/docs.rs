@@ -98,7 +98,7 @@ const HEADER: &str = "probes/gpuwatch-probe/gpuwatch_probe.h";
 
 /// The C header as it is, with the places of the counters.
 fn header() -> String {
-    const BEGIN: &str = "Bytes unless said otherwise; current or cumulative, never differences. */\nenum {\n";
+    const BEGIN: &str = "In bytes by default; current or cumulative, never differences. */\nenum {\n";
     const END: &str = "    GPUWATCH_SLOTS = ";
     let text = fs::read_to_string(root().join(HEADER)).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();

@@ -297,7 +297,7 @@ fn the_page_can_be_read_on_any_window_in_any_light_and_by_any_means() {
     let mut page = test_tiers::needs!(open(&eventful(), home.path(), 1400, false));
     let mut papers = Vec::new();
     for (width, dark) in [(1400, false), (1400, true), (380, false), (380, true)] {
-        page.look(width, dark);
+        page.resize(width, dark);
         let overflow = page.value("document.documentElement.scrollWidth - innerWidth");
         assert_eq!(overflow, 0, "at {width} pixels");
         assert_eq!(page.text(FAINT), "", "at {width} pixels, dark: {dark}");
@@ -312,7 +312,7 @@ fn the_page_can_be_read_on_any_window_in_any_light_and_by_any_means() {
         "#fbfbf9",
         "ink on paper"
     );
-    page.look(1400, false);
+    page.resize(1400, false);
     let moves = "[...document.querySelectorAll('*')].filter(it => { const style = getComputedStyle(it); return style.animationName !== 'none' || parseFloat(style.transitionDuration) > 0; }).length";
     assert_eq!(page.value(moves), 0, "nothing moves by itself");
 

@@ -237,7 +237,7 @@ fn snapshots_of_a_folder_are_read_as_python_reads_them() {
 }
 
 /// What `gpuwatch snapshot` writes to standard output and standard error.
-fn looked_at(file: &Path, more: &[&str]) -> (String, String) {
+fn outputs_for(file: &Path, more: &[&str]) -> (String, String) {
     let output = Command::new(PROGRAM).arg("snapshot").arg(file).args(more).output().unwrap();
     let text = |it: Vec<u8>| String::from_utf8(it).unwrap();
     let (printed, troubles) = (text(output.stdout), text(output.stderr));
@@ -247,7 +247,7 @@ fn looked_at(file: &Path, more: &[&str]) -> (String, String) {
 }
 
 fn as_json(file: &Path, more: &[&str]) -> Value {
-    serde_json::from_str(&looked_at(file, &[more, &["--json"]].concat()).0).unwrap()
+    serde_json::from_str(&outputs_for(file, &[more, &["--json"]].concat()).0).unwrap()
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("snapshot.pickle");
     fs::write(&file, pickle(4, &snapshot(4, 2))).unwrap();
-    let (text, troubles) = looked_at(&file, &["--fits", "1MiB"]);
+    let (text, troubles) = outputs_for(&file, &["--fits", "1MiB"]);
     for phrase in [
         "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
         "device 0: 2.00 MiB reserved in 1 segment",
@@ -280,11 +280,11 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     // A truncated file is analysed as far as it goes, and the reader gets a warning.
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() * 2 / 3]).unwrap();
-    let (text, troubles) = looked_at(&file, &[]);
+    let (text, troubles) = outputs_for(&file, &[]);
     assert!(text.contains("device 0: 2.00 MiB reserved"), "{text}");
     assert!(troubles.contains("snapshot.pickle: the file ends at byte"), "{troubles}");
     fs::write(&file, &bytes[..20]).unwrap();
-    assert!(looked_at(&file, &[]).0.contains("no segment could be read"), "nothing is known of what there was");
+    assert!(outputs_for(&file, &[]).0.contains("no segment could be read"), "nothing is known of what there was");
     fs::write(&file, b"\x80\x04cos\nsystem\n.").unwrap();
     let output = Command::new(PROGRAM).arg("snapshot").arg(&file).output().unwrap();
     let printed = String::from_utf8(output.stderr).unwrap();

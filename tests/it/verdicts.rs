@@ -147,13 +147,13 @@ fn a_curriculum_of_lengths_is_larger_inputs_and_starts_no_capture() {
 /// `losses.append(loss)`: 512 bytes of the device and some thousand of the host in each step.
 #[test]
 fn host_memory_that_grows_with_kept_graphs_is_laid_to_them() {
-    let grown = |is_looked_at: bool| {
+    let grown = |has_capture: bool| {
         let mut story = one_rank();
         for step in 1..=700 {
             let rss = Some(4 * GIB + step * 64 * 1024);
             story.wait(100_000).sample(0, step, Counters { rss, ..counters(20 * GIB + step * 512, 2 * GIB) });
         }
-        if is_looked_at {
+        if has_capture {
             let mut sites = culprit::sites(story.now, 690);
             sites.sites.retain(|it| !it.autograd);
             story.line(0, Line::Sites(sites));

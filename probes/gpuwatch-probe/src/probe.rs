@@ -99,7 +99,7 @@ impl Probe {
             bell: Private::new(bell),
             log: Log::new(log_path(description.log, &dir, pid)),
         });
-        shared.look_for_cuda();
+        shared.find_cuda();
         let ended = server::start(Server::new(Arc::clone(&shared), endpoint, Private::new(rung)))?;
         Ok(Self { shared, ended: Mutex::new(ended) })
     }
@@ -195,7 +195,7 @@ impl Probe {
             return Err(Refusal::Off);
         }
         let result = change(&mut locked(&self.shared.hello));
-        self.shared.look_for_cuda();
+        self.shared.find_cuda();
         self.shared.version.fetch_add(1, Ordering::AcqRel);
         result
     }

@@ -144,7 +144,7 @@ impl Server {
     fn second(&mut self) {
         let rss = identity::resident();
         self.shared.ledger().rss = rss;
-        self.shared.look_for_cuda();
+        self.shared.find_cuda();
         if !self.endpoint.is_there() {
             self.find_again();
         }

@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// Uses a libcuda that the job has loaded meanwhile, and queries what devices lack.
-    pub(crate) fn look_for_cuda(&self) {
+    pub(crate) fn find_cuda(&self) {
         if self.cuda.get().is_none()
             && let Some(found) = Cuda::loaded()
         {

@@ -55,7 +55,7 @@ impl Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     /// The last capture that no user requested.
-    looked_us: Option<u64>,
+    captured_us: Option<u64>,
 }
 
 impl Desk {
@@ -79,13 +79,13 @@ impl Desk {
         }
         if word & GROWTH != 0 {
             let now_us = sys::monotonic_us();
-            if let Some(ago) = self.looked_us.map(|it| now_us.saturating_sub(it)).filter(|it| *it < BETWEEN_US) {
+            if let Some(ago) = self.captured_us.map(|it| now_us.saturating_sub(it)).filter(|it| *it < BETWEEN_US) {
                 return Err(format!(
                     "it was looked for {} s ago: once in ten minutes, unless a person asks",
                     ago / 1_000_000
                 ));
             }
-            self.looked_us = Some(now_us);
+            self.captured_us = Some(now_us);
         }
         asked.rises.store(rises, Ordering::Relaxed);
         asked.word.store(word, Ordering::Release);
@@ -144,7 +144,7 @@ mod tests {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         ask(&mut desk, "why=growth", &asked).unwrap();
         assert_eq!(asked.word(), STEPS + GROWTH);
-        ask(&mut desk, "why=growth", &asked).expect("the same look");
+        ask(&mut desk, "why=growth", &asked).expect("the same capture");
         asked.answered();
         assert!(ask(&mut desk, "why=growth", &asked).unwrap_err().contains("ten minutes"));
         assert!(!asked.is_open());

@@ -226,7 +226,7 @@ extern "C" fn close_private() {
 
 /// Returns the inode of a descriptor.
 fn inode_of(fd: RawFd) -> Option<u64> {
-    // SAFETY: the file is never dropped, so that the descriptor is only looked at.
+    // SAFETY: the file is never dropped, so this only reads the descriptor's state.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     file.metadata().ok().map(|it| it.ino())
 }
@@ -243,7 +243,7 @@ pub(crate) struct Private<T: AsRawFd> {
 impl<T: AsRawFd> Private<T> {
     pub(crate) fn new(inner: T) -> Self {
         if !WATCHING_FORKS.swap(true, Ordering::Relaxed) {
-            // SAFETY: the function only looks at descriptors and closes them, which is allowed between fork
+            // SAFETY: the function only compares and closes descriptors, which is allowed between fork
             // and exec, and this code is never unloaded.
             unsafe { pthread_atfork(None, None, Some(close_private)) };
         }

@@ -6,7 +6,7 @@ import time
 
 from ._cells import named
 from ._holders import Search, collect
-from ._looks import NOWHERE
+from ._captures import NOWHERE
 from ._native import INVALID
 from ._source import Sources, is_newer, kept_at, lines
 from ._stacks import OWN
@@ -32,7 +32,7 @@ _ENDED = "the job ended before the holder of some was found"
 class Answer:
     """The answer, sent once the holders are known; it keeps no object of the job alive.
 
-    `found` are the groups that grew (`_looks.grown`), `blocks` their blocks and `recent` the latest of them, `where`
+    `found` are the groups that grew (`_captures.grown`), `blocks` their blocks and `recent` the latest of them, `where`
     their streams and pools, `collections` the collector's runs before the latest came, `report` the other fields.
     """
 
@@ -141,9 +141,9 @@ def send(native, report, is_answer):
         report["sites"].pop()
 
 
-def older(look, found=()):
+def older(capture, found=()):
     """Counts the blocks without a stack, and their bytes."""
-    known = [(size_of(of), sum(of.values())) for (_, stack), of in look.groups.items() if stack == NOWHERE]
+    known = [(size_of(of), sum(of.values())) for (_, stack), of in capture.groups.items() if stack == NOWHERE]
     grew = [found[it] for it in found if it[1] == NOWHERE]
     return {
         "older_blocks": max(0, sum(it[1] for it in known) - sum(it[1] for it in grew)),

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from ._looks import Resting, segments
+from ._captures import Resting, segments
 
 GROUPS = 32
 

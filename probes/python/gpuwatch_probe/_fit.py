@@ -1,4 +1,4 @@
-"""What `gpuwatch fit` learns inside of the job: peaks of each step, and what a simulated GPU cannot know.
+"""Measures for `gpuwatch fit` inside of the job: the peaks of each step, and facts that a simulated GPU cannot know.
 
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the
 process ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the
@@ -141,7 +141,7 @@ class Fit:
         return timed
 
     def _watch(self):
-        """Has the simulated device report what it cannot know."""
+        """Makes the simulated device report events whose results it cannot compute."""
         watch = ctypes.CDLL("libsimgpu.so").simgpu_watch
         watch.argtypes = (ctypes.c_void_p,)
         watch.restype = None
@@ -159,7 +159,7 @@ class Fit:
         self._watcher = kind(seen)
         watch(ctypes.cast(self._watcher, ctypes.c_void_p))
 
-    # What happens
+    # Events
 
     def _seen(self, what, name, frame):
         if frame is None or frame.f_code.co_filename == __file__:
@@ -234,7 +234,7 @@ class Fit:
         if self._steps:
             is_last = done >= self._steps
         elif self._ranks > 1:
-            # Ranks must agree, and each knows only itself.
+            # Ranks must agree, and each has only its own figures.
             is_last = done >= _LEAST
         else:
             is_last = done >= _MOST or (done >= _LEAST and not rises)

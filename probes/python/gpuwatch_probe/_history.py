@@ -4,7 +4,7 @@ import inspect
 import os
 import sys
 
-from ._looks import is_recorded, segments
+from ._captures import is_recorded, segments
 
 
 def refusal(torch, backend):
@@ -21,7 +21,7 @@ def refusal(torch, backend):
 
 
 def parameters(torch):
-    """What can be said to the function that switches the history; the public one hands it on."""
+    """Returns the parameters of the function that switches the history; the public one passes its own on."""
     function = getattr(torch.cuda.memory, "_record_memory_history_impl", None)
     if function is None:
         return ()
@@ -29,38 +29,38 @@ def parameters(torch):
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-# What switches the history, in both of the ways in which a job may call `_record_memory_history`.
+# The functions that switch the history: one for each of the two signatures of `_record_memory_history`.
 SWITCHES = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 
 
 class History:
-    """The allocator's record of who allocates: switched on and off again, unless it is the job's own."""
+    """The allocator's history of allocations: switched on and off again, unless it is the job's own."""
 
     def __init__(self, torch):
         self._torch = torch
         # PyTorch's functions by name, and their replacements.
         self._watched = {}
         self.is_ours = False
-        # The job switched it itself meanwhile.
+        # Whether the job itself switched it meanwhile.
         self.was_taken = False
 
     def begin(self):
-        """Switches it on; false where nothing could be seen that way. One of the job's own is left as it is."""
+        """Switches it on; returns false if that would show nothing. Leaves a history of the job's own as it is."""
         torch = self._torch
-        # What a signal handler of the job's interrupted.
+        # End a history that a signal handler of the job left on when it interrupted the probe.
         self.end()
         self.was_taken = False
         if is_recorded(torch):
             return segments(torch) is not None
         more = {}
         if "global_record_annotations" in parameters(torch):
-            # Otherwise only the thread that switched it on could switch it off without a word of PyTorch's.
+            # Otherwise only the thread that switched it on could switch it off without a warning of PyTorch's.
             more["global_record_annotations"] = True
         switch_on = torch.cuda.memory._record_memory_history
-        # Said first: a signal handler of the job's may raise in between.
+        # Set this first: a signal handler of the job's may raise in between.
         self.is_ours = True
         switch_on(enabled="state", context="state", stacks="python", max_entries=1, **more)
-        # Should the job switch it meanwhile, it is the job's from then on.
+        # If the job switches it meanwhile, it is the job's from then on.
         for name in SWITCHES:
             real = getattr(torch._C, name, None)
             if real is not None:

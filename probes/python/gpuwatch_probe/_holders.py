@@ -31,17 +31,17 @@ WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
 # Modules of libraries that one walk searches.
 _MODULES = 80
 
-# Where to search, the most promising first: young objects; variables of functions and of the user's modules; the same
-# without networks, if those took all the time; modules of libraries; modules of PyTorch and Python.
+# The places to search, the most promising first: young objects; variables of functions and of the user's modules; the
+# same without networks, if networks took all the time; modules of libraries; modules of PyTorch and Python.
 _YOUNG, _OWN, _APART, _LIBRARIES, _MACHINERY, _OVER = range(6)
 
 
 class Search:
     """A search for the holders of blocks of device memory, in slices.
 
-    `groups` are lists of `(address, size)`, blocks that have something in common; `recent` those among them (by group)
-    of which the young generations know the owners if they have any, or `None` where these may have grown old meanwhile.
-    `rank(file)` says whose code it is (`_stacks.Stacks`).
+    `groups` are lists of `(address, size)`: blocks that have something in common. `recent` has, by group, the blocks
+    whose owners are among the young objects if they have any, or `None` if these may have grown old meanwhile.
+    `rank(file)` returns whose code a file is (`_stacks.Stacks`).
     """
 
     def __init__(self, torch, groups, rank, recent=None):
@@ -83,7 +83,7 @@ class Search:
             self._next = _OVER
         if self._next == _YOUNG:
             self._next = _OWN
-            self._look_at_young()
+            self._search_young()
         while self._next != _OVER and time.thread_time() - begun < BEGIN_S:
             place = self._next
             is_whole = self._walk(place)
@@ -111,7 +111,7 @@ class Search:
             return self._paths[group]
         return self._direct[group] if 2 * held >= size else []
 
-    def _look_at_young(self):
+    def _search_young(self):
         if not is_small():
             return
         young = Young(self._torch, self._blocks)

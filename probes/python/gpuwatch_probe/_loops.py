@@ -1,16 +1,16 @@
-"""Where in the job's loops an optimizer is called: by the call stack, and by the loops of each function on it."""
+"""Locates the calls of optimizers in the job's loops, by the call stack and the loops of each function on it."""
 
 import os
 import sys
 
-# How one call lies to another: in a pass of the same loop, before it or after it; in a loop inside of the other's pass,
-# or the other way round; each in a loop of its own inside of one pass, or of none. Else nothing follows of it.
+# The relation of one call to another: in a pass of the same loop, before it or after it; in a loop inside of the
+# other's pass, or the other way round; each in a loop of its own inside of one pass, or of no common pass; unknown.
 LEVEL, AHEAD, INNER, OUTER, BESIDE, APART, UNKNOWN = range(7)
 
-# Calls that are compared each time, and every how many calls all of them are.
+# The number of nearest calls that are compared each time; and the number of calls after which all are compared.
 _NEAR, _OFTEN = 4, 17
 
-# Deeper stacks are compared by their innermost calls; so many different ones are kept apart.
+# Deeper stacks are compared by this many innermost calls; and the number of different places that are kept.
 _DEPTH = 200
 _MOST = 1024
 
@@ -20,7 +20,8 @@ _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 class Places:
     """The places of calls, each a tuple of (function, instruction) from the outermost call to the innermost.
 
-    What lies between the job and this package, such as the loop over an optimizer's hooks, is `skipped`: a folder.
+    Calls from files in the folder `skipped` do not count: they lie between the job and this package, such as the loop
+    over an optimizer's hooks.
     """
 
     __slots__ = ("_skipped", "_calls", "_known", "_codes", "_loops", "_relations")
@@ -35,9 +36,10 @@ class Places:
         self._relations = {}
 
     def here(self, last):
-        """The place of the call that this package was called from; `None` where there are too many of them.
+        """Returns the place of the call into this package; `None` if there are too many places.
 
-        The whole stack costs microseconds. Where the nearest calls are those of `last`, it is looked at now and then.
+        Reading the whole stack costs microseconds. If the nearest calls are those of `last`, this reads it only now and
+        then.
         """
         frame = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(self._skipped):
@@ -58,7 +60,7 @@ class Places:
         return known
 
     def relation(self, one, other):
-        """How `one` lies to `other`."""
+        """Returns the relation of `one` to `other`."""
         if one is other:
             return LEVEL
         pair = one, other

@@ -4,7 +4,7 @@ import ctypes
 import os
 import pickle
 
-from ._looks import Resting
+from ._captures import Resting
 
 # `std::string torch::cuda::_memory_snapshot_pickled()`. Wheels of the old ABI of C++ have another name for it, and
 # return another structure.

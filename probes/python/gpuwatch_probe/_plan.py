@@ -4,7 +4,7 @@
 SETTLE = 2
 
 # Comparisons after the first one.
-_LOOKS = 8
+_CAPTURES = 8
 
 # Rises to observe, and missed rises after which the plan gives up.
 _RISES, _MISSES = 2, 3
@@ -19,24 +19,24 @@ class Spread:
     def __init__(self, steps):
         # The comparisons alone determine how many steps they cover.
         self.steps = 0
-        looks = min(steps, _LOOKS)
-        self._looks = [SETTLE + round(it * steps / looks) for it in range(looks + 1)]
+        captures = min(steps, _CAPTURES)
+        self._captures = [SETTLE + round(it * steps / captures) for it in range(captures + 1)]
 
     def is_recorded(self, passed):
         """Whether to record stacks after this step."""
-        return bool(self._looks)
+        return bool(self._captures)
 
-    def is_look(self, passed):
+    def is_due(self, passed):
         """Whether to compare blocks at this step."""
-        return passed >= self._looks[0]
+        return passed >= self._captures[0]
 
-    def looked(self, has_grown, is_slow):
+    def captured(self, has_grown, is_slow):
         """Advances to the next comparison; returns whether there is one."""
-        del self._looks[0]
-        if is_slow and len(self._looks) > 2:
+        del self._captures[0]
+        if is_slow and len(self._captures) > 2:
             # The last one keeps its place.
-            self._looks = self._looks[1::2] if len(self._looks) % 2 == 0 else self._looks[::2]
-        return bool(self._looks)
+            self._captures = self._captures[1::2] if len(self._captures) % 2 == 0 else self._captures[::2]
+        return bool(self._captures)
 
 
 class Rises:
@@ -66,11 +66,11 @@ class Rises:
     def is_recorded(self, passed):
         return self._seen < _RISES and passed >= self._before() - SETTLE
 
-    def is_look(self, passed):
+    def is_due(self, passed):
         # One step after the rise, when the variables of the rise's step have other values.
         return passed >= (self._rise + self._slack + 1 if self._is_after else self._before())
 
-    def looked(self, has_grown, is_slow):
+    def captured(self, has_grown, is_slow):
         if not self._is_after:
             self._is_after = True
             return True

@@ -9,8 +9,8 @@ import _thread
 import time
 
 from ._answer import Answer, older, send, site, size_of
+from ._captures import Capture, Resting, blocks_of, grown, is_recorded, segments
 from ._history import History
-from ._looks import Look, Resting, blocks_of, grown, is_recorded, segments
 from ._plan import plan
 from ._source import Sources
 from ._stacks import Stacks
@@ -34,7 +34,7 @@ _MOST_BLOCKS = 40_000
 _SITES = 16
 
 # Comparisons that an answer needs if the job ends before the last one.
-_FEWEST_LOOKS = 4
+_FEWEST_CAPTURES = 4
 
 
 class Sites:
@@ -45,14 +45,14 @@ class Sites:
         self._native = native
         self._stacks = Stacks(torch)
         self._history = History(torch)
-        self._looking = _thread.allocate_lock()
+        self._capturing = _thread.allocate_lock()
         self._is_over = False
         # A source file changed after this time is not the code that runs.
         self._since = time.time()
         self._clear()
 
     def _clear(self):
-        self._looks, self._plan, self._answer, self._word = [], None, None, 0
+        self._captures, self._plan, self._answer, self._word = [], None, None, 0
         # Microseconds of each pause of the job: by comparisons, and by parts of the search.
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
@@ -66,7 +66,7 @@ class Sites:
 
     def turn(self, step):
         """Handles the end of a step (in jobs without steps, of a second) while a request is open."""
-        if self._torch._C._cuda_isCurrentStreamCapturing() or not self._looking.acquire(False):
+        if self._torch._C._cuda_isCurrentStreamCapturing() or not self._capturing.acquire(False):
             return
         self._waited = 0
         begun = time.perf_counter()
@@ -78,7 +78,7 @@ class Sites:
                 raise
             self._give_up("it failed: %r" % (error,))
         finally:
-            self._looking.release()
+            self._capturing.release()
             if self._is_over:
                 self.end()
 
@@ -89,17 +89,17 @@ class Sites:
         elif self._plan is not None and self._history.is_ours:
             self._waited += 1
             patience = _LONG_PATIENCE if self._plan.is_rare else _PATIENCE
-            if self._waited == patience and self._looking.acquire(False):
+            if self._waited == patience and self._capturing.acquire(False):
                 try:
                     self._give_up("no step ended within %d s" % patience)
                 finally:
-                    self._looking.release()
+                    self._capturing.release()
 
     def end(self):
         """Ends with the probe: sends a partial answer and stops the recording. If another thread is at work on the
         request, that thread does it."""
         self._is_over = True
-        if self._looking.acquire(False):
+        if self._capturing.acquire(False):
             try:
                 try:
                     self._answer_early()
@@ -108,7 +108,7 @@ class Sites:
             except Exception:
                 pass
             finally:
-                self._looking.release()
+                self._capturing.release()
 
     def bar(self):
         """Returns whether no capture runs; if so, none begins until `unbar`."""
@@ -127,7 +127,7 @@ class Sites:
 
     def _answer_early(self):
         """Sends the lines and the holders found so far."""
-        if self._answer is None and len(self._looks) >= _FEWEST_LOOKS:
+        if self._answer is None and len(self._captures) >= _FEWEST_CAPTURES:
             # The variables that held the blocks are gone, so do not search for holders.
             self._answer_of([], self._step, time.perf_counter())
         if self._answer is not None:
@@ -144,14 +144,14 @@ class Sites:
             held = segments(self._torch, self._history.is_ours)
             if held is None:
                 return
-            look = Look(it for it in held if it["device"] == device)
-            live = {group: (size_of(it), sum(it.values())) for group, it in look.groups.items() if group[1]}
+            capture = Capture(it for it in held if it["device"] == device)
+            live = {group: (size_of(it), sum(it.values())) for group, it in capture.groups.items() if group[1]}
             most = sorted(live, key=lambda it: -live[it][0])[:_SITES]
             sources = Sources(self._since)
-            sites = [site(self._stacks, sources, group, live[group], look.groups[group]) for group in most]
+            sites = [site(self._stacks, sources, group, live[group], capture.groups[group]) for group in most]
             held_us = _us(begun)
             report = {"why": "oom", "step": step, "steps": 0, "sites": sites, "held_us": held_us, "longest_us": held_us}
-            send(self._native, dict(report, **older(look)), is_answer=0)
+            send(self._native, dict(report, **older(capture)), is_answer=0)
 
     def _turn(self, step, begun):
         word = self._native.sites_asked()
@@ -194,8 +194,8 @@ class Sites:
                 self._give_up("the job records its memory history itself, which this PyTorch cannot look into")
                 return
             self._is_recorded = True
-        if self._is_recorded and self._plan.is_look(self._passed):
-            self._look(step, begun)
+        if self._is_recorded and self._plan.is_due(self._passed):
+            self._capture(step, begun)
         if self._plan is not None:
             if self._is_recorded and not self._plan.is_recorded(self._passed):
                 self._stop_recording()
@@ -205,20 +205,20 @@ class Sites:
         self._is_recorded = False
         self._history.end()
 
-    def _look(self, step, begun):
+    def _capture(self, step, begun):
         computed = time.thread_time()
         held = segments(self._torch, is_ours=True)
-        looks = self._looks
-        looks.append(Look(held))
-        if len(looks) > 3:
+        captures = self._captures
+        captures.append(Capture(held))
+        if len(captures) > 3:
             # Only the first and the last two comparisons need their blocks.
-            looks[-3].forget_blocks()
+            captures[-3].forget_blocks()
         self._steps.append(self._passed)
         self._step = step
         self._collections.append(collections())
-        has_grown = self._plan.is_rare and bool(grown(looks[-2:]))
+        has_grown = self._plan.is_rare and bool(grown(captures[-2:]))
         is_slow = time.thread_time() - computed > _SLOW
-        goes_on = self._plan.looked(has_grown, is_slow)
+        goes_on = self._plan.captured(has_grown, is_slow)
         if has_grown and time.monotonic() - self._begun > _LONG_WAIT:
             goes_on = False
         if not goes_on:
@@ -226,25 +226,25 @@ class Sites:
             self._answer_of(held, step, begun)
 
     def _answer_of(self, held, step, begun):
-        looks = self._looks
-        found = grown(looks)
-        blocks, where = blocks_of(held, found, looks[0].addresses) if found else ({}, {})
+        captures = self._captures
+        found = grown(captures)
+        blocks, where = blocks_of(held, found, captures[0].addresses) if found else ({}, {})
         # The address may have belonged to another line's block before.
-        before = looks[-2].made
+        before = captures[-2].made
         recent = {group: [it for it in of if before.get(it[0]) != group] for group, of in blocks.items()}
         report = {
             "why": _why(self._word),
             "step": step,
             "steps": self._plan.steps or self._steps[-1] - self._steps[0],
             "sites": [],
-            "history_bytes": max(it.history for it in looks),
+            "history_bytes": max(it.history for it in captures),
         }
-        report.update(older(looks[-1], found))
-        sizes = looks[-1].groups
+        report.update(older(captures[-1], found))
+        sizes = captures[-1].groups
         ran = self._collections[-2]
         self._answer = Answer(self._torch, self._stacks, self._since, found, sizes, blocks, recent, where, ran, report)
         self._answer.collects = bool(self._word & _COLLECT)
-        looks.clear()
+        captures.clear()
         if not found:
             self._held.append(_us(begun))
             self._go_on(time.perf_counter())

@@ -62,9 +62,9 @@ def lines(file, line, around=2, sources=None):
 def kept_at(holders, frames, sources=None, has_graph=False):
     """Returns the statements that may keep a tensor, as `[{"file", "line", "text"}]`: one if certain, none if unknown.
 
-    `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. Looked
-    at are the functions of the stack, the nearest statement at or after the allocation first; then the function or
-    class that has the holder; then the files of both. `has_graph`: the tensor was not detached.
+    `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. The
+    search reads the functions of the stack, the nearest statement at or after the allocation first; then the function
+    or class that has the holder; then the files of both. `has_graph`: the tensor was not detached.
     """
     sources, contained = Sources() if sources is None else sources, False
     for holder in holders:
@@ -74,7 +74,7 @@ def kept_at(holders, frames, sources=None, has_graph=False):
             found = _kept_by(holder, name, contained, frames, sources, has_graph)
             if found:
                 return found
-            # Of what is further out no other value can keep it: only what is put into it.
+            # A name further out keeps the tensor only if something is put into its value, not if it gets another value.
             contained = True
     return []
 
@@ -94,7 +94,7 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     if found or holder["by"] in _WITHIN:
         return [own.statement_at(it) for it in found] if len(found) <= _CANDIDATES else []
     everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
-    # What methods say of themselves outside of the holder's class is another class's.
+    # Outside of the holder's class, `self.NAME` belongs to another class.
     is_foreign = re.compile(r"\bself\.%s\b" % name).search if holder["by"] != "global" else lambda code: None
     likely = [(it, at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
     statements = [it.statement_at(at) for it, at in likely]
@@ -149,7 +149,7 @@ class _Source:
         return found or replaced if contained else sorted(found + replaced)
 
     def likely(self, found, has_graph):
-        """Those of some lines that may put a tensor there, and one with a graph if it has one."""
+        """Returns the lines that may store a tensor, and a tensor with a graph if it has one."""
         return [it for it in found if not self._puts_no_tensor(it, has_graph)]
 
     def _puts_no_tensor(self, line, has_graph):
@@ -159,7 +159,7 @@ class _Source:
         return bool(is_other)
 
     def follows(self, made, line):
-        """Whether a line is run whenever one before it was: no block begins or ends in another way between them."""
+        """Returns whether a line always runs after an earlier one: no block in between begins or ends otherwise."""
         between = [_indent(it) for it in self.code[made : line - 1] if it.strip()]
         indent = _indent(self.code[line - 1])
         return made == line or (made < line and indent <= min([_indent(self.code[made - 1]), *between]))
@@ -211,7 +211,7 @@ class _Source:
 
 
 def _patterns(name):
-    """What makes it grow in place, and what gives it another value."""
+    """Returns the patterns of statements that grow a value in place, and of those that assign another value."""
     # With keys and indices behind it, also through one call: `state["a"].append(`, `get(k).append(`.
     tail = r"(?:\s*\[[^\]]*\]|\.setdefault\([^)]*\))*"
     grows = (
@@ -231,7 +231,7 @@ def _indent(code):
 
 
 def _blank(match):
-    """As many lines, with nothing on them but the quotes of an empty string."""
+    """Returns an empty string literal that spans as many lines."""
     text = match.group()
     return "" if text.startswith("#") else '""' + "\n" * text.count("\n")
 

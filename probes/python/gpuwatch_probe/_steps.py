@@ -1,14 +1,15 @@
-"""Finds training steps among the calls of optimizers; pure, and without torch.
+"""Finds training steps among the calls of optimizers. Pure logic, without torch.
 
-What a training step is: one pass of the main loop, in which every optimizer that belongs to it is called.
+A training step is one pass of the main loop, in which every optimizer that belongs to it is called.
 
 1. Optimizers called in one pass of one loop share a step, however rarely some of them are called: the next step begins
-   when one is called again. So it is for ZeRO's groups and optimizer-in-backward's parameters.
+when one is called again. This covers ZeRO's groups and the parameters of optimizer-in-backward.
 2. Optimizers called in a loop inside of that pass (five times the discriminator, once the generator) belong to it, if
    they are called at most `_CYCLE` times. One that is called more often has the main loop, and each call is a step.
 3. Optimizers called in loops that no pass has in common are trained one after the other: each call is a step.
 
-What is learnt late is counted late: the number of steps then rises by more than one, and is right again.
+If the counter learns something late, it counts late: the number of steps then rises by more than one, and is right
+again.
 """
 
 from ._loops import AHEAD, APART, BESIDE, INNER, UNKNOWN
@@ -22,21 +23,21 @@ _CYCLE = 10
 # A new optimizer may pause this many events before it counts as gone, until its own rhythm is known.
 _PATIENCE = 64
 
-# With more optimizers than this, each is taken to be called where it was called first: to look each time costs too
-# much.
-_LOOKED_FOR = 32
+# With more optimizers than this, the counter assumes that each is always called from its first place: reading the
+# stack each time costs too much.
+_PLACES_MOST = 32
 
 
 class Steps:
-    """Counts steps by the calls of optimizers and by where they lie to each other (`places`, as in `_loops`).
+    """Counts steps by the calls of optimizers and by the relations of their places (`places`, as in `_loops`).
 
-    A key is one optimizer working on one group of parameters. Where nothing is known of places, there is only the order
-    of calls: a step begins when the key that began the last one comes again after every active key has come.
+    A key is one optimizer working on one group of parameters. Without known places, only the order of calls counts: a
+    step begins when the key that began the last step comes again after every active key has come.
 
         events   D D G   D D G   D D G
         steps    1 2 .   3 . .   4 . .      (that G exists is known only after the first cycle)
 
-    There a key that has not come for more than twice its longest pause is no longer active.
+    In that case, a key that has not come for more than twice its longest pause is no longer active.
     """
 
     __slots__ = ("number", "places", "_events", "_cycle", "_before", "_active", "_rare", "_only", "_from")
@@ -45,26 +46,26 @@ class Steps:
         self.number = 0
         self.places = places
         self._events = 0
-        # How often each key came in this step, the one that began it standing first; and in the step before.
+        # The number of calls of each key in this step, with the key that began the step first; and in the step before.
         self._cycle = {}
         self._before = {}
-        # Key to (event of its last call, longest pause in events, place), the one that came last standing last.
+        # Maps a key to (event of its last call, longest pause in events, place), with the latest key last.
         self._active = {}
-        # Keys that no step waits for, and the number of the last step in which they came.
+        # Keys that no step waits for, each with the number of the last step in which it came.
         self._rare = {}
-        # The one key there is, in the plain case; it saves the bookkeeping. And the first step that it was alone in.
+        # The only key, in the plain case, which saves the bookkeeping; and the first step in which it was alone.
         self._only = None
         self._from = 0
 
     def event(self, key):
-        """An outermost optimizer step of `key`; true if it is the first one of a training step."""
+        """Counts an outermost optimizer step of `key`; returns whether it is the first one of a training step."""
         if key == self._only:
             self.number += 1
             return True
         return self._event(key)
 
     def is_alone(self, key):
-        """Whether each further event of this key is a step, until another key comes."""
+        """Returns whether each further event of this key is a step, until another key comes."""
         return key == self._only
 
     def _event(self, key):
@@ -78,9 +79,9 @@ class Steps:
             self._rare.clear()
         last, pause, place = active.pop(key, (events, 0, None))
         before = place
-        if self.places is not None and (place is None or len(active) < _LOOKED_FOR):
+        if self.places is not None and (place is None or len(active) < _PLACES_MOST):
             place = self.places.here(place)
-        # A pause that is a guess is kept negative until the key comes again.
+        # A guessed pause is negative until the key comes again.
         active[key] = (events, max(pause, events - last) or -min(max(events, _CYCLE // 2), _PATIENCE), place)
         if key in self._rare:
             if self.number - self._rare.pop(key) > _CYCLE:
@@ -102,17 +103,17 @@ class Steps:
         return self._begin(key, missed)
 
     def _end_of_solitude(self):
-        """Events of a key that was alone were not counted one by one: it came just now, in a step of its own."""
+        """Restores the bookkeeping of a key that was alone: its latest event was a step of its own."""
         only, self._only = self._only, None
         if self.number > self._from:
             self._active[only] = (self._events, 1, self._active[only][2])
             self._before = dict(self._cycle)
 
     def _begin(self, key, missed):
-        """Begins a step; `missed` were begun before it and are counted only now."""
+        """Begins a step; counts `missed` earlier steps that were not counted."""
         active = self._active
         self._before, self._cycle = self._cycle, {key: 1}
-        # What has not come for very long is forgotten, so that a key that remains alone is cheap again.
+        # Drop the key that has not come for longest, so that a key that remains alone is cheap again.
         oldest = next(iter(active))
         last, pause, _ = active[oldest]
         if oldest != key and self._events - last > 2 * abs(pause) + _PATIENCE:
@@ -124,7 +125,7 @@ class Steps:
         return True
 
     def _missed(self, key, place):
-        """How many steps this call shows that were not counted; `None` where it begins no step."""
+        """Returns how many uncounted steps this call reveals; `None` if it begins no step."""
         cycle, active = self._cycle, self._active
         leader = next(iter(cycle))
         awaited = []
@@ -145,7 +146,7 @@ class Steps:
             self._rare[other] = self.number
         missed = 0
         if gone or awaited:
-            # What was held back for them were steps of those that are left.
+            # The calls that waited for these keys were steps of the remaining keys.
             self._rare.pop(key, None)
             missed = min(times for it, times in cycle.items() if it in active and it not in self._rare) - 1
         # A key that is called again before the one that it seemed to share a step with had a step of its own.
@@ -161,10 +162,11 @@ class Steps:
 def hooks(true_depth, end_step, other_step, fault):
     """Makes the hooks before and after an optimizer's step, which may have others inside it.
 
-    `end_step(optimizer)` ends a plain training step, in one call and without Python, during which no signal handler of
-    the job can raise; what it does not answer with 0 is `other_step`'s. `fault(error)` says whether an error is dealt
-    with. `true_depth()` counts the steps that are open: the kept number is wrong after an exception inside a step, of
-    which no hook learns, so it is believed only as far as it costs nothing to be wrong.
+    `end_step(optimizer)` ends a plain training step in one call without Python code, during which no signal handler of
+    the job can raise. If it returns anything but 0, `other_step(optimizer, answer)` handles the step. `fault(error)`
+    returns whether it handled an error. `true_depth()` counts the open steps. The hooks keep a count of their own,
+    which is wrong after an exception inside a step because no hook runs then; they use it only where an error is
+    harmless.
     """
     depth = 0
 

@@ -1,16 +1,16 @@
-"""Blocks of device memory in groups, and which tensors lie in them."""
+"""Blocks of device memory in groups, and the tensors in them."""
 
 from bisect import bisect_right
 
 from ._edges import name_of
 from ._graphs import asked, shape_of
 
-# To ask one of these for its address is answered with a warning.
+# Reading the address of one of these raises a warning.
 _WITHOUT_MEMORY = ("FakeTensor", "FunctionalTensor")
 
 
 class Blocks:
-    """Blocks of all groups by address, and what is known of the tensors in them; no reference to any of these.
+    """The blocks of all groups by address, with facts about the tensors in them; it keeps no reference to a tensor.
 
     `groups` are lists of `(address, size)`. Blocks have numbers, in the order of their addresses.
     """
@@ -20,7 +20,7 @@ class Blocks:
         self._starts, self._blocks = [it[0] for it in blocks], blocks
         self.groups = len(groups)
         self.sizes = [len(it) for it in groups]
-        # Of blocks that have tensors: their kinds, as `(shape, dtype, whether a graph hangs on them)`.
+        # The kinds of tensors in each block that has some, as `(shape, dtype, whether a graph hangs on them)`.
         self.kinds = {}
         self._base = base = torch._C.TensorBase
         self._storage, self._address = base.untyped_storage, torch._C.StorageBase.data_ptr
@@ -28,7 +28,7 @@ class Blocks:
         self._without = {}
 
     def of(self, tensor, is_noted=True):
-        """The number of the block in which a tensor lies, whose kind is noted or not; `None` in none of them."""
+        """Returns the number of the block that contains a tensor, or `None`; notes the tensor's kind by default."""
         kind = type(tensor)
         if self._without.setdefault(id(kind), None) is None:
             self._without[id(kind)] = name_of(kind) in _WITHOUT_MEMORY
@@ -56,21 +56,21 @@ class Blocks:
             kinds.add(kind)
 
     def group(self, at):
-        """The group of a block."""
+        """Returns the group of a block."""
         return self._blocks[at][2]
 
     def owned(self, group):
-        """Blocks of a group in which tensors lie that were met."""
+        """Returns the blocks of a group in which the search found tensors."""
         return [it for it in self.kinds if self._blocks[it][2] == group]
 
     def count(self, blocks, more=()):
-        """In how many of these blocks, `(address, size)`, tensors lie that were met, or whose number is among
+        """Counts those of the blocks `(address, size)` in which the search found tensors, or whose number is among
         `more`."""
         found = [bisect_right(self._starts, address) - 1 for address, _ in blocks]
         return sum(at in self.kinds or at in more for at in found)
 
     def owners(self, group):
-        """How many blocks of a group there are with tensors of each kind, the most frequent first."""
+        """Counts the blocks of a group by the kind of their tensors, the most frequent kind first."""
         counts = {}
         for at in self.owned(group):
             for kind in self.kinds[at]:

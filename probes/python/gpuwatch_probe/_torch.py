@@ -15,7 +15,7 @@ import time
 
 from ._blocks import blocks
 from ._history import refusal
-from ._looks import Resting
+from ._captures import Resting
 from ._loops import Places
 from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, cure, loaded, log, path, utf8
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
@@ -27,7 +27,7 @@ from ._trace import traced
 from ._window import Windows
 from ._words import Words
 
-# Steps at which devices are looked for before the timer does it once a second.
+# The first steps, at which the probe searches for devices; after them, the timer does so once a second.
 _FIRST = 4
 _MOST_DEVICES = 64
 
@@ -118,7 +118,7 @@ class Probe:
             self._note("a mark was refused: %r" % (error,))
 
     def stop(self, reason):
-        """Says goodbye and ends the probe for good."""
+        """Sends the bye and ends the probe for good."""
         if self.off:
             return
         self._turn_off()
@@ -277,12 +277,12 @@ class Probe:
             return depth
 
         pre, post = hooks(true_depth, end_step, self._other_step, self._fault)
-        # Dynamo must call these, not look into them: it would compile what must not be compiled.
+        # Dynamo must call these as they are: it must not compile them.
         pre._torchdynamo_disable = post._torchdynamo_disable = True
         self._handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
 
     def _other_step(self, optimizer, answer):
-        """An optimizer's step that `end_step` did not end, or not without a question."""
+        """Handles an optimizer's step that `end_step` did not end, or after which a request waits."""
         if answer == ASKED:
             self._sites.turn(self.number())
         elif answer == INVALID:
@@ -313,19 +313,19 @@ class Probe:
         self.steps.number = self.number()
 
     def _due_row(self, edge):
-        """About once a second: the same row, with what costs more."""
-        self._look_for_devices()
+        """Sends a row with the figures that cost more; about once a second."""
+        self._find_devices()
         self._due = self.steps.number < _FIRST
         return self._row(self.devices, self.steps.number, edge, True)
 
     def _fault(self, error):
-        """Whether the error is ours, and dealt with. What the job's signal handler raised meanwhile is the job's."""
+        """Handles an error of this package; returns false for one that the job's signal handler raised meanwhile."""
         if not _is_ours(error):
             return False
         self._fail(error)
         return True
 
-    def _look_for_devices(self):
+    def _find_devices(self):
         in_use = self.torch._C._cuda_hasPrimaryContext
         self.devices = tuple(it for it in self._visible if in_use(it))
         # Launchers that are libraries initialise `torch.distributed` after CUDA.
@@ -376,7 +376,7 @@ class Probe:
                 return
             if device is None:
                 # The device is known if the job uses only one.
-                self._look_for_devices()
+                self._find_devices()
                 if len(self.devices) != 1:
                     self._note("memory ran out, on which device PyTorch does not say")
                     return
@@ -425,7 +425,7 @@ class Probe:
                 self._due = True
                 number = self.number()
                 if number == seen:
-                    self._look_for_devices()
+                    self._find_devices()
                     if self._row(self.devices, number, TICK, True):
                         self._sites.tick(number)
                 seen = number
@@ -452,7 +452,7 @@ def _on_oom(device, tried, limit, free):
 
 
 def _is_ours(error):
-    """Whether it was raised in code of this package, or by what that called."""
+    """Returns whether code of this package raised it, or a function outside of Python that this code called."""
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next

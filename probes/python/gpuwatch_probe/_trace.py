@@ -16,14 +16,14 @@ import time
 import zlib
 
 from ._history import SWITCHES, parameters
-from ._looks import is_recorded
+from ._captures import is_recorded
 from ._native import log
 from ._pickled import in_python, native
 
 # Events in the ring: PyTorch copies 20,000 in about 5 ms. With the GIL held, a piece must be smaller.
 RING, SMALL_RING = 20_000, 2_500
 
-# Seconds from one look at the counters to the next, and after which even a few events are written.
+# Seconds between two readings of the counters; and seconds after which even a few events are written.
 _PACE, _PATIENCE = 0.02, 30
 
 # Seconds until the history is switched on; without it the job continues untraced.
@@ -86,7 +86,7 @@ class Trace:
         self._take, self._ring = native(torch), ring
         if self._take is None:
             self._take, self._ring = in_python(torch), SMALL_RING
-        # Of a block come an allocation and a free, and with some releases a third event.
+        # A block causes an allocation and a free, and in some releases a third event.
         self._enough = self._ring * (3 if self._skips else 2) // 5
 
     @property

@@ -175,14 +175,14 @@ class Walk:
             for at in range(0, len(level), _CHUNK):
                 if thread_time() > until or self.is_enough():
                     return False
-                self._look_into(level[at : at + _CHUNK], cost)
+                self._search_chunk(level[at : at + _CHUNK], cost)
         return True
 
     def is_enough(self):
         """Whether the holders of some tensors of each group are known."""
         return all(len(held) >= min(ENOUGH, size) for held, size in zip(self._held, self._blocks.sizes))
 
-    def _look_into(self, chunk, cost):
+    def _search_chunk(self, chunk, cost):
         whole = [it for it in chunk if type(it) is not Part]
         if whole:
             self._chunks.append(whole)

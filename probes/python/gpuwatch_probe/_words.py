@@ -12,7 +12,7 @@ takes seconds to unwind its stack before it creates the object.
 caught ones, and jobs, debuggers and notebooks use those hooks themselves.
 
 The stream-ordered backend (`cudaMallocAsync`) calls no observer. There the `__init__` stays for as long as the job
-runs, and the message is all that is known of the error.
+runs, and the message is the only information about the error.
 """
 
 from _thread import RLock

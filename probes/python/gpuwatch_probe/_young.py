@@ -1,8 +1,8 @@
-"""What the collector's young generations say of blocks that were made lately: who owns them, and whether it is a cycle.
+"""Searches the collector's young generations for the owners of recent blocks, and for cycles among them.
 
-A tensor that was made in the latest steps is in a young generation of the collector's, and these are small however
-large the heap is. So it is cheap to say that nothing in Python owns a recent block: autograd has it. And only there can
-be found what no variable leads to, cycles that wait for the collector.
+A tensor from the latest steps is in a young generation, and these are small however large the heap is. So it is cheap
+to find that nothing in Python owns a recent block, because autograd holds it. Only this search finds cycles that wait
+for the collector, because no variable leads to them.
 """
 
 import gc
@@ -12,30 +12,30 @@ from types import ModuleType
 
 from ._edges import is_a, module_dict
 
-# Objects in young generations that are looked through: each takes about a microsecond.
+# The most young objects to search: each takes about a microsecond.
 _MOST = 20_000
 
-# What the collector ran, of the generations whose survivors are no longer young.
+# The generations whose collections move their survivors out of the young ones.
 _OLDER = (1,) if sys.version_info < (3, 14) else (0, 1)
 
 
 def collections():
-    """How often objects have ceased to be young."""
+    """Counts the collections after which survivors are no longer young."""
     stats = gc.get_stats()
     return [it["collections"] for it in stats[min(_OLDER) :]] + [gc.get_freeze_count()]
 
 
 def is_small():
-    """Whether the young generations are probably small enough to search."""
+    """Returns whether the young generations are probably small enough to search."""
     first, second = gc.get_threshold()[:2]
-    # Of 3.14 the second generation may be everything.
+    # In Python 3.14 the second generation may hold everything.
     older = first * max(second, 1) if sys.version_info < (3, 14) else 0
     return gc.get_count()[0] + older <= 2 * _MOST
 
 
 def _refers_from_cpp(torch):
-    """Whether an object of a tensor that C++ uses has one reference for that, as from PyTorch 2.10 on. Before, it has
-    one only once nothing in Python refers to it any more, which looks the same as one variable."""
+    """Returns whether the Python object of a tensor has one reference for all uses in C++, as from PyTorch 2.10 on.
+    Before, it has that reference only once nothing in Python refers to it, which looks the same as one variable."""
     if not hasattr(torch._C.TensorBase, "_use_count"):
         return False
     version = [int(it) for it in torch.__version__.split(".")[:2] if it.isdigit()]
@@ -43,7 +43,7 @@ def _refers_from_cpp(torch):
 
 
 class Young:
-    """The young objects, and how they hold each other; to be let go of within the slice in which it was made."""
+    """The young objects, and how they hold each other; the slice that makes it also clears it."""
 
     def __init__(self, torch, blocks):
         self.nodes, self.up, self.ends = {}, {}, {}
@@ -55,37 +55,38 @@ class Young:
         self.nodes = dict(zip(map(id, found), found))
         own = id(found)
         del found
-        # Made by this very call.
+        # This call made the list itself.
         self.nodes.pop(own, None)
         self.samples = [[] for _ in range(blocks.groups)]
-        # Blocks in which a tensor lies that perhaps only C++ refers to.
+        # Blocks with a tensor that perhaps only C++ refers to.
         self.doubtful = set()
         self._torch, self._blocks = torch, blocks
         self._uses = torch._C.TensorBase._use_count if _refers_from_cpp(torch) else None
 
     def _is_in_python(self, at):
-        """Whether anything in Python refers to a tensor: what a graph saved keeps its object, for it may come back."""
+        """Returns whether anything in Python refers to a tensor. A graph keeps the object of a saved tensor, because it
+        may come back to Python."""
         # The dictionary of nodes, and the argument.
         references = sys.getrefcount(self.nodes[at]) - 2
         if self._uses is not None:
             # One for all of C++.
             return references > (self._uses(self.nodes[at]) > 1)
-        # The only one may be that of C++.
+        # The only reference may be that of C++.
         return references > 1 or at in self.up
 
     @property
     def asked(self):
-        """What is known to have no other holder among the young."""
+        """Returns the objects whose holders among the young objects are all known."""
         return self.nodes
 
     def references(self, at):
-        """How many references to an object are ours."""
+        """Returns the number of this search's own references to an object."""
         return 1
 
     def climb(self):
-        """Notes of every young object which young objects hold it, and of each group the tensors that Python holds."""
+        """Notes the young holders of every young object, and the tensors of each group that Python holds."""
         young = self.nodes.keys()
-        # Variables of modules are not what this is about, and every function has them.
+        # Leave out the variables of modules: every function refers to them.
         for module in list(sys.modules.values()):
             if is_a(module, ModuleType):
                 self.nodes.pop(id(module_dict(module)), None)
@@ -102,5 +103,5 @@ class Young:
                 self.doubtful.add(block)
 
     def clear(self):
-        """Lets go of everything."""
+        """Drops all references."""
         self.nodes.clear()

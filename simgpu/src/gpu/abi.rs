@@ -1,4 +1,4 @@
-//! What entry points are made of: exported names, pointers that C callers vouch for, error numbers.
+//! The parts of entry points: exported names, pointers that C callers vouch for, error numbers.
 
 pub(super) use super::faults::Fault;
 use std::{
@@ -23,7 +23,7 @@ pub(super) fn trace(line: impl FnOnce() -> String) {
     }
 }
 
-/// Where a C caller wants a result written; null when it wants none.
+/// The address for a result of a C caller; null if the caller wants none.
 #[repr(transparent)]
 pub(super) struct Out<T>(*mut T);
 
@@ -52,7 +52,7 @@ impl<T> Out<T> {
     /// Writes the `index`-th of several; the caller has checked that there is room for it.
     pub(super) fn put_at(self, index: usize, value: T) {
         if !self.0.is_null() {
-            // SAFETY: as for `put`, and the C caller said that there is room for more than `index` of them.
+            // SAFETY: as for `put`; the C caller declared room for more than `index` of them.
             unsafe { self.0.add(index).write_unaligned(value) };
         }
     }
@@ -67,7 +67,7 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
-    /// What is there already: for arguments that carry a value in and another one out.
+    /// Reads the current value, for arguments that carry a value in and another one out.
     pub(super) fn held(self) -> Option<T> {
         // SAFETY: an `Out` comes from a C caller only, whose contract is that it is null or points at one T.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
@@ -101,7 +101,7 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// The `index`-th of several, as many as the caller said there are.
+    /// Returns the `index`-th element of an array whose length the caller gave.
     pub(super) fn at(self, index: usize) -> Option<T> {
         // SAFETY: an `In` comes from a C caller only, whose contract is that it is null or points at enough Ts.
         (!self.0.is_null()).then(|| unsafe { self.0.add(index).read_unaligned() })

@@ -1,4 +1,4 @@
-//! What a process has of devices' memory besides plain allocations: pools, the memory of graphs, mapped pieces.
+//! A process's device memory besides plain allocations: pools, the memory of graphs, mapped pieces.
 
 use super::abi::Fault;
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ pub(super) struct Pool {
 #[derive(Default)]
 pub(super) struct Pools {
     pub(super) pools: BTreeMap<usize, Pool>,
-    /// What lies where: device and bytes.
+    /// The allocations by address: device and bytes.
     pub(super) pieces: HashMap<usize, (usize, usize)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Physical {
 #[derive(Default)]
 pub(super) struct Mappings {
     pub(super) physical: HashMap<usize, Physical>,
-    /// Where each piece of physical memory is mapped: address, handle.
+    /// The mappings of each piece of physical memory: address, handle.
     pub(super) mapped: BTreeMap<usize, usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What calls of the runtime and of the driver have in common: their answers, and the context that they need.
+//! The common parts of the runtime's and the driver's calls: their answers, and the context that they need.
 
 use super::{
     abi::{Answer, Fault, Out, code, trace},

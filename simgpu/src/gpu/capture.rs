@@ -17,12 +17,12 @@ thread_local! {
     static MODE: Cell<i32> = const { Cell::new(GLOBAL) };
 }
 
-/// What is known of a stream's capture.
+/// The state of a stream's capture.
 pub(super) struct Info {
     pub(super) id: u64,
     pub(super) graph: usize,
     pub(super) broken: bool,
-    /// Where the nodes are that the next one comes after, and how many.
+    /// The address of the nodes that the next node depends on, and their number.
     pub(super) after: (usize, usize),
 }
 
@@ -157,7 +157,7 @@ impl Process {
         Err(if broken { Fault::CaptureInvalidated } else { Fault::CaptureUnjoined })
     }
 
-    /// What is known of the capture of a stream; none where it does not capture.
+    /// Returns the state of a stream's capture; `None` if the stream does not capture.
     pub(super) fn capture_of(&mut self, stream: usize, device: usize) -> Result<Option<Info>, Fault> {
         if !self.implicit(stream, device).is_empty() {
             return Err(Fault::CaptureImplicit);
@@ -203,7 +203,7 @@ impl Process {
             (None, None) => return Ok(false),
             (None, Some(_)) if is_legacy(stream) => return Err(Fault::CaptureImplicit),
             (waiting @ None, Some(place)) => {
-                // Of a capture that has ended nothing can be waited for.
+                // A stream cannot wait for an event of a capture that has ended.
                 self.captures.open.get(&place.capture).ok_or(Fault::CapturedEvent)?;
                 self.captures.whole(&place)?;
                 *waiting = Some(place);

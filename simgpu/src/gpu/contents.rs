@@ -1,4 +1,4 @@
-//! What device memory holds: an anonymous file has each byte at its own address, holes where nothing was stored.
+//! The contents of device memory: an anonymous file with each byte at its own address, and holes elsewhere.
 //!
 //! Nothing of the file is mapped. As on a machine with a device, a process's resident memory does not grow with what it
 //! copies there; and another process can read what it was given a handle to.
@@ -24,14 +24,14 @@ struct Import {
     offset: usize,
 }
 
-/// Where the bytes of a device's address are stored.
+/// The place of the bytes of a device address.
 pub(super) struct Place {
     file: Arc<File>,
     offset: usize,
 }
 
 impl Contents {
-    /// Where an address's bytes are stored; nowhere if the system gives no file.
+    /// Returns the place of an address's bytes; `None` if the system gives no file.
     pub(super) fn place(&mut self, address: usize) -> Option<Place> {
         let imported = self.imports.range(..=address).next_back().filter(|(base, it)| address - *base < it.size);
         if let Some((base, it)) = imported {
@@ -76,7 +76,7 @@ impl Place {
 
     fn load(&self, at: usize, to: usize, len: usize) {
         let read = sys::read_into(&self.file, self.offset + at, to, len);
-        // What was never stored is zero.
+        // Bytes that were never stored are zero.
         sys::fill(to + read, 0, len - read);
     }
 }

@@ -16,7 +16,7 @@ pub(super) const STORED: usize = 1 << 20;
 /// Bytes up to which a read decides about control flow, rather than about numbers.
 const SCALAR: usize = 16;
 
-/// What a copy comes to.
+/// The result of a copy.
 enum Effect {
     Nothing,
     Zero,

@@ -45,7 +45,7 @@ fn pointer_attribute(out: usize, wanted: i32, address: usize) -> Answer {
     Ok(())
 }
 
-/// A name for something that is never looked into: modules, functions, linkers.
+/// An opaque handle that no call reads: of modules, functions, linkers.
 fn name(out: Out<usize>) -> i32 {
     out.put(process().queues.handle());
     0

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-/// Defines the errors, with what each API calls them and what both say of them.
+/// Defines the errors, with the name in each API and the text that both share.
 macro_rules! faults {
     ($($fault:ident = $number:literal, $runtime:literal, $driver:literal, $text:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ macro_rules! faults {
             $($fault = $number,)*
         }
 
-        /// What an error's number stands for.
+        /// Returns the names and the text of an error number.
         pub(super) fn words(number: i32) -> Option<Words> {
             match number {
                 0 => Some(Words { runtime: c"cudaSuccess", driver: c"CUDA_SUCCESS", text: c"no error" }),

@@ -1,4 +1,4 @@
-//! cuFFT: plans that know how large their work area is, and transform nothing.
+//! cuFFT: plans with the size of their work area; they transform nothing.
 
 use super::{
     abi::{In, Out},
@@ -53,7 +53,7 @@ entry_points! {
         with(plan, |it| { *it = stream; 0 })
     }
 
-    // Nothing is allocated by a plan: PyTorch brings the work area.
+    // A plan allocates nothing: PyTorch passes the work area.
     fn cufftSetAutoAllocation(plan: i32, _on: i32) -> i32 {
         with(plan, |_| 0)
     }

@@ -1,4 +1,4 @@
-//! What a stub does, as bytes in its library: written when the libraries are prepared, read when the stub is called.
+//! The work of a stub as bytes in its library: preparation writes them, a call of the stub reads them.
 
 use std::mem;
 
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// What a step does; `at`, `a` and `b` are arguments.
+/// The work of a step; `at`, `a` and `b` are arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// Stands for a kernel on the stream of the handle, the first argument.
@@ -87,15 +87,15 @@ impl Verb {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// What it answers.
+    /// The stub's answer.
     pub(crate) answer: i64,
     /// A `Kind`.
     pub(crate) kind: u8,
     /// How many steps it has.
     pub(crate) steps: u8,
-    /// Where its name begins.
+    /// The offset of its name.
     pub(crate) name: u16,
-    /// Where its library's name begins.
+    /// The offset of its library's name.
     pub(crate) library: u16,
     spare: u16,
 }

@@ -1,11 +1,11 @@
-//! Which bytes are what was copied there, and nothing that a kernel may have written since.
+//! The bytes that still hold what a program copied in, because no kernel can have written there since.
 
 use super::spans::Spans;
 
 #[derive(Default)]
 pub(super) struct Copies {
     launches: u64,
-    /// What was copied in when the launches stood at `at`: nothing else can have written there since.
+    /// The spans that were copied in when the number of launches was `at`: nothing can have written there since.
     fresh: Spans,
     at: u64,
 }

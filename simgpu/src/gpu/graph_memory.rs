@@ -1,5 +1,5 @@
-//! Memory that graphs allocate themselves: stream-ordered allocations that were captured. Their addresses are known
-//! from the capture on; a launch takes the memory, out of what the device keeps for all of its graphs.
+//! Memory that graphs allocate themselves: captured stream-ordered allocations. Their addresses are fixed by the
+//! capture; a launch takes the memory from the device's reserve for all graphs.
 
 use super::{
     abi::{Answer, Fault, In, Out},

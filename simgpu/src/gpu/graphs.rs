@@ -30,7 +30,7 @@ fn kind(work: &Work) -> i32 {
     }
 }
 
-/// Where a caller wants to know of a stream's capture.
+/// The addresses for a caller's questions about a stream's capture.
 struct Wanted {
     status: Out<i32>,
     id: Out<u64>,
@@ -59,7 +59,7 @@ fn list(handles: &[usize], out: Out<usize>, count: Out<usize>) -> Answer {
     }
     let room = count.held().ok_or(Fault::InvalidValue)?;
     for at in 0..room {
-        // What there is more room for is null, as documented.
+        // Spare elements are null, as documented.
         out.put_at(at, handles.get(at).copied().unwrap_or(0));
     }
     count.put(room.min(handles.len()));
@@ -97,7 +97,7 @@ fn add_empty(graph: usize, after: &[usize]) -> Result<usize, Fault> {
     Ok(node)
 }
 
-/// As many handles as a caller says there are.
+/// Returns the handles of an array whose length the caller gave.
 fn handles(from: In<usize>, count: usize) -> Result<Vec<usize>, Fault> {
     (0..count).map(|it| from.at(it).ok_or(Fault::InvalidValue)).collect()
 }

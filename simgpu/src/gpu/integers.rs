@@ -20,7 +20,7 @@ use std::{
 /// Values above this are not a few.
 const FEW: usize = 4096;
 const VALUE: usize = size_of::<i64>();
-/// How far into its argument a reduction's addresses are looked for, in words.
+/// The part of a reduction's argument that is searched for addresses, in words of 8 bytes.
 const REACH: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +52,10 @@ struct Reduction {
 struct Launch {
     from: usize,
     second: Option<usize>,
-    /// Of an addition, what is added where there is no second tensor, and what that is multiplied with.
+    /// For an addition: the addend if there is no second tensor, and the factor of the addend.
     number: i64,
     factor: i64,
-    /// Of a comparison, which one: at least, greater, at most, less.
+    /// For a comparison: at least, greater, at most, or less.
     order: i32,
     count: usize,
     to: usize,
@@ -133,7 +133,7 @@ fn values(at: usize, count: usize) -> Option<Vec<i64>> {
 }
 
 impl Launch {
-    /// The result's bytes; none where it cannot be known.
+    /// Returns the result's bytes; `None` if the operands are unknown.
     fn result(&self, kernel: Kernel) -> Option<Vec<u8>> {
         let values = values(self.from, self.count)?;
         let others =

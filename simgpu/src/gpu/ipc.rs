@@ -11,7 +11,7 @@ use std::fs::OpenOptions;
 
 const MAGIC: u64 = 0x6370_6975_7067_6d73;
 
-/// What `cudaIpcMemHandle_t` and `cudaIpcEventHandle_t` hold: 64 bytes that only this device reads.
+/// The contents of `cudaIpcMemHandle_t` and `cudaIpcEventHandle_t`: 64 bytes that only this device reads.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Handle {
@@ -78,7 +78,7 @@ entry_points! {
         }))
     }
 
-    // What was recorded before the handle was given is done by now.
+    // Work recorded before the handle was given is done by now.
     fn cudaIpcOpenEventHandle(out: Out<usize>, handle: Handle) -> i32 {
         answer(with_context(|| if handle.magic == MAGIC { Ok(()) } else { Err(Fault::InvalidValue) }).map(|()| {
             let mut process = process();

@@ -1,4 +1,4 @@
-//! Where all stubs jump to: what they were called with is handed over as it lies in registers and on the stack.
+//! The target of all stubs: it passes on the arguments as they lie in registers and on the stack.
 
 /// Gets the address of a form in `r11`.
 #[cfg(all(simgpu_device, target_arch = "x86_64"))]

@@ -21,7 +21,7 @@ struct Dim3 {
     z: u32,
 }
 
-/// What the `<<<…>>>` of a launch says, between the two calls that carry it.
+/// The arguments in the `<<<…>>>` of a launch, between the two calls that carry them.
 #[derive(Clone, Copy)]
 struct Configuration {
     grid: Dim3,

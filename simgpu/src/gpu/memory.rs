@@ -29,7 +29,7 @@ impl Process {
         if base == 0 {
             return Ok(());
         }
-        // What a stream-ordered pool handed out may be freed this way too.
+        // A program may free memory of a stream-ordered pool this way too.
         if pools::give_back(self, base) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a device's name says about the device, and the attributes that follow from it.
+//! The model that a device's name stands for, and the attributes that follow from it.
 
 use super::state::Card;
 
@@ -14,7 +14,7 @@ const fn model(major: i32, minor: i32, multiprocessors: i32) -> Model {
     Model { major, minor, multiprocessors }
 }
 
-/// Part of the name, and the public data sheet's figures; the last row is for names that say nothing.
+/// Part of the name, and the figures of the public data sheet; the last row is for unknown names.
 const MODELS: [(&str, Model); 27] = [
     ("H200", model(9, 0, 132)),
     ("H100", model(9, 0, 132)),

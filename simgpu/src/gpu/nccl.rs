@@ -73,7 +73,7 @@ fn init_all(out: Out<usize>, count: i32, devices: In<i32>) -> Result<()> {
     communicators.iter().try_for_each(join)
 }
 
-/// What a call says besides where its bytes are.
+/// The arguments of a call besides its buffers.
 struct Call {
     kind: Kind,
     count: usize,
@@ -174,7 +174,7 @@ entry_points! {
         code(find(communicator).and_then(|it| it.split(colour, key)).map(|it| out.put(it.unwrap_or(0))))
     }
 
-    // All that was asked for is done already.
+    // All requested work is done already.
     fn ncclCommFinalize(communicator: usize) -> i32 {
         code(find(communicator).map(|_| ()))
     }

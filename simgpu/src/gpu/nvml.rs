@@ -54,7 +54,7 @@ pub(super) fn about(call: &str, device: Device, work: impl FnOnce(&Card, usize) 
     })
 }
 
-/// Finds a device by what `wanted` says about its card and its index among those that are there.
+/// Finds a device whose card and index, among the present ones, satisfy `wanted`.
 fn find(call: &str, out: Out<Device>, wanted: impl Fn(&Card, usize) -> bool) -> i32 {
     if USERS.load(Ordering::Relaxed) == 0 {
         return status::UNINITIALIZED;

@@ -1,4 +1,4 @@
-//! NVML: what a board says about itself.
+//! NVML: the figures of a board.
 
 use super::{
     abi::Out,

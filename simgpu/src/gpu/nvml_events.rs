@@ -30,8 +30,8 @@ struct EventData {
     compute_instance: u32,
 }
 
-/// The devices of interest, each with the kinds that are, and the parts that it was last known to have; and the errors
-/// that were delivered, each once for as long as it stands.
+/// The watched devices, each with the watched kinds of events and its latest known parts; and the delivered errors,
+/// each once for as long as it lasts.
 #[derive(Default)]
 struct EventSet {
     devices: BTreeMap<usize, (u64, usize)>,

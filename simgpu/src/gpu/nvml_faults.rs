@@ -35,7 +35,7 @@ impl Fault {
 }
 
 impl Faults {
-    /// Those of this moment.
+    /// Returns the current faults.
     pub(super) fn now() -> Self {
         let dir = env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(DEFAULT_DIR), PathBuf::from);
         let text = fs::read_to_string(dir.join("faults")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Stream-ordered pools (`cudaMallocAsync`): a device's default pool grows in steps and gives back when it is trimmed,
-//! as the documented counters say; the device is charged for what the pool has reserved.
+//! Stream-ordered pools (`cudaMallocAsync`): a device's default pool grows in steps and releases memory when it is
+//! trimmed, as its counters are documented; the device is charged for the pool's reserved memory.
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
@@ -57,7 +57,7 @@ fn allocate(device: usize, bytes: usize, stream: usize) -> Result<usize, Fault> 
 fn free(base: usize, stream: usize) -> Answer {
     let mut process = process();
     if process.capture_of(stream, current())?.is_some() {
-        // What was not captured cannot be freed once for each launch.
+        // Each launch would free it again, so only captured memory can be freed here.
         if !process.is_captured(base) {
             return Err(Fault::InvalidValue);
         }

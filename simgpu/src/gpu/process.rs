@@ -199,7 +199,7 @@ fn context_bytes() -> u64 {
     *BYTES
 }
 
-/// What `CUDA_VISIBLE_DEVICES` leaves of the machine's devices; its list ends at the first entry that names none.
+/// Returns the devices that `CUDA_VISIBLE_DEVICES` makes visible; its list ends at the first entry without a device.
 fn chosen(uuids: &[String], wanted: Option<&str>) -> Vec<usize> {
     let Some(wanted) = wanted else { return (0..uuids.len()).collect() };
     wanted

@@ -181,7 +181,7 @@ entry_points! {
 mod tests {
     use super::*;
 
-    /// Where some fields lie: from a C compiler and the headers of CUDA 13.2 and 12.8.
+    /// The offsets of some fields, from a C compiler and the headers of CUDA 13.2 and 12.8.
     #[test]
     fn fields_lie_where_the_headers_have_them() {
         macro_rules! places {

@@ -27,7 +27,7 @@ pub(super) struct Stream {
 pub(super) struct Event {
     /// When the work before the event is done; none before it was ever recorded.
     pub(super) until: Option<Instant>,
-    /// Where in a capture it was recorded, if it was last recorded in one.
+    /// The position in a capture, if the event was last recorded in one.
     pub(super) place: Option<Place>,
 }
 
@@ -127,7 +127,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Where the streams of a device that capture stand, and whether the legacy stream would wait for them.
+    /// Returns the positions of a device's capturing streams, and whether the legacy stream would wait for them.
     pub(super) fn places(&self, device: usize) -> impl Iterator<Item = (bool, &Place)> {
         let streams = self.streams.values().filter(move |it| it.device == device);
         streams.filter_map(|it| Some((it.flags & NON_BLOCKING == 0, it.place.as_ref()?)))

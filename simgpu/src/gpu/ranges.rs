@@ -1,4 +1,4 @@
-//! Which addresses are the device's, which are pinned host memory, and how much each allocation is.
+//! The address ranges of device memory and of pinned host memory, with the size of each allocation.
 
 use super::{abi::Fault, sys};
 use std::collections::BTreeMap;

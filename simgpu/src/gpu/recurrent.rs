@@ -26,7 +26,7 @@ struct Network {
     data: i32,
     input: usize,
     hidden: usize,
-    /// What the hidden state is projected to: `hidden` where it is not.
+    /// The size after the projection of the hidden state; `hidden` without a projection.
     projection: usize,
     layers: usize,
 }
@@ -216,7 +216,7 @@ entry_points! {
         let Some(network) = known().networks.get(&network).copied() else { return BAD_PARAM };
         let pieces = size(layer).zip(size(number)).and_then(|(layer, number)| network.pieces(layer, number));
         let address = |it: Piece| weights + it.offset * width(network.data);
-        // What a network does not have is null, with a descriptor of nothing.
+        // Parts that a network lacks are null, with an empty descriptor.
         let (first, second) = pieces.map_or((None, None), |(matrix, bias)| (Some(matrix), bias));
         for (tensor, at, piece) in [(matrix, matrix_at, first), (bias, bias_at, second)] {
             set_tensor(tensor, network.data, piece);

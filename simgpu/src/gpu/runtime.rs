@@ -25,8 +25,8 @@ fn permitted<R>(work: impl FnOnce() -> Result<R, Fault>) -> Result<R, Fault> {
 
 entry_points! {
     fn cudaGetDeviceCount(out: Out<i32>) -> i32 {
-        // The runtime loads the driver: others in the process look for it among what is loaded. Not while anything is
-        // held, because loading waits for whoever else is.
+        // The runtime loads the driver, because other code in the process searches the loaded libraries for it. Load it
+        // without any lock, because loading waits for other threads that load.
         static DRIVER: Once = Once::new();
         DRIVER.call_once(|| sys::load(c"libcuda.so.1"));
         answer(process().device_count().and_then(|it| {

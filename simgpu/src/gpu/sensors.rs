@@ -1,5 +1,5 @@
-//! What a device's sensors say: a function of the moment and of the device's place alone, so that all processes read
-//! the same, and that moves as a training job's does. Nothing here is measured.
+//! The sensors of a device. They depend only on the time and on the device's index, so that all processes read the
+//! same, and they vary as in a training job. Nothing here is measured.
 
 use super::state::Card;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ pub(super) struct Sensors {
 }
 
 impl Sensors {
-    /// Those of now.
+    /// Returns the current readings.
     pub(super) fn now(card: &Card, index: usize) -> Self {
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis());
         Self::at(!card.tenants().is_empty(), index, u64::try_from(at_ms).unwrap_or(0))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Spans above this are forgotten, all of them: a set that forgets knows less, and nothing wrong.
+/// Above this number the set drops all spans: it then has fewer, but no wrong ones.
 const REMEMBERED: usize = 4096;
 
 /// Ends by beginnings; no two spans touch.

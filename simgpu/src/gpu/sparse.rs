@@ -9,7 +9,7 @@ use super::{
 const INVALID_VALUE: i32 = 3;
 const EXECUTION_FAILED: i32 = 6;
 
-/// What the caller's room for a matrix's descriptor begins with, written here and read here.
+/// The beginning of the caller's buffer for a matrix descriptor; only this module writes and reads it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Shape {
@@ -20,7 +20,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Half of the values, and two bits for each that says where it stood.
+    /// Half of the values, and two bits for each with its former position.
     fn compressed(self) -> Option<usize> {
         let values = usize::try_from(self.rows.checked_mul(self.columns)?).ok()? / 2;
         Some(values.checked_mul(usize::try_from(self.width).ok()?)? + values.div_ceil(4))

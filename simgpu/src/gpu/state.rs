@@ -17,7 +17,7 @@ pub(crate) const MAX_TENANTS: usize = 64;
 /// The default machine.
 pub(crate) const DEFAULT_DEVICES: &str = "Simulated GPU:24576MiB";
 
-/// Says that the file holds this layout, and not another release's.
+/// Marks a file of this layout, not of another release's.
 const MAGIC: u64 = 0x5550_474d_4953_0000 ^ mem::size_of::<Shared>() as u64;
 /// How long a process that only its parent still waits for may be taken for a living one.
 const RECHECK: Duration = Duration::from_millis(50);
@@ -143,7 +143,7 @@ impl Card {
         }
     }
 
-    /// Says what a process has; with 0 it has left the device.
+    /// Sets the memory of a process; with 0 it has left the device.
     pub(crate) fn set(&mut self, pid: u32, bytes: u64) -> bool {
         if let Some(tenant) = self.tenant(pid) {
             tenant.used = bytes;
@@ -251,7 +251,7 @@ fn write(field: &mut [u8], text: &str) {
 pub(crate) struct Book {
     file: File,
     shared: NonNull<Shared>,
-    /// When the processes were last looked at closely, which costs a read of /proc each.
+    /// The time of the last check for ended processes, which reads /proc once for each.
     checked: Option<Instant>,
 }
 
@@ -287,7 +287,7 @@ impl Book {
         Ok(book)
     }
 
-    /// The next work looks at the processes closely, however lately that was done.
+    /// Makes the next work check for ended processes, however recent the last check is.
     pub(super) fn recheck(&mut self) {
         self.checked = None;
     }

@@ -44,7 +44,7 @@ fn time_of(event: usize) -> Result<Instant, Fault> {
     if event.place.is_some() { Err(Fault::CapturedEvent) } else { event.until.ok_or(Fault::InvalidHandle) }
 }
 
-/// Not an error of the thread's: programs ask this in passing.
+/// This does not become the thread's last error: programs ask it in passing.
 fn ready(until: Result<Option<Instant>, Fault>) -> i32 {
     match until {
         Ok(Some(until)) if until > Instant::now() => NOT_READY,
@@ -52,7 +52,7 @@ fn ready(until: Result<Option<Instant>, Fault>) -> i32 {
     }
 }
 
-/// What every synchronising call does: waits, and lets the pool give back what it need not keep.
+/// Synchronises: waits, and lets the pool release what it need not keep. Every synchronising call does this.
 fn waited(until: Option<Instant>) {
     queues::wait(until);
     pools::synchronized(&mut process(), current());

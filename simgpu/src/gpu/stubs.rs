@@ -1,5 +1,5 @@
-//! What the stubs of the generated libraries do: a trace of what was called, the few results that stubs write, and the
-//! end of a program that calls an unreviewed function.
+//! The work of the stubs in the generated libraries: they trace calls, write a few results, and end a program that
+//! calls an unreviewed function.
 
 use super::{
     abi::{Fault, In, Out, trace},
@@ -18,7 +18,7 @@ use std::{
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
-/// What a handle of a library that does nothing points at: room for those who look, and nothing else.
+/// The target of handles of a library that does nothing: room for programs that read through them.
 const HANDLE_WORDS: usize = 8;
 
 /// Returns the stream of each library's handle, if it was set.
@@ -35,7 +35,7 @@ pub(super) fn unreviewed(name: &str, library: &str) {
     trace(|| format!("not supported: {name}"));
     watch::report(Seen::Refused, || name.to_owned());
     if *STRICT {
-        // Where stderr is closed the program still ends.
+        // The program also ends if stderr is closed.
         let _ = writeln!(
             std::io::stderr(),
             "simgpu: {name} of {library} was called, and nobody reviewed what it writes: say so in \
@@ -77,7 +77,7 @@ pub(super) extern "C" fn called(form: usize, registers: usize, stack: usize) -> 
     answer
 }
 
-/// What texts are answered with.
+/// The answer to requests for text.
 const TEXT: &CStr = c"not supported by the simulated GPU";
 
 fn take(step: Step, argument: impl Fn(u8) -> usize) {

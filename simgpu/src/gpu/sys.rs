@@ -26,7 +26,7 @@ const PUNCH: c_int = 3;
 const RTLD_LAZY: c_int = 1;
 const RTLD_NOLOAD: c_int = 4;
 const PAGE: usize = 4096;
-/// What `mmap` answers instead of an address.
+/// The answer of a failed `mmap`.
 const FAILED: usize = usize::MAX;
 
 #[repr(C)]

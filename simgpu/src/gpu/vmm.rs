@@ -56,7 +56,7 @@ fn map(at: usize, size: usize, offset: usize, handle: usize) -> Answer {
         return Err(Fault::InvalidValue);
     }
     let mappings = &mut process.mappings;
-    // Only whole pieces can be mapped, as the driver says too.
+    // Only whole pieces can be mapped, as on the real driver.
     let piece = mappings.physical.get_mut(&handle).filter(|it| it.size == size && offset == 0);
     piece.ok_or(Fault::InvalidValue)?.references += 1;
     mappings.mapped.insert(at, handle);

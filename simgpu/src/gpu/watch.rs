@@ -1,7 +1,7 @@
 //! Notifies a program of reads whose values were never computed, and of calls that are not simulated.
 //!
 //! `simgpu_watch` takes one function of the program. It is called in the thread that made the call, with no lock of the
-//! device's held, so that it may look at that thread's stack.
+//! device's held, so that it may read that thread's stack.
 
 use std::{
     ffi::{CString, c_char},
@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// What happened, as the function gets it.
+/// The kind of event that the function receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// A few bytes were read whose value was never computed; they are zero. The name is the number of bytes.

@@ -1,4 +1,4 @@
-//! What preparation read from the wheel, kept in a file beside the device's shared object.
+//! Facts that preparation reads from the wheel, stored in a file next to the device's shared object.
 //!
 //! One device simulates CUDA 12 and 13. A function whose layout or arguments differ between them mostly has two names
 //! (`cudaGetDeviceProperties_v2` and `cudaStreamGetCaptureInfo_v2` are CUDA 12's); a function with one name calls

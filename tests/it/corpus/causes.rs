@@ -56,8 +56,8 @@ impl fmt::Display for Named {
 /// kept together: for a graph the right cause is that tensors are retained.
 fn expected(label: &Label) -> Vec<Cause> {
     if !label.causes.is_empty() {
-        let without_a_look = |it| if it == Cause::GraphRetained { Cause::TensorsRetained } else { it };
-        return label.causes.iter().map(|it| without_a_look(Cause::from_id(it).unwrap())).collect();
+        let without_capture = |it| if it == Cause::GraphRetained { Cause::TensorsRetained } else { it };
+        return label.causes.iter().map(|it| without_capture(Cause::from_id(it).unwrap())).collect();
     }
     let family = label.trace.rsplit_once('-').map_or(label.trace.as_str(), |it| it.0);
     match family {

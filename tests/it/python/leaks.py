@@ -55,7 +55,7 @@ def batches(count, size=256):
 
 
 def update(loss=None):
-    """The end of a step, at which the probe looks."""
+    """Ends a step, at which the probe captures."""
     if loss is None:
         loss = model(next(batches(1))).sum()
     loss.backward()

@@ -9,7 +9,7 @@ import types
 
 from gpuwatch_probe import _answer, _sites
 from gpuwatch_probe._history import refusal
-from gpuwatch_probe._looks import NOWHERE, Look, Resting, blocks_of, grown
+from gpuwatch_probe._captures import NOWHERE, Capture, Resting, blocks_of, grown
 from gpuwatch_probe._native import INVALID
 from gpuwatch_probe._plan import plan
 from gpuwatch_probe._sites import Sites
@@ -20,32 +20,32 @@ OTHER = [{"filename": "/home/ada/net.py", "line": 3, "name": "forward"}] + OWN
 STEP, FORWARD = (("/home/ada/train.py", 8, "step"),), (("/home/ada/net.py", 3, "forward"), ("/home/ada/train.py", 8, "step"))
 
 
-def look(*blocks, device=0):
+def capture(*blocks, device=0):
     """A comparison of blocks of (size, frames)."""
     made = [
         {"address": 4096 * at, "size": size, "state": "active_allocated", "frames": frames}
         for at, (size, frames) in enumerate(blocks)
     ]
     free = {"address": 1, "size": 9, "state": "inactive", "frames": OWN}
-    return Look([{"device": device, "stream": 0, "blocks": [free, *made]}])
+    return Capture([{"device": device, "stream": 0, "blocks": [free, *made]}])
 
 
-def looks(*counts):
-    return [look(*([(512, OWN)] * it + [(1024, OTHER)] * 3)) for it in counts]
+def captures(*counts):
+    return [capture(*([(512, OWN)] * it + [(1024, OTHER)] * 3)) for it in counts]
 
 
 # What rises and stays is growth; what exists in every step is not.
-assert grown(looks(1, 2, 3, 4, 5)) == {(0, STEP): (2048, 4)}
-assert grown(looks(3, 3, 3, 3, 3)) == {}
+assert grown(captures(1, 2, 3, 4, 5)) == {(0, STEP): (2048, 4)}
+assert grown(captures(3, 3, 3, 3, 3)) == {}
 # One rise is a cache that fills, and what falls back is a level that moves.
-assert grown(looks(3, 4, 4, 4, 4)) == {}
-assert grown(looks(3, 6, 2, 7, 4)) == {}
+assert grown(captures(3, 4, 4, 4, 4)) == {}
+assert grown(captures(3, 6, 2, 7, 4)) == {}
 # A collection in between takes something back.
-assert grown(looks(1, 3, 5, 4, 6, 8)) == {(0, STEP): (512 * 7, 7)}
-# Two looks are all there is to be had of one step.
-assert grown(looks(1, 2)) == {(0, STEP): (512, 1)}
-# A group that came later than the first look.
-assert grown([look(), look((512, OWN)), look((512, OWN), (512, OWN))]) == {(0, STEP): (1024, 2)}
+assert grown(captures(1, 3, 5, 4, 6, 8)) == {(0, STEP): (512 * 7, 7)}
+# One step allows only two captures.
+assert grown(captures(1, 2)) == {(0, STEP): (512, 1)}
+# A group that comes after the first capture.
+assert grown([capture(), capture((512, OWN)), capture((512, OWN), (512, OWN))]) == {(0, STEP): (1024, 2)}
 
 
 def ring(size, *, varies=False):
@@ -53,7 +53,7 @@ def ring(size, *, varies=False):
     out = []
     for step in range(6):
         sizes = [512 * (1 + (7 * at) % 5) if varies else size for at in range(step, step + 8)]
-        out.append(look(*[(it, OWN if at + step >= 8 else []) for at, it in enumerate(sizes)]))
+        out.append(capture(*[(it, OWN if at + step >= 8 else []) for at, it in enumerate(sizes)]))
     return out
 
 
@@ -61,12 +61,12 @@ assert grown(ring(512)) == {}, "what replaces something of its size grows nothin
 assert grown(ring(512, varies=True)) == {}, "nor what replaces something of another size"
 
 # One block that is reallocated, larger each time.
-assert grown([look((4096 * it, OWN)) for it in range(1, 7)]) == {(0, STEP): (4096 * 5, 0)}
-assert grown([look((4096 * it, OWN)) for it in (3, 1, 4, 1, 5, 9)]) == {}, "lengths that come and go"
+assert grown([capture((4096 * it, OWN)) for it in range(1, 7)]) == {(0, STEP): (4096 * 5, 0)}
+assert grown([capture((4096 * it, OWN)) for it in (3, 1, 4, 1, 5, 9)]) == {}, "lengths that come and go"
 # Backward's own threads have no stack.
-assert grown([look(*[(512, [])] * it) for it in range(2, 7)]) == {(0, NOWHERE): (2048, 4)}
+assert grown([capture(*[(512, [])] * it) for it in range(2, 7)]) == {(0, NOWHERE): (2048, 4)}
 # Two devices are two places.
-two = grown([look(*[(512, OWN)] * it, device=it % 1 + 1) for it in range(1, 5)])
+two = grown([capture(*[(512, OWN)] * it, device=it % 1 + 1) for it in range(1, 5)])
 assert two == {(1, STEP): (1536, 3)}, two
 
 both = [{"device": 0, "stream": 7, "segment_pool_id": (1, 0), "blocks": [
@@ -75,7 +75,7 @@ both = [{"device": 0, "stream": 7, "segment_pool_id": (1, 0), "blocks": [
 ]}]
 assert blocks_of(both, [(0, STEP)]) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7, (1, 0))})
 
-# While looks are taken, the collector rests, and afterwards it is as it was.
+# The collector rests during captures, and is as before afterwards.
 with Resting():
     assert not gc.isenabled()
 assert gc.isenabled()
@@ -226,7 +226,7 @@ class Switch:
         return 0
 
 
-# The probe is stopped by one thread while another one is about to look: nothing stays switched on.
+# One thread stops the probe while another one is about to capture: nothing stays switched on.
 stopped = Switch()
 stopped.sites_asked = lambda: stopped.job.end() or 8
 stopped.job.turn(1)
@@ -266,14 +266,14 @@ class Native:
 
 def taken(slow):
     """The steps at which blocks are compared, where a comparison counts as slow from this many seconds on."""
-    looks, step = [], 0
+    captures, step = [], 0
     torch = types.SimpleNamespace(__file__="/torch/__init__.py", __version__="2.15")
     torch._C = types.SimpleNamespace(
         _cuda_isCurrentStreamCapturing=bool,
         _cuda_isHistoryEnabled=bool,
         _cuda_getDeviceCount=int,
         _cuda_record_memory_history=print,
-        _cuda_memorySnapshot=lambda _: looks.append(step) or {"segments": []},
+        _cuda_memorySnapshot=lambda _: captures.append(step) or {"segments": []},
     )
     memory = types.SimpleNamespace(_record_memory_history_impl=history, _record_memory_history=lambda **_: None)
     torch.cuda = types.SimpleNamespace(memory=memory, memory_snapshot=lambda include_traces=True: None)
@@ -286,41 +286,41 @@ def taken(slow):
         assert step < 20
     _sites._SLOW = before
     assert native.answers[0]["steps"] == 8 and native.answers[0]["sites"] == [], native.answers
-    return looks
+    return captures
 
 
 assert taken(1000.0) == [2, 3, 4, 5, 6, 7, 8, 9, 10]
-assert taken(-1.0) == [2, 4, 6, 10], "slow looks are rarer, and the last one stays"
+assert taken(-1.0) == [2, 4, 6, 10], "slow captures are rarer, and the last one stays"
 assert 0 < _sites._SLOW < 1
 
 
-def looked(steps, rises, at, grows=lambda step: True):
+def captured(steps, rises, at, grows=lambda step: True):
     """From when on and until when stacks are recorded, and when is looked, in a job's own steps."""
-    made, passed, recorded, looks, went_on = plan(steps, rises, at), 0, [], [], True
+    made, passed, recorded, captures, went_on = plan(steps, rises, at), 0, [], [], True
     while went_on:
         if made.is_recorded(passed):
             recorded.append(at + passed)
-            if made.is_look(passed):
-                looks.append(at + passed)
-                went_on = made.looked(grows(at + passed), False)
+            if made.is_due(passed):
+                captures.append(at + passed)
+                went_on = made.captured(grows(at + passed), False)
         passed += 1
         assert passed < 100_000
-    return recorded, looks, made.steps
+    return recorded, captures, made.steps
 
 
 # A rise every 5,000 steps: stacks are recorded for some steps around each of two.
-recorded, seen, over = looked(8, (5000, 3, 0), 15_100)
+recorded, seen, over = captured(8, (5000, 3, 0), 15_100)
 assert seen == [20_002, 20_004, 25_002, 25_004] and over == 10_000, seen
 assert recorded == [*range(20_000, 20_005), *range(25_000, 25_005)], recorded
 # One that comes too late is looked for around the next, with more slack.
 late = lambda step: step > 20_100
-recorded, seen, over = looked(8, (5000, 3, 2), 15_100, late)
+recorded, seen, over = captured(8, (5000, 3, 2), 15_100, late)
 assert seen == [20_000, 20_006, 24_997, 25_009, 29_997, 30_009] and over == 10_000, seen
 # After three that did not come none is waited for.
-recorded, seen, over = looked(8, (50, 0, 0), 10, lambda step: False)
+recorded, seen, over = captured(8, (50, 0, 0), 10, lambda step: False)
 assert len(seen) == 6 and over == 0 and len(recorded) < 60, (recorded, seen)
 # So soon after the request that nothing is recorded yet: the next step is compared.
-assert looked(8, (50, 0, 0), 48)[1][0] == 99
+assert captured(8, (50, 0, 0), 48)[1][0] == 99
 # If steps have no numbers, or rises are unknown, all of them are recorded.
-assert looked(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
+assert captured(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
 print("sites are right")

@@ -320,7 +320,7 @@ unsafe fn called(
         let arguments = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(arguments, count) } };
         body(python, arguments)
     });
-    // SAFETY: an integer is made of any number; null says that an error is set.
+    // SAFETY: the call makes an integer of any number; it returns null if it has set an error.
     answer.unwrap_or(Some(FAULT.into())).map_or(ptr::null_mut(), |it| unsafe { (python.answer)(it) })
 }
 

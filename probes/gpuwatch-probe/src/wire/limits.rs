@@ -45,7 +45,7 @@ pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}… {} bytes omitted", grouped(left.len() as u64)))
 }
 
-/// Cuts arguments to limits of bytes and number; the last one says how many are missing.
+/// Cuts arguments to limits of bytes and number; the last one is the number of missing ones.
 pub fn arguments(all: impl IntoIterator<Item = String>, bytes_max: usize, count_max: usize) -> Vec<String> {
     let (mut kept, mut bytes, mut left) = (Vec::new(), 0, 0_u64);
     for it in all {

@@ -113,7 +113,7 @@ impl Communicator {
         status
     }
 
-    /// What went wrong with it, or 0.
+    /// The communicator's error, or 0.
     pub(super) fn failure(&self) -> i32 {
         self.failure.load(Ordering::Relaxed)
     }
@@ -139,7 +139,7 @@ impl Communicator {
         }
         members.sort_unstable();
         let place = members.iter().position(|it| it.1 == self.rank).ok_or(INVALID_ARGUMENT)?;
-        // The first of each colour says where the others meet it.
+        // The first rank of each colour sends the address where the others meet it.
         let opened = if place == 0 && colour >= 0 { hub::open().or(Err(SYSTEM_ERROR))?.0 } else { [0; 128] };
         let opened = self.exchange(&opened)?;
         let Some(id) = opened.get(members[0].1).filter(|_| colour >= 0).map(|it| Id(*it)) else { return Ok(None) };

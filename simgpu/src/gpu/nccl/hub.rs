@@ -1,7 +1,7 @@
-//! Where the ranks of a communicator meet: a thread of the process that made the communicator's identity.
+//! The hub of a communicator's ranks: a thread of the process that created the communicator's identity.
 //!
-//! A reader for each rank takes what that rank says off its socket at once, so that no rank ever waits for another one
-//! to be answered before it can speak.
+//! A reader thread for each rank empties that rank's socket at once, so that no rank waits for the answer to another
+//! one before it can send.
 
 use super::{
     matching::Matching,
@@ -52,7 +52,7 @@ pub(super) fn open() -> io::Result<Id> {
     id.0[..name.len()].copy_from_slice(name.as_bytes());
     let listener = UnixListener::bind_addr(&id.address()?)?;
     thread::Builder::new().name("simgpu-nccl".into()).spawn(move || {
-        // Where the meeting fails, the ranks see their sockets closed.
+        // If the meeting fails, the ranks see their sockets closed.
         let _ = meet(&listener);
     })?;
     Ok(id)
@@ -63,7 +63,7 @@ fn meet(listener: &UnixListener) -> io::Result<()> {
     let (mut ranks, mut missing) = (Vec::<Option<UnixStream>>::new(), None);
     while missing != Some(0) {
         let (mut stream, _) = listener.accept()?;
-        // Who dies before it has said who it is was not there.
+        // A rank that dies before it has sent its number does not count.
         let Ok(hello) = Request::read(&mut stream) else { continue };
         let count = usize::try_from(hello.ticket).unwrap_or(0);
         ranks.resize_with(ranks.len().max(count), || None);

@@ -31,7 +31,7 @@ fn held<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    /// Says to the hub which of how many ranks this is; it answers ticket 0 when all are there.
+    /// Sends this rank's number and the number of ranks to the hub, which answers ticket 0 when all are connected.
     pub(super) fn join(id: &Id, rank: usize, count: usize) -> io::Result<Self> {
         let socket = id.connect()?;
         socket.set_read_timeout(Some(LIMIT))?;

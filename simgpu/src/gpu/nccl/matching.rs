@@ -11,16 +11,16 @@ const INVALID_USAGE: i32 = 5;
 /// `ncclRemoteError`
 const REMOTE_ERROR: i32 = 6;
 
-/// What a communicator's ranks have asked for and not got yet.
+/// The pending requests of a communicator's ranks.
 pub(super) struct Matching {
     /// Each rank's collectives, which come in the same order everywhere.
     collectives: Vec<VecDeque<Request>>,
-    /// What was sent and what is to be received, by sender and receiver.
+    /// Pending sends and receives, by sender and receiver.
     sent: BTreeMap<(usize, usize), VecDeque<Parcel>>,
     awaited: BTreeMap<(usize, usize), VecDeque<u64>>,
-    /// Who has left, or died.
+    /// The ranks that have left or died.
     gone: BTreeSet<usize>,
-    /// Who leaves when what it sent has arrived.
+    /// The ranks that leave as soon as their sends have arrived.
     leaving: BTreeMap<usize, u64>,
 }
 
@@ -100,7 +100,7 @@ fn failed(ticket: u64, status: i32) -> Answer {
     Answer { ticket, status, parcel: Parcel::default() }
 }
 
-/// What each rank gets of a collective, by what all of them brought.
+/// Returns each rank's result of a collective, from the input of all ranks.
 fn outcome(requests: &[Request]) -> Vec<Answer> {
     let Some(first) = requests.first() else { return Vec::new() };
     let same = requests.iter().all(|it| (it.kind, it.root, it.data) == (first.kind, first.root, first.data));
@@ -147,7 +147,7 @@ mod tests {
         Request { kind, ticket: 1, data: 1, reduction: 0, factor: 1.0, root, parcel }
     }
 
-    /// What two ranks get that ask for the same.
+    /// Returns the result of two ranks with the same request.
     fn both(kind: Kind, root: usize, first: &[u8], second: &[u8]) -> [Option<Vec<u8>>; 2] {
         let mut matching = Matching::new(2);
         assert!(matching.asked(1, request(kind, root, Some(second))).is_empty(), "the other is missing");

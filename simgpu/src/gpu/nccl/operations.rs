@@ -13,7 +13,7 @@ pub(super) struct Operation {
     pub(super) communicator: Arc<Communicator>,
     /// The request to the others, without the bytes.
     pub(super) request: Request,
-    /// Where this rank's bytes are, and where it wants the others': address and length.
+    /// This rank's input and output buffers: address and length.
     pub(super) from: Option<(usize, usize)>,
     pub(super) to: Option<(usize, usize)>,
     pub(super) stream: usize,

@@ -1,4 +1,4 @@
-//! What a rank and its communicator's hub say to each other over a Unix socket: frames of a head and bytes.
+//! The protocol between a rank and its communicator's hub over a Unix socket: frames of a header and bytes.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ const WORDS: usize = 8;
 /// Replaces a length if no bytes are carried, because they were too many to be computed.
 const ABSENT: u64 = u64::MAX;
 
-/// What a rank can ask for.
+/// The requests of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Joins: `root` is the rank, `count` how many there are.
@@ -59,7 +59,7 @@ pub(super) struct Request {
     /// `ncclDataType_t`, `ncclRedOp_t`
     pub(super) data: i32,
     pub(super) reduction: i32,
-    /// What a reduction multiplies this rank's values with before.
+    /// The factor that a reduction first applies to this rank's values.
     pub(super) factor: f64,
     /// The root, or the other rank of a send or receive.
     pub(super) root: usize,

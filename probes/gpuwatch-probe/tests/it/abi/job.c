@@ -1,4 +1,4 @@
-/* A job that is not Rust: does what its argument says, and returns the line where it was disappointed. */
+/* A job in C: runs the test that its argument names, and returns the line of a failed check. */
 #include "gpuwatch_probe.h"
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-"""Looks at the live blocks: taken at a step's end, compared with one another, and what grew between them.
+"""Captures the live blocks at the ends of steps, and compares the captures to find the blocks that grew.
 
 Comparing costs microseconds per block. The collector is off meanwhile: the objects of a comparison would make it run
 over the job's whole heap, and free what the job itself would have freed later.
@@ -7,21 +7,21 @@ over the job's whole heap, and free what the job itself would have freed later.
 import gc
 from collections import Counter
 
-# Growth that lasts: of all that a group rose between two looks, so much is left at the end.
+# Growth that lasts: the part of all rises of a group, between successive captures, that is left at the end.
 _KEPT = 0.6
 
-# Where only sizes grow, chance would do that too often.
+# If only sizes grow, chance would reach the first part too often.
 _KEPT_BYTES = 0.8
 _RISES, _RISES_BYTES = 2, 4
 
-# The stack of blocks that have none.
+# The stack of blocks without a recorded stack.
 NOWHERE = ()
 
 
 class Resting:
-    """The collector rests inside of this."""
+    """Stops the collector inside of a `with` block."""
 
-    # Those that stopped it and have not ended.
+    # The blocks that stopped it and have not ended.
     _all = set()
 
     def __enter__(self):
@@ -36,20 +36,20 @@ class Resting:
 
     @classmethod
     def end(cls):
-        """To be called in a forked child, which has none of the threads that would end theirs."""
+        """Starts the collector again in a forked child, whose parent's threads would otherwise have done so."""
         if cls._all:
             cls._all.clear()
             gc.enable()
 
 
 def segments(torch, is_ours=False):
-    """What the allocator holds, without the history of what it did; `None` where the job's own would come along."""
+    """Returns the allocator's segments without its history; `None` if they would include the job's own history."""
     snapshot = torch._C._cuda_memorySnapshot
     takes = torch.cuda.memory_snapshot.__code__.co_varnames
     what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
     if "include_traces" not in takes and not is_ours and is_recorded(torch):
         return None
-    # For stacks, PyTorch asks its compiler for more, and imports it for that, which takes seconds.
+    # To extend stacks, PyTorch would import its compiler, which takes seconds.
     space = torch.__dict__
     if "_inductor" in space:
         return snapshot(*what)["segments"]
@@ -62,23 +62,23 @@ def segments(torch, is_ours=False):
 
 
 def is_recorded(torch):
-    """Whether the allocator keeps a history, whoever switched it on; PyTorch 2.2 and newer report it."""
+    """Returns whether the allocator keeps a history, the job's or the probe's; PyTorch 2.2 and newer report it."""
     return getattr(torch._C, "_cuda_isHistoryEnabled", bool)()
 
 
-class Look:
-    """The live blocks of one instant: how many of which size come from which stack."""
+class Capture:
+    """The live blocks of one instant, counted by size and by the stack that allocated them."""
 
     def __init__(self, segments):
-        # Of (device, stack): counts by size.
+        # Maps (device, stack) to counts by size.
         self.groups, self.history = {}, 0
-        # Of all blocks; no two devices share one. Of those with a stack: the group of each.
+        # The addresses of all blocks (no two devices share one), and the groups of those with a stack.
         self.addresses, self.made = set(), {}
         names, places = {}, {}
         for segment in segments:
             device = segment["device"]
             live = [it for it in segment["blocks"] if it["state"] != "inactive"]
-            # Nearly all are older than the history, and are counted without a step of the interpreter for each.
+            # Nearly all blocks are older than the history; count them without a step of the interpreter for each.
             bare = [it for it in live if not it["frames"]]
             self.addresses.update([it["address"] for it in live])
             if bare:
@@ -92,7 +92,7 @@ class Look:
 
 
     def forget_blocks(self):
-        """Releases what only the first comparison and the last two need."""
+        """Releases the addresses, which only the first capture and the last two need."""
         self.addresses.clear()
         self.made.clear()
 
@@ -108,9 +108,9 @@ def _stack(frames, names):
 
 
 def blocks_of(segments, wanted, before=frozenset()):
-    """The blocks of these groups as (address, size), and the stream and pool of the first of each.
+    """Returns the blocks of these groups as (address, size), and the stream and pool of the first one in each group.
 
-    Of those without a stack, only what was not there `before`: the addresses of a first look.
+    Leaves out blocks without a stack whose address is in `before`, the addresses of the first capture.
     """
     found, where = {it: [] for it in wanted}, {}
     places, names = {}, {}
@@ -129,8 +129,8 @@ def blocks_of(segments, wanted, before=frozenset()):
 
 
 def _group(frames, device, places, names):
-    """The group of a stack. Frames are shared within a snapshot, so that their addresses distinguish stacks faster
-    than their texts."""
+    """Returns the group of a stack. A snapshot shares its frames, so comparing their addresses is faster than comparing
+    their texts."""
     key = (device, *map(id, frames))
     group = places.get(key)
     if group is None:
@@ -138,16 +138,16 @@ def _group(frames, device, places, names):
     return group
 
 
-def grown(looks):
-    """What grew from the first of these looks to the last: {(device, stack): (bytes, blocks)}, what grew most first.
+def grown(captures):
+    """Returns the growth from the first capture to the last, as {(device, stack): (bytes, blocks)}, the largest first.
 
-    Blocks from before stacks were recorded have none. Where such a block goes and one of its size comes with a
-    stack, something was replaced, and nothing grew.
+    Blocks that are older than the recording have no stack. If such a block goes and one of its size comes with a stack,
+    the job has replaced it, and nothing grew.
     """
-    first, last = looks[0], looks[-1]
+    first, last = captures[0], captures[-1]
     found = {}
     for group in last.groups:
-        if not _lasts(looks, group):
+        if not _lasts(captures, group):
             continue
         now, then = last.groups[group], first.groups.get(group, {})
         gone = _gone(first, last, group[0])
@@ -158,7 +158,7 @@ def grown(looks):
                 more = max(0, more - gone.get(size, 0))
             bytes_, blocks = bytes_ + more * size, blocks + more
         if group[1] and len(now) > 1:
-            # Blocks of any size: whatever went may have been replaced by any of them.
+            # Blocks of any size: each of them may have replaced any block that went.
             blocks = max(0, blocks - sum(gone.get(size, 0) for size in gone if size not in now))
             if not blocks and _count(now) != _count(then):
                 continue
@@ -168,7 +168,7 @@ def grown(looks):
 
 
 def _gone(first, last, device):
-    """Blocks without a stack that went, by size."""
+    """Returns the number of blocks without a stack that went, by size."""
     then, now = first.groups.get((device, NOWHERE), {}), last.groups.get((device, NOWHERE), {})
     return {size: count - now.get(size, 0) for size, count in then.items() if count > now.get(size, 0)}
 
@@ -181,14 +181,14 @@ def _bytes(sizes):
     return sum(size * count for size, count in sizes.items())
 
 
-def _lasts(looks, group):
-    """Whether a group rises again and again, and keeps most of it."""
-    counts = [_count(it.groups.get(group, {})) for it in looks]
-    if _rises(counts, min(_RISES, len(looks) - 1), _KEPT):
+def _lasts(captures, group):
+    """Returns whether a group rises repeatedly and keeps most of its rises."""
+    counts = [_count(it.groups.get(group, {})) for it in captures]
+    if _rises(counts, min(_RISES, len(captures) - 1), _KEPT):
         return True
     steady = max(counts) == min(counts)
-    sizes = [_bytes(it.groups.get(group, {})) for it in looks]
-    return steady and _rises(sizes, min(_RISES_BYTES, len(looks) - 1), _KEPT_BYTES)
+    sizes = [_bytes(it.groups.get(group, {})) for it in captures]
+    return steady and _rises(sizes, min(_RISES_BYTES, len(captures) - 1), _KEPT_BYTES)
 
 
 def _rises(values, at_least, kept):
