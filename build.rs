@@ -4,7 +4,7 @@
 //! the lock that this build holds. `GPUWATCH_PROBE_SO` hands in a library that is built already.
 //!
 //! With glibc it is bound to old versions of glibc's calls, so that it loads in jobs whose C library is older than this
-//! machine's (2.28 and later). Where the linker cannot do that, it is built without, and said.
+//! machine's (2.28 and later). If the linker cannot do that, this script builds without it and prints a warning.
 
 use std::{
     env,
@@ -82,8 +82,8 @@ fn compile(sources: &Path, out: &Path) -> Outcome<PathBuf> {
     Ok(library)
 }
 
-/// What binds the library to old versions (`sys/floor.rs`). It asks for the two libraries by name because systems before
-/// glibc 2.34 have some of the calls in them; on later ones they are there, and empty.
+/// Flags that bind the library to old versions (`sys/floor.rs`). They name the two libraries because systems before
+/// glibc 2.34 have some of the calls in them; on later ones the libraries are empty.
 const FLOOR: [&str; 3] = [
     "--cfg",
     "gpuwatch_floor",

@@ -89,13 +89,13 @@ class Probe:
                 self._begin()
 
     def _begin(self):
-        """As before the start: also in a forked child, which is neither the job nor its end."""
+        """Resets to the state before the start; also in a forked child, which is not the job."""
         for it in (self._listener, *self._viewers):
             if it:
                 it.close()
         self._listener, self._viewers, self._lock = None, [], threading.RLock()
-        self._steps, self._rows, self._devices, self._spoke = 0, {}, {}, 0.0
-        # The same at whatever socket it is found.
+        self._steps, self._rows, self._devices, self._sent_at = 0, {}, {}, 0.0
+        # The same at every socket.
         self._instance = uuid.uuid4().hex
 
     def _report_if_due(self, edge):
@@ -120,7 +120,7 @@ class Probe:
             try:
                 self._greet(listener.accept()[0])
             except socket.timeout:
-                if self._ticks and self._rows and time.monotonic() - self._spoke >= 1:
+                if self._ticks and self._rows and time.monotonic() - self._sent_at >= 1:
                     self._report_if_due("tick")
             except Exception as trouble:
                 self.trouble = trouble
@@ -136,8 +136,8 @@ class Probe:
                 viewer.close()
 
     def _send(self, lines):
-        """To every viewer that reads; one that has stopped, or has gone, is left behind."""
-        self._spoke = time.monotonic()
+        """Sends lines to every viewer that reads; drops a viewer that has stopped or gone."""
+        self._sent_at = time.monotonic()
         text = _text(lines) if self._viewers else b""
         for viewer in list(self._viewers):
             if not _takes(viewer, text):

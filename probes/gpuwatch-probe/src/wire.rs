@@ -17,7 +17,7 @@ pub(crate) use encode::{encode_sites, sample as encode_sample};
 use serde::{Deserialize, Serialize};
 pub use sites::{Frame, Holder, Owner, PARTS_MAX, Place, SITES_MAX, Site, Sites};
 
-/// The major version of the wire that this crate speaks.
+/// The major version of the wire that this crate implements.
 pub const PROTOCOL: u32 = 1;
 
 /// The longest line either side accepts, in bytes, its newline included.

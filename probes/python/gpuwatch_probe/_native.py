@@ -1,4 +1,4 @@
-"""Loads the compiled probe and passes samples to it; if loading fails, one line in a log file says what to do."""
+"""Loads the compiled probe and passes samples to it; if loading fails, a line in a log file has the remedy."""
 
 import ctypes
 import os

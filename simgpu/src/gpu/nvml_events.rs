@@ -17,7 +17,7 @@ use std::{
 const XID: u64 = 8;
 /// `nvmlEventMigConfigChange`
 const MIG: u64 = 256;
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 const NO_INSTANCE: u32 = u32::MAX;
 
 /// `nvmlEventData_t` of the second version.
@@ -146,7 +146,7 @@ entry_points! {
             if left.is_zero() {
                 return status::TIMEOUT;
             }
-            thread::sleep(left.min(LOOK_EVERY));
+            thread::sleep(left.min(POLL_EVERY));
         }
     }
 

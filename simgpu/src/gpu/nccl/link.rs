@@ -75,7 +75,7 @@ impl Link {
         self.cut();
     }
 
-    /// Closes the line: whoever waits on it gets an error at once.
+    /// Closes the connection: threads that wait on it get an error at once.
     pub(super) fn cut(&self) {
         // A socket that the other end has closed is cut already.
         let _ = self.socket.shutdown(Shutdown::Both);
