@@ -76,7 +76,7 @@ impl Sources {
         let (pids_out, pids) = watch::channel(Vec::new());
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
-        let (captures, looked) = mpsc::channel(1);
+        let (captures, requests) = mpsc::channel(1);
         // All recurring work happens at the same moments, so that there are few wakeups.
         let begun = Instant::now();
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, sender.clone()))];
@@ -93,13 +93,13 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, looked, sender)));
+            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, requests, sender)));
         }
         Self { events, pace, asks, captures, begun, hurry, tasks }
     }
 
     /// Scans for probes once more. Completes when everything they left is among the events or queued.
-    pub fn last_look(&self) -> impl Future<Output = ()> + use<> {
+    pub fn last_scan(&self) -> impl Future<Output = ()> + use<> {
         let captures = self.captures.clone();
         async move {
             let (reply, replied) = oneshot::channel();

@@ -286,7 +286,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         what: Generated,
     },
-    /// Check what keeps gpuwatch from working fully, and say how to fix it.
+    /// Check what keeps gpuwatch from working fully, and how to fix it.
     #[command(after_help = "Example:\n  gpuwatch doctor\n\nExit code 1 if something does not work.")]
     Doctor {
         /// As JSON (schema 1).

@@ -14,7 +14,7 @@ pub(super) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static =
     /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
     pub(super) theme: String,
-    /// How many colours to use; by default as COLORTERM, TERM and `NO_COLOR` say.
+    /// How many colours to use; by default, COLORTERM, TERM and `NO_COLOR` decide.
     #[arg(long, env = "GPUWATCH_COLOR", value_name = "WHEN", value_enum, default_value_t)]
     pub(super) color: Colors,
     /// The characters of graphs; by default block, or ascii where the locale is not UTF-8.

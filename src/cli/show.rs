@@ -97,7 +97,7 @@ pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File,
     super::runtime()?.block_on(async { Ok(code(player::play(found.recordings, options, policy).await?)) })
 }
 
-/// What a view may do, and how it looks at first.
+/// Returns the permissions of a view, and its initial appearance.
 pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     screen: &ScreenOptions<W>,
     theme: Theme,

@@ -187,7 +187,7 @@ enum News {
     Rested,
 }
 
-/// The session that is shown, what the user looks at, and where events come from.
+/// The displayed session, the state of the user interface, and the source of events.
 struct LiveView<'a> {
     session: Session,
     ui: Ui,

@@ -26,7 +26,7 @@ use tokio::{
 const WAIT: Duration = Duration::from_millis(1200);
 
 /// The shortest wait, in which sockets are found.
-const LOOK: Duration = Duration::from_millis(250);
+const AT_LEAST: Duration = Duration::from_millis(250);
 
 /// The time between two checks for answers.
 const NAP: Duration = Duration::from_millis(20);
@@ -51,13 +51,13 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> R
 pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
     let mut session = Session::default();
     let start = Instant::now();
-    let (look, end) = (start + LOOK, start + WAIT);
+    let (earliest, end) = (start + AT_LEAST, start + WAIT);
     loop {
         let now = Instant::now();
-        if now >= end || (now >= look && has_answers(&session, probes)) {
+        if now >= end || (now >= earliest && has_answers(&session, probes)) {
             return session;
         }
-        let until = if now < look { look } else { (now + NAP).min(end) };
+        let until = if now < earliest { earliest } else { (now + NAP).min(end) };
         match timeout_at(until, events.recv()).await {
             Ok(Some(event)) => session.apply(&event),
             Ok(None) => return session,

@@ -86,7 +86,7 @@ fn read(recordings: RecordingSet, sender: &Sender<Loading>) {
     let _ = sender.blocking_send(Loading::Loaded(Box::new(replay)));
 }
 
-/// The replay that is shown, and what the user looks at.
+/// The displayed replay, and the state of the user interface.
 struct ReplayView {
     /// The state so far, until the replay is loaded.
     session: Session,

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long to search for the probe.
-pub(super) const LOOK: Duration = Duration::from_secs(3);
+pub(super) const SEARCH: Duration = Duration::from_secs(3);
 
 /// The user's question.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub struct Question {
 pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl FnMut(String)) -> Result<()> {
     let mut session = Session::default();
     let pid = question.pid;
-    let found = timeout(LOOK, find(sources, &mut session, pid)).await;
+    let found = timeout(SEARCH, find(sources, &mut session, pid)).await;
     let Ok(Some(probe)) = found else { bail!("{}", missing(&session, pid)) };
     let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
     let (asks, grows) = question_of(process);

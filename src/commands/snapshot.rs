@@ -25,19 +25,19 @@ struct Asked {
     fit: Fit,
 }
 
-/// Reads a snapshot, and looks at all of it but its trace.
+/// Reads a snapshot, without its history of events.
 ///
 /// # Errors
-/// When it cannot be read at all.
+/// Fails if it cannot be read at all.
 pub fn open(path: &Path) -> Result<Snapshot, Fault> {
     let Reading { trace, bytes, ended } = pickle::open(path)?;
     Ok(Snapshot::new(Arc::new(trace), bytes, ended.map(|it| it.to_string())))
 }
 
-/// Reads a snapshot, and looks at it.
+/// Reads a snapshot, with its history of events.
 ///
 /// # Errors
-/// When it cannot be read at all.
+/// Fails if it cannot be read at all.
 pub fn whole(path: &Path) -> Result<Snapshot, Fault> {
     let mut snapshot = open(path)?;
     snapshot.complete(snapshot.histories());

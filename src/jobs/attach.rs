@@ -1,6 +1,6 @@
 //! `gpuwatch attach` and `gpuwatch detach`: the probe in a job that runs already.
 //!
-//! `look` reads what there is to know of a process, `plan` decides, `place` puts the probe's files where the job sees
+//! `inspect` reads the facts about a process, `plan` decides, `place` puts the probe's files where the job sees
 //! them, and `trace` or `remote` has its Python run a line of text (`script`). That line starts a thread in the job,
 //! which does everything else (`probes/python/gpuwatch_probe/_join.py`) and answers in a file.
 //!
@@ -24,8 +24,8 @@ use std::{
 mod elf;
 #[cfg(target_arch = "x86_64")]
 mod frame;
+mod inspect;
 mod job;
-mod look;
 mod maps;
 mod place;
 pub mod plan;
@@ -35,22 +35,22 @@ mod script;
 mod trace;
 
 use self::{
-    look::{Target, look},
+    inspect::{Target, inspect},
     place::{Place, State},
     plan::{Plan, Refusal, Transport},
     script::{Order, Wish},
 };
 use crate::{facts::text::Foreign, sources::system};
 
-/// Between two looks at the job's answer.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The time between two checks for the job's answer.
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// How the request is made, beside the job's number.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How long its answer is waited for.
     pub wait: Duration,
-    /// The only directory that its socket may be in; where the job's own environment says, if there is none.
+    /// The only directory that its socket may be in; by default, the job's own environment decides.
     pub directory: Option<PathBuf>,
     /// The run that it is recorded as.
     pub run: Option<String>,
@@ -74,7 +74,7 @@ pub enum Outcome {
 /// # Errors
 /// The reason against it.
 pub fn plan_for(pid: u32) -> Result<Plan, Refusal> {
-    plan::plan(&look(pid).facts)
+    plan::plan(&inspect(pid).facts)
 }
 
 /// Returns the processes of each job among some, in order: ranks of one launcher are one job.
@@ -95,24 +95,24 @@ pub fn jobs(pids: &[u32]) -> Vec<Vec<u32>> {
 /// # Errors
 /// Nothing: why, and what to do.
 pub fn permission() -> Result<&'static str, (String, &'static str)> {
-    plan::permission(look::scope(), rustix::process::geteuid().is_root(), look::is_capable())
+    plan::permission(inspect::scope(), rustix::process::geteuid().is_root(), inspect::is_capable())
 }
 
 /// Every process that can be attached to, as far as that is seen from outside.
 pub fn candidates() -> Vec<u32> {
-    look::candidates()
+    inspect::candidates()
 }
 
 /// Starts the probe in a process.
 pub fn attach(pid: u32, options: &Options) -> Outcome {
-    let target = look(pid);
+    let target = inspect(pid);
     let planned = plan::plan(&target.facts);
     ask(&target, planned, Wish::Start, options)
 }
 
 /// Ends the probe of a process.
 pub fn detach(pid: u32, options: &Options) -> Outcome {
-    let target = look(pid);
+    let target = inspect(pid);
     let planned = plan::plan_end(&target.facts);
     ask(&target, planned, Wish::Stop, options)
 }
@@ -211,6 +211,6 @@ fn answer(target: &Target, place: Place, held: Option<Duration>, wait: Duration)
         if Instant::now() >= end {
             return Outcome::Pending;
         }
-        sleep(LOOK_EVERY);
+        sleep(POLL_EVERY);
     }
 }

@@ -83,7 +83,7 @@ pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Ans
 }
 
 impl Answer {
-    /// Returns whether the job fits on every device that was asked for; without one, on any known card.
+    /// Returns whether the job fits on every requested device; without one, on any known card.
     pub fn fits(&self) -> Fits {
         if self.varied.as_ref().is_some_and(|it| it.largest.is_none()) {
             return Fits::No;

@@ -105,7 +105,7 @@ struct Device {
     /// What the trace covers, of a window of a running job.
     window: Option<Window>,
     ordinal: u32,
-    /// The recorded settings; `None` where the source does not say.
+    /// The recorded settings; `None` if the source lacks them.
     settings: Option<String>,
     /// Times that events of its trace were lost.
     gaps: u64,

@@ -1,4 +1,4 @@
-//! A memory snapshot, looked at: what each device held at that moment, whose it was, and how it came about.
+//! The analysis of a memory snapshot: what each device held at that moment, for which code, and since which events.
 
 use crate::model::{
     analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, ladder},
@@ -6,10 +6,10 @@ use crate::model::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A snapshot, looked at.
+/// An analysed snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// What was read.
+    /// The contents of the file.
     pub trace: Arc<Trace>,
     /// Bytes that were read, unpacked.
     pub bytes: u64,
@@ -53,13 +53,13 @@ pub struct Piece {
     pub totals: Totals,
 }
 
-/// Which blocks are looked at.
+/// A selection of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
-    /// Those that are live in the snapshot.
+    /// The blocks that are live in the snapshot.
     #[default]
     End,
-    /// Those that were live after an event of the device's trace.
+    /// The blocks that were live after an event of the device's trace.
     Event(usize),
     /// The live ones of a segment, by its place among the trace's.
     Segment(usize),
@@ -76,11 +76,11 @@ pub struct Profile {
     pub hidden: u64,
 }
 
-/// What a trace came to, of each device in order.
+/// The history and the peak of each device, in order.
 pub type Histories = Vec<(History, Option<Moment>)>;
 
 impl Snapshot {
-    /// Looks at what was read, all but the trace.
+    /// Analyses a trace, without its history of events.
     pub fn new(trace: Arc<Trace>, bytes: u64, ended: Option<String>) -> Self {
         let devices = trace.ordinals().into_iter().map(|it| Device::new(&trace, it)).collect();
         Self { trace, bytes, ended, devices }
@@ -91,14 +91,14 @@ impl Snapshot {
         self.devices.iter().map(|device| history(&self.trace, device.ordinal)).collect()
     }
 
-    /// Takes what the trace came to.
+    /// Adds the histories.
     pub fn complete(&mut self, histories: Histories) {
         for (device, (history, peak)) in self.devices.iter_mut().zip(histories) {
             (device.history, device.peak) = (Some(history), peak);
         }
     }
 
-    /// Returns the text that the allocator was set with; `None` where the snapshot does not say.
+    /// Returns the text of the allocator's settings; `None` if the snapshot lacks it.
     pub fn settings(&self) -> Option<String> {
         self.trace.settings.as_ref().map(|it| self.trace.stacks.texts.get(it.text).into_owned())
     }

@@ -36,12 +36,12 @@ pub enum End {
     Signal(i32),
 }
 
-/// What the loop shows and feeds.
+/// A view that the loop shows and feeds.
 pub trait View {
-    /// What arrives from outside: events, a recording that was read.
+    /// Input from outside: events, a loaded recording.
     type News;
 
-    /// What the user looks at.
+    /// Returns the state of the user interface.
     fn ui(&mut self) -> &mut Ui;
 
     /// Takes a key or a move of the mouse; the next picture shows its effect.

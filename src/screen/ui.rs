@@ -99,10 +99,10 @@ pub enum Source {
 /// Which processes are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of the selected device.
+    /// The processes of the selected device.
     #[default]
     Selected,
-    /// Those of every device: the ranks of a run together.
+    /// The processes of every device: the ranks of a run together.
     All,
 }
 

@@ -37,7 +37,7 @@ const DEADLINE_US: u64 = 750_000;
 const OPENING_US: u64 = 8_000_000;
 
 /// Longest time between two checks whether a call is running.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// How to query the driver.
 #[derive(Clone, Debug)]
@@ -117,13 +117,13 @@ pub(super) async fn run(
     };
     let calls = &calls.0;
     loop {
-        let interval = (*pace.borrow()).clamp(watch::FASTEST, LOOK);
+        let interval = (*pace.borrow()).clamp(watch::FASTEST, CHECK_EVERY);
         sleep_until(beat(begun, interval, Instant::now())).await;
         // Checks a running call again at its deadline. Without a call, there is nothing to wake up for before the next
         // readings.
         let left_us = calls.left_us();
         if let Some(left_us @ 1..) = left_us {
-            sleep(Duration::from_micros(left_us).min(LOOK)).await;
+            sleep(Duration::from_micros(left_us).min(CHECK_EVERY)).await;
         }
         if left_us.is_some() && calls.left_us() == Some(0) && !calls.stalled.swap(true, SeqCst) {
             let since = Stamp(calls.since.load(SeqCst));

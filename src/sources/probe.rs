@@ -47,7 +47,7 @@ const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_secs(1);
 const LATER_TIMES: u32 = 6;
 
-/// Where to look for probes.
+/// The places to search for probes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Socket directories.
@@ -90,11 +90,11 @@ pub(super) async fn run(
             Some(request) = asked.recv() => scanner.probes.ask(request),
             Some(reply) = captures.recv() => {
                 scanner.last.push(reply);
-                scanner.look(&pids).await;
+                scanner.scan(&pids).await;
             }
             () = async { sleep_until(awake).await; scanner.news.come().await } => {
                 awake = Instant::now() + BETWEEN_NEWS;
-                scanner.look(&pids).await;
+                scanner.scan(&pids).await;
             }
             _ = scan.tick() => {
                 scans += 1;
@@ -102,7 +102,7 @@ pub(super) async fn run(
                     scan = interval_at(begun + FIRST_SCANS_EVERY * FIRST_SCANS + SCAN_EVERY, SCAN_EVERY);
                     scan.set_missed_tick_behavior(MissedTickBehavior::Skip);
                 }
-                scanner.look(&pids).await;
+                scanner.scan(&pids).await;
             }
         }
         if scanner.sender.is_closed() {
@@ -126,7 +126,7 @@ struct Scanner {
     news: News,
     /// Sockets and spills that tasks read.
     read: HashSet<SocketId>,
-    /// Those of them whose probe is not known yet.
+    /// The ones among them whose probe is not known yet.
     unknown: HashSet<SocketId>,
     /// Sockets that are skipped for now.
     left: HashMap<SocketId, Left>,
@@ -200,7 +200,7 @@ impl Scanner {
         }
     }
 
-    async fn look(&mut self, pids: &watch::Receiver<Vec<u32>>) {
+    async fn scan(&mut self, pids: &watch::Receiver<Vec<u32>>) {
         let Contents { trusted, sockets, spills, troubles, names_left } = {
             let directories = directories(&self.options, pids);
             // Watch first, so that changes during the scan are not missed.

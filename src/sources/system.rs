@@ -75,7 +75,7 @@ pub(super) async fn run(
             let is_named = named.contains(&pid);
             match found {
                 Some(found) if is_named || probed.contains(&pid) => {
-                    look(pid, found, is_named, &mut known, &sender).await;
+                    read(pid, found, is_named, &mut known, &sender).await;
                 }
                 None if is_named && !strangers_reported && in_container() => {
                     strangers_reported = true;
@@ -88,7 +88,7 @@ pub(super) async fn run(
 }
 
 /// Sends what changed about a process.
-async fn look(
+async fn read(
     pid: u32,
     (state, start_ticks): (char, u64),
     by_name: bool,

@@ -11,8 +11,8 @@ use std::{
 };
 
 /// How often to check a FIFO for a writer, and the time between two checks.
-const LOOKS: u32 = 50;
-const LOOK: Duration = Duration::from_millis(20);
+const POLLS: u32 = 50;
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// What a name leads to.
 pub enum Input {
@@ -50,10 +50,10 @@ pub fn open(path: &Path) -> io::Result<Input> {
 /// Returns the first bytes of a FIFO; none if its writer has written nothing yet.
 fn first(mut fifo: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4096];
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         match fifo.read(&mut bytes) {
             // End of file without a writer.
-            Ok(0) => thread::sleep(LOOK),
+            Ok(0) => thread::sleep(POLL_EVERY),
             Ok(count) => {
                 bytes.truncate(count);
                 return Ok(bytes);

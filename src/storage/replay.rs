@@ -139,7 +139,7 @@ impl Replay {
     ) -> Self {
         let head = Playhead::new(index.from, index.to);
         let mut replay = Self { recordings, index, head, folded, cursor, checkpoints, ended: None };
-        replay.look_back();
+        replay.update_ended();
         replay
     }
 
@@ -153,7 +153,7 @@ impl Replay {
         self.ended.as_deref().unwrap_or(&self.folded.session)
     }
 
-    fn look_back(&mut self) {
+    fn update_ended(&mut self) {
         let is_at_end = self.folded.place == self.index.events;
         self.ended = is_at_end.then(|| self.folded.session.as_it_ended().map(Box::new)).flatten();
     }
@@ -184,7 +184,7 @@ impl Replay {
             Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
             Command::PreviousTrouble => self.previous_trouble(),
         }
-        self.look_back();
+        self.update_ended();
     }
 
     /// Advances by this many µs of elapsed time.
@@ -192,7 +192,7 @@ impl Replay {
         if self.head.playing {
             let at = self.head.tick(us);
             self.fold_by(at);
-            self.look_back();
+            self.update_ended();
         }
     }
 
@@ -240,7 +240,7 @@ impl Replay {
         self.restore(at < self.head.at, |it| it.now <= at);
         self.fold_by(at);
         self.head.at = at;
-        self.look_back();
+        self.update_ended();
     }
 
     fn fold_by(&mut self, at: Stamp) {

@@ -35,9 +35,9 @@ pub struct Limits {
 pub enum FailOn {
     /// None.
     Never,
-    /// Those of a severity or a higher one.
+    /// Alerts of a severity or a higher one.
     Severity(Severity),
-    /// Those of a kind.
+    /// Alerts of a kind.
     Kind(Kind),
 }
 

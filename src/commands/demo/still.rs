@@ -117,15 +117,15 @@ mod tests {
 
     #[test]
     fn nothing_that_is_shown_contradicts_itself() {
-        let mut looked = 0;
+        let mut frames = 0;
         after_each_step(1, |session| {
             for device in &session.devices {
                 let ladder = findings::of_device(session, device).ladder;
                 let clash = ladder.rungs.iter().find(|it| it.inconsistent.is_some());
                 assert_eq!(clash, None, "{:?} at {:?}", device.id, session.now);
-                looked += 1;
+                frames += 1;
             }
         });
-        assert!(looked > STEPS, "{looked}");
+        assert!(frames > STEPS, "{frames}");
     }
 }

@@ -10,10 +10,10 @@ use std::io::{self, Write};
 /// Which blocks to export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum At {
-    /// Those that are live in the snapshot.
+    /// Blocks that are live in the snapshot.
     #[default]
     End,
-    /// Those that were live when the snapshot's trace had most.
+    /// Blocks that were live at the peak of the snapshot's trace.
     Peak,
 }
 

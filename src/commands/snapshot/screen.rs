@@ -70,7 +70,7 @@ fn read(path: &Path, sender: &Sender<Loading>) {
     }
 }
 
-/// A snapshot, and what the user looks at.
+/// A snapshot, and the state of the user interface.
 struct SnapshotView {
     snapshot: Snapshot,
     ui: SnapshotUi,

@@ -1,4 +1,4 @@
-//! What the files that a process has mapped say: symbols, the C library's release, the machine.
+//! Reads the files that a process has mapped: symbols, the C library's release, the machine.
 
 use object::{Architecture, LittleEndian, Object, ObjectSegment, ObjectSymbol, elf::PF_X, read::elf::ElfFile64};
 use std::collections::BTreeMap;

@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(word(offset_of!(SignalFrame, mask)), 0x55);
         // The kernel's own offsets: of the context in the frame, and of the mask in that.
         assert_eq!((offset_of!(SignalFrame, r8), offset_of!(SignalFrame, mask)), (8 + 40, 8 + 296));
-        // The area ends behind the features in use, and says so.
+        // The area ends behind the features in use, and holds its own length.
         let at = usize::try_from(area - layout.stack).unwrap();
         assert_eq!(layout.bytes.len() - at, 576 + 256 + 4);
         assert_eq!(word(at + DESCRIPTION + 8), 7, "the last feature lies behind it");

@@ -1,7 +1,7 @@
 //! Where the probe's files and the job's answer lie, so that both the job and gpuwatch see them.
 
 use super::{
-    look::{Target, root},
+    inspect::{Target, root},
     script::{Order, Wish},
 };
 use crate::jobs::launch::assets::{self, Assets};
@@ -89,7 +89,7 @@ impl Place {
         Err(io::Error::other(format!("it has no directory for the probe's files ({})", reasons.join("; "))))
     }
 
-    /// What the job has answered so far.
+    /// Returns the job's answer so far.
     pub(super) fn state(&self) -> State {
         match fs::read(self.file("answer")) {
             Ok(bytes) => State::Answered(String::from_utf8_lossy(&bytes).into_owned()),
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// Puts the files there; what the job has to know.
+    /// Puts the files there, and returns the order for the job.
     pub(super) fn prepare(&self, wish: Wish, own_pid: u32) -> io::Result<Order> {
         self.forget();
         if let Some(apart) = &self.apart {

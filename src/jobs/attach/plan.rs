@@ -16,7 +16,7 @@ const WORKER: &str = "pt_data_worker";
 /// A Python in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Python {
-    /// 3.11 is (3, 11); unknown where nothing says it.
+    /// 3.11 is (3, 11); `None` if the process does not show it.
     pub version: Option<(u32, u32)>,
     /// Whether it has no global lock.
     pub is_free_threaded: bool,
@@ -30,7 +30,7 @@ pub struct Python {
     pub takes_scripts: Option<bool>,
 }
 
-/// What is known of a process before anything is done to it.
+/// The facts about a process before gpuwatch changes anything in it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {

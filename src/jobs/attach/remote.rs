@@ -12,7 +12,7 @@ const COOKIE: &[u8] = b"xdebugpy";
 const INTERPRETERS: u64 = 40;
 const MAIN_THREAD: u64 = 80;
 
-/// The bit of the "eval breaker" that asks the thread to look.
+/// The bit of the "eval breaker" that requests the thread to check for a script.
 const PLEASE_STOP: u64 = 1 << 5;
 
 /// Where the table's fields begin, and how many of them are read.
@@ -63,7 +63,7 @@ impl Fields {
     }
 }
 
-/// Whether Python takes scripts; `None` where it does not say.
+/// Returns whether Python takes scripts; `None` if it does not report it.
 pub(super) fn takes_scripts(memory: &File, runtime: u64) -> Option<bool> {
     let fields = Fields::find(memory, runtime)?;
     match read(memory, fields.interpreter + fields.enabled, 4)?[..] {

@@ -15,7 +15,7 @@ pub(super) enum Wish {
     Stop,
 }
 
-/// What the job's thread has to know. Paths are those that the job sees.
+/// The order for the job's thread. Paths are as the job sees them.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) wish: Wish,
@@ -26,7 +26,7 @@ pub(super) struct Order {
     pub(super) library: PathBuf,
     /// The file that the job answers in.
     pub(super) answer: PathBuf,
-    /// Where its socket is to be; where the job's own environment says, if empty.
+    /// The directories for its socket; if empty, the job's own environment decides.
     pub(super) directories: Vec<PathBuf>,
     /// The recording's run.
     pub(super) run: Option<String>,

@@ -116,8 +116,8 @@ impl Bench {
         Ok((Fits::Unknown, None))
     }
 
-    /// Runs the job on a device of the size, with the most that lies outside its allocator; whether it runs there, or
-    /// why that cannot be said.
+    /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
+    /// it runs there, or why that is unknown.
     pub(super) fn runs_on(&mut self, device: &Device) -> Result<Result<bool, String>, Trouble> {
         let free = self.run(&Setup { device, limit: None }, false)?;
         if let Some(why) = why(&free.outcome) {
@@ -135,7 +135,7 @@ impl Bench {
     }
 }
 
-/// Why a run says nothing; `None` of one that does.
+/// Returns why a run proves nothing; `None` if it does.
 fn why(outcome: &Outcome) -> Option<String> {
     let at = |line: &Option<String>| line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
     match outcome {
@@ -199,7 +199,7 @@ impl Peak {
     }
 }
 
-/// What simulation cannot know of the job, in words.
+/// Returns the facts about the job that the simulation cannot know, as text.
 fn unknown(trial: &Trial) -> Vec<String> {
     let mut all = Vec::new();
     let reads: Vec<&Read> = trial.accounts.iter().flat_map(|it| &it.reads).collect();

@@ -110,7 +110,7 @@ pub fn name() -> &'static str {
     NAME
 }
 
-/// Writes the files into a new directory, for whoever owns the one above it.
+/// Writes the files into a new directory, for the owner of the one above it.
 ///
 /// # Errors
 /// When it exists already, or cannot be written.

@@ -60,7 +60,7 @@ impl Job {
     /// Forwards signals until the job is over.
     pub fn wait(mut self) -> Ended {
         loop {
-            if let Some(ended) = self.look() {
+            if let Some(ended) = self.check() {
                 return ended;
             }
             let taken = self.signals.wait();
@@ -72,7 +72,7 @@ impl Job {
     /// subreaper.
     ///
     /// Leaves the children of other threads to them.
-    fn look(&mut self) -> Option<Ended> {
+    fn check(&mut self) -> Option<Ended> {
         let here = WaitOptions::from_bits_retain(__WNOTHREAD.cast_unsigned());
         loop {
             let (pid, status) = match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED | here) {

@@ -70,7 +70,7 @@ pub fn parse(message: &str) -> OomFigures {
     let allocated = before(" already allocated")
         .or_else(|| after("Of the allocated memory "))
         .or_else(|| after_colon(message, "Currently allocated"));
-    // The oldest releases say `cached` for memory that is reserved and not live.
+    // The oldest releases call memory `cached` that is reserved and not live.
     let unallocated = before(" is reserved by PyTorch but unallocated").or_else(|| before(" cached)"));
     let reserved = before(" reserved in total by PyTorch").or_else(|| Some(allocated?.saturating_add(unallocated?)));
     let mut figures = OomFigures {

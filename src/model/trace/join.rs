@@ -68,8 +68,8 @@ impl Join {
         Self { ring, ..Self::default() }
     }
 
-    /// Adds the next piece. `is_late` says that memory was held before the history began: the trace then starts from
-    /// what the first piece holds.
+    /// Adds the next piece. `is_late`: memory was held before the history began, so the trace starts from the contents
+    /// of the first piece.
     pub fn add(&mut self, piece: Trace, is_late: bool) {
         let is_first = self.last.is_none();
         for (device, range) in (0..).zip(&piece.devices) {

@@ -1,8 +1,8 @@
-//! What the user looks at in a memory snapshot: the screen, the device, the blocks, the cursor of the trace.
+//! The state of the user interface for a memory snapshot: the screen, the device, the blocks, the cursor of the trace.
 
 /// The rows and boxes of the call tree.
 mod calls;
-/// What clicks do.
+/// Mouse events.
 mod mouse;
 /// The part of the trace that is shown.
 mod window;
@@ -19,7 +19,7 @@ use crate::{
 pub use calls::Row;
 use std::collections::BTreeSet;
 
-/// What the segments are ordered by, the most first.
+/// The figure to sort segments by, the largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Their bytes.
@@ -41,7 +41,7 @@ impl Order {
         (Self::Address, "address"),
     ];
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|it| it.0 == self).map_or("", |it| it.1)
     }
@@ -52,12 +52,12 @@ impl Order {
     }
 }
 
-/// The request that may fit or not, before anybody changed it.
+/// The request that may fit or not, before the user changes it.
 const REQUEST: u64 = 512 << 20;
-/// The smallest and the largest that keys come to.
+/// The smallest and the largest request that keys can reach.
 const REQUESTS: [u64; 2] = [1 << 20, 1 << 40];
 
-/// What the user looks at.
+/// The state of the user interface for a memory snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SnapshotUi {
     /// Help, filter, message, and the request to the loop.
@@ -74,7 +74,7 @@ pub struct SnapshotUi {
     pub at: At,
     /// Whether the tree begins with the calls that allocated.
     pub inverted: bool,
-    /// Those blocks; [`SnapshotUi::refresh`] makes them.
+    /// The selected blocks; [`SnapshotUi::refresh`] makes it.
     pub profile: Profile,
     /// The selected call, by its place in the tree.
     pub call: usize,
@@ -82,19 +82,19 @@ pub struct SnapshotUi {
     opened: BTreeSet<usize>,
     /// The call that the flame graph begins with.
     pub root: usize,
-    /// What the segments are ordered by.
+    /// The figure to sort segments by.
     pub order: Order,
     /// The selected segment, by its place in that order.
     pub segment: usize,
-    /// The bytes of the request; `None` before anybody chose.
+    /// The bytes of the request; `None` before the user chooses.
     pub request: Option<u64>,
     /// The cursor of the trace, an event of the device; `None` is its peak.
     pub cursor: Option<usize>,
     /// How often the part of the trace that is shown was halved.
     pub zoom: u32,
-    /// What was live at the cursor.
+    /// The blocks that were live at the cursor.
     pub moment: Option<Moment>,
-    /// What profile and moment were made of.
+    /// The inputs that profile and moment were made from.
     made: Made,
 }
 
@@ -135,7 +135,7 @@ impl SnapshotUi {
         all
     }
 
-    /// Takes a command.
+    /// Handles a command.
     pub fn update(&mut self, command: Command, snapshot: &Snapshot) {
         self.base.status = None;
         match command {
@@ -348,7 +348,7 @@ impl SnapshotUi {
         }
     }
 
-    /// Makes what depends on the snapshot and on what is looked at, where that has changed.
+    /// Makes the profile and the moment again if the snapshot or the selection has changed.
     pub fn refresh(&mut self, snapshot: &Snapshot) {
         let Some(device) = snapshot.devices.get(self.device) else { return };
         let has_history = device.history.is_some();

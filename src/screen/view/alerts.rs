@@ -171,7 +171,7 @@ impl List<'_> {
     /// ```text
     /// warning   rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained
     ///           since step 12, noticed at step 31; full in 20739 steps, 43 min
-    ///           where a probe looked for it: which line allocates what grows, and who keeps it
+    ///           after a capture: the line that allocates the growing memory, and its holder
     ///           → what to do
     ///           what a replay under other allocator settings shows
     ///           the figures it rests on

@@ -45,7 +45,7 @@ const LADDER: u16 = 12;
 /// ladder     the bar, and under it the rungs where they end
 /// explained  every gap: its bytes, where it comes from, what to do about it
 /// processes  everybody on the device
-/// device     what the driver says of it
+/// device     the driver's facts about it
 /// ```
 ///
 /// From 132 columns on, processes, device and its past are next to the explanations. Below 12 rows there is no ladder;

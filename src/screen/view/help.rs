@@ -31,7 +31,7 @@ const NOTES: [&str; 7] = [
     "Mouse: select, open (twice), sort by a column's title, scroll, press a key of the last line.",
 ];
 
-/// The same where a memory snapshot is looked at.
+/// The same for the view of a memory snapshot.
 const OF_SNAPSHOTS: [&str; 5] = [
     "–  unknown; it is never drawn as 0",
     "●  the free block of this segment would serve the request",

@@ -40,7 +40,7 @@ const MARKS: usize = 12;
 /// ```text
 /// title     who, and where in its life
 /// identity  command, framework, allocator settings, …
-/// culprit   which line allocates what grows and who keeps it, once it was looked for
+/// culprit   the line that allocates the growing memory and its holder, after a capture
 /// alerts    what was found of it
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// memory    every counter

@@ -1,4 +1,4 @@
-//! What is seen of a memory snapshot: pure, and total for every size down to 0×0, as all views.
+//! The screens of a memory snapshot: pure, and total for every size down to 0×0, as all views.
 
 /// Memory over events.
 mod chart;
@@ -6,7 +6,7 @@ mod chart;
 mod fits;
 /// Blocks by call stack, as boxes.
 mod flame;
-/// What a segment looks like in cells.
+/// Segments as cells.
 mod map;
 /// Devices, the ladder, streams and pools, the largest stacks.
 mod overview;
@@ -48,10 +48,10 @@ use std::cell::RefCell;
 /// Rows from which on the tabs have one.
 const TABS: u16 = 16;
 
-/// Rows that say why a snapshot is not whole.
+/// The most rows that show why a snapshot is incomplete.
 const ENDED: usize = 2;
 
-/// What every box of a snapshot's screens looks at.
+/// The input of every box on a snapshot's screens.
 struct Scene<'a> {
     snapshot: &'a Snapshot,
     ui: &'a SnapshotUi,
@@ -166,7 +166,7 @@ fn header(buffer: &mut Buffer, area: Rect, scene: &Scene) {
     }
 }
 
-/// What the allocator was set with.
+/// Returns the allocator's settings.
 fn settings(snapshot: &Snapshot) -> String {
     match snapshot.settings() {
         None => "settings not recorded".to_owned(),

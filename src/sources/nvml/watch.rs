@@ -390,7 +390,7 @@ fn nap_until(until: Instant, calls: &Calls) {
         if left.is_zero() {
             return;
         }
-        // Whoever stops the watch unparks this thread.
+        // The thread that stops the watch unparks this one.
         thread::park_timeout(left);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! |■■■■■|░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░|■■■■|
-//!  who speaks, no samples      not read          what was held
+//!  probes, no samples          not read            held bytes
 //! ```
 //!
 //! Analyses of the whole run, above all growth, follow when all of it is read.

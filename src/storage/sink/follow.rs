@@ -47,11 +47,11 @@ async fn receive_last_events(
     connected: &mut BTreeSet<ProbeId>,
     receive: &mut impl FnMut(&Event),
 ) {
-    let look = sources.last_look();
-    pin!(look);
+    let last_scan = sources.last_scan();
+    pin!(last_scan);
     let end = Instant::now() + LAST_SCAN;
-    let (mut quiet, mut has_looked) = (Instant::now() + LAST_EVENTS, false);
-    while !(has_looked && connected.is_empty() && sources.events.is_empty()) {
+    let (mut quiet, mut has_scanned) = (Instant::now() + LAST_EVENTS, false);
+    while !(has_scanned && connected.is_empty() && sources.events.is_empty()) {
         select! {
             biased;
             event = sources.events.recv() => {
@@ -62,8 +62,8 @@ async fn receive_last_events(
                 note_connection(connected, &event);
                 receive(&event);
             }
-            () = &mut look, if !has_looked => has_looked = true,
-            () = sleep_until(if has_looked { quiet.min(end) } else { end }) => return,
+            () = &mut last_scan, if !has_scanned => has_scanned = true,
+            () = sleep_until(if has_scanned { quiet.min(end) } else { end }) => return,
         }
     }
 }

@@ -26,7 +26,7 @@ const QUEUE: usize = 16;
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// How often to check a running program.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// A program and its arguments: never a shell's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Hook {
         *locked(&self.state.end) = Some(Instant::now() + patience);
         self.queue = None;
         // Nothing is ever sent: the wait ends when the thread does. A program that cannot be killed is left.
-        let _ = self.finished.recv_timeout(patience + 10 * LOOK);
+        let _ = self.finished.recv_timeout(patience + 10 * POLL_EVERY);
         self.outcome()
     }
 }
@@ -166,7 +166,7 @@ impl State {
                 kill(&mut child);
                 return Ok(None);
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_EVERY);
         }
     }
 }

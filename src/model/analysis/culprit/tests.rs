@@ -53,12 +53,12 @@ fn site() -> Site {
     }
 }
 
-fn looked(sites: Vec<Site>) -> Sites {
+fn captured(sites: Vec<Site>) -> Sites {
     Sites { why: "asked".into(), steps: 8, step: Some(100), sites, ..Sites::default() }
 }
 
 fn described(site: Site) -> (String, String) {
-    let found = account(&looked(vec![site]), 0);
+    let found = account(&captured(vec![site]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     (it.sentence.clone(), it.advice.clone())
 }
@@ -89,7 +89,7 @@ fn the_example_is_described_completely() {
     };
     // Its graph: two blocks with each loss, which no Python object owns.
     let graph = Site { line: 12, function: "forward".into(), autograd: true, owners: Vec::new(), ..site() };
-    let found = account(&looked(vec![graph.clone(), losses.clone()]), 0);
+    let found = account(&captured(vec![graph.clone(), losses.clone()]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     assert_eq!(
         it.summary(),
@@ -100,9 +100,9 @@ fn the_example_is_described_completely() {
     assert_eq!((it.blocks_per_step, it.graph.map(|it| it.1)), (3.0, Some(2.0)));
     // At another pace, or with something that has no graph, it is a separate culprit.
     let slower = Site { blocks: 5, ..graph.clone() };
-    assert_eq!(account(&looked(vec![slower, losses.clone()]), 0).culprits.len(), 2);
+    assert_eq!(account(&captured(vec![slower, losses.clone()]), 0).culprits.len(), 2);
     let plain = Site { owners: vec![owner(&[], false)], ..losses };
-    let found = account(&looked(vec![graph, plain]), 0);
+    let found = account(&captured(vec![graph, plain]), 0);
     let [graph, _] = found.culprits.as_slice() else { panic!("{found:?}") };
     assert_eq!(
         graph.summary(),
@@ -120,7 +120,7 @@ fn what_is_kept_decides_what_to_keep_instead() {
             Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
         // The largest comes first.
         let kept = Site { bytes: 2 * kept.bytes, ..kept };
-        account(&looked(vec![kept, saved]), 0).culprits[0].advice.clone()
+        account(&captured(vec![kept, saved]), 0).culprits[0].advice.clone()
     };
     let cases = [
         (owner(&[], true), "kept.append(loss)", "append `loss.item()` or `loss.detach()`"),
@@ -198,7 +198,7 @@ fn blocks_kept_by_one_line_are_one_culprit() {
         holders: vec![list(5), global("pairs")],
         ..site()
     };
-    let found = account(&looked(vec![pair(40), pair(41), Site { line: 50, ..site() }]), 0);
+    let found = account(&captured(vec![pair(40), pair(41), Site { line: 50, ..site() }]), 0);
     assert_eq!(found.culprits.len(), 2, "{found:?}");
     let (it, other) = (&found.culprits[0], &found.culprits[1]);
     assert!(
@@ -210,7 +210,7 @@ fn blocks_kept_by_one_line_are_one_culprit() {
     // The same holds for what one tensor's graph keeps.
     let holders = vec![holder("graph", None, Some("Tensor")), within("local", Some("total"), "main")];
     let graph = |line| Site { line, autograd: true, owners: Vec::new(), holders: holders.clone(), ..site() };
-    let found = account(&looked(vec![graph(12), graph(13)]), 0);
+    let found = account(&captured(vec![graph(12), graph(13)]), 0);
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
     let whole = "train.py:12 in main() allocates 4 blocks a step (16.00 MiB) that stay, together with train.py:13, held by \
                  the graph of a tensor, held by local `total` of main()";
@@ -229,7 +229,7 @@ fn a_graph_s_blocks_are_not_attributed_to_the_last_step() {
         ..site()
     };
     let found = account(
-        &looked(vec![last(12, "x"), last(13, "y"), Site { autograd: true, line: 14, owners: Vec::new(), ..site() }]),
+        &captured(vec![last(12, "x"), last(13, "y"), Site { autograd: true, line: 14, owners: Vec::new(), ..site() }]),
         0,
     );
     let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
@@ -245,7 +245,7 @@ fn a_graph_s_blocks_are_not_attributed_to_the_last_step() {
 
 #[test]
 fn notes_report_that_nothing_grows_and_what_was_missed() {
-    let older = Sites { older_blocks: Some(96), older_bytes: Some(192 * MIB), ..looked(Vec::new()) };
+    let older = Sites { older_blocks: Some(96), older_bytes: Some(192 * MIB), ..captured(Vec::new()) };
     let words = account(&older, 0);
     assert!(words.culprits.is_empty());
     let lines = [
@@ -262,7 +262,7 @@ fn notes_report_that_nothing_grows_and_what_was_missed() {
         longest_us: Some(3000),
         holders_us: Some(120_000),
         history_bytes: Some(70_000),
-        ..looked(vec![stackless, other])
+        ..captured(vec![stackless, other])
     };
     let found = account(&sites, 0);
     assert!(found.culprits.is_empty(), "{found:?}");
@@ -284,7 +284,7 @@ fn at_an_error_live_memory_is_listed_by_line() {
     let mut sites =
         vec![live_at(40, 96, 1229 * MIB), stackless, live_at(50, 1, MIB), live_at(51, 2, 512), live_at(52, 1, 512)];
     sites.extend(vec![Site { device: 1, ..site() }]);
-    let at_error = Sites { steps: 0, why: "oom".into(), older_bytes: Some(MIB), ..looked(sites) };
+    let at_error = Sites { steps: 0, why: "oom".into(), older_bytes: Some(MIB), ..captured(sites) };
     let words = "live blocks, by line: train.py:40 1.20 GiB in 96 blocks, no Python line 9.00 MiB in 2 blocks, train.py:50 \
                  1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB that predate the capture";
     assert_eq!(live(&at_error, 0).as_deref(), Some(words));
@@ -316,7 +316,7 @@ fn text_from_outside_is_escaped_and_bounded() {
         frames: vec![Frame { file: nasty.clone(), line: 1, function: nasty.clone() }],
         ..site()
     };
-    let sites = Sites { trouble: text(), ..looked(vec![site]) };
+    let sites = Sites { trouble: text(), ..captured(vec![site]) };
     let found = account(&sites, 0);
     let it = &found.culprits[0];
     let all = [&it.sentence, &it.advice, &it.leading().place()].map(Clone::clone);

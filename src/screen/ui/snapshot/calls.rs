@@ -47,7 +47,7 @@ impl SnapshotUi {
         let least = tree.get(0).map_or(0, |it| it.bytes) / OPENED;
         let is_large = |it: &Call| it.bytes >= least.max(1) && !it.calls.is_empty();
         self.opened = tree.calls.iter().enumerate().filter(|(_, it)| is_large(it)).map(|it| it.0).collect();
-        // What the only call of a call calls is of more interest than that call.
+        // A call with only one call below it is of less interest than that one.
         self.call = calls(tree, 0).first().and_then(|call| chain(tree, *call).last().copied()).unwrap_or(0);
     }
 
@@ -119,7 +119,7 @@ impl SnapshotUi {
             Motion::Last => chain_of_largest(tree, self.call),
             Motion::Up | Motion::PageUp | Motion::PageDown => None,
         };
-        // What is beside the graph's first call is not in the graph.
+        // Calls next to the graph's first call are not in the graph.
         if let Some(next) = next.filter(|_| self.call != self.root || !matches!(motion, Motion::Left | Motion::Right)) {
             self.select_call(next);
         }

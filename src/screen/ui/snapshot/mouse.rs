@@ -1,4 +1,4 @@
-//! What clicks do in a snapshot.
+//! Mouse events in a snapshot.
 
 use super::{Page, SnapshotUi};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use ratatui::layout::Rect;
 
 impl SnapshotUi {
-    /// Takes what the mouse did in a picture.
+    /// Handles a mouse event in a frame.
     pub fn mouse(&mut self, mouse: Mouse, regions: &Regions, snapshot: &Snapshot) {
         let (Mouse::Press(at) | Mouse::Double(at) | Mouse::Drag(at) | Mouse::Wheel(at, _)) = mouse;
         let over = regions.at(at).next().map(|(area, target)| (area, target.clone()));

@@ -1,4 +1,4 @@
-//! What segments look like in cells: each cell has the gap that most of its bytes belong to.
+//! Draws segments as cells: each cell has the gap that most of its bytes belong to.
 
 use super::Scene;
 use crate::{

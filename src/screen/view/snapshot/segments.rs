@@ -117,7 +117,7 @@ fn serves(piece: &Piece, size: u64, scene: &Scene) -> bool {
     piece.totals.largest_free >= size && segment.stream == stream && !scene.snapshot.trace.is_private(segment)
 }
 
-/// What is known of the selected segment, and whose blocks hold it.
+/// Describes the selected segment, and the stacks whose blocks hold it.
 fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
     let Some(segment) = scene.snapshot.segment(piece) else { return };
     let trace = &scene.snapshot.trace;

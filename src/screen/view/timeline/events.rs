@@ -79,8 +79,8 @@ pub(super) fn words(
             pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
         }
     }
-    let looked = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
-    if let Some(it) = looked.as_ref().and_then(|(_, it)| it.culprits.first()) {
+    let capture = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
+    if let Some(it) = capture.as_ref().and_then(|(_, it)| it.culprits.first()) {
         pieces.push((format!("◎ {}", it.leading().place()), Role::Title));
     }
     let (mut spans, mut left) = (Vec::new(), width);

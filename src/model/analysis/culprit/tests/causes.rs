@@ -4,7 +4,7 @@ use super::*;
 
 /// The cause of the largest culprit.
 fn cause(sites: Vec<Site>) -> &'static str {
-    account(&looked(sites), 0).culprits.first().unwrap().cause.id()
+    account(&captured(sites), 0).culprits.first().unwrap().cause.id()
 }
 
 fn in_a_list(owners: Vec<Owner>) -> Site {

@@ -1,4 +1,4 @@
-//! Finds out about a process what `plan` decides from, and the addresses that are needed in it. Only reads.
+//! Collects the facts about a process that `plan` needs, and the addresses in it. Only reads.
 
 use super::{
     elf::Image,
@@ -41,7 +41,7 @@ pub(super) struct Found {
     pub(super) restorer: Option<u64>,
 }
 
-/// A process that was looked at.
+/// An inspected process.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) facts: Facts,
@@ -56,8 +56,8 @@ pub(super) struct Target {
     pub(super) memory: Option<File>,
 }
 
-/// Looks at a process.
-pub(super) fn look(pid: u32) -> Target {
+/// Inspects a process.
+pub(super) fn inspect(pid: u32) -> Target {
     let status = Status::read(pid);
     let numbers = |name: &str| status.numbers(name);
     let user = numbers("Uid").get(1).copied().unwrap_or(u32::MAX);
@@ -92,8 +92,8 @@ pub(super) fn look(pid: u32) -> Target {
         if !facts.has_cuda {
             facts.children = children(pid);
         }
-        look_at_libc(&maps, memory, &mut facts, &mut at);
-        facts.python = look_at_python(&maps, memory, &mut at);
+        inspect_libc(&maps, memory, &mut facts, &mut at);
+        facts.python = inspect_python(&maps, memory, &mut at);
     }
     let start_ticks = info.map_or(0, |it| it.start_ticks);
     Target { facts, start_ticks, own_pid, owner: (user, group), at, memory }
@@ -131,7 +131,7 @@ fn is_native(executable: &[u8]) -> bool {
     Image::parse(executable).is_some_and(|it| it.is_native())
 }
 
-fn look_at_libc(maps: &Maps, memory: &File, facts: &mut Facts, at: &mut Found) {
+fn inspect_libc(maps: &Maps, memory: &File, facts: &mut Facts, at: &mut Found) {
     let Some(libc) = maps.find(|it| it == "libc.so.6" || it.starts_with("libc-2.")) else { return };
     let Some(bytes) = maps.content(libc) else { return };
     let Some(image) = Image::parse(&bytes) else { return };
@@ -146,7 +146,7 @@ fn look_at_libc(maps: &Maps, memory: &File, facts: &mut Facts, at: &mut Found) {
     at.restorer = image.code(&RESTORER).and_then(|it| known(it, RESTORER.len() as u64));
 }
 
-fn look_at_python(maps: &Maps, memory: &File, at: &mut Found) -> Option<Python> {
+fn inspect_python(maps: &Maps, memory: &File, at: &mut Found) -> Option<Python> {
     let library = maps.find(|it| it.starts_with("libpython3.") && it != "libpython3.so");
     let mapping = library.or_else(|| maps.executable())?;
     let mut python = Python { file: mapping.path.clone(), ..Python::default() };
