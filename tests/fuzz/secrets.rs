@@ -1,4 +1,4 @@
-//! Any command line: what is hidden stays hidden, whoever hides it again.
+//! Hides secrets in any command line: hiding them twice changes nothing.
 
 #![no_main]
 

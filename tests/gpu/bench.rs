@@ -120,12 +120,12 @@ impl Bench {
     }
 }
 
-/// What a program wrote, as JSON; one that failed fails the layer.
+/// Returns a program's output as JSON; fails the layer if the program fails.
 pub(crate) fn json(done: &Output) -> Value {
     serde_json::from_str(&text(done)).unwrap_or_else(|why| panic!("{why}: {done:?}"))
 }
 
-/// What a program wrote; one that failed fails the layer.
+/// Returns a program's output; fails the layer if the program fails.
 pub(crate) fn text(done: &Output) -> String {
     assert!(done.status.success(), "{done:?}");
     String::from_utf8_lossy(&done.stdout).into_owned()

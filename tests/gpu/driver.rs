@@ -1,4 +1,4 @@
-//! What gpuwatch reads from NVML is what `nvidia-smi` prints.
+//! Compares gpuwatch's figures from NVML with the output of `nvidia-smi`.
 
 use crate::{
     bench::{Bench, text},
@@ -67,7 +67,7 @@ fn find<'a>(once: &'a Value, uuid: &str) -> &'a Value {
     once["devices"].as_array().unwrap().iter().find(|it| it["id"] == uuid).expect("the device that nvidia-smi lists")
 }
 
-/// What `nvidia-smi` charges a process with, in bytes; `None` where it is not installed or does not list it.
+/// Returns the memory of a process according to `nvidia-smi`, in bytes; `None` if it is missing or does not list it.
 pub(crate) fn charged(bench: &Bench, pid: u32) -> Option<[u64; 2]> {
     let list = smi(bench, "--query-compute-apps=pid,used_memory").ok()?;
     list.into_iter().find(|it| it[0] == pid.to_string()).map(|it| mib(&it[1]))

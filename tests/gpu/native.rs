@@ -8,7 +8,7 @@ use crate::{
 use serde_json::Value;
 use std::{env, path::PathBuf, process::Command};
 
-/// What is allocated in a step.
+/// The bytes that a step allocates.
 const MIB_A_STEP: u64 = 256;
 
 /// The newest sample of the process, of its first device.

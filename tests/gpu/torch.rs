@@ -67,7 +67,7 @@ fn asked() -> String {
     serde_json::to_string(&Counters::TABLE.iter().filter_map(named).collect::<BTreeMap<_, _>>()).unwrap()
 }
 
-/// What both know of a step.
+/// Returns the counters that both have for a step.
 fn both<'a>(row: &'a Sample, reported: &'a Value) -> impl Iterator<Item = (u64, u64)> + 'a {
     let values = row.counters.values();
     Counters::NAMES.iter().zip(values).filter_map(|(name, value)| Some((value?, reported[*name].as_u64()?)))

@@ -1,4 +1,4 @@
-//! What kinds of training and allocators do to the picture: every rung is PyTorch's own figure, or is unknown.
+//! Runs kinds of training and allocators: every rung is PyTorch's own figure, or is unknown.
 
 use crate::{
     pty::{PATIENCE, until},
@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// What a context takes on the simulated machine, in bytes.
+/// The size of a context on the simulated machine, in bytes.
 const CONTEXT: u64 = 512 << 20;
 
 const MIB: u64 = 1 << 20;
@@ -53,7 +53,7 @@ impl Picture {
         self.figures[device][counter].as_u64().unwrap()
     }
 
-    /// That each device's rungs sum to its total and contradict nothing, with a context outside of torch.
+    /// Checks that each device's rungs sum to its total without contradiction, with a context outside of torch.
     fn check(&self) {
         let devices = self.reported["devices"].as_array().unwrap();
         assert!(!devices.is_empty() && !self.figures.is_empty(), "{:#}", self.reported);

@@ -28,7 +28,7 @@ pub(crate) struct Browser {
     from: BufReader<ChildStdout>,
     session: String,
     asked: u64,
-    /// What happened on the page, in the browser's words.
+    /// The events on the page, as the browser reports them.
     pub(crate) events: Vec<Value>,
     _home: TempDir,
 }
@@ -68,7 +68,7 @@ impl Browser {
         self.media(&json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}));
     }
 
-    /// What the page is shown on.
+    /// Sets the media features of the page.
     pub(crate) fn media(&mut self, media: &Value) {
         self.ask("Emulation.setEmulatedMedia", media);
     }
@@ -98,7 +98,7 @@ impl Browser {
         serde_json::from_slice(&message).unwrap()
     }
 
-    /// What an expression of the page comes to.
+    /// Returns the value of an expression on the page.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let mut reported = self.ask("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
         assert!(reported["exceptionDetails"].is_null(), "{expression}: {reported}");
@@ -116,7 +116,7 @@ impl Browser {
         assert_eq!(reported["result"]["value"], true, "{condition}: {reported}");
     }
 
-    /// What an expression of the page comes to, as text.
+    /// Returns the value of an expression on the page as text.
     pub(crate) fn text(&mut self, expression: &str) -> String {
         self.value(expression).as_str().unwrap_or_else(|| panic!("{expression} is no text")).to_owned()
     }
@@ -162,7 +162,7 @@ impl Browser {
         }
     }
 
-    /// What was fetched over a network, and what went wrong: both are to be nothing.
+    /// Returns the requests over a network, and the errors: there must be none.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let is_fetch = |it: &&Value| {
             it["method"] == "Network.requestWillBeSent"

@@ -273,7 +273,7 @@ fn a_recording_whose_writer_was_killed_is_judged_and_a_damaged_one_is_not() {
     fs::write(&path, whole + "}\n" + &lines[500]).unwrap();
     let (code, json) = judged(&path, &[]);
     assert_eq!(code, 2, "{json:#}");
-    // What was found before the damage stands.
+    // Findings before the damage remain.
     let lines = lines_of(ACTIVATIONS, |_| {});
     let leak: String = lines.iter().take(1200).map(String::as_str).collect();
     fs::write(&path, leak + "}\n").unwrap();

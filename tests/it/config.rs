@@ -54,7 +54,7 @@ fn allowed_and_silenced_alerts_are_not_sent() {
     }
 }
 
-/// Whoever expects a leak does not expect the job to die of it.
+/// An expected leak does not cover the out-of-memory error that it causes.
 #[test]
 fn an_expected_cause_allows_no_out_of_memory_error() {
     let session = alerted().session();
@@ -85,7 +85,7 @@ fn allowed_alerts_count_in_no_badge_and_the_list_marks_allowed_and_silenced() {
     assert_eq!(Some(cell.fg), theme.style(Role::Dim).fg, "it alarms nobody");
     assert!(shown.contains("scalars-retained, silenced") && shown.contains("cache-filling, silenced"), "{shown}");
 
-    // What is in both lists is allowed.
+    // An alert in both lists is allowed.
     let both = text(&drawn(&policy(&["oom", "growth"], &["growth"])));
     assert!(both.starts_with("gpuwatch  2 devices") && both.contains("0 open, 2 expected, 1 ended"), "{both}");
 }

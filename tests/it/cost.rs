@@ -1,4 +1,4 @@
-//! What the probe costs the training thread: a benchmark. In its short form only what viewers see is checked.
+//! Measures the probe's cost for the training thread. The short form checks only what viewers receive.
 //!
 //! In full, with at least 10,000 steps each way and a machine that does nothing else:
 //!

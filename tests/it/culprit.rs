@@ -30,7 +30,7 @@ use std::{
 const FILE: &str = "/home/ada/train.py";
 const LIBRARY: &str = "/home/ada/venv/lib/python3.11/site-packages/torch/nn/functional.py";
 
-/// What `losses` of a train.py keeps: a scalar a step, and two blocks of its graph.
+/// Returns a capture in which `losses` of a train.py keeps a scalar per step, and two blocks of its graph.
 pub(crate) fn sites(at_us: u64, step: u64) -> Sites {
     let frame = |file: &str, line, function: &str| Frame { file: file.into(), line, function: function.into() };
     let place = |line, text: &str| Place { line, text: text.into(), ..Place::default() };
@@ -105,7 +105,7 @@ pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
     sites
 }
 
-/// A recorded leak in which it was looked for the line.
+/// A recorded leak with a capture.
 pub(crate) fn recorded(dir: &Path, sites: impl Fn(u64, u64) -> Sites) -> PathBuf {
     let mut lines = lines_of(ACTIVATIONS, |_| {});
     let printed = lines.iter().filter_map(|it| serde_json::from_str::<Value>(it).ok());

@@ -1,4 +1,4 @@
-//! What is left when the job is killed, or gpuwatch, or both; when the disk is full, or the recordings' directory gone.
+//! Kills the job, gpuwatch or both, fills the disk, removes the recordings' directory; and checks the remaining files.
 //!
 //! In each case the job never notices, everything up to the last second can be read, and losses are reported.
 
@@ -51,7 +51,7 @@ impl Run {
         let mut line = String::new();
         BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let job = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
-        // Whoever waits for a child closes its input first.
+        // `wait` closes the child's input first.
         let input = launcher.stdin.take();
         Self { dir, launcher, job, input }
     }
@@ -133,7 +133,7 @@ fn a_job_survives_gpuwatch_and_its_recording_lacks_at_most_a_second() {
     assert!(text.contains("note: ") && text.contains(" steps, 1 probed process"), "the end is reported: {text}");
     assert!(it.is_running(), "the job never notices");
 
-    // Whoever records next has the whole run from the job itself.
+    // The next recorder gets the whole run from the job itself.
     let file = it.dir.path().join("later.jsonl.zst");
     let mut later = recorder(it.dir.path(), &["-o", file.to_str().unwrap()], it.dir.path());
     assert!(until(PATIENCE, || file.exists() && steps(&read(&file).0).len() > kept.len()));

@@ -1,4 +1,4 @@
-//! What the crates of this repository depend on.
+//! The dependencies of this repository's crates.
 
 use crate::tidy::{root, texts};
 use std::{fs, path::Path};
@@ -8,7 +8,7 @@ fn table(path: &Path) -> Table {
     fs::read_to_string(path).unwrap().parse().unwrap()
 }
 
-/// A dependency that the code does not name costs whoever builds. Those for tests may be named in tests alone.
+/// A dependency that the code does not name costs build time. Tests alone may name those for tests.
 #[test]
 fn every_dependency_is_used() {
     let mut faults = Vec::new();

@@ -21,7 +21,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the program writes to standard output, as a user without any setting gets it.
+/// Returns the program's standard output for a user without any setting.
 fn printed(arguments: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(arguments).env_clear().output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! What happens before any reader has found the probe: errors right after CUDA starts, and jobs of less than a second.
+//! Events before any reader has found the probe: errors right after CUDA starts, and jobs of less than a second.
 
 use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
 use serde_json::Value;

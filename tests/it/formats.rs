@@ -26,7 +26,7 @@ pub(crate) fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/format-1.jsonl.zst")
 }
 
-/// What a recording holds, whatever is made of it.
+/// Returns the contents of a recording, independent of their display.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
     samples: u64,

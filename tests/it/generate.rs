@@ -1,4 +1,4 @@
-//! What is generated, in the hands of those that it is for: bash completes by it, groff sets it, gpuwatch reads it.
+//! Uses the generated files: bash completes with them, groff sets the manual, gpuwatch reads the config file.
 
 use crate::pty::PROGRAM;
 use std::{

@@ -1,4 +1,4 @@
-//! What `tests/gpu` confirms on a machine with a GPU holds on a simulated one, so that it can be believed there.
+//! Runs `tests/gpu` on a simulated GPU, so that its results on a real one can be trusted.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -1,4 +1,4 @@
-//! What an expensive job must never notice: however it ends, is interrupted and is watched.
+//! An expensive job never notices the probe, however it ends, is interrupted and is watched.
 
 use std::{
     collections::BTreeMap,
@@ -171,7 +171,7 @@ fn assert_whole(who: &str, seen: &[u64]) {
     assert!(gap.is_none() && seen.len() == 11_000, "{who} has {} steps, and not {gap:?}", seen.len());
 }
 
-/// What the boot file does in Pythons that it is not made for, and with loaders that serve many modules.
+/// Runs the boot file in Pythons that it does not support, and with loaders that serve many modules.
 #[test]
 fn the_boot_survives_odd_surroundings() {
     let home = Home::new();

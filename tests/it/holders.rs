@@ -1,4 +1,4 @@
-//! Who holds the tensors that a job keeps: leaks of many kinds, in PyTorch and on every Python that is there.
+//! Finds the holders of tensors that a job keeps: leaks of many kinds, in PyTorch and on every installed Python.
 
 use std::{
     env,

@@ -23,7 +23,7 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-/// What a context takes on the simulated machine, in bytes.
+/// The size of a context on the simulated machine, in bytes.
 const CONTEXT: u64 = 512 * MIB;
 
 const STEPS: &str = "100";
@@ -151,7 +151,7 @@ fn check_off(bench: &Bench, mut command: Command) {
     job.end();
 }
 
-/// What both examples with an allocator of their own come to.
+/// Checks the figures of both examples with an allocator of their own.
 fn check_counted(bench: &Bench, job: &Job, framework: &str) {
     let (requested, rounding, reserved) = (1_100_000_000, 44_800, 33 * 32 * MIB);
     bench.machine.occupy(0, job.pid(), reserved + CONTEXT).unwrap();
@@ -275,7 +275,7 @@ fn a_suspended_job_is_shown_as_suspended() {
     kill_process(pid, Signal::STOP).unwrap();
     terminal.shows(&phrase);
 
-    // Who comes now gets no answer from the probe, and does not take the job for one without.
+    // A new viewer gets no answer from the suspended probe, and still lists the job as probed.
     let reported = bench.once();
     assert_eq!(reported["devices"][0]["processes"][0]["suspended"], true, "{reported:#}");
     let text = bench.gpuwatch(&["once"]);

@@ -352,7 +352,7 @@ fn menu_and_question_are_drawn_at_every_size() {
     }
 }
 
-/// What it is for stands above it, and what cannot be done here has its reason.
+/// Each group has its purpose as a heading, and unavailable commands have a reason.
 #[test]
 fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     let session = usual().session();
@@ -380,7 +380,7 @@ fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     assert!(!unwrapped(&help(live, 120, 60)).contains("Not here"));
 }
 
-/// Whoever presses one knows that it did nothing, and where the keys are.
+/// An unknown key shows a message with the key for help.
 #[test]
 fn an_unknown_key_answers_briefly() {
     let of = |code, ui: &Ui| keys::unknown(KeyEvent::new(code, KeyModifiers::NONE), ui);

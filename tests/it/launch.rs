@@ -173,7 +173,7 @@ fn signals_to_us_alone_reach_the_job_once() {
                while len(came) < 2: time.sleep(0.01)\n\
                print(came, flush=True)\n\
                sys.exit(7)\n";
-    // What is ignored stays ignored, and the suite may itself run under nohup.
+    // Ignored signals stay ignored, and the suite may itself run under nohup.
     let signals = [Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2].into_iter().filter(|it| !is_ignored(*it));
     for signal in signals {
         let (mut child, mut out) = started(home.run(&["python3", "-c", job]));

@@ -15,14 +15,14 @@ use crate::shim::{Job, backlog, script};
 /// Steps of each loop: what the probe needs to see what stays over eight of them.
 const STEPS: u64 = 24;
 
-/// A job that runs one loop after the other, and whoever asks its probe.
+/// A job that runs one loop after the other, and a viewer of its probe.
 struct Asked {
     job: Job,
     probe: BufReader<UnixStream>,
 }
 
 impl Asked {
-    /// What the probe answers while the job runs this loop.
+    /// Returns the probe's answer while the job runs this loop.
     fn about(&mut self, name: &str) -> Sites {
         // A later refusal shows that the request has arrived.
         self.probe.get_mut().write_all(b"sites steps=8\nsites steps=none\n").unwrap();
@@ -78,7 +78,7 @@ fn every_leak_has_its_line_and_holder_and_healthy_loops_have_none() {
             "{name}: {}",
             answer.summary()
         );
-        // Whatever else grows there grows because of the same line.
+        // Everything else that grows there grows because of the same line.
         for it in &reported.sites {
             assert!(is_kept(it, right), "{name}: {right}\n{it:#?}");
         }

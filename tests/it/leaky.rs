@@ -30,7 +30,7 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
-/// What a process of a stranger has on the device.
+/// The memory of another user's process on the device.
 const STRANGER: u64 = 96 * MIB;
 
 /// A job that was recorded, and where.
@@ -96,7 +96,7 @@ impl Recorded {
         fs::read_dir(store).ok()?.flatten().map(|it| it.path()).find(|it| it.to_string_lossy().ends_with(".zst"))
     }
 
-    /// What was written of the recording by now.
+    /// Returns the entries of the recording that are written so far.
     fn recorded(&self) -> String {
         let bytes = self.recording().and_then(|it| fs::read(it).ok()).unwrap_or_default();
         let mut text = Vec::new();

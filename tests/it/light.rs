@@ -31,7 +31,7 @@ const MIB: u64 = 1 << 20;
 /// The size of all the terminals.
 const SIZE: (u16, u16) = (50, 200);
 
-/// What a program costs while it starts, and its curves are short, is not what watching costs.
+/// The time before a measurement: starting a program costs more than watching.
 const SETTLING: Duration = Duration::from_secs(30);
 
 /// A machine with eight devices, a process on each, and memory that moves on half of them ten times a second: far more
@@ -116,7 +116,7 @@ struct Came {
     frame: Option<Instant>,
 }
 
-/// What ends a picture of gpuwatch.
+/// The end of each frame of gpuwatch.
 const PICTURE: &[u8] = b"\x1b[?2026l";
 
 impl Meter {
@@ -200,7 +200,7 @@ impl Cost {
         self.cpu_s / self.seconds * 100.0
     }
 
-    /// What is more than it may be beside nvtop: no more CPU, at most half of the bytes.
+    /// Returns the limits that gpuwatch exceeds: no more CPU than nvtop, at most half of its bytes.
     fn misses(&self, nvtop: &Self) -> Vec<String> {
         let cpu = (self.cpu_s > nvtop.cpu_s).then(|| format!("{:.3} s against {:.3} s", self.cpu_s, nvtop.cpu_s));
         let most = nvtop.bytes_per_s / 2.0;
@@ -220,7 +220,7 @@ impl Cost {
     }
 }
 
-/// What shows eight devices so often, in milliseconds.
+/// Returns the programs that show eight devices at this interval, in milliseconds.
 fn contenders(every_ms: u32) -> Vec<(String, Result<&'static Path, String>, Vec<String>)> {
     let arguments = |it: &[&str]| it.iter().map(|argument| (*argument).to_owned()).collect::<Vec<_>>();
     let seconds = f64::from(every_ms) / 1000.0;

@@ -1,4 +1,4 @@
-//! What is too much to be watched is counted, and no verdict passes over it.
+//! gpuwatch counts what exceeds its limits, and every verdict mentions it.
 
 use crate::{
     check::{header, judged, write},

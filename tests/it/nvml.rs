@@ -167,7 +167,7 @@ fn a_stalled_call_blocks_nothing_is_shown_and_recovers() {
     assert!(stalled && up, "{:?}", driver(&file));
 }
 
-/// What a recording holds by now.
+/// Returns the current contents of a recording.
 fn events(file: &Path) -> Vec<Event> {
     let Ok(file) = File::open(file) else { return Vec::new() };
     let event = |it| if let Entry::Event(event) = it { Some(event) } else { None };

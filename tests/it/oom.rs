@@ -43,9 +43,9 @@ struct Outcome {
     gpu: Gpu,
     /// Its report of the error.
     error: Value,
-    /// What it took, s of its thread.
+    /// The CPU time of its thread, in s.
     took: f64,
-    /// What a thousand more took together.
+    /// The CPU time of a thousand more errors, in s.
     again: f64,
 }
 
@@ -132,7 +132,7 @@ fn both(how: &str, strangers: u64) -> (Outcome, Outcome) {
     (watched, alone)
 }
 
-/// What was recorded of errors: their steps, in order, and the words for them.
+/// Returns the number of errors in the recording, and their messages.
 fn recorded(home: &Home) -> (usize, Vec<String>) {
     let (entries, fault) = read(&recording(home).unwrap());
     assert!(fault.is_none(), "{fault:?}");
@@ -291,7 +291,7 @@ fn an_uncaught_error_is_recorded_with_its_message() {
         let done = command.arg(script("oom.py")).arg("uncaught").envs(home.variables()).output().unwrap();
         (done, home)
     });
-    // None of them has a thread's number in the kernel.
+    // No error has a thread's number in the kernel.
     assert_eq!(watched.0, alone.0);
     let printed = String::from_utf8(alone.0.stderr).unwrap();
     let (errors, messages) = recorded(&watched.1);

@@ -1,4 +1,4 @@
-//! What commands write and read: a failed write is reported, `-` is standard output, and no FIFO holds anything up.
+//! Output and input of commands: they report a failed write, `-` is standard output, and no FIFO blocks them.
 
 use crate::{
     check::{HEALTHY, lines_of, write},

@@ -1,4 +1,4 @@
-//! What `packaging/package` builds: it holds what it should, installs, works and goes again.
+//! The packages of `packaging/package`: their contents are right, and they install, work and uninstall.
 
 use crate::{
     pty::PROGRAM,

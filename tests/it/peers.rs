@@ -45,7 +45,7 @@ pub(crate) fn nvtop() -> Result<&'static Path, String> {
     FOUND.get_or_init(|| packages::program("nvtop", "usr/bin/nvtop")).as_deref().map_err(Clone::clone)
 }
 
-/// What a program that finds the bench's NVML writes.
+/// Returns the output of a program that uses the bench's NVML.
 fn reported(bench: &Bench, program: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).envs(bench.environment()).env("TERM", "xterm").stdin(Stdio::null());
@@ -54,7 +54,7 @@ fn reported(bench: &Bench, program: &Path, arguments: &[&str]) -> String {
 
 const MIB: u64 = 1 << 20;
 
-/// What the bench's tenant has, in MiB.
+/// The memory of the bench's tenant, in MiB.
 const HELD: u64 = 5 << 10;
 
 #[test]

@@ -269,7 +269,7 @@ fn a_full_disk_is_reported_once_while_the_recorder_keeps_reading() {
                 step += 1;
                 let mut reading = Reading { edge: Edge::Step, steps: step, ..Reading::default() };
                 (0..16).for_each(|it| reading.put(it, step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> it));
-                // What the full queue drops only makes the file smaller.
+                // Lines that the full queue drops only make the file smaller.
                 let _ = probe.push(&reading);
                 std::thread::sleep(Duration::from_micros(200));
             }

@@ -1,4 +1,4 @@
-//! What a recording costs: bytes per step, and the time of the thread that writes it.
+//! Measures the cost of a recording: bytes per step, and the time of the thread that writes it.
 //!
 //! `GPUWATCH_BENCHMARK=full cargo test --release --test it recording_cost -- --nocapture` holds it to its budget.
 
@@ -144,7 +144,7 @@ fn eight_ranks_of_a_hundred_steps_a_second_cost_little_to_write() {
     assert!(!is_benchmark() || percent <= 2.0, "{percent:.2} % of one core");
 }
 
-/// What this thread has computed so far, however many others the machine has to serve.
+/// Returns the CPU time of this thread, which does not depend on the load of the machine.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())

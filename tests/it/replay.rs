@@ -205,7 +205,7 @@ fn alerts_are_reached_among_the_troubles() {
     }
 }
 
-/// The braces lead to where it was looked for the line, and there the session knows it as live did.
+/// The braces seek to the capture, where the session has its result as in the live view.
 #[test]
 fn the_alert_keys_reach_captures_too() {
     let dir = tempfile::tempdir().unwrap();

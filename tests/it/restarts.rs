@@ -74,7 +74,7 @@ fn ranks_that_torchrun_starts_again_are_restarts_of_one_run() {
     assert_eq!(lives, [(0, 0), (0, 1), (1, 0), (1, 1)].into(), "one recording has both lives of both ranks");
 }
 
-/// Who spoke in the one recording of a job.
+/// Returns the probes in the only recording of a job.
 fn recorded(home: &Home) -> Vec<Hello> {
     let folder = home.0.path().join("state/gpuwatch/recordings");
     let files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();

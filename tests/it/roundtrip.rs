@@ -1,4 +1,4 @@
-//! Recorded and read again, a real training job is what it was to whoever watched it from its first sample.
+//! A recording of a real training job reads back as what a viewer received live from the first sample on.
 
 use std::fs::File;
 

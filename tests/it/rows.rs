@@ -16,7 +16,7 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
     assert_eq!(reported["bad"], Value::from(vec![-2; 12]), "invalid, and nothing raised");
     let row = |at: usize| {
         let mut row = reported["lines"][at].as_object().unwrap().clone();
-        // What the probe adds by itself.
+        // Counters that the probe adds itself.
         for own in ["type", "seq", "at_us", "device", "edge", "rss", "device_free", "device_total"] {
             row.remove(own);
         }

@@ -170,7 +170,7 @@ fn messages_without_room_are_counted_with_a_key_only_where_it_shows_them() {
     }
 }
 
-/// What its program for alerts complains of is the viewer's own: the session is the same as a replay's.
+/// Complaints about the alert program belong to the viewer: the session is the same as a replay's.
 #[test]
 fn messages_of_the_viewer_are_shown_with_those_of_the_session() {
     let ui = Ui { complaint: Some("--on-alert: notify.sh has failed".into()), ..Ui::default() };
@@ -292,7 +292,7 @@ fn what_grows_is_seen_whichever_device_is_selected() {
     assert!(small.contains("+4.00 MiB/step ─"), "{small}");
 }
 
-/// Who has chosen nothing sees the device where something is watched, not eight idle ones before it.
+/// Without a selection, the screen shows the device with a probed process, not eight idle ones before it.
 #[test]
 fn the_first_watched_device_is_selected_until_one_is_chosen() {
     let mut story = Story::default();
@@ -335,7 +335,7 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
         assert!(shown.contains("GPU 1") && shown.contains("+4.00 MiB/step"), "{shown}");
         assert!(shown.contains("allocated · rank 1"), "{shown}");
     }
-    // What is opened is kept, whatever is worse afterwards.
+    // An opened device stays selected, whatever becomes worse afterwards.
     for command in [Command::Open, Command::Timeline, Command::Move(Motion::Down)] {
         let mut ui = begun();
         ui.update(command, &session);
@@ -439,7 +439,7 @@ fn evidence_is_written_as_text() {
     }
 }
 
-/// Who opens a process wants to know what is wrong with it and where; what else is counted comes after.
+/// The screen of a process shows first what is wrong with it and where; other counters come after.
 #[test]
 fn alerts_and_source_come_before_the_counters_of_a_process() {
     let session = crate::story::blamed(crate::culprit::sites).session();
@@ -467,7 +467,7 @@ fn a_forecast_of_zero_steps_is_not_shown() {
     assert_eq!(found.forecast().as_deref(), Some("full in 1 step, 2 s"));
 }
 
-/// Whose processes, how many of them are listed, and how many there are.
+/// The title names the device, the number of listed processes, and the number of all.
 #[test]
 fn a_title_labels_its_count() {
     let session = fleet(20).session();

@@ -212,7 +212,7 @@ fn memory_is_bounded_whatever_comes() {
     assert_eq!(session.notices.iter().len(), session::NOTICES);
     assert!(session.processes.iter().all(|it| it.marks.iter().len() == session::process::MARKS));
     assert!(session.processes.iter().all(|it| it.ooms.iter().len() == session::process::OOMS));
-    // Of those that ended, the latest are kept, and the others are counted.
+    // The session keeps the latest ended processes, and counts the others.
     assert!(session.processes.iter().all(|it| it.probe.0 >= 500));
     let losses = &session.losses;
     assert_eq!((losses.ended, losses.processes.count(), losses.devices.count()), (500, 0, 500));

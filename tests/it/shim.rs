@@ -178,7 +178,7 @@ fn only_processes_that_use_cuda_have_a_probe() {
     for what in ["fork workers", "spawn workers"] {
         assert_eq!((&reported[what]["workers"], &reported[what]["during"]), (&2.into(), &none), "{what}");
     }
-    assert_eq!(reported["subprocess"]["said"], "[]");
+    assert_eq!(reported["subprocess"]["printed"], "[]");
     for what in ["forked before CUDA", "spawned"] {
         let child = &reported[what];
         assert_eq!(child["during"], serde_json::json!([format!("{}.sock", child["child"])]), "{child}");
@@ -259,7 +259,7 @@ import torch_like as torch
 raise SystemError('the end')
 ";
 
-/// What a `python3 arguments…` comes to, without us and under `gpuwatch run`.
+/// Returns the results of `python3 arguments…`, without gpuwatch and under `gpuwatch run`.
 pub(crate) fn both_ways(home: &Home, arguments: &[&str], prepare: impl Fn(&mut Command)) -> [Output; 2] {
     [false, true].map(|probed| one_way(home, probed, arguments, &prepare))
 }

@@ -259,7 +259,7 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // Whatever came of the test, the child goes with it.
+        // End the child with the test, whatever its result.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

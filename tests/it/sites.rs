@@ -375,7 +375,7 @@ fn is_benchmark() -> bool {
     env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
 }
 
-/// What steps take where nothing else takes the processor: the best of some rounds, each of which lasts 25 ms.
+/// Returns the time per step on an idle processor: the best of some rounds, each of which lasts 25 ms.
 fn undisturbed(job: &mut Job) -> Value {
     let rounds = (0..6).map(|_| train(job, 400));
     let median = |it: &Value| it["median_us"].as_f64().unwrap();

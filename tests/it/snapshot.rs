@@ -135,7 +135,7 @@ fn a_snapshot_that_is_cut_anywhere_is_read_up_to_there() {
         most = events;
     }
     assert_eq!((most, whole.segments.len()), (10, 1));
-    // What was packed is cut likewise, and one whose checksum is wrong is read and called damaged.
+    // Packed files are cut likewise; gpuwatch reads a file with a wrong checksum, and reports the damage.
     let packed = gzip(&bytes);
     let cut = pickle::read(&packed[..packed.len() - 20]);
     assert!(cut.is_err() || cut.unwrap().ended.is_some());
@@ -197,7 +197,7 @@ proptest! {
         }
         bytes.truncate(length.index(bytes.len() + 1));
         if let Ok(it) = pickle::read(&bytes[..]) {
-            // What was read can be walked through.
+            // The part that was read can be walked through.
             prop_assert!(it.trace.events.len() <= bytes.len().max(1) * 250);
             let _ = it.trace.segments.iter().map(|segment| it.trace.blocks_of(segment).len()).sum::<usize>();
         }
@@ -236,12 +236,12 @@ fn snapshots_of_a_folder_are_read_as_python_reads_them() {
     }
 }
 
-/// What `gpuwatch snapshot` writes to standard output and standard error.
+/// Returns the standard output and the standard error of `gpuwatch snapshot`.
 fn outputs_for(file: &Path, more: &[&str]) -> (String, String) {
     let output = Command::new(PROGRAM).arg("snapshot").arg(file).args(more).output().unwrap();
     let text = |it: Vec<u8>| String::from_utf8(it).unwrap();
     let (printed, troubles) = (text(output.stdout), text(output.stderr));
-    // What is not whole is shown, and no success.
+    // gpuwatch shows the incomplete snapshot, and exits with an error.
     assert_eq!(output.status.code(), Some(i32::from(!troubles.is_empty())), "{troubles}");
     (printed, troubles)
 }
@@ -295,7 +295,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     );
 }
 
-/// What PyTorch itself counts, and what its allocator then does with a request.
+/// Compares with PyTorch's own counters, and with its allocator's reaction to a request.
 #[test]
 fn the_account_of_a_real_job_is_what_pytorch_counts() {
     for settings in ["", "max_split_size_mb:32"] {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::string_slice, reason = "every offset comes from `find`, `char_indices` or `len_utf8`")]
 
+use std::collections::HashSet;
+
 /// A piece of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
@@ -46,6 +48,35 @@ pub(crate) fn comments(name: &str, source: &str) -> Vec<(usize, String)> {
     }
     let prose = |text: &str| text.split('`').step_by(2).collect::<Vec<_>>().join(" . ");
     comments.into_iter().map(|(line, _, text)| (line, prose(&text))).collect()
+}
+
+/// Returns the names and keywords of a source file, each with its line.
+pub(crate) fn names<'a>(file: &str, source: &'a str) -> Vec<(usize, &'a str)> {
+    if file.rsplit('.').next() == Some("py") {
+        return python_names(source);
+    }
+    let tokens = tokens(source).into_iter();
+    tokens
+        .filter_map(|(line, it)| if let Token::Code(it) = it { Some((line, it)) } else { None })
+        .filter(is_name)
+        .collect()
+}
+
+fn is_name((_, word): &(usize, &str)) -> bool {
+    word.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// Returns the names on lines of Python that are neither comments nor docstrings, outside of strings on one line.
+fn python_names(source: &str) -> Vec<(usize, &str)> {
+    let prose: HashSet<usize> = python_comments(source).into_iter().map(|it| it.0).collect();
+    let lines = source.lines().enumerate().map(|(at, it)| (at + 1, it)).filter(|it| !prose.contains(&it.0));
+    let mut names = Vec::new();
+    for (line, text) in lines {
+        let code = text.split('"').step_by(2).flat_map(|it| it.split('\'').step_by(2));
+        let words = code.flat_map(|it| it.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        names.extend(words.map(|word| (line, word)).filter(is_name));
+    }
+    names
 }
 
 fn is_c_comment(line: &str) -> bool {

@@ -1,4 +1,4 @@
-//! What a training step is: golden cases, as bare events and with PyTorch's own optimizers.
+//! Golden cases of training steps, as bare events and with PyTorch's own optimizers.
 
 use std::process::Command;
 

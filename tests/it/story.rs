@@ -165,7 +165,7 @@ pub(crate) fn usual() -> Story {
     story
 }
 
-/// The fixed session after it was looked for the line that allocates what rank 0 keeps.
+/// Returns the fixed session after a capture of the line that allocates the memory that rank 0 keeps.
 pub(crate) fn blamed(sites: impl Fn(u64, u64) -> Sites) -> Story {
     let mut story = usual();
     let sites = Line::Sites(sites(story.now, 690));

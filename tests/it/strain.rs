@@ -1,4 +1,4 @@
-//! What wears on jobs besides growth, from events to findings: raised once, resolved when it is gone.
+//! Strain on jobs besides growth, from events to findings: raised once, resolved when it is gone.
 
 use crate::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{

@@ -94,7 +94,7 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
 #[test]
 fn the_rungs_differ_for_red_green_blind_eyes() {
     for theme in ["colorblind", "colorblind-light"].map(|it| Theme::builtin(it).unwrap()) {
-        // What a theme does not name has the colour of another gap, and a sign of its own.
+        // A gap that a theme does not name has the colour of another gap, and a sign of its own.
         let is_named = |role: &Role| match role {
             Role::Gap(gap) => gap.row().like.is_none_or(|it| theme.style(Role::Gap(it)) != theme.style(*role)),
             _ => false,

@@ -39,7 +39,7 @@ impl Figures {
     fn of(path: &Path) -> Self {
         let mut figures = Self::default();
         for entry in Reader::new(File::open(path).unwrap()).unwrap() {
-            // What comes after the last whole line of a cut file is nothing.
+            // Drop the part after the last whole line of a cut file.
             if let Ok(Entry::Event(Event { fact: Fact::Probe { line, .. }, .. })) = entry
                 && let Line::Sample(it) = *line
             {
@@ -101,7 +101,7 @@ fn pandas_duckdb_and_zstandard_read_what_we_read() {
     }
 }
 
-/// What its writer had flushed when it was killed: the last frame is open.
+/// Reads the flushed part of a recording whose writer was killed: the last frame is open.
 #[test]
 fn pandas_and_duckdb_read_a_recording_whose_writer_was_killed() {
     test_tiers::full!("pandas, DuckDB and zstandard are downloaded");
@@ -124,7 +124,7 @@ pub(crate) fn has(program: &str) -> Result<(), String> {
     status.map(|_| ()).map_err(|why| format!("{program}: {why}"))
 }
 
-/// What the documents promise, on machines that have both programs.
+/// Runs the commands of the documents, on machines that have both programs.
 #[test]
 fn zstdcat_and_jq_read_what_we_read() {
     test_tiers::needs!(has("zstdcat"));

@@ -21,7 +21,7 @@ pub(crate) static TORCH: Venv = Venv {
     python: OnceLock::new(),
 };
 
-/// What PyTorch needs that is not NVIDIA's.
+/// PyTorch's requirements that are not NVIDIA's.
 pub(crate) const BESIDE: &[&str] = &[
     "filelock==4.2.11",
     "fsspec==2026.9.0",
@@ -62,7 +62,7 @@ pub(crate) fn stdout(done: &Output) -> String {
 
 /// A simulated machine in a directory of its own, which goes with it.
 pub(crate) struct Gpu {
-    /// Who has how much of its memory, and what is wrong with it.
+    /// The simulated machine: devices, the memory of each process, faults.
     pub(crate) machine: Machine,
     dir: TempDir,
 }
@@ -79,7 +79,7 @@ impl Gpu {
         self.dir.path()
     }
 
-    /// What a program needs to find this machine's devices, and to end where it calls an unreviewed function.
+    /// Returns the environment in which a program finds this machine's devices, and ends at an unreviewed call.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let strict = [("SIMGPU_STRICT", "1".into())];
         self.machine.environment(libraries()).into_iter().chain(strict).collect()

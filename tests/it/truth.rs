@@ -12,7 +12,7 @@ use crate::{
 
 const STEPS: u64 = 40;
 
-/// What a context takes on the simulated machine, in bytes.
+/// The size of a context on the simulated machine, in bytes.
 const CONTEXT: u64 = 512 << 20;
 
 #[test]

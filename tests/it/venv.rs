@@ -79,7 +79,7 @@ impl Venv {
     }
 }
 
-/// What it wrote to standard output; or what it wrote to standard error, where it failed.
+/// Returns its standard output; fails with its standard error.
 fn done(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|it| format!("{command:?}: {it}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! What is laid to the job itself, to its neighbours, and to what: from whole stories to one verdict.
+//! Which errors are the job's own and which its neighbours' fault: from whole stories to one verdict.
 
 use crate::{
     check::{HEALTHY, judged, lines_of, write},
@@ -203,7 +203,7 @@ fn ended_with(held: impl Fn(u64) -> Counters, others: u64, oom: Oom) -> Vec<Find
     findings(&story.session()).all
 }
 
-/// What is held at a step.
+/// Returns the bytes held at a step.
 type Held<'a> = &'a dyn Fn(u64) -> Counters;
 
 fn sentence(found: &[Finding]) -> &str {

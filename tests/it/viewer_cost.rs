@@ -1,4 +1,4 @@
-//! What the viewer costs: eight devices, eight probes at 100 steps a second, ten pictures a second.
+//! Measures the viewer's cost: eight devices, eight probes at 100 steps a second, ten frames a second.
 //!
 //! `GPUWATCH_BENCHMARK=full cargo test --release --test it viewer_cost -- --nocapture` holds it to its budget.
 

@@ -2,7 +2,7 @@
 
 use crate::{
     docs,
-    source::{Token, comments, tokens},
+    source::{Token, comments, names, tokens},
     tidy,
 };
 use std::{fs, path::Path};
@@ -14,6 +14,8 @@ struct Phrase {
     /// Plain phrases that contain the words.
     except: &'static [&'static str],
 }
+
+const DIRS: [&str; 5] = ["src", "nvml", "probes", "simgpu", "tests"];
 
 const fn phrase(words: &'static str, instead: &'static str) -> Phrase {
     Phrase { words, instead, except: &[] }
@@ -73,7 +75,34 @@ const PHRASES: &[Phrase] = &[
     phrase("stands in", "is in"),
 ];
 
-/// What a reader sees of a sentence: words in lower case, with one blank around each and a full stop between sentences.
+/// Phrases to avoid in comments only: programs do not talk, and a sentence names its actor.
+const OF_COMMENTS: &[Phrase] = &[
+    phrase("say", "report, show, print"),
+    phrase("says", "reports, shows, names"),
+    phrase("said", "reported, printed"),
+    phrase("tell", "report, notice, distinguish"),
+    phrase("telling", "reporting"),
+    phrase("speak", "send"),
+    phrase("speaks", "sends, implements"),
+    phrase("goodbye", "bye"),
+    phrase("look at", "read, inspect, compare"),
+    phrase("looks at", "reads, inspects, compares"),
+    phrase("looked at", "read, inspected, compared"),
+    phrase("look into", "read, search"),
+    phrase("looks into", "reads, searches"),
+    phrase("looked into", "read, searched"),
+    phrase("looked for", "searched"),
+    phrase("whoever", "name the actor"),
+];
+
+/// Parts of names to avoid: programs report, print, show, send and receive.
+const OF_NAMES: [&str; 12] =
+    ["told", "tell", "tells", "telling", "said", "say", "says", "hear", "hears", "heard", "looked", "spoke"];
+
+/// Names that keep such a part, as file and name. None needs to at present.
+const NAMES_KEPT: [(&str, &str); 0] = [];
+
+/// Returns the words of a text in lower case, with one blank around each and a full stop between sentences.
 fn plain(text: &str) -> String {
     let mut words = String::from(" ");
     let mut depth = 0_u32;
@@ -91,14 +120,19 @@ fn plain(text: &str) -> String {
     words.split_whitespace().fold(String::from(" "), |all, word| all + word + " ")
 }
 
-/// The phrases to avoid that the text has.
+/// Returns the phrases to avoid that the text has.
 fn faults(text: &str) -> Vec<&'static Phrase> {
+    faults_of(PHRASES, text)
+}
+
+/// Returns those of some phrases that the text has.
+fn faults_of(phrases: &'static [Phrase], text: &str) -> Vec<&'static Phrase> {
     let text = plain(text);
     let has = |phrase: &&Phrase| {
         let excepted = phrase.except.iter().fold(text.clone(), |text, it| text.replace(&format!(" {it} "), " . "));
         excepted.contains(&format!(" {} ", phrase.words))
     };
-    PHRASES.iter().filter(has).collect()
+    phrases.iter().filter(has).collect()
 }
 
 fn complaint(place: &str, phrase: &Phrase) -> String {
@@ -158,16 +192,58 @@ fn strings_of_the_program_are_plain_english() {
 #[test]
 fn comments_are_plain_english() {
     let (root, mut found, mut seen) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new(), 0);
-    for dir in ["src", "nvml", "probes", "simgpu", "tests"] {
+    for dir in DIRS {
         for (name, text) in tidy::texts_of(&root.join(dir), &["rs", "py", "h", "c"]) {
             for (line, comment) in comments(&name, &text) {
-                found.extend(faults(&comment).into_iter().map(|it| complaint(&format!("{dir}/{name}:{line}"), it)));
+                let own = faults(&comment).into_iter().chain(faults_of(OF_COMMENTS, &comment));
+                found.extend(own.map(|it| complaint(&format!("{dir}/{name}:{line}"), it)));
                 seen += 1;
             }
         }
     }
     assert!(seen > 5000, "{seen}");
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// The parts of a name in snake case or camel case, in lower case.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_small = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && after_small) {
+            parts.push(String::new());
+        }
+        after_small = c.is_lowercase();
+        parts.last_mut().unwrap().extend(c.to_lowercase().filter(|it| *it != '_'));
+    }
+    parts
+}
+
+/// Names of functions, types, fields and variables in all sources, tests included.
+#[test]
+fn names_are_plain_english() {
+    let (root, mut found, mut seen) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new(), 0);
+    for dir in DIRS {
+        for (file, text) in tidy::texts_of(&root.join(dir), &["rs", "py"]) {
+            let path = format!("{dir}/{file}");
+            for (line, name) in names(&file, &text) {
+                seen += 1;
+                let is_kept = || NAMES_KEPT.contains(&(&path, name));
+                if parts(name).iter().any(|it| OF_NAMES.contains(&it.as_str())) && !is_kept() {
+                    found.push(format!("{path}:{line}: `{name}`"));
+                }
+            }
+        }
+    }
+    assert!(seen > 100_000, "{seen}");
+    assert!(found.is_empty(), "\nprograms report, print, show, send and receive:\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn a_name_consists_of_its_words() {
+    assert_eq!(parts("SaidOnce"), ["said", "once"]);
+    assert_eq!(parts("_said_LAST"), ["", "said", "last"]);
+    assert_eq!(parts("essays"), ["essays"]);
 }
 
 #[test]

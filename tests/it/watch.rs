@@ -154,7 +154,7 @@ fn hostile_input_closes_that_connection_with_a_named_reason() {
         named && closed && !samples(events).is_empty()
     };
     let events = watch(&[dir.path()], all);
-    // What could not be read is named by its socket, as it has no other name.
+    // A notice about unreadable lines names the socket, because there is no other name.
     let garbage = messages(&events).into_iter().find(|it| it.contains("garbage.sock")).unwrap();
     assert!(garbage.contains("the connection was closed"), "{garbage}");
 }

@@ -10,7 +10,7 @@ use gpuwatch::{
     },
 };
 
-/// What a word's outputs take.
+/// The bytes of a word's outputs.
 const WORD: u64 = 48_000;
 
 /// One sample a step: blocks, what they take beyond 512 bytes each, and whether the bytes asked for are counted.
@@ -45,7 +45,7 @@ fn one_tensor_that_grows_under_any_lengths_is_found_at_once_and_measured() {
     let it = last(&it);
     assert!(it.first_alert_step <= 330, "{it:?}");
     assert!((it.bytes_per_step / (2000.0 / 3.0) - 1.0).abs() < 0.01, "{it:?}");
-    // What it adds may be most of a unit, or more than one.
+    // An addition may be most of a unit, or more than one.
     for each in [40_000, 70_000, 200_000] {
         let it = last(&job(900, true, |step| (0, lengths(step) + step.saturating_sub(300) * each)));
         assert!(it.first_alert_step <= 322, "{each}: {it:?}");

@@ -1,5 +1,5 @@
-//! Growth judged on loops that are made up from seeds (`loops`): thresholds were looked for on even seeds, odd ones
-//! from 81 on are for judging alone.
+//! Judges growth on loops that are generated from seeds (`loops`): thresholds were tuned on even seeds, odd ones from
+//! 81 on are only for judging.
 //!
 //! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of thirty times as many
 //! loops, with `GROWTH_SEEDS` of those that were tuned on.
@@ -38,7 +38,7 @@ fn three_thousand_made_up_loops_are_judged_as_well() {
     assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.005, "{score}");
 }
 
-/// Of each rule, loops that only it judges right.
+/// Loops that only one rule judges right, for each rule.
 #[test]
 fn made_up_loops_that_once_were_judged_wrongly_stay_right() {
     let loops = [
@@ -47,7 +47,7 @@ fn made_up_loops_that_once_were_judged_wrongly_stay_right() {
         ("lengths_grow", 94),
         // A unit that one tensor's rows share with the lengths.
         ("cat_now_and_then", 20),
-        // What the allocator hands out beyond a large request, which looks like an end.
+        // The allocator hands out more than a large request needs, which looks like an end.
         ("cat_now_and_then", 98),
         ("cat_of_tokens", 262),
         // Lengths and evaluations together wander for a while.
@@ -82,7 +82,7 @@ fn judged(variations: u64) -> Score {
     score
 }
 
-/// What is found in a loop, and its part of the score.
+/// The findings in a loop, and its part of the score.
 fn judge(score: &mut Score, it: &Loop) -> Vec<Episode> {
     let growth = feed((1..).zip(&it.rows).map(|(step, row)| Observation {
         step: Some(step),

@@ -62,7 +62,7 @@ fn a_trace_kept_apart_has_the_same_findings_when_cut() {
     }
 }
 
-/// What the traces are there for: other loops than those of the corpus, and what those lack.
+/// The traces have other loops than the corpus, and circumstances that the corpus lacks.
 #[test]
 fn the_traces_kept_apart_are_of_their_own_kind() {
     let traces = traces(&folder());

@@ -213,7 +213,7 @@ impl Job {
         if self.evaluation.is_some_and(|it| step.is_multiple_of(it)) {
             let old = std::mem::take(&mut self.evaluated);
             self.give(old);
-            // What is evaluated does not follow the order in which one learns.
+            // The lengths in an evaluation do not follow those of the training.
             let length = match self.law {
                 Law::Ramp { .. } | Law::Sorted { .. } | Law::Mixed { .. } => self.longest / 4,
                 _ => self.draw(step),

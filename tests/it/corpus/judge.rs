@@ -12,7 +12,7 @@ use gpuwatch::model::analysis::episode::{Episode, Resource};
 use serde::Deserialize;
 use std::fmt;
 
-/// What is known of a trace.
+/// The label of a trace.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Label {
     pub(super) trace: String,
@@ -165,7 +165,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// What else rises with a leak of a resource: findings there are neither right nor wrong.
+/// Returns the resources that rise with a leak of a resource: findings there are neither right nor wrong.
 fn follows(leak: &str, found: Resource) -> bool {
     match leak {
         "allocated" => matches!(found, Resource::Reserved | Resource::Driver | Resource::Device | Resource::Host),

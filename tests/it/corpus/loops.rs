@@ -58,7 +58,7 @@ pub(super) struct Loop {
     pub(super) rows: Vec<Counters>,
 }
 
-/// What a family does beside training.
+/// The activity of a family besides training.
 #[derive(Default)]
 struct Beside {
     kept: Vec<Handle>,
@@ -266,7 +266,7 @@ pub(super) fn made(family: &str, class: Class, seed: u64) -> Loop {
     Loop { label, rows }
 }
 
-/// What is true of a loop: the leak's size is what its emptying gives back.
+/// Returns the label of a loop: the leak's size is the memory that emptying it releases.
 fn label(family: &str, class: Class, seed: u64, steps: u64, job: &mut Job, beside: Beside, rows: &[Counters]) -> Label {
     let leaks = matches!(class, Class::Leak | Class::Other);
     let first = beside.first.filter(|_| leaks);
@@ -300,7 +300,7 @@ fn label(family: &str, class: Class, seed: u64, steps: u64, job: &mut Job, besid
         benign_until_step: beside.benign_until,
         steps,
         causes: causes.iter().filter(|_| leaks).map(|it| (*it).to_owned()).collect(),
-        // What a step needs at a time is not judged here: longer sentences take more.
+        // The momentary need of a step is not judged here: longer sentences take more.
         tolerate: (!leaks || family == "cat_in_curriculum")
             .then(|| ["reserved", "driver", "device"].map(str::to_owned).to_vec()),
         pre_class: family.starts_with("small_under").then(|| "sawtooth".to_owned()),

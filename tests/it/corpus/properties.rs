@@ -23,7 +23,7 @@ pub(super) fn feed(seen: impl IntoIterator<Item = Observation>) -> Growth {
     seen.into_iter().fold(Growth::default(), |state, it| growth::step(state, &it))
 }
 
-/// What was decided, without the figures.
+/// Returns the decisions, without the figures.
 fn decisions(growth: &Growth) -> Vec<(Resource, u64, u64, Option<u64>)> {
     growth
         .episodes()

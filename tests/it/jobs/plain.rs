@@ -15,7 +15,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a probe of plain Python may take, its words about itself aside.
+/// The most lines of a probe in plain Python, without its comments.
 const LINES: usize = 20;
 
 #[test]

@@ -1,4 +1,4 @@
-"""What gpuwatch_wire.py does beside the figures: its socket, its viewers, forks and faults."""
+"""Tests gpuwatch_wire.py except for its figures: its socket, its viewers, forks and faults."""
 
 import json
 import os
@@ -62,7 +62,7 @@ first = probe(about=lambda: {"rank": 7})
 assert first.trouble is None and sockets() == [own], (first.trouble, sockets())
 assert os.stat(os.path.join(FOLDER, own)).st_mode & 0o777 == 0o600
 
-# What is not counted is left out, and a device more is a hello more.
+# Missing counters are left out, and another device causes another hello.
 viewer = Viewer(own)
 greeting = viewer.lines_until("live")
 assert kinds(greeting) == ["hello", "live"] and greeting[0]["devices"] == [], greeting
@@ -91,7 +91,7 @@ behind = stopped.lines.read().splitlines()
 assert 100 < len(behind) < 5000, len(behind)
 assert first.trouble is None, first.trouble
 
-# What goes wrong in a reading stays there, and passes.
+# A failed reading affects only itself.
 faults = [ValueError("no figures")]
 
 

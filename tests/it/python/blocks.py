@@ -30,7 +30,7 @@ class Torch:
     """So much of PyTorch as the account asks for."""
 
     class OutOfMemoryError(RuntimeError):
-        """What it raises."""
+        """The error that it raises."""
 
     def __init__(self, allocated):
         self._C, self.cuda, self.allocated = self, self, allocated

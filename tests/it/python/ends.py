@@ -156,7 +156,7 @@ WAYS = [
     is_alarmed, forks_meanwhile, resets_its_peaks,
 ]  # fmt: skip
 
-# What the first optimizer imports takes seconds; once is enough.
+# The imports of the first optimizer take seconds; once is enough.
 torch.optim.SGD([torch.zeros(1)])
 # Else each child copies the whole heap when it ends, object by object.
 gc.freeze()

@@ -27,7 +27,7 @@ def made(*shape):
 
 
 def rank(file):
-    """Whose code it is, as `_stacks.Stacks` has it."""
+    """Ranks a file by whose code it is, as `_stacks.Stacks` does."""
     if "site-packages" in file and "/torch/" not in file:
         return 1
     return 2 if "/torch/" in file or file.startswith((sys.base_prefix + "/lib/", "<frozen")) else 0
@@ -42,7 +42,7 @@ def searched(groups):
 
 
 def asked(groups=None):
-    """What is found of the tensors made since."""
+    """Returns the holders of the tensors made since."""
     search = searched([list(MADE)] if groups is None else groups)
     MADE.clear()
     return search.result()[0]
@@ -67,6 +67,6 @@ def run(cases, **more):
     """Runs them one after the other, and reports how many there are."""
     for case in cases:
         case()
-        # What it left must not be found by the next one, at the same addresses.
+        # The next case must not find its remains at the same addresses.
         MADE.clear()
     print(json.dumps(dict(more, cases=len(cases))))

@@ -357,7 +357,7 @@ def plain(steps):
 
 @healthy
 def bounded(steps):
-    """What is kept is as much in every step, and lengths vary."""
+    """Keeps the same amount in every step, under varying lengths."""
     recent, best = collections.deque(maxlen=2), {}
     for step in range(steps):
         x = next(batches(1, 32 * (1 + step % 5)))
@@ -384,7 +384,7 @@ def marked(mark, text):
 
 with open(__file__) as file:
     own = file.read()
-# Optimizer state and workspaces are not what is looked for.
+# Optimizer state and workspaces do not count.
 plain(3)
 right = {}
 for name, (_, holders) in LEAKS.items():

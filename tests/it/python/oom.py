@@ -20,7 +20,7 @@ def ask(size):
 
 
 def failed(request):
-    """What a request raises, and the time of this thread that it takes."""
+    """Returns the error of a request, and its CPU time in this thread."""
     begun = time.thread_time()
     try:
         request()
@@ -57,7 +57,7 @@ class Asks(torch.autograd.Function):
 
 
 def loss(through):
-    """What only its gradients have no room for; through Python, or through PyTorch's own threads alone."""
+    """Fills the device so that only the gradients have no room; through Python, or only in PyTorch's own threads."""
     if through == "python":
         return Asks.apply(torch.ones(4, device="cuda", requires_grad=True)).sum()
     out = torch.ones(64 * MIB // 4, device="cuda", requires_grad=True).exp().sum()

@@ -17,7 +17,7 @@ class Numbers(Dataset):
         return 6
 
     def __getitem__(self, at):
-        # Who has a probe while this worker works, and who works; the tensor goes through shared memory.
+        # Returns this worker's pid and the probes that exist meanwhile; the tensor goes through shared memory.
         return json.dumps([os.getpid(), sockets()]), torch.zeros(4)
 
 
@@ -77,7 +77,7 @@ if __name__ == "__main__":
     torch.multiprocessing.set_sharing_strategy("file_system")
     report("helpers", shared=torch.zeros(4).share_memory_().is_shared())
     code = "import os, torch; print(os.listdir(os.environ['GPUWATCH_SOCKET_DIR']) if os.path.isdir(os.environ['GPUWATCH_SOCKET_DIR']) else [])"
-    report("subprocess", said=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+    report("subprocess", printed=subprocess.check_output([sys.executable, "-c", code], text=True).strip())
     report("forked before CUDA", **child(fork, rank))
     report("spawned", **child(spawn, rank))
     optimizer = train(3)

@@ -24,7 +24,7 @@ def stats():
 
 
 class Hostile(dict):
-    """What a dictionary may not do to us: only its true contents count."""
+    """A dictionary that lies: only its true contents count."""
 
     def __getitem__(self, key):
         raise KeyError(key)

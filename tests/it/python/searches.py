@@ -86,7 +86,7 @@ def gradients_and_hooks():
 
 
 def odd_tensors():
-    """Those without a storage, and those of classes that answer for themselves."""
+    """Tensors without a storage, and tensors of classes with a `__torch_function__` of their own."""
     if "standin" in sys.argv:
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -187,7 +187,7 @@ def nothing_is_kept():
 
 
 def nothing_is_kept_between_slices():
-    """What the job lets go of while a search waits for its next slice is gone at once."""
+    """An object that the job drops while a search waits for its next slice is gone at once."""
     holder = Node()
     holder.children = [Node() for _ in range(5)]
     gone = [weakref.ref(it) for it in (*holder.children, made())]
@@ -217,13 +217,13 @@ def time_is_limited():
     finally:
         _holders.WALK_S, _holders.TOTAL_S = kept
     MADE.clear()
-    # What is nested so deep cannot be freed at once.
+    # Objects nested this deep cannot be freed at once.
     while type(chain) is list:
         chain = chain[0]
 
 
 def a_frozen_heap():
-    """What `gc.freeze` hides from the collector's lists is found all the same."""
+    """The search finds objects that `gc.freeze` hides from the collector's lists."""
     kept = [made() for _ in range(5)]
     gc.freeze()
     try:

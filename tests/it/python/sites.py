@@ -34,7 +34,7 @@ def captures(*counts):
     return [capture(*([(512, OWN)] * it + [(1024, OTHER)] * 3)) for it in counts]
 
 
-# What rises and stays is growth; what exists in every step is not.
+# Blocks that rise and stay are growth; blocks that exist in every step are not.
 assert grown(captures(1, 2, 3, 4, 5)) == {(0, STEP): (2048, 4)}
 assert grown(captures(3, 3, 3, 3, 3)) == {}
 # One rise is a cache that fills, and what falls back is a level that moves.
@@ -189,7 +189,7 @@ def answered(sites, longest):
     return line["sites"]
 
 
-# Whatever the job's names are, and however long: there is one answer, or the job would be asked for ever.
+# There is one answer whatever the job's names are, and however long; otherwise viewers would repeat the request.
 assert answered([{"file": "caf\udce9.py", "name": "\0\n\"é"}], 1000) == [{"file": "caf?.py", "name": "\0\n\"é"}]
 assert answered([{"file": "x" * 5000}], 1000) == [{"file": "x" * 240}]
 assert answered([{"line": it, "function": "f" * 240} for it in range(16)], 1000) == [
@@ -312,7 +312,7 @@ def captured(steps, rises, at, grows=lambda step: True):
 recorded, seen, over = captured(8, (5000, 3, 0), 15_100)
 assert seen == [20_002, 20_004, 25_002, 25_004] and over == 10_000, seen
 assert recorded == [*range(20_000, 20_005), *range(25_000, 25_005)], recorded
-# One that comes too late is looked for around the next, with more slack.
+# If a rise comes too late, the plan tries the next one, with more slack.
 late = lambda step: step > 20_100
 recorded, seen, over = captured(8, (5000, 3, 2), 15_100, late)
 assert seen == [20_000, 20_006, 24_997, 25_009, 29_997, 30_009] and over == 10_000, seen

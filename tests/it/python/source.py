@@ -303,7 +303,7 @@ assert kept_at([], stack) == []
 assert kept_at([step("global", "no name")], stack) == []
 assert kept_at([step("attribute", "0", "Net")], stack) == []
 
-# What was written after the job began is not what runs.
+# A file written after the job began is not the code that runs.
 assert not is_newer("job.py", time.time() + 60) and is_newer("job.py", time.time() - 60)
 old = Sources(time.time() - 60)
 assert kept_at(kept, stack, old) == [] and lines("job.py", 3, sources=old) == []

@@ -381,7 +381,7 @@ probe._hook(lambda optimizer: NOT_ARMED)
 
 
 def interrupted():
-    """What a signal handler of the job raises in the middle of a row is the job's."""
+    """An exception that a signal handler of the job raises in the middle of a row reaches the job."""
     optimizer = sgd()
 
     def row(devices, step, edge):

@@ -19,7 +19,7 @@ query = "select count(*), sum(allocated) from read_json_auto(?, compression = 'z
 count, allocated = duckdb.execute(query, [path]).fetchone()
 reported["duckdb"] = {"samples": count, "allocated": int(allocated)}
 
-# Of a cut file the last line that this gives may be half of one.
+# In a cut file, the last line may be incomplete.
 with zstandard.open(path, "rt") as lines:
     rows = [row for row in map(json.loads, (line for line in lines if line.endswith("\n"))) if row["type"] == "sample"]
 reported["zstandard"] = {"samples": len(rows), "allocated": sum(row["allocated"] for row in rows)}

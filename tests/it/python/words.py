@@ -8,7 +8,7 @@ from gpuwatch_probe._words import Words
 
 
 class Fault(RuntimeError):
-    """What is raised."""
+    """The raised error."""
 
 
 class Own(Fault):
@@ -49,7 +49,7 @@ assert error.__dict__ == {} and repr(pickle.loads(pickle.dumps(error))) == repr(
 Fault("only the first")
 assert reported() == []
 
-# Whatever its class does with what it is given.
+# Whatever its class does with its arguments.
 words.listen(0, 7)
 error = Own("a", "b")
 assert (error.args, error.other, reported()) == (("ab",), "b", [(0, "ab")]) and is_as_before()
@@ -110,7 +110,7 @@ words.stop()
 Fault("Allocation on device 3 would exceed")
 assert is_as_before() and reported() == []
 
-# What the job put there stays.
+# A method that the job put there stays.
 Fault.__init__ = own = lambda error, text: RuntimeError.__init__(error, text.upper())
 words.listen(0, 7)
 assert Fault("x").args == ("X",) and reported() == []

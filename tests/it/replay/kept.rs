@@ -1,4 +1,4 @@
-//! What was read of a long recording is kept for the next time, is the same then, and is never needed.
+//! The cache of a long recording's index: it gives the same result the next time, and is never needed.
 
 use super::{SECOND, events, file, lines, load};
 use gpuwatch::{
@@ -62,7 +62,7 @@ fn a_changed_file_and_a_damaged_cache_are_read_again() {
     Replay::load(recordings(&path), Some(&cache), |_, _| {});
     let [one] = kept(&cache).try_into().unwrap();
     let bytes = fs::read(&one).unwrap();
-    // Whatever happened to it, there is nothing or the same.
+    // A damaged cache gives no result or the same one.
     let places = (0..bytes.len()).step_by(bytes.len() / 9).chain((bytes.len() - 20..bytes.len()).step_by(3));
     for place in places {
         let mut bad = bytes.clone();

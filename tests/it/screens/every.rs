@@ -106,7 +106,7 @@ fn no_number_is_cut_on_any_screen() {
     }
 }
 
-/// What can be clicked lies inside of the picture, and no two of a kind lie over each other.
+/// Clickable regions lie inside of the frame, and no two of a kind overlap.
 #[test]
 fn nothing_overlaps() {
     for session in [usual().session(), many_devices().session(), fleet(20).session()] {

@@ -262,7 +262,7 @@ fn the_tree_opens_and_closes_and_leads_to_the_flame_graph() {
     let mut ui = ui(&snapshot);
     press(&mut ui, &snapshot, "b");
     let selected = |ui: &SnapshotUi| snapshot.trace.stacks.label(ui.profile.tree.get(ui.call).unwrap().frame);
-    // What all of the job's blocks have in common is open, and the first call that branches is selected.
+    // The calls common to all of the job's blocks are open, and the first call that branches is selected.
     assert_eq!(selected(&ui), "train.py:80 <module>");
     let rows = ui.rows().len();
     assert!(shown(&snapshot, &ui, (80, 24)).contains("linear.py:134 forward"));

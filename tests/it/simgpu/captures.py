@@ -1,4 +1,4 @@
-"""What the CUDA runtime answers to calls that a capture does not go with, by its documented numbers."""
+"""Tests the runtime's documented errors for calls that are not allowed during a capture."""
 
 import ctypes
 import threading

@@ -35,7 +35,7 @@ del held
 torch.cuda.empty_cache()
 assert torch.cuda.memory_reserved() == charged() == 0
 
-# What the driver refuses: pieces of pieces, pages that are taken, addresses that are still in use.
+# The driver refuses pieces of pieces, pages that are taken, and addresses that are still in use.
 cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_LAZY)
 size, number, word = ctypes.c_size_t, ctypes.c_ulonglong, ctypes.c_uint64
 at, handle = word(), word()

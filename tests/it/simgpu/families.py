@@ -1,4 +1,4 @@
-"""What calls cuDNN's recurrent networks, cuFFT, cuSOLVER, NVRTC, cuSPARSELt: each runs, and leaves no memory behind."""
+"""Calls cuDNN's recurrent networks, cuFFT, cuSOLVER, NVRTC and cuSPARSELt: each runs, and leaves no memory behind."""
 
 import sys
 
@@ -27,7 +27,7 @@ def recurrent():
             del y
             held.append((torch.cuda.memory_allocated(), inside))
         assert len(set(held[1:])) == 1, (kind, options, held)
-        # What a pass keeps for the pass back is more than its output.
+        # A forward pass keeps more for the backward pass than its output.
         assert held[-1][1] - held[-1][0] > 8 * 20 * 48 * 4, held
         with torch.no_grad():
             model.eval()(torch.randn(8, 20, 32).cuda())

@@ -138,7 +138,7 @@ with torch.cuda.graph(nodes):
     x.add_(1)
 assert nodes.raw_cuda_graph() and nodes.replay() is None
 
-# What a capture takes, and what breaks it: with which words, and that the capture then ends in an error.
+# Calls that a capture allows, and calls that break it: their messages, and the error at the end of the capture.
 allowed = [
     joined,
     lambda: torch.rand(10, device=device),

@@ -30,7 +30,7 @@ def replayed(graph):
     return a.elapsed_time(b)
 
 
-# What a release adds to each replay (the generator's state) is in both.
+# Both include the work that a release adds to each replay (the generator's state).
 short, long = captured(2), captured(6)
 assert 1999 < replayed(long) - replayed(short) < 2001
 print("ok")

@@ -1,4 +1,4 @@
-"""What is not simulated is refused with its library's documented error; with SIMGPU_STRICT it ends the program."""
+"""A call that is not simulated returns its library's documented error; with SIMGPU_STRICT it ends the program."""
 
 import ctypes
 import sys

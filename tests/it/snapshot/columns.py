@@ -1,4 +1,4 @@
-# What a snapshot holds by CPython's own reader, line by line, in the words of `columns.rs`.
+# Prints the contents of a snapshot, read by CPython, line by line in the format of `columns.rs`.
 import gzip
 import pickle
 import sys

@@ -1,4 +1,4 @@
-//! What a trace holds, line by line, in the words of `columns.py`.
+//! Prints the contents of a trace line by line, in the format of `columns.py`.
 
 use gpuwatch::model::trace::{Action, Event, Segment, Setting, StackId, State, Trace};
 use std::fmt::{Display, Write as _};

@@ -1,4 +1,4 @@
-//! What other commands make of a snapshot: tables, stacks, a trace, a comparison.
+//! The output of other commands for a snapshot: tables, stacks, a trace, a comparison.
 
 use super::{as_json, pickle, snapshot};
 use crate::{pty::PROGRAM, torch};

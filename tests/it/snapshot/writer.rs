@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-/// What Python has for it.
+/// The value as Python has it.
 #[derive(Clone, Debug)]
 pub(crate) enum Py {
     Int(i64),

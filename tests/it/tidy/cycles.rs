@@ -66,7 +66,7 @@ fn uses(modules: &Modules) -> Uses {
     found
 }
 
-/// What is named by a path that begins with `crate`, `super` or `self`, as paths from the crate on.
+/// Returns the paths that begin with `crate`, `super` or `self`, as paths from the crate on.
 fn named(module: &str, code: &str) -> Vec<String> {
     let mut all = Vec::new();
     for start in ["crate::", "super::", "self::"] {

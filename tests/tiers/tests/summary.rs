@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, env};
 
 fn main() {
-    // What lists tests for editors has none here.
+    // A program that lists tests for editors finds none here.
     if env::args().any(|it| it == "--list") {
         return;
     }

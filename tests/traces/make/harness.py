@@ -42,7 +42,7 @@ class Run:
         self.grew = 0
         self.empty = []
         self.alive = []
-        # What happens before which step, besides training.
+        # Events before a step, besides training.
         self.due = {}
         self.debuggers = []
 
@@ -116,7 +116,7 @@ def monotonic_us():
 
 
 def resident():
-    # What the C library keeps for later is not the leak's any more.
+    # Memory that the C library keeps for later no longer belongs to the leak.
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

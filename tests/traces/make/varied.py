@@ -29,7 +29,7 @@ def cat_in_lengths(run):
 
 @family("leak", "allocated", "tokens' features of any number are concatenated", ["growing-tensor"])
 def tokens_kept(run):
-    """As many rows are added as the sentence has words, so that no step adds what another did."""
+    """Adds one row per word of the sentence, so that steps add different amounts."""
     model, box = Encoder(width=32).cuda(), run.holder(dict)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     begin, out = run.near(250, 0.5), None
@@ -127,7 +127,7 @@ def batches_grow(run):
 
 @family("other", "reserved", "requests that grow find no free block that is large enough", ["fragmentation"])
 def requests_grow(run):
-    """What is held for a moment is a little larger each time than any block that was given back."""
+    """Holds a block for a moment that is a little larger each time than any released block."""
     model = dense(32, 64, 1).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     begin, every, more, size = run.near(150, 0.4), run.near(12, 0.5), run.pick(2, 4) << 20, 24 << 20

@@ -110,7 +110,7 @@ def outputs():
 
 
 def validation():
-    """What every validation adds: five batches each, after every sixteen steps."""
+    """Keeps a little in every validation: five batches each, after every sixteen steps."""
 
     class Validation(module()):
         validation_step_outputs = []
