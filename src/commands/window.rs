@@ -1,6 +1,6 @@
 //! `gpuwatch whatif PID`: traces some steps of a running job, so that they can be replayed.
 
-use super::sites::{LOOK, find};
+use super::sites::{SEARCH, find};
 use crate::{
     facts::{
         event::{AskWindow, Event, Fact, Line, ProbeId},
@@ -21,7 +21,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-/// Time between two looks at the file.
+/// Time between two checks of the file.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// The user's question.
@@ -46,7 +46,7 @@ pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMu
         bail!("{why}");
     }
     let mut session = Session::default();
-    let found = timeout(LOOK, find(sources, &mut session, pid)).await.ok().flatten();
+    let found = timeout(SEARCH, find(sources, &mut session, pid)).await.ok().flatten();
     let Some(process) = found.and_then(|it| session.process(it)) else { bail!("{}", missing(&session, pid)) };
     // A number of its own, so that no other window's file is taken for this one.
     let id = u32::try_from(sources::unix_us() & u64::from(u32::MAX)).unwrap_or_default().max(1);
@@ -86,7 +86,7 @@ async fn completed(
             event = sources.events.recv() => Some(event),
             _ = look.tick() => None,
         };
-        // A job that ends writes its trace before it says bye.
+        // A job that ends writes its trace before it sends its bye.
         let state = window::state(file)?;
         match &state {
             Some(State::Complete) => return Ok(()),

@@ -86,7 +86,7 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
 
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
 fn lead(it: &Spot) -> String {
-    // A comment in the line is no evidence for what is kept.
+    // A comment in the line proves nothing about what is kept.
     let text = it.text.raw().split("  #").next().unwrap_or_default().trim();
     if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
