@@ -112,16 +112,16 @@ class Sites:
 
     def bar(self):
         """Returns whether no capture runs; if so, none begins until `unbar`."""
-        if self.is_recording or not self._looking.acquire(False):
+        if self.is_recording or not self._capturing.acquire(False):
             return False
         if not self.is_recording:
             return True
-        self._looking.release()
+        self._capturing.release()
         return False
 
     def unbar(self):
         """Takes `bar` back."""
-        self._looking.release()
+        self._capturing.release()
         if self._is_over:
             self.end()
 
