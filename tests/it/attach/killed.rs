@@ -16,9 +16,9 @@ fn attach_killed_at(job: &Job, stop: u32) -> String {
 }
 
 fn continues(job: &mut Job, stop: u32) {
-    let before = job.look()["steps"].as_u64().unwrap();
+    let before = job.inspect()["steps"].as_u64().unwrap();
     job.send("go on");
-    let after = job.look()["steps"].as_u64().unwrap();
+    let after = job.inspect()["steps"].as_u64().unwrap();
     job.send("go on");
     assert!(after > before, "stop {stop}");
 }
@@ -30,14 +30,14 @@ fn a_job_continues_wherever_gpuwatch_is_killed() {
     let mut job = Job::start();
     let mut stops = 0;
     loop {
-        let said = attach_killed_at(&job, stops);
+        let printed = attach_killed_at(&job, stops);
         continues(&mut job, stops);
-        if said.contains("the probe runs") {
-            assert_eq!(said.lines().last(), Some("ended"), "{said}");
+        if printed.contains("the probe runs") {
+            assert_eq!(printed.lines().last(), Some("ended"), "{printed}");
             break;
         }
         // On a busy machine the main thread may not answer in time; then gpuwatch makes fewer calls.
-        if said.lines().last() == Some("killed") {
+        if printed.lines().last() == Some("killed") {
             stops += 1;
         }
         // Killed late enough, it leaves a call behind, which the job makes.

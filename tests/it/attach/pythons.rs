@@ -27,8 +27,8 @@ fn run_again(venv: &Path, tests: &[&str]) {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", "--test-threads", "1"]).args(tests).env("GPUWATCH_TEST_VENV", venv);
     program.env(test_tiers::RUN, test_tiers::run()).env("GPUWATCH_TESTS", "full");
-    let said = stdout(&program.output().unwrap());
-    assert!(said.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{said}");
+    let printed = stdout(&program.output().unwrap());
+    assert!(printed.contains(&format!("test result: ok. {} passed; 0 failed", tests.len())), "{printed}");
 }
 
 #[test]

@@ -19,12 +19,12 @@ fn all_ranks_of_torchrun_get_a_probe_and_share_a_recording() {
     // Other jobs of this machine are not in the namespace, so `--all` is of this one.
     command.args(["-rpfm", "--mount-proc"]).arg(torch::python()).arg(script("attached_ranks.py"));
     command.arg(PROGRAM).arg(script("rank.py")).envs(home.variables());
-    let said: Value = serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap();
-    assert_eq!((&said["attach"]["code"], &said["torchrun"]), (&0.into(), &0.into()), "{said}");
-    let all = said["attach"]["said"].as_str().unwrap();
-    assert_eq!((all.matches("the probe runs").count(), all.matches("recording to").count()), (4, 1), "{said}");
-    assert_eq!(said["sockets"], 4, "{said}");
-    let verdict = &said["check"];
+    let printed: Value = serde_json::from_str(&torch::stdout(&command.output().unwrap())).unwrap();
+    assert_eq!((&printed["attach"]["code"], &printed["torchrun"]), (&0.into(), &0.into()), "{printed}");
+    let all = printed["attach"]["printed"].as_str().unwrap();
+    assert_eq!((all.matches("the probe runs").count(), all.matches("recording to").count()), (4, 1), "{printed}");
+    assert_eq!(printed["sockets"], 4, "{printed}");
+    let verdict = &printed["check"];
     let ranks: BTreeSet<_> = verdict["processes"].as_array().unwrap().iter().map(|it| it["rank"].as_u64()).collect();
     assert_eq!(ranks, (0..4).map(Some).collect(), "{verdict}");
     assert_eq!(verdict["end_recorded"], true, "{verdict}");
@@ -43,9 +43,9 @@ fn workers_that_use_no_gpu_are_left_alone() {
     let output = command.args(["attach", &workers[0].to_string()]).envs(job.home.variables()).output().unwrap();
     expect(&output, 2, &format!("`gpuwatch attach {}`", job.pid));
     job.attach();
-    let before = job.look()["steps"].as_u64();
+    let before = job.inspect()["steps"].as_u64();
     job.send("go on");
-    assert!(job.look()["steps"].as_u64() > before);
+    assert!(job.inspect()["steps"].as_u64() > before);
     job.send("go on");
     assert_eq!(sockets(&job.home.0.path().join("sockets")).len(), 1);
     job.detach();

@@ -12,10 +12,10 @@ use std::{fs, path::PathBuf, process::Command};
 fn recorded(job: &Job) -> (PathBuf, u32) {
     let output = job.gpuwatch(&["attach", "--wait", "5m"]);
     expect(&output, 0, "the probe runs");
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     let path =
-        said.trim().strip_prefix("gpuwatch: recording to ").and_then(|it| it.strip_suffix(" until the job ends"));
-    let path = PathBuf::from(path.unwrap_or_else(|| panic!("{said}")));
+        printed.trim().strip_prefix("gpuwatch: recording to ").and_then(|it| it.strip_suffix(" until the job ends"));
+    let path = PathBuf::from(path.unwrap_or_else(|| panic!("{printed}")));
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     let fields: Vec<&str> = name.split('_').collect();
     (path, fields[fields.len() - 2].parse().unwrap())
@@ -40,16 +40,16 @@ fn an_attached_job_is_recorded_until_its_probe_or_the_job_ends() {
     let stat = fs::read_to_string(format!("/proc/{recorder}/stat")).unwrap();
     let session: u32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().parse().unwrap();
     assert_eq!(session, recorder, "no terminal's end is its own");
-    let look = job.look();
+    let found = job.inspect();
     job.send("go on");
     // The step is recorded before its probe ends.
     job.detach();
     ends(recorder);
     let verdict = checked(&job, &path);
     assert_eq!(verdict["end_recorded"], true, "{verdict}");
-    assert!(verdict["steps"].as_u64() >= look["steps"].as_u64(), "{verdict}");
+    assert!(verdict["steps"].as_u64() >= found["steps"].as_u64(), "{verdict}");
     let first = verdict["attached_step"].as_u64().unwrap();
-    assert!(first > 1 && Some(first) <= look["steps"].as_u64(), "{verdict}");
+    assert!(first > 1 && Some(first) <= found["steps"].as_u64(), "{verdict}");
     let mut text = Command::new(PROGRAM);
     let text = text.arg("check").arg(&path).envs(job.home.variables()).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
@@ -57,7 +57,7 @@ fn an_attached_job_is_recorded_until_its_probe_or_the_job_ends() {
 
     let (again, recorder) = recorded(&job);
     assert_ne!(again, path);
-    job.look();
+    job.inspect();
     job.send("go on");
     let home = job.home.0.path().to_owned();
     let read = |path: &PathBuf| {

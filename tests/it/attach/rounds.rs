@@ -23,11 +23,11 @@ fn memory(pid: u32) -> u64 {
 fn round(job: &mut Job) -> Option<f64> {
     let output = job.gpuwatch(&["attach", "--no-record", "--wait", "5m"]);
     super::expect(&output, 0, "the probe runs");
-    let said = String::from_utf8(output.stdout).unwrap();
-    job.look();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    job.inspect();
     job.send("go on");
     job.detach();
-    said.split_once("paused for ")?.1.split_once(" ms")?.0.parse().ok()
+    printed.split_once("paused for ")?.1.split_once(" ms")?.0.parse().ok()
 }
 
 /// The pauses, shortest first.
@@ -46,13 +46,13 @@ fn two_hundred_rounds_leave_nothing_in_the_job() {
     rounds(&mut job, ROUNDS - WARM);
     let after = memory(job.pid);
     assert!(after < before + ADDED_MAX, "{before} bytes became {after}");
-    let mut look = job.look();
+    let mut found = job.inspect();
     assert!(until(PATIENCE, || {
         job.send("go on");
-        look = job.look();
-        look["threads"] == job.first["threads"]
+        found = job.inspect();
+        found["threads"] == job.first["threads"]
     }));
-    assert_eq!(look["descriptors"], job.first["descriptors"]);
+    assert_eq!(found["descriptors"], job.first["descriptors"]);
     job.send("go on");
     job.end();
 }

@@ -15,9 +15,9 @@ torchrun = subprocess.Popen(launcher, stdout=subprocess.PIPE)
 # The first rank prints once all of them have trained.
 torchrun.stdout.readline()
 attach = subprocess.run([gpuwatch, "attach", "--all", "--wait", "5m"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-said = (attach.stdout + attach.stderr).decode()
+printed = (attach.stdout + attach.stderr).decode()
 if attach.returncode:
-    sys.exit(said)
+    sys.exit(printed)
 found = sum(name.endswith(".sock") for name in os.listdir(os.environ["GPUWATCH_SOCKET_DIR"]))
 recordings = os.path.join(os.environ["XDG_STATE_HOME"], "gpuwatch", "recordings")
 
@@ -35,4 +35,4 @@ code = torchrun.wait()
 # The recorder ends after the job.
 while not check()["end_recorded"]:
     time.sleep(0.1)
-print(json.dumps({"attach": {"code": attach.returncode, "said": said}, "sockets": found, "torchrun": code, "check": check()}))
+print(json.dumps({"attach": {"code": attach.returncode, "printed": printed}, "sockets": found, "torchrun": code, "check": check()}))
