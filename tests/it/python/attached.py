@@ -96,7 +96,9 @@ while True:
         grows = True
     else:
         break
-own = {"before", "command", "stats", "names", "threads", "descriptors", "own"}
+own = {"before", "command", "stats", "names", "threads", "descriptors", "added", "own"}
 named = sorted(set(globals()) - set(before[2]) - own)
-modules = [it for it in set(sys.modules) - set(before[0]) if not it.startswith("gpuwatch_probe")]
+# Up to 3.10, `sysconfig` loads a file of its own to find paths.
+added = ("gpuwatch_probe", "_sysconfigdata")
+modules = [it for it in set(sys.modules) - set(before[0]) if not it.startswith(added)]
 report("end", named=named, modules=modules, same_path=sys.path == before[1], alive=threading.active_count() - active + 1)
