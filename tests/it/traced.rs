@@ -151,6 +151,17 @@ fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
 /// allocations.
 #[test]
 fn what_a_trace_costs_the_job() {
+    println!("{}", what_it_costs("trace"));
+}
+
+/// The same for a window, which has smaller pieces.
+#[test]
+fn what_a_window_costs_the_job() {
+    println!("{}", what_it_costs("window"));
+}
+
+/// Returns the figures.
+fn what_it_costs(kind: &str) -> String {
     let (gpu, home) = (torch::machine(), Home::new());
     let full = test_tiers::is_benchmark();
     let (rounds, steps) = if full { ("9", "300") } else { ("2", "20") };
@@ -159,10 +170,10 @@ fn what_a_trace_costs_the_job() {
     let mut command = gpu.command(PROGRAM);
     command.args(["run", "--summary", "never", "--"]).arg(torch::python()).arg(path).args([rounds, steps]);
     let folder = gpu.dir().join("traces");
-    let printed = torch::stdout(&command.arg(&folder).envs(home.variables()).output().unwrap());
-    println!("{printed}");
+    let printed = torch::stdout(&command.arg(&folder).arg(kind).envs(home.variables()).output().unwrap());
     let figures: Value = serde_json::from_str(&printed).unwrap();
     let of = |figure: &str| figures[figure].as_f64().unwrap();
     assert!(!full || of("step_us") <= 500.0 && of("longest_ms") <= 10.0, "{figures}");
     assert_eq!(fs::read_dir(folder).unwrap().count().to_string(), rounds);
+    printed
 }

@@ -10,7 +10,7 @@ import time
 from ._trace import Trace, refusal
 
 # Events in the ring. A window may interrupt a job that was never asked, so its pieces are smaller than a trace's.
-_RING = 10_000
+RING = 10_000
 
 # The most bytes of a window.
 _LIMIT = 64 << 20
@@ -86,7 +86,7 @@ class Window(Trace):
     """The trace of some steps. `over` is called once with the request when everything is as it was."""
 
     def __init__(self, torch, note, native, request, number, over):
-        super().__init__(torch, note, _RING)
+        super().__init__(torch, note, RING)
         self._native, self._request, self._number, self._over = native, request, number, over
         self._first, self._begun, self._why, self._path = 0, 0.0, None, None
 

@@ -8,7 +8,8 @@ import time
 import torch
 
 import gpuwatch_probe
-from gpuwatch_probe._trace import Trace
+from gpuwatch_probe._trace import RING, Trace
+from gpuwatch_probe._window import RING as WINDOW
 
 rounds, steps = int(sys.argv[1]), int(sys.argv[2])
 gpuwatch_probe.stop()
@@ -47,7 +48,7 @@ for number in range(rounds):
     took, most = measured()
     off.append(took)
     quiet.append(most)
-    trace = Trace(torch, print)
+    trace = Trace(torch, print, WINDOW if "window" in sys.argv else RING)
     trace.begin(sys.argv[3], 1 << 30)
     took, most = measured()
     on.append(took)
