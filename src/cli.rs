@@ -1,5 +1,7 @@
 //! The command line.
 
+/// Replays a traced job in the background.
+mod advisor;
 /// Commands and flags.
 mod arguments;
 /// Starts the probe in a running job.
@@ -181,6 +183,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Doctor { json }) => doctor::examine(&live.config, live.watching.driver, json),
         // Handled above.
         Some(Command::Run { .. }) => Ok(2),
+        Some(Command::ReplayJob) => advisor::replay(),
         Some(Command::DemoJob { job }) => {
             demo::job::run(&job)?;
             Ok(0)

@@ -293,6 +293,9 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Replays a traced job for its findings: a request on standard input, the answers on standard output.
+    #[command(hide = true)]
+    ReplayJob,
     /// One simulated rank of the demo.
     #[command(hide = true)]
     DemoJob {
@@ -337,6 +340,7 @@ impl Cli {
                     | Command::Doctor { .. }
                     | Command::Fit { .. }
                     | Command::Whatif { .. }
+                    | Command::ReplayJob
                     | Command::DemoJob { .. }
             )
         )

@@ -1,6 +1,9 @@
 //! Runs next to a job: records it and sends alerts. Whatever fails, the job continues.
 
-use super::record::{keep, start, writer};
+use super::{
+    advisor::Advisor,
+    record::{keep, start, writer},
+};
 use crate::{
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
     facts::{
@@ -25,6 +28,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use std::{
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     sync::mpsc::Receiver,
     thread,
@@ -102,7 +106,9 @@ pub(super) fn companion(
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let delivery = Delivery::new(hook, None);
-        let watch = Watch { unrecorded, summary, fault, ..Watch::new(recorder, delivery, policy) };
+        let traced = recorder.as_ref().filter(|_| place.recording.trace);
+        let advisor = traced.and_then(|it| std::path::absolute(&it.1).ok()).map(Advisor::new);
+        let watch = Watch { unrecorded, summary, fault, advisor, ..Watch::new(recorder, delivery, policy) };
         let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
@@ -125,7 +131,8 @@ fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String
         let path = it.to_string_lossy();
         format!(" · {}", text::command(["gpuwatch", "replay", &path].into_iter(), PATH_MAX))
     });
-    what + &replay.unwrap_or_default()
+    let fits = found.all.iter().find_map(Finding::would_have_fit).map_or_else(String::new, |it| format!(" · {it}"));
+    what + &fits + &replay.unwrap_or_default()
 }
 
 fn ended(how: Ended) -> Fact {
@@ -147,6 +154,8 @@ pub(super) struct Watch {
     policy: Policy,
     /// Why the user's policy is unknown.
     fault: Option<config::Fault>,
+    /// Replays the job's allocations, if they are traced.
+    advisor: Option<Advisor>,
     session: Session,
 }
 
@@ -154,7 +163,16 @@ impl Watch {
     /// Creates a watch that summarises nothing.
     pub(super) fn new(recorder: Option<(Recorder, PathBuf)>, delivery: Delivery, policy: Policy) -> Self {
         let session = Session::default();
-        Self { recorder, unrecorded: None, summary: Summary::Never, delivery, policy, fault: None, session }
+        Self {
+            recorder,
+            unrecorded: None,
+            summary: Summary::Never,
+            delivery,
+            policy,
+            fault: None,
+            advisor: None,
+            session,
+        }
     }
 
     fn follow_job(self, sources: sources::Options, is_asking: bool, over: Receiver<Ended>) -> Result<()> {
@@ -199,7 +217,11 @@ impl Watch {
             Summary::Always => true,
             Summary::Never => false,
         };
-        let recorded = self.recorder.map(|(recorder, file)| (recorder.finish(), file));
+        let recorded = self.recorder.take().map(|(recorder, file)| (recorder.finish(), file));
+        let is_whole = recorded.as_ref().is_some_and(|it| it.0.trouble.is_none());
+        if is_whole {
+            self.replay_last(is_summed_up && io::stderr().is_terminal());
+        }
         let summary = is_summed_up.then(|| {
             // An incomplete file may be gone.
             let file = recorded.as_ref().filter(|it| it.0.trouble.is_none()).map(|it| it.1.as_path());
@@ -217,11 +239,34 @@ impl Watch {
     }
 
     fn receive(&mut self, event: &Event) {
-        let Self { recorder, session, policy, delivery, .. } = self;
-        if let Some((recorder, _)) = recorder {
+        self.keep(event);
+        if event.fact != Fact::Second {
+            return;
+        }
+        let found = self.policy.findings(&self.session);
+        let recorder = self.recorder.as_ref();
+        self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, event.at, edge, it));
+        let answers = self.advisor.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
+        for it in answers {
+            self.keep(&it.event(event.at));
+        }
+    }
+
+    /// Folds and records an event.
+    fn keep(&mut self, event: &Event) {
+        if let Some((recorder, _)) = &self.recorder {
             recorder.offer(event);
         }
-        delivery.fold(session, policy, event, |edge, it| keep_alert(recorder.as_ref(), event.at, edge, it));
+        self.session.apply(event);
+    }
+
+    /// Starts the replays of what is still open, and takes the answers that are waited for.
+    fn replay_last(&mut self, is_watched: bool) {
+        let Some(advisor) = self.advisor.take() else { return };
+        let found = self.policy.findings(&self.session);
+        for it in advisor.finish(&self.session, &found, is_watched) {
+            self.session.apply(&it.event(self.session.now));
+        }
     }
 
     /// Delivers what the job's end raised.

@@ -9,6 +9,7 @@ pub use limits::{FailOn, Limits, Peak, share};
 use crate::{
     facts::{
         event::failure,
+        text as foreign,
         units::{self, Bytes},
     },
     model::{
@@ -25,8 +26,13 @@ use crate::{
             recording_set::{Ending, RecordingSet},
             run::{File, Run},
         },
+        traces,
     },
 };
+use std::path::Path;
+
+/// Most bytes of a path that are shown.
+const PATH_MAX: usize = 4096;
 
 /// The judgement of a run.
 #[derive(Debug, Default)]
@@ -87,6 +93,7 @@ pub fn judged(run: Run, limits: &Limits, policy: &Policy) -> Verdict {
     let mut verdict = Verdict { findings, run, ..Verdict::default() };
     for file in std::mem::take(&mut verdict.run.files) {
         verdict.ends(&file);
+        verdict.note_unanswered(&file);
     }
     verdict.judge(limits);
     verdict
@@ -134,6 +141,22 @@ impl Verdict {
                 self.doubts.push(line);
             }
             _ => self.notes.push(line),
+        }
+    }
+
+    /// A finding of a traced job has no answer of a replay if gpuwatch was killed.
+    fn note_unanswered(&mut self, file: &File) {
+        let path = Path::new(file.name.raw());
+        let has_trace = |it: &Finding| {
+            let pid = self.run.session.process(it.probe).and_then(|process| Some(process.hello.as_ref()?.pid));
+            pid.is_some_and(|pid| traces::newest(path, pid).is_some())
+        };
+        let is_unanswered = |it: &&Finding| !it.is_allowed() && it.may_need_other_settings() && it.replayed.is_none();
+        if self.findings.iter().filter(is_unanswered).any(has_trace) {
+            let command = foreign::command(["gpuwatch", "whatif", file.name.raw()].into_iter(), PATH_MAX);
+            self.notes.push(format!(
+                "the job's allocations are traced, but not replayed: `{command}` finds the settings that reserve less"
+            ));
         }
     }
 

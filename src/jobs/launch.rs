@@ -44,6 +44,9 @@ const NOT_EXECUTABLE: u8 = 126;
 /// How long the companion may take to finish once the job is over. A loaded machine needs long.
 const GRACE: Duration = Duration::from_secs(20);
 
+/// How much longer it may take if the job is traced: it may wait for a replay.
+const REPLAY: Duration = Duration::from_secs(70);
+
 /// The first panic of this process.
 static PANIC: OnceLock<Foreign> = OnceLock::new();
 
@@ -140,8 +143,9 @@ pub fn run(command: &[OsString], options: &Options, beside: impl FnOnce(Started)
     // The companion may have failed and gone.
     let _ = over.send(ended);
     drop(over);
-    if wait_for(&companion).is_err() {
-        complain(format_args!("gave up on the recording after {} s; its end may be missing", GRACE.as_secs()));
+    let grace = GRACE + options.trace.as_ref().map_or(Duration::ZERO, |_| REPLAY);
+    if wait_for(&companion, grace).is_err() {
+        complain(format_args!("gave up on the recording after {} s; its end may be missing", grace.as_secs()));
     }
     if let Some(panic) = PANIC.get() {
         complain(format_args!("gpuwatch failed while the job ran; the recording may be incomplete: {panic}"));
@@ -239,8 +243,8 @@ fn note_panics() {
 }
 
 /// Waits for the companion; fails if it does not finish in time.
-fn wait_for(companion: &Receiver<()>) -> Result<(), RecvTimeoutError> {
-    match companion.recv_timeout(GRACE) {
+fn wait_for(companion: &Receiver<()>, grace: Duration) -> Result<(), RecvTimeoutError> {
+    match companion.recv_timeout(grace) {
         // Nothing is ever sent: the wait ends when the sender is dropped.
         Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
         Err(late) => Err(late),
@@ -290,7 +294,7 @@ mod tests {
     fn a_panic_beside_the_job_is_kept_for_the_end() {
         note_panics();
         let (over, companion) = accompany(String::new(), 1, |_| panic!("out of \u{1b} ink"));
-        wait_for(&companion).unwrap();
+        wait_for(&companion, GRACE).unwrap();
         // The hook is shared by all tests of this process.
         let _ = panic::take_hook();
         drop(over);

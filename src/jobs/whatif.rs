@@ -23,8 +23,12 @@
 //! (on the requested device, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many running
 //! as there are processors.
 
+/// Replays for the findings of a traced job.
+pub mod background;
 /// One setting's replays.
 mod candidate;
+/// Which settings are worth using.
+mod choice;
 /// As JSON.
 mod json;
 /// The operations of a replay.
@@ -47,6 +51,8 @@ mod settings;
 mod source;
 /// The state before a trace.
 mod start;
+/// The steps of a recorded run.
+mod steps;
 /// The answer as text.
 mod text;
 /// Errors.
@@ -62,7 +68,7 @@ use self::{
     source::Source,
 };
 use crate::{
-    model::trace::{self, Action, Trace},
+    model::trace::{self, Action},
     storage::traces::window::Window,
 };
 use std::{fs, path::PathBuf};
@@ -111,6 +117,8 @@ struct Device {
     gaps: u64,
     events: usize,
     complete: bool,
+    /// The last step that was completed before its last event, if a recording shows it.
+    until_step: Option<u64>,
     /// The part of the peak that was reserved before the first event.
     before: f64,
     /// Whether that is so much that the trace shows only directions.
@@ -154,7 +162,7 @@ struct Row {
 struct Failure {
     /// The event's index in the device's trace.
     event: usize,
-    /// The last range that the program began.
+    /// The last range that the program began, or the last completed step, such as `step 12`.
     step: Option<String>,
     /// The call stack, in a line.
     line: Option<String>,
@@ -172,7 +180,7 @@ pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answ
     }
     let sources = sources?;
     let python = question.python.as_deref().or_else(|| sources.first()?.python.as_deref());
-    let mut runner = Runner::new(python)?;
+    let mut runner = Runner::new(python, None)?;
     let mut devices = Vec::new();
     for source in &sources {
         for ordinal in source.trace.ordinals() {
@@ -194,23 +202,26 @@ fn answered(
     let trace = &source.trace;
     let settings = trace.settings.as_ref().map(|it| trace.stacks.texts.get(it.text).into_owned());
     let device = match plan(trace, ordinal, false) {
-        Ok(plan) => replayed(trace, plan, settings.as_deref().unwrap_or_default(), question, runner, progress)?,
+        Ok(plan) => replayed(source, plan, settings.as_deref().unwrap_or_default(), question, runner, progress)?,
         Err(why) => {
             let events = trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len);
             Device { ordinal, events, refused: Some(why), ..Device::default() }
         }
     };
-    Ok(Device { pid: source.pid, window: source.window, settings, gaps: source.gaps, ..device })
+    let last = trace.devices.get(ordinal as usize).and_then(|it| trace.events.get(it.end.checked_sub(1)?)?.unix_us);
+    let until_step = source.steps.as_ref().zip(last).map(|(steps, at)| steps.at(at));
+    Ok(Device { pid: source.pid, window: source.window, settings, gaps: source.gaps, until_step, ..device })
 }
 
 fn replayed(
-    trace: &Trace,
+    source: &Source,
     mut plan: Plan,
     settings: &str,
     question: &Question,
     runner: &mut Runner,
     progress: &mut impl FnMut(u64),
 ) -> Result<Device, Trouble> {
+    let trace = &source.trace;
     let mut judged = faithful(&plan, settings, runner)?;
     if plan.recorded.is_ambiguous && !judged.as_ref().is_ok_and(AsRecorded::is_equal) {
         // The other interpretation of the trace may be the right one.
@@ -252,7 +263,7 @@ fn replayed(
     runner.run(&stored, &mut all, progress)?;
     for it in all {
         match (it.main, it.refused.clone()) {
-            (Some(_), None) => device.candidates.extend(row(trace, plan, &it)),
+            (Some(_), None) => device.candidates.extend(row(source, plan, &it)),
             (_, why) if !question.settings.is_empty() => {
                 return Err(Trouble::Refused { settings: it.settings, why: why.unwrap_or_default() });
             }
@@ -317,9 +328,9 @@ fn too_far(it: &AsRecorded, question: &Question) -> String {
     )
 }
 
-fn row(trace: &Trace, plan: &Plan, it: &Candidate) -> Option<Row> {
+fn row(source: &Source, plan: &Plan, it: &Candidate) -> Option<Row> {
     let main = it.main?;
-    let failed = main.failed.map(|at| failure(trace, plan, plan.from_live.event(at).unwrap_or(0)));
+    let failed = main.failed.map(|at| failure(source, plan, plan.from_live.event(at).unwrap_or(0)));
     Some(Row {
         settings: it.settings.clone(),
         peak_allocated: main.peak_allocated,
@@ -332,14 +343,16 @@ fn row(trace: &Trace, plan: &Plan, it: &Candidate) -> Option<Row> {
     })
 }
 
-fn failure(trace: &Trace, plan: &Plan, event: usize) -> Failure {
+fn failure(source: &Source, plan: &Plan, event: usize) -> Failure {
+    let trace = &source.trace;
     let range = trace.devices.get(plan.device as usize).cloned().unwrap_or_default();
     let it = trace.events.get(range.start + event).unwrap_or_default();
     let before = trace.notes.iter().filter(|note| note.begins != Some(false) && note.unix_us <= it.unix_us);
     let last = before.filter(|note| note.unix_us.is_some()).max_by_key(|note| note.unix_us);
+    let step = source.steps.as_ref().zip(it.unix_us).map(|(steps, at)| format!("step {}", steps.at(at)));
     Failure {
         event,
-        step: last.map(|note| trace.stacks.texts.get(note.name).into_owned()),
+        step: last.map(|note| trace.stacks.texts.get(note.name).into_owned()).or(step),
         line: (it.stack != trace::StackId::default()).then(|| trace.stacks.line(it.stack)),
     }
 }

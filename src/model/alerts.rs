@@ -6,6 +6,8 @@ mod captures;
 mod message;
 /// The user's rules for alerts.
 mod policy;
+/// Decides for which findings to replay a traced job.
+mod replays;
 
 use crate::{
     facts::event::ProbeId,
@@ -21,6 +23,7 @@ use crate::{
 pub use captures::{Captures, longer, question, question_of, words};
 pub use message::{Message, line};
 pub use policy::{Name, Policy, name};
+pub use replays::{Due, Replays, has_error, replays_at_end};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,

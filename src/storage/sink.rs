@@ -7,6 +7,9 @@ pub mod record;
 /// A recording's file and its frames.
 pub mod writing;
 
+/// Appends to closed recordings.
+pub mod append;
+
 /// The directory of recordings and its limits.
 pub mod store;
 

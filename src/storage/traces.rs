@@ -115,6 +115,13 @@ pub fn files(recording: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Returns the latest trace of a process, by the pid that the process reports.
+pub fn newest(recording: &Path, pid: u32) -> Option<PathBuf> {
+    let start = format!("{pid}_");
+    let is_of_it = |it: &PathBuf| it.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start));
+    files(recording).into_iter().rfind(is_of_it)
+}
+
 /// Returns the bytes of a recording's traces.
 pub fn bytes(recording: &Path) -> u64 {
     files(recording).iter().filter_map(|it| fs::metadata(it).ok()).map(|it| it.len()).sum()

@@ -6,22 +6,32 @@ use crate::{
     story::{GIB, Story, counters, picture, text},
 };
 use gpuwatch::{
-    facts::event::{
-        Fact, Line, ProbeId, Replayed,
-        replayed::{Comparison, Cost, Failure, Outcome},
-        wire::{Counters, Oom},
+    facts::{
+        event::{
+            Event, Fact, Line, ProbeId, Replayed,
+            replayed::{Comparison, Cost, Failure, Outcome},
+            wire::{Counters, Oom},
+        },
+        units::Stamp,
     },
-    model::findings::{Finding, Kind, findings},
+    model::{
+        alerts::{Replays, replays_at_end},
+        findings::{Finding, Kind, findings},
+    },
     screen::{
         theme::Theme,
         ui::{Screen, Ui},
     },
-    storage::recording::encode,
+    storage::{
+        recording::{Closed, encode, encode_closed},
+        sink::append::append,
+    },
 };
 use serde_json::Value;
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
-const BETTER: &str = "with expandable_segments:True the run reserves 51.00 GiB at its peak (98.00 GiB now) and fits";
+const BETTER: &str =
+    "with expandable_segments:True the run fits and reserves 51.00 GiB at its peak; now it runs out of memory";
 const EXPORT: &str = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
 
 /// Fragments for so long that there is a finding, and runs out of memory.
@@ -67,19 +77,29 @@ fn answer(story: &mut Story, kind: Kind, result: Result<Comparison, &str>) {
     story.add(Fact::Replayed(Box::new(Replayed { probe: ProbeId(0), device: 0, finding, result, cost })));
 }
 
-/// `gpuwatch check` on the story as a recording: as text, and as JSON.
-fn checked(story: &Story) -> (String, Value) {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("run.jsonl.zst");
+/// Writes the story as a recording.
+fn recorded(story: &Story, path: &Path) {
     let mut lines = vec![header()];
     lines.extend(story.events.iter().map(|it| {
         let mut line = String::new();
         encode(it, &mut line);
         line
     }));
-    write(&path, &lines);
+    lines.push(encode_closed(&Closed { at_us: Stamp(story.now), lost: 0 }));
+    write(path, &lines);
+}
+
+/// `gpuwatch check` on the story as a recording: as text, and as JSON.
+fn checked(story: &Story) -> (String, Value) {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.jsonl.zst");
+    recorded(story, &path);
+    check(&path)
+}
+
+fn check(path: &Path) -> (String, Value) {
     let run = |arguments: &[&str]| {
-        let output = Command::new(PROGRAM).arg("check").args(arguments).arg(&path).output().unwrap();
+        let output = Command::new(PROGRAM).arg("check").args(arguments).arg(path).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     (run(&[]), serde_json::from_str(&run(&["--json"])).unwrap())
@@ -94,7 +114,7 @@ fn the_best_settings_are_on_every_screen_and_in_every_report() {
     assert!(it.account.contains(&"`expandable_segments:True` would have fit".to_owned()), "{it:#?}");
     let cost = "cost: 1.00 MiB of trace; 3.2 s of CPU time for the replays";
     let (words, json) = checked(&story);
-    for expected in [BETTER, EXPORT, "runs out of memory at event 7, step 99", cost, "would have fit"] {
+    for expected in [BETTER, EXPORT, "memory runs out at event 7, step 99", cost, "would have fit"] {
         assert!(words.contains(expected), "{expected}: {words}");
     }
     let replays: Vec<_> = json["findings"].as_array().unwrap().iter().map(|it| &it["replay"]).collect();
@@ -138,4 +158,54 @@ fn an_error_that_no_settings_avoid_claims_nothing() {
     let all = findings(&story.session()).all;
     let of_all = all.iter().filter(|it| it.kind == Kind::Oom).filter(|it| it.may_need_other_settings());
     assert_eq!(of_all.count(), 0, "{all:#?}");
+}
+
+/// A job ends before its replays do.
+#[test]
+fn an_answer_is_appended_to_a_closed_recording() {
+    let mut story = fragmenting();
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.jsonl.zst");
+    recorded(&story, &path);
+    let before = fs::read(&path).unwrap();
+    answer(&mut story, Kind::Fragmentation, Ok(compared()));
+    append(&path, &story.events[story.events.len() - 1..]).unwrap();
+    let (words, json) = check(&path);
+    assert!(words.contains(BETTER) && json["end_recorded"] == true, "{words}");
+    // While the answer is being written, the recording is as it was.
+    let after = fs::read(&path).unwrap();
+    fs::write(&path, &after[..after.len() - 5]).unwrap();
+    let (words, json) = check(&path);
+    assert!(!words.contains(BETTER) && json["end_recorded"] == true, "{words}");
+    assert_eq!(after[..before.len()], before);
+    fs::remove_file(&path).unwrap();
+    assert!(append(&path, &[] as &[Event]).is_err() && !path.exists(), "nothing is made again");
+}
+
+/// The job was killed together with gpuwatch.
+#[test]
+fn a_traced_run_without_an_answer_names_the_command() {
+    let story = fragmenting();
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.jsonl.zst");
+    recorded(&story, &path);
+    assert!(!check(&path).0.contains("gpuwatch whatif"), "it is not traced");
+    fs::create_dir(home.path().join("run.trace")).unwrap();
+    let hello = story.session().process(ProbeId(0)).and_then(|it| it.hello.clone()).unwrap();
+    fs::write(home.path().join(format!("run.trace/{}_1.trace", hello.pid)), "").unwrap();
+    let words = check(&path).0;
+    assert!(words.contains(&format!("`gpuwatch whatif {}`", path.display())), "{words}");
+}
+
+#[test]
+fn one_replay_serves_all_findings_of_a_process_and_each_counts_once() {
+    let story = fragmenting();
+    let (session, mut replays) = (story.session(), Replays::default());
+    let found = findings(&session);
+    let due = replays.due(&session, &found);
+    let kinds: Vec<_> = due.iter().map(|it| it.about.kind.raw()).collect();
+    assert_eq!(kinds, ["oom", "fragmentation"]);
+    replays.begin(&due);
+    assert!(replays.due(&session, &found).is_empty());
+    assert_eq!(replays_at_end(&session, &found), due);
 }

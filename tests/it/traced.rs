@@ -1,5 +1,7 @@
 //! `gpuwatch run --trace`: all allocations of a job, from its start, in the background; and what is replayed of them.
 
+mod advised;
+
 use crate::{
     launch::Home,
     pty::PROGRAM,
@@ -24,7 +26,11 @@ struct Traced {
 
 impl Traced {
     fn run(script: &str, arguments: &[&str], options: &[&str]) -> Self {
-        let (gpu, home) = (Gpu::new(DEVICE), Home::new());
+        Self::run_on(DEVICE, script, arguments, options)
+    }
+
+    fn run_on(device: &str, script: &str, arguments: &[&str], options: &[&str]) -> Self {
+        let (gpu, home) = (Gpu::new(device), Home::new());
         let path = gpu.dir().join("script.py");
         fs::write(&path, script).unwrap();
         let mut command = gpu.command(PROGRAM);

@@ -1,7 +1,7 @@
 //! What a replay of a job's allocations shows for a finding: which allocator settings would have saved memory.
 
-use super::ProbeId;
-use crate::facts::text::Foreign;
+use super::{Event, Fact, ProbeId};
+use crate::facts::{text::Foreign, units::Stamp};
 use serde::{Deserialize, Serialize};
 
 /// An answer of a replay, or the reason why there is none.
@@ -19,8 +19,15 @@ pub struct Replayed {
     pub cost: Cost,
 }
 
+impl Replayed {
+    /// Returns it as an event.
+    pub fn event(self, at: Stamp) -> Event {
+        Event { at, fact: Fact::Replayed(Box::new(self)) }
+    }
+}
+
 /// Identifies a finding of a process on a device.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct About {
     /// The name of its kind.
     pub kind: Foreign,

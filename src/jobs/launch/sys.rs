@@ -181,6 +181,14 @@ pub fn die_by(signal: c_int) {
     }
 }
 
+/// Returns whether a signal that ends programs waits for this process, which blocks them all.
+pub fn is_ending() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bits = status.lines().find_map(|it| it.strip_prefix("ShdPnd:"));
+    let pending = bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().any(|it| pending >> (it - 1) & 1 == 1)
+}
+
 fn action(is_ignored: bool) -> libc::sighandler_t {
     if is_ignored { libc::SIG_IGN } else { libc::SIG_DFL }
 }

@@ -34,6 +34,8 @@ pub(super) struct Runner {
     pub(super) version: Option<String>,
     /// Number of completed replays.
     done: u64,
+    /// Most replays at the same time.
+    most: usize,
 }
 
 /// Operations in a file.
@@ -46,11 +48,11 @@ pub(super) struct Stored {
 pub(super) type Faithful = (Outcome, Vec<u64>);
 
 impl Runner {
-    /// Creates a runner without servers.
+    /// Creates a runner without servers, for so many replays at the same time: without a number, one per processor.
     ///
     /// # Errors
     /// Fails if there is no Python with PyTorch, or no directory for files.
-    pub(super) fn new(python: Option<&Path>) -> Result<Self, Trouble> {
+    pub(super) fn new(python: Option<&Path>, at_once: Option<usize>) -> Result<Self, Trouble> {
         let (sender, messages) = channel();
         Ok(Self {
             python: Python::find(python)?,
@@ -63,6 +65,7 @@ impl Runner {
             last: 0,
             version: None,
             done: 0,
+            most: at_once.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from)),
         })
     }
 
@@ -123,9 +126,8 @@ impl Runner {
 
     /// Submits as many replays as there are free processors.
     fn submit(&mut self, stored: &Stored, all: &mut [Candidate], segments: Option<&Path>) -> Result<(), Trouble> {
-        let most = thread::available_parallelism().map_or(1, usize::from);
         for (at, candidate) in all.iter_mut().enumerate() {
-            if self.asked.len() >= most {
+            if self.asked.len() >= self.most {
                 break;
             }
             let Some(room) = candidate.next() else { continue };

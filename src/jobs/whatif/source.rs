@@ -1,6 +1,9 @@
 //! Sources of allocations: a memory snapshot, a process's trace, or a recording with the traces of its processes.
 
-use super::Trouble;
+use super::{
+    Trouble,
+    steps::{self, Steps},
+};
 use crate::{
     model::trace::Trace,
     storage::{
@@ -24,6 +27,10 @@ pub(super) struct Source {
     pub(super) window: Option<Window>,
     /// Why it is incomplete.
     pub(super) ended: Option<String>,
+    /// Its steps, if a recording has them.
+    pub(super) steps: Option<Steps>,
+    /// CPU time of the job that writing the trace took, in µs.
+    pub(super) cpu_us: u64,
 }
 
 /// Opens what a path names.
@@ -43,11 +50,19 @@ pub(super) fn open(path: &Path) -> Result<Vec<Source>, Trouble> {
     if files.is_empty() {
         return Err(Trouble::Recording);
     }
-    files.iter().map(|it| traced(it)).collect()
+    let mut steps = steps::read(path);
+    let of_process = |it: &PathBuf| {
+        let source = traced(it)?;
+        let steps = source.pid.and_then(|pid| steps.remove(&pid));
+        Ok(Source { steps, ..source })
+    };
+    files.iter().map(of_process).collect()
 }
 
-fn traced(path: &Path) -> Result<Source, Trouble> {
-    let Traced { pid, python, trace, gaps, ended, window, .. } = traces::read(path)?;
+/// Opens the trace of a process.
+pub(super) fn traced(path: &Path) -> Result<Source, Trouble> {
+    let Traced { pid, python, trace, gaps, ended, window, cpu_us } = traces::read(path)?;
     let ended = ended.map(|why| format!("the trace of process {pid} ends early: {why}"));
-    Ok(Source { trace, pid: Some(pid), python: Some(python).filter(|it| it.exists()), gaps, window, ended })
+    let python = Some(python).filter(|it| it.exists());
+    Ok(Source { trace, pid: Some(pid), python, gaps, window, ended, steps: None, cpu_us })
 }

@@ -10,9 +10,6 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// A setting must save at least this part to be listed.
-const WORTH: f64 = 0.01;
-
 pub(super) fn answer(it: &Answer) -> String {
     let mut out = String::new();
     // Without a version, nothing was replayed.
@@ -128,7 +125,7 @@ fn window(out: &mut String, it: &Device) {
 fn table(out: &mut String, it: &Device) {
     let recorded = it.settings.as_deref().unwrap_or_default();
     let base = if it.is_window() {
-        it.candidates.iter().find(|it| it.settings == recorded).map(|it| it.peak_reserved)
+        it.own().map(|own| own.peak_reserved)
     } else {
         it.as_recorded.as_ref().map(|it| it.recorded_peak)
     };
@@ -182,15 +179,8 @@ fn fits(it: &Row) -> String {
 
 /// Shows the best setting, if it is better than the recorded one, as the line to export.
 fn advice(out: &mut String, answer: &Answer, it: &Device) {
-    let recorded = it.settings.as_deref().unwrap_or_default();
-    let Some(own) = it.candidates.iter().find(|it| it.settings == recorded).filter(|_| !answer.is_named) else {
-        return;
-    };
-    let better = it.candidates.first().filter(|best| {
-        let saves = (own.peak_reserved as f64 - best.peak_reserved as f64) / own.peak_reserved.max(1) as f64;
-        best.fails_at.is_none() && !settings::is_estimated(&best.settings) && (own.fails_at.is_some() || saves >= WORTH)
-    });
-    match better {
+    let Some(own) = it.own().filter(|_| !answer.is_named) else { return };
+    match it.better() {
         Some(best) => {
             let _ = writeln!(out, "\nexport {}={}", settings::VARIABLE, best.settings);
         }

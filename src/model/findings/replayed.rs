@@ -29,8 +29,8 @@ pub(super) fn attach(all: &mut [Finding], session: &Session) {
         let process = session.process(it.probe);
         let found = it.ordinal.and_then(|device| process?.replayed(device, Some(&it.about())));
         it.replayed = found.cloned().map(Box::new);
-        let fits = it.replayed.as_deref().filter(|_| it.kind == Kind::Oom).and_then(fits_instead);
-        it.account.extend(fits.map(|settings| format!("`{settings}` would have fit")));
+        let fits = it.would_have_fit();
+        it.account.extend(fits);
     }
 }
 
@@ -63,6 +63,12 @@ impl Finding {
         }
     }
 
+    /// Returns that an out-of-memory error has settings that avoid it: `` `expandable_segments:True` would have fit ``.
+    pub fn would_have_fit(&self) -> Option<String> {
+        let settings = self.replayed.as_deref().filter(|_| self.kind == Kind::Oom).and_then(fits_instead)?;
+        Some(format!("`{settings}` would have fit"))
+    }
+
     /// Describes what a replay shows: the answer, the line to export, the basis and the cost. Empty without a replay.
     pub fn replay_words(&self) -> Vec<String> {
         let Some(Replayed { result, cost, .. }) = self.replayed.as_deref() else { return Vec::new() };
@@ -93,11 +99,10 @@ fn answer(it: &Comparison) -> String {
             "with {name} the job reserves less at its peak: in a replay of {part} at least {peak} instead of at least {now}"
         );
     }
-    let fits = match (it.device_bytes, &best.fails_at) {
-        (None, _) => "",
-        (Some(_), None) => " and fits",
-        (Some(_), Some(_)) => " and does not fit",
-    };
+    if it.current.fails_at.is_some() {
+        return format!("with {name} the run fits and reserves {peak} at its peak; now it runs out of memory");
+    }
+    let fits = if it.device_bytes.is_some() && best.fails_at.is_none() { " and fits" } else { "" };
     format!("with {name} the run reserves {peak} at its peak ({now} now){fits}")
 }
 
@@ -115,7 +120,7 @@ fn basis(it: &Comparison) -> String {
     let off = format!("off by {:.2} % as recorded", it.error_ppm as f64 / 1e4);
     let failure = it.current.fails_at.as_ref().map(|it| {
         let place = it.step.as_ref().or(it.line.as_ref()).map_or_else(String::new, |place| format!(", {place}"));
-        format!("with the settings of the run it runs out of memory at event {}{place}", it.event + 1)
+        format!("with the run's own settings memory runs out at event {}{place}", it.event + 1)
     });
     let difference = it.best.as_ref().map(|best| difference(&it.current, best));
     let smallest = it.best.as_ref().filter(|_| it.window.is_none()).and_then(|it| it.smallest_device);

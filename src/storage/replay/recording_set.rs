@@ -214,6 +214,7 @@ struct Head {
     now: Stamp,
     /// The position before `next`.
     mark: Mark,
+    closed: Option<Closed>,
     ending: Option<Ending>,
 }
 
@@ -228,7 +229,7 @@ impl Head {
             Ok(reader) => (Some(reader), None),
             Err(e) => (None, Some(Ending::Fault(Fault::Io(e)))),
         };
-        let mut head = Self { reader, shift_us: track.shift_us, next: None, now: mark.now, mark, ending };
+        let mut head = Self { reader, shift_us: track.shift_us, next: None, now: mark.now, mark, closed: None, ending };
         head.advance();
         head
     }
@@ -250,9 +251,10 @@ impl Head {
                     return;
                 }
                 Some(Ok(Entry::Header(_) | Entry::Unknown)) => {}
-                Some(Ok(Entry::Closed(closed))) => self.ending = Some(Ending::Closed(closed)),
-                Some(Err(fault)) => self.ending = Some(Ending::Fault(fault)),
-                None => self.ending = Some(Ending::Open),
+                // What was found after the job's end follows; it may still be written.
+                Some(Ok(Entry::Closed(closed))) => self.closed = Some(closed),
+                Some(Err(fault)) => self.ending = Some(self.closed.map_or(Ending::Fault(fault), Ending::Closed)),
+                None => self.ending = Some(self.closed.map_or(Ending::Open, Ending::Closed)),
             }
         }
     }

@@ -42,7 +42,7 @@ impl Delivery {
     }
 
     /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`], whatever is drawn. The
-    /// screen, `record` and `run` all use it. Returns and keeps the same as [`Self::deliver`].
+    /// screen and `record` use it. Returns and keeps the same as [`Self::deliver`].
     pub fn fold(
         &mut self,
         session: &mut Session,

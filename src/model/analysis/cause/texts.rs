@@ -103,6 +103,9 @@ Remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad to a few sizes; ru
 torch.cuda.empty_cache() returns whole free segments only (the part called releasable); what is stuck in
 split segments stays, and calling it in each step costs more than it gives (see churn).
 
+What other settings would bring: start the job with `gpuwatch run --trace`. The alert then shows the best
+ones with the memory that the run would have reserved.
+
 Under expandable segments the stuck part cannot be measured: its counter reads 0 by design.",
     },
     Entry {

@@ -1,0 +1,201 @@
+//! Replays the allocations of a traced job in the background, for its findings. Whatever fails, the job continues.
+
+use crate::{
+    facts::{event::Replayed, units::Stamp},
+    jobs::{
+        launch::sys,
+        whatif::background::{Request, Wanted, respond},
+    },
+    model::{
+        alerts::{Due, Replays, has_error, replays_at_end},
+        findings::Findings,
+        session::Session,
+    },
+    sources,
+    storage::{output, sink::append::append, traces},
+};
+use anyhow::Result;
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use std::{
+    env, fs, io,
+    io::{Read, Write},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel},
+    thread,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// The hidden command that replays.
+pub(super) const COMMAND: &str = "replay-job";
+
+/// How long all replays of a request may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The memory that the process may use to read the traces.
+const MEMORY: u64 = 8 << 30;
+
+/// Most bytes of the answers.
+const ANSWERS_MAX: u64 = 1 << 20;
+
+/// How often the wait after the job looks for a signal, and how often at most: a minute.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS: usize = 600;
+
+/// Starts replays for a job, one at a time.
+pub(super) struct Advisor {
+    recording: PathBuf,
+    replays: Replays,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    wanted: Vec<Wanted>,
+    /// What the process wrote; it disconnects at the end.
+    answers: Receiver<Vec<u8>>,
+}
+
+impl Advisor {
+    pub(super) fn new(recording: PathBuf) -> Self {
+        Self { recording, replays: Replays::default(), running: None }
+    }
+
+    /// Returns the answers that have come, and starts the next replay. Call it once a second.
+    pub(super) fn look(&mut self, session: &Session, findings: &Findings) -> Vec<Replayed> {
+        if let Some(running) = self.running.take() {
+            return match running.answers.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.running = Some(running);
+                    Vec::new()
+                }
+                answers => running.end(&answers.unwrap_or_default()),
+            };
+        }
+        let due = self.traced(self.replays.due(session, findings), true);
+        if due.is_empty() {
+            return Vec::new();
+        }
+        self.replays.begin(&due);
+        match self.start(&due, None) {
+            Ok(running) => self.running = Some(running),
+            Err(why) => return wanted(&due).iter().map(|it| it.refused(unstarted(&why))).collect(),
+        }
+        Vec::new()
+    }
+
+    /// Replays what is still open when the job is over and its recording is closed. The process appends its answers to
+    /// the recording, whether anybody waits or not. Only where `is_watched`, and memory ran out, does this wait, for a
+    /// minute at most; a signal ends the wait.
+    pub(super) fn finish(mut self, session: &Session, findings: &Findings, is_watched: bool) -> Vec<Replayed> {
+        if let Some(mut running) = self.running.take() {
+            let _ = running.child.kill();
+            let _ = running.child.wait();
+        }
+        let due = self.traced(replays_at_end(session, findings), false);
+        if due.is_empty() {
+            return Vec::new();
+        }
+        let Ok(running) = self.start(&due, Some(session.now)) else { return Vec::new() };
+        if !is_watched || !has_error(&due) {
+            return Vec::new();
+        }
+        super::print_message(format_args!(
+            "replaying the job's allocations under other settings; Ctrl-C continues without the answer"
+        ));
+        for _ in 0..LOOKS {
+            match running.answers.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) if !sys::is_ending() => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                answers => return running.end(&answers.unwrap_or_default()),
+            }
+        }
+        Vec::new()
+    }
+
+    /// Keeps the findings of processes with a trace; with `is_reached`, whose trace was written since they were raised.
+    fn traced(&self, mut due: Vec<Due>, is_reached: bool) -> Vec<Due> {
+        due.retain(|it| {
+            let Some(file) = traces::newest(&self.recording, it.pid) else { return false };
+            let written = fs::metadata(file).and_then(|about| about.modified()).ok();
+            let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            !is_reached || written.is_some_and(|at| at.as_micros() >= u128::from(unix_us(it.raised_at)))
+        });
+        due
+    }
+
+    fn start(&self, due: &[Due], append_at: Option<Stamp>) -> io::Result<Running> {
+        let wanted = wanted(due);
+        let request = Request { recording: self.recording.clone(), findings: wanted.clone(), append_at };
+        let mut command = Command::new(env::current_exe()?);
+        // A group of its own: a terminal's interrupt is for the job.
+        command.arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (sender, answers) = channel();
+        let request = serde_json::to_vec(&request)?;
+        thread::Builder::new().name("replay".into()).spawn(move || {
+            // A process that ends early explains less, and that is all.
+            let _ = input.map(|mut it| it.write_all(&request));
+            let mut bytes = Vec::new();
+            let _ = output.map(|it| it.take(ANSWERS_MAX).read_to_end(&mut bytes));
+            let _ = sender.send(bytes);
+        })?;
+        Ok(Running { child, wanted, answers })
+    }
+}
+
+impl Running {
+    /// Returns the answers of the ended process; without any, how it ended.
+    fn end(mut self, answers: &[u8]) -> Vec<Replayed> {
+        let _ = self.child.kill();
+        let status = self.child.wait();
+        serde_json::from_slice(answers).unwrap_or_else(|_| {
+            let how = status.map_or_else(|e| e.to_string(), |it| it.to_string());
+            let why =
+                format!("the process that replays ended early ({how}); `gpuwatch whatif` on the recording tries again");
+            self.wanted.iter().map(|it| it.refused(why.as_str())).collect()
+        })
+    }
+}
+
+fn wanted(due: &[Due]) -> Vec<Wanted> {
+    let wanted = |it: &Due| Wanted {
+        probe: it.probe,
+        pid: it.pid,
+        device: it.device,
+        about: it.about.clone(),
+        raised_unix_us: unix_us(it.raised_at),
+    };
+    due.iter().map(wanted).collect()
+}
+
+/// Returns a stamp as µs of Unix time.
+fn unix_us(at: Stamp) -> u64 {
+    sources::unix_us().saturating_sub(sources::now().since(at))
+}
+
+fn unstarted(why: &io::Error) -> String {
+    format!("the replay cannot be started: {why}")
+}
+
+/// The process that replays: reads a request on standard input, writes the answers on standard output.
+pub(super) fn replay() -> Result<u8> {
+    let _ = nice(19);
+    let before = getrlimit(Resource::Data);
+    // Its children set limits of their own, which may be higher.
+    let _ = setrlimit(Resource::Data, Rlimit { current: Some(MEMORY), ..before });
+    let request: Request = serde_json::from_reader(io::stdin().lock())?;
+    let (sender, done) = channel();
+    let own = request.clone();
+    thread::spawn(move || sender.send(respond(&own)));
+    let late = |it: &Wanted| it.refused(format!("the replays took longer than {} min", LIMIT.as_secs() / 60));
+    let answers = done.recv_timeout(LIMIT).unwrap_or_else(|_| request.findings.iter().map(late).collect());
+    if let Some(at) = request.append_at {
+        let events: Vec<_> = answers.iter().map(|it| it.clone().event(at)).collect();
+        append(&request.recording, &events)?;
+    }
+    output::print(&serde_json::to_string(&answers)?)?;
+    Ok(0)
+}
