@@ -1,10 +1,10 @@
 //! One trace from overlapping pieces, which are snapshots of an allocator's ring of latest events.
 //!
 //! Pieces overlap: the join searches a piece for the last events of the piece before it, by their addresses, sizes and
-//! times. PyTorch reads a counter of the processor at an event, and converts it to a time at each snapshot anew, with the
-//! mean pace of the clock since the job began. The same event's time therefore differs from piece to piece: by a
-//! microsecond, or by more after an hour in which the clock was adjusted. What stays is the time between neighbours. If the
-//! join does not find the events, the ring was overwritten in between, and the trace is a window from there on. The
+//! times. PyTorch reads a counter of the processor at an event, and converts it to a time again at each snapshot, with
+//! the mean pace of the clock since the job began. The same event's time therefore differs from piece to piece: by a
+//! microsecond, or by more after an hour in which the clock was adjusted. What stays is the time between neighbours. If
+//! the join does not find the events, the ring was overwritten in between, and the trace is a window from there on. The
 //! window starts from what the allocator held when that piece was taken. A snapshot leaves an event of its own in the
 //! ring, so the next piece shows after which event the snapshot was taken.
 
