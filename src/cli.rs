@@ -36,6 +36,8 @@ mod show;
 mod snapshot;
 /// Replays with other settings.
 mod whatif;
+/// Traces of some steps for findings.
+mod windows;
 
 use self::{
     arguments::{Cli, Command},

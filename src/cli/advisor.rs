@@ -1,14 +1,19 @@
-//! Replays the allocations of a traced job in the background, for its findings. Whatever fails, the job continues.
+//! Replays the allocations of a job in the background, for its findings: of a traced job all, of another one those of
+//! some steps. Whatever fails, the job continues.
 
+use super::windows::Windows;
 use crate::{
-    facts::{event::Replayed, units::Stamp},
+    facts::{
+        event::{self, Replayed},
+        units::Stamp,
+    },
     jobs::{
         launch::sys,
         whatif::background::{Request, Wanted, respond},
     },
     model::{
         alerts::{Due, Replays, has_error, replays_at_end},
-        findings::Findings,
+        findings::{Findings, Kind},
         session::Session,
     },
     sources,
@@ -26,6 +31,7 @@ use std::{
     thread,
     time::{Duration, UNIX_EPOCH},
 };
+use tokio::sync::mpsc::Sender;
 
 /// The hidden command that replays.
 pub(super) const COMMAND: &str = "replay-job";
@@ -46,6 +52,9 @@ const LOOKS: usize = 600;
 /// Starts replays for a job, one at a time.
 pub(super) struct Advisor {
     recording: PathBuf,
+    is_traced: bool,
+    /// Requests to a job that is not traced.
+    windows: Option<Windows>,
     replays: Replays,
     running: Option<Running>,
 }
@@ -58,12 +67,20 @@ struct Running {
 }
 
 impl Advisor {
-    pub(super) fn new(recording: PathBuf) -> Self {
-        Self { recording, replays: Replays::default(), running: None }
+    pub(super) fn new(recording: PathBuf, is_traced: bool) -> Self {
+        Self { recording, is_traced, windows: None, replays: Replays::default(), running: None }
+    }
+
+    /// Requests windows of the job from now on, if it is not traced.
+    pub(super) fn request_windows(&mut self, asks: Sender<event::Request>) {
+        self.windows = (!self.is_traced).then(|| Windows::new(asks, self.recording.clone()));
     }
 
     /// Returns the answers that have come, and starts the next replay. Call it once a second.
     pub(super) fn look(&mut self, session: &Session, findings: &Findings) -> Vec<Replayed> {
+        if let Some(it) = &mut self.windows {
+            it.look(session, &self.replays.due(session, findings));
+        }
         if let Some(running) = self.running.take() {
             return match running.answers.try_recv() {
                 Err(TryRecvError::Empty) => {
@@ -93,7 +110,13 @@ impl Advisor {
             let _ = running.child.kill();
             let _ = running.child.wait();
         }
-        let due = self.traced(replays_at_end(session, findings), false);
+        let mut due = replays_at_end(session, findings);
+        if let Some(it) = &mut self.windows {
+            it.finish(session.now);
+            // A window shows no more than it has shown, and nothing of an error after it.
+            due.retain(|it| it.about.kind.raw() != Kind::Oom.name() && !is_answered(session, it));
+        }
+        let due = self.traced(due, false);
         if due.is_empty() {
             return Vec::new();
         }
@@ -169,6 +192,11 @@ fn wanted(due: &[Due]) -> Vec<Wanted> {
         raised_unix_us: unix_us(it.raised_at),
     };
     due.iter().map(wanted).collect()
+}
+
+/// Whether a replay has shown something for a finding.
+fn is_answered(session: &Session, it: &Due) -> bool {
+    session.process(it.probe).is_some_and(|process| process.replayed(it.device, Some(&it.about)).is_some())
 }
 
 /// Returns a stamp as µs of Unix time.

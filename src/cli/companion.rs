@@ -106,8 +106,8 @@ pub(super) fn companion(
     };
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let delivery = Delivery::new(hook, None);
-        let traced = recorder.as_ref().filter(|_| place.recording.trace);
-        let advisor = traced.and_then(|it| std::path::absolute(&it.1).ok()).map(Advisor::new);
+        let file = recorder.as_ref().and_then(|it| std::path::absolute(&it.1).ok());
+        let advisor = file.map(|it| Advisor::new(it, place.recording.trace));
         let watch = Watch { unrecorded, summary, fault, advisor, ..Watch::new(recorder, delivery, policy) };
         let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
@@ -195,6 +195,9 @@ impl Watch {
             let mut sources = Sources::start(sources);
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
+                if let Some(it) = &mut self.advisor {
+                    it.request_windows(sources.asks.clone());
+                }
             }
             let over = Notify::new();
             let stop = async {

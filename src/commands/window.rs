@@ -48,8 +48,7 @@ pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMu
     let mut session = Session::default();
     let found = timeout(SEARCH, find(sources, &mut session, pid)).await.ok().flatten();
     let Some(process) = found.and_then(|it| session.process(it)) else { bail!("{}", missing(&session, pid)) };
-    // A number of its own, so that no other window's file is taken for this one.
-    let id = u32::try_from(sources::unix_us() & u64::from(u32::MAX)).unwrap_or_default().max(1);
+    let id = new_id();
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
     let ask = AskWindow { probe: process.probe, id, steps: question.steps, alert: false };
     if sources.asks.send(ask.into()).await.is_err() {
@@ -61,6 +60,11 @@ pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMu
             bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer")
         }
     }
+}
+
+/// Returns a number for a window of its own, so that no other one's file is taken for it.
+pub fn new_id() -> u32 {
+    u32::try_from(sources::unix_us() & u64::from(u32::MAX)).unwrap_or_default().max(1)
 }
 
 /// Returns the path of a window's file.

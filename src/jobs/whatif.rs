@@ -76,6 +76,9 @@ use std::{fs, path::PathBuf};
 /// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
 
+/// The same for a window, which starts from a rebuilt layout of unknown age and shows only a direction.
+const TRUSTED_OF_WINDOW: f64 = 0.05;
+
 /// The question.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
@@ -247,7 +250,8 @@ fn replayed(
     match judged {
         Err(why) => device.refused = Some(why),
         Ok(as_recorded) => {
-            if as_recorded.error > TRUSTED {
+            let trusted = if device.is_window() { TRUSTED_OF_WINDOW } else { TRUSTED };
+            if as_recorded.error > trusted {
                 device.refused = Some(too_far(&as_recorded, question));
             }
             device.as_recorded = Some(as_recorded);

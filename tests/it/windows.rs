@@ -1,13 +1,16 @@
 //! `gpuwatch whatif PID`: some steps of a running job, traced and replayed; and that the job is as it was.
 
 use crate::{
-    pty::PROGRAM,
+    pty::{PATIENCE, PROGRAM, until},
     shim::{Job, script},
-    torch,
+    torch::{self, Gpu},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
@@ -25,7 +28,11 @@ impl Windowed {
     }
 
     fn start_with(options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
-        let mut job = Job::start_by(torch::machine(), options, &[&script("windowed.py")], change);
+        Self::start_on(torch::machine(), "lengths", options, change)
+    }
+
+    fn start_on(gpu: Gpu, how: &str, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
+        let mut job = Job::start_by(gpu, options, &[&script("windowed.py"), how], change);
         let pid = job.next()["pid"].to_string();
         Self { job, pid }
     }
@@ -167,4 +174,36 @@ fn jobs_that_cannot_be_traced_are_refused_with_the_next_step() {
         assert!(aside.contains(words), "{aside}");
         it.job.ended();
     }
+}
+
+/// The answers of replays in the recording of a job, as far as it is written.
+fn answers(home: &Path) -> Vec<Value> {
+    let store = fs::read_dir(home.join("state/gpuwatch/recordings")).into_iter().flatten();
+    let files = store.map(|it| it.unwrap().path()).filter(|it| it.extension().is_some_and(|ending| ending == "zst"));
+    let lines = files.flat_map(|it| {
+        let file = fs::File::open(it).unwrap();
+        BufReader::new(zstd::Decoder::new(file).unwrap()).lines().map_while(Result::ok)
+    });
+    let replayed = lines.filter(|it| it.contains("\"type\":\"replayed\""));
+    replayed.map(|it| serde_json::from_str(&it).unwrap()).collect()
+}
+
+#[test]
+fn a_fragmenting_job_is_traced_once_for_its_warning() {
+    let mut it = Windowed::start_on(Gpu::new("NVIDIA A10:4000MiB:0MiB"), "stuck", &[], |_| ());
+    let home = it.job.home.0.path().to_owned();
+    assert!(until(4 * PATIENCE, || !answers(&home).is_empty()), "no answer");
+    let state = it.wait(|state| state["enabled"] == false);
+    assert_eq!((&state["events"], state["files"].as_array().map(Vec::len)), (&json!(0), Some(1)), "{state:#}");
+    let answer = answers(&home).remove(0);
+    let comparison = &answer["comparison"];
+    assert_eq!(comparison["best"]["settings"], "expandable_segments:True", "{answer:#}");
+    assert!(comparison["window"]["steps"].as_u64() >= Some(20), "{answer:#}");
+    assert!(answer["cost"]["longest_pause_us"].is_u64() && answer["finding"].is_object(), "{answer:#}");
+    let home = it.job.ended();
+    let recording = fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).unwrap();
+    let recording = recording.map(|it| it.unwrap().path()).find(|it| it.is_file()).unwrap();
+    let check = Command::new(PROGRAM).arg("check").arg(recording).envs(home.variables()).output().unwrap();
+    let words = String::from_utf8(check.stdout).unwrap();
+    assert!(words.contains("in a replay of") && words.contains("gpuwatch run --trace"), "{words}");
 }

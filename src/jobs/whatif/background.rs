@@ -98,7 +98,9 @@ fn replay(recording: &Path, pid: u32, steps: Option<Steps>, wanted: &[&Wanted]) 
     let Some(file) = traces::newest(recording, pid) else { return Err(Trouble::Recording) };
     let source = Source { steps, ..source::traced(&file)? };
     let trace_bytes = fs::metadata(&file).ok().map(|it| it.len());
-    let cost = Cost { trace_bytes, trace_cpu_us: Some(source.cpu_us), ..Cost::default() };
+    let (paused_us, longest_pause_us) = source.window.map(|it| (it.paused_us, it.longest_us)).unzip();
+    let trace_cpu_us = Some(source.cpu_us);
+    let cost = Cost { trace_bytes, trace_cpu_us, paused_us, longest_pause_us, ..Cost::default() };
     let mut runner = Runner::new(source.python.as_deref(), Some(AT_ONCE))?;
     let mut devices: BTreeMap<u32, Device> = BTreeMap::new();
     let mut all = Vec::new();

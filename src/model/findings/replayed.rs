@@ -5,7 +5,7 @@ use crate::{
     facts::{
         event::{
             Replayed,
-            replayed::{About, Comparison, Cost, Outcome},
+            replayed::{About, Comparison, Cost, Outcome, Window},
         },
         text::{self, Foreign},
         units::{self, Bytes, counted},
@@ -84,6 +84,9 @@ impl Finding {
 
 /// `with expandable_segments:True the run reserves 5.10 GiB at its peak (9.80 GiB now) and fits`
 fn answer(it: &Comparison) -> String {
+    if let Some(window) = &it.window {
+        return answer_of(window, it);
+    }
     let now = Bytes(it.current.peak_reserved);
     let Some(best) = &it.best else {
         let tried = counted(it.tried, "setting");
@@ -93,17 +96,26 @@ fn answer(it: &Comparison) -> String {
         };
     };
     let (name, peak) = (&best.settings, Bytes(best.peak_reserved));
-    if let Some(window) = &it.window {
-        let part = window.steps.map_or_else(|| "a part of the run".to_owned(), |it| counted(it, "step"));
-        return format!(
-            "with {name} the job reserves less at its peak: in a replay of {part} at least {peak} instead of at least {now}"
-        );
-    }
     if it.current.fails_at.is_some() {
         return format!("with {name} the run fits and reserves {peak} at its peak; now it runs out of memory");
     }
     let fits = if it.device_bytes.is_some() && best.fails_at.is_none() { " and fits" } else { "" };
     format!("with {name} the run reserves {peak} at its peak ({now} now){fits}")
+}
+
+/// What a part of the run shows: which setting is better, and only roughly by how much.
+fn answer_of(window: &Window, it: &Comparison) -> String {
+    let part = window.steps.map_or_else(|| "a part of the run".to_owned(), |it| counted(it, "step"));
+    let now = Bytes(it.current.peak_reserved);
+    let next = "trace the next run with `gpuwatch run --trace` for the whole run's figures";
+    let Some(best) = &it.best else {
+        let tried = counted(it.tried, "setting");
+        return format!("in a replay of {part}, none of {tried} reserves less (about {now}); {next}");
+    };
+    let (name, peak) = (&best.settings, Bytes(best.peak_reserved));
+    format!(
+        "with {name} the job reserves less at its peak: in a replay of {part} about {peak} instead of {now}; {next}"
+    )
 }
 
 /// The line to export, quoted for a shell.
@@ -160,7 +172,7 @@ fn expense(it: &Cost) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::event::replayed::{Failure, Window};
+    use crate::facts::event::replayed::Failure;
 
     fn outcome(settings: &str, mib: u64) -> Outcome {
         Outcome { settings: settings.into(), peak_reserved: mib << 20, ..Outcome::default() }
@@ -179,7 +191,7 @@ mod tests {
         assert_eq!(format!("{} and fits", answer(&compared())), words, "without a device nothing is known to fit");
         let window = Comparison { window: Some(Window { steps: Some(40) }), ..it };
         let words = answer(&window);
-        assert!(words.contains("in a replay of 40 steps at least 1.90 GiB") && !words.contains("fits"), "{words}");
+        assert!(words.contains("in a replay of 40 steps about 1.90 GiB") && !words.contains("fits"), "{words}");
         let none = Comparison { best: None, ..compared() };
         assert_eq!(
             answer(&none),

@@ -23,11 +23,26 @@ def block(mib):
     return torch.empty(int(mib * MIB), dtype=torch.uint8, device="cuda")
 
 
-def step():
+def lengths():
     length = random.uniform(0.1, 1)
     layers = [block(40 * length) for _ in range(12)]
     del layers[::2]
     kept[:] = [block(3 * length)] + kept[:6]
+
+
+def stuck():
+    """Blocks that outlive their steps pin segments that no later request fits."""
+    length = random.randrange(200, 900)
+    outputs = []
+    for _ in range(6):
+        outputs.append(block(24 * length * 1024 / MIB))
+        kept.append(block(random.randrange(1_200_000, 1_600_000) / MIB))
+    while len(kept) > 48:
+        kept.pop(random.randrange(len(kept)))
+
+
+def step():
+    stuck() if "stuck" in sys.argv else lengths()
     net(torch.ones(8, 64, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -1,0 +1,123 @@
+//! Traces some steps of a job that is not traced, for its findings. The traces lie beside the recording, where the
+//! advisor finds them.
+
+use crate::{
+    commands::window,
+    facts::{
+        event::{AskWindow, ProbeId, Request},
+        units::Stamp,
+    },
+    model::{
+        alerts::Due,
+        session::{Session, process::Process},
+    },
+    sources,
+    storage::traces::{
+        self,
+        window::{State, state},
+    },
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+use tokio::sync::mpsc::Sender;
+
+/// Steps of a window.
+const STEPS: u64 = 20;
+
+/// µs between two windows of a process: its probe accepts one in ten minutes.
+const BETWEEN_US: u64 = 610 * 1_000_000;
+
+/// µs after which no trace is expected any more.
+const PATIENCE_US: u64 = 300 * 1_000_000;
+
+/// The requests to the probes of a run.
+pub(super) struct Windows {
+    asks: Sender<Request>,
+    recording: PathBuf,
+    /// The latest request to each probe.
+    asked: BTreeMap<ProbeId, Asked>,
+}
+
+struct Asked {
+    at: Stamp,
+    pid: u32,
+    /// The file, until it is complete or given up.
+    file: Option<PathBuf>,
+}
+
+impl Windows {
+    pub(super) fn new(asks: Sender<Request>, recording: PathBuf) -> Self {
+        Self { asks, recording, asked: BTreeMap::new() }
+    }
+
+    /// Requests windows of the processes with these findings, and stores those that are complete. Call it once a
+    /// second.
+    pub(super) fn look(&mut self, session: &Session, due: &[Due]) {
+        for it in self.asked.values_mut() {
+            it.take_up(&self.recording, session.now);
+        }
+        for it in due {
+            let is_early = |asked: &Asked| session.now.since(asked.at) < BETWEEN_US;
+            if self.asked.get(&it.probe).is_some_and(is_early) {
+                continue;
+            }
+            if let Some(process) = session.process(it.probe).filter(|process| can_be_asked(process)) {
+                self.ask(process, session.now);
+            }
+        }
+    }
+
+    /// Stores what a process that has ended has traced until then.
+    pub(super) fn finish(&mut self, now: Stamp) {
+        for it in self.asked.values_mut() {
+            it.take_up(&self.recording, now);
+        }
+    }
+
+    fn ask(&mut self, process: &Process, now: Stamp) {
+        let id = window::new_id();
+        let Some((file, hello)) = window::file(process, id).zip(process.hello.as_ref()) else { return };
+        let ask = AskWindow { probe: process.probe, id, steps: STEPS, alert: true };
+        // A full queue has requests of users; the next second tries again.
+        if self.asks.try_send(ask.into()).is_ok() {
+            self.asked.insert(process.probe, Asked { at: now, pid: hello.pid, file: Some(file) });
+        }
+    }
+}
+
+impl Asked {
+    /// Moves a complete trace beside the recording.
+    fn take_up(&mut self, recording: &Path, now: Stamp) {
+        let Some(file) = &self.file else { return };
+        match state(file) {
+            Ok(Some(State::Complete)) => {
+                // Without it, the finding has no advice, and that is all.
+                let _ = store(file, recording, self.pid);
+            }
+            Ok(Some(State::Refused(_))) | Err(_) => {}
+            Ok(_) if now.since(self.at) < PATIENCE_US => return,
+            Ok(_) => {}
+        }
+        let _ = fs::remove_file(file);
+        self.file = None;
+    }
+}
+
+/// Copies a window to the traces of a recording.
+fn store(file: &Path, recording: &Path, pid: u32) -> std::io::Result<()> {
+    let folder = traces::folder(recording);
+    fs::create_dir_all(&folder)?;
+    // The advisor must not read a part of it.
+    let part = folder.join(format!("{pid}.part"));
+    fs::copy(file, &part)?;
+    fs::rename(part, folder.join(format!("{pid}_{}.trace", sources::unix_us())))
+}
+
+/// Whether gpuwatch may ask this process by itself: as for captures of call stacks.
+fn can_be_asked(process: &Process) -> bool {
+    let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
+    is_ready && process.is_alive()
+}
