@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_recurs_does_so_whole_intervals_after_the_beginning() {
+    fn recurring_work_runs_whole_intervals_after_the_beginning() {
         let (begun, second) = (Instant::now(), Duration::from_secs(1));
         for (past_ms, next_ms) in [(0, 1000), (999, 1000), (1000, 2000), (1500, 2000), (86_400_000, 86_401_000)] {
             let next = beat(begun, second, begun + Duration::from_millis(past_ms));

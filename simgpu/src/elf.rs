@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_shared_object_is_refused() {
+    fn other_files_than_shared_objects_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         for (name, bytes) in [("text", b"hello".as_slice()), ("cut", b"\x7fELF\x02\x01")] {
             std::fs::write(dir.path().join(name), bytes).unwrap();

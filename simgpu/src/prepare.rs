@@ -332,7 +332,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn what_a_wheel_brings_along_is_not_simulated_and_what_nobody_knows_is_refused() {
+    fn libraries_inside_a_wheel_are_not_simulated_and_unknown_imports_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");

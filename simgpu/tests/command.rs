@@ -31,7 +31,7 @@ fn status_shows_the_devices_and_who_uses_them() {
 }
 
 #[test]
-fn nvml_is_prepared_without_torch_and_a_folder_that_is_no_torch_is_refused() {
+fn nvml_is_prepared_without_torch_and_a_folder_without_torch_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (done, out) = simgpu(dir.path(), &["prepare", "--out", "lib"]);
     assert!(done && dir.path().join("lib/libnvidia-ml.so.1").is_file(), "{out}");

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_generated_is_what_holds_without_a_file() {
+    fn the_generated_file_has_the_defaults() {
         let dir = tempfile::tempdir().unwrap();
         let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
         fs::write(&empty, "").unwrap();

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_and_silenced_is_read() {
+    fn allowed_and_silenced_alerts_are_read() {
         let text =
             "# mine\n[alerts]\nallow = [\n  \"sawtooth\", # epochs\n  'growth:host',\n]\nsilence = [\"pressure\"]\n";
         let policy = Policy { allow: names(&["sawtooth", "growth:host"]), silence: names(&["pressure"]) };

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_uncertain_decides_between_yes_and_no() {
+    fn uncertain_memory_makes_the_verdict_unknown() {
         let part = Outside { name: "context", low: 10, usual: 15, high: 30, is_optional: false, source: "" };
         let optional = Outside { name: "workspace", low: 0, usual: 0, high: 50, is_optional: true, source: "" };
         let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional] };

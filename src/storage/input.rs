@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_read_while_somebody_writes_to_it() {
+    fn a_fifo_is_read_while_a_process_writes_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         mkfifoat(CWD, &path, Mode::RWXU).unwrap();

@@ -195,7 +195,7 @@ const TRACER: &str = "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno
     how == 16 and libc.ptrace(17, pid, 0, 0)";
 
 #[test]
-fn what_cannot_be_attached_to_is_left_as_it_is_with_a_reason() {
+fn unattachable_processes_are_left_as_they_are_with_a_reason() {
     let job = Job::start();
     let refused = |arguments: &[&str], phrase: &str| expect(&job.gpuwatch(arguments), 2, phrase);
 
@@ -239,7 +239,7 @@ fn state(pid: u32) -> Option<char> {
 }
 
 #[test]
-fn programs_that_are_no_pytorch_jobs_are_refused_with_what_can_be_done() {
+fn other_programs_than_pytorch_jobs_are_refused_with_advice() {
     let home = Home::new();
     let cases: [(&[&str], &str); 2] = [
         (&["sleep", "1000"], "does not run CPython"),

@@ -154,7 +154,7 @@ fn a_device_of_the_size_decides_where_the_cache_can_be_given_back() {
 }
 
 #[test]
-fn what_cannot_be_known_is_named_with_its_line_and_exit_code_2() {
+fn unknown_facts_are_named_with_their_line_and_exit_code_2() {
     let refused = "import ctypes, torch\nx = torch.ones(3, device='cuda')\n\
                    if ctypes.CDLL('libcuda.so.1').cuTexObjectCreate(0, 0, 0, 0):\n    raise RuntimeError('no textures')\n";
     let shape = "import torch\nx = torch.ones(3, device='cuda', requires_grad=True)\no = torch.optim.SGD([x], 0.1)\n\

@@ -8,7 +8,7 @@ use crate::{shim::script, torch};
 const LAYERS: [&str; 6] = ["NVML", "C probe", "cudarc", "counters", "leak", "out of memory"];
 
 #[test]
-fn what_is_confirmed_on_a_real_gpu_holds_on_a_simulated_one() {
+fn the_checks_for_a_real_gpu_pass_on_a_simulated_one() {
     test_tiers::full!("it builds an example and trains");
     let gpu = torch::machine();
     let (bin, results) = (gpu.dir().join("bin"), gpu.dir().join("results"));

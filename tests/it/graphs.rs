@@ -18,7 +18,7 @@ fn steps(lines: &[Line]) -> Vec<&Sample> {
 
 #[test]
 fn steps_with_graph_captures_have_the_figures_of_torch() {
-    let mut job = Job::start(&[&script("graphs.py"), "anew"]);
+    let mut job = Job::start(&[&script("graphs.py"), "again"]);
     let mut reported = Vec::new();
     while !reported.last().is_some_and(|it: &Value| it["end"] == true) {
         reported.push(job.next());

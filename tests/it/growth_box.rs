@@ -77,7 +77,7 @@ fn every_screen_shows_the_forecast() {
 /// A flat curve is a thin line, growth is filled, and the fitted line continues from its end: no dash is inside the
 /// bars, whatever the series.
 #[test]
-fn what_is_flat_is_a_line_and_what_grows_is_filled() {
+fn a_flat_curve_is_a_line_and_a_growing_one_is_filled() {
     for (jitter, left) in [(0, 9), (40 * MIB, 9), (300 * MIB, 9), (0, 100)] {
         let mut story = Story::default();
         story.device(0, (139 - left) * GIB, &[]).probe(0, 4242, 0, None);
@@ -135,7 +135,7 @@ fn columns(shown: &str) -> Vec<Vec<char>> {
 }
 
 #[test]
-fn what_grows_is_what_is_plotted() {
+fn the_growing_figure_is_plotted() {
     for (resource, top) in [
         (Resource::Allocated, "29.20 GiB"),
         (Resource::Reserved, "32.47 GiB"),
@@ -183,7 +183,7 @@ fn a_job_without_steps_has_a_curve_too() {
 }
 
 #[test]
-fn a_count_that_begins_anew_is_a_curve_of_its_own() {
+fn a_count_that_begins_again_is_a_curve_of_its_own() {
     let mut story = Story::default();
     story.device(0, GIB, &[]).probe(0, 4242, 0, None);
     for step in (1..=700).chain(1..=50) {

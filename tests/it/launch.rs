@@ -205,7 +205,7 @@ fn a_job_may_block_a_signal() {
 }
 
 #[test]
-fn what_is_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let home = Home::new();
     let job = "import signal, time\n\
                print('ready', flush=True)\n\

@@ -180,7 +180,7 @@ const LOAD: &str = "import ctypes, os; path = os.environ['GPUWATCH_PROBE_SO']; p
     print(path, probe.gpuwatch_start(), len(os.listdir(os.environ['GPUWATCH_SOCKET_DIR'])), probe.gpuwatch_stop(b'exit'))";
 
 #[test]
-fn where_no_place_allows_execution_a_job_loads_the_library_out_of_memory() {
+fn without_a_place_that_allows_execution_a_job_loads_the_library_from_memory() {
     needs_unshare!(["-rm"]);
     let home = tempfile::tempdir().unwrap();
     let places = ["cache", "sockets"].map(|it| home.path().join(it));

@@ -74,8 +74,8 @@ fn its_memory_is_as_on_a_device() {
         "simgpu::processes_share_a_device_and_a_killed_one_leaves_nothing",
         "simgpu::several_devices_are_charged_each_for_its_own",
         "simgpu::training_loops_take_the_same_memory_every_step",
-        "simgpu::what_does_not_go_with_a_capture_answers_with_its_documented_number",
-        "simgpu::what_is_not_simulated_answers_with_its_documented_error",
+        "simgpu::calls_forbidden_during_a_capture_return_their_documented_error",
+        "simgpu::calls_that_are_not_simulated_return_their_documented_error",
     }
 }
 
@@ -106,7 +106,7 @@ fn its_snapshots_are_read() {
         "traced::pieces_of_a_trace_are_the_whole_run",
         "whatif::a_window_shows_which_setting_is_better",
         "whatif::a_replay_is_the_real_run_under_each_setting_to_the_byte",
-        "whatif::what_ran_out_of_memory_shows_where_and_which_setting_fits",
+        "whatif::a_run_out_of_memory_shows_where_and_which_setting_fits",
     }
 }
 

@@ -57,7 +57,7 @@ fn host() -> String {
 }
 
 #[test]
-fn what_was_recorded_is_listed_newest_first_with_how_it_went() {
+fn recordings_are_listed_newest_first_with_their_result() {
     let home = tempfile::tempdir().unwrap();
     checkpoints(home.path());
     let dir = home.path().to_str().unwrap();

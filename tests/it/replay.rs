@@ -178,7 +178,7 @@ fn keys_reach_steps_marks_and_the_end_and_a_cut_is_reported() {
     assert_eq!(replay.here().unwrap().0.raw(), "epoch 13");
     replay.update(Command::End);
     replay.update(Command::Play);
-    assert!(replay.head.playing && replay.head.at == replay.head.from, "from the end it begins anew");
+    assert!(replay.head.playing && replay.head.at == replay.head.from, "from the end it begins again");
     replay.update(Command::Faster);
     replay.tick(3 * SECOND);
     assert_eq!(replay.head.at.since(replay.head.from), 6 * SECOND);

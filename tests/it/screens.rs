@@ -273,7 +273,7 @@ fn keys_move_through_everything_without_leaving_it() {
 
 /// The leak is on GPU 0: it is seen on every screen that lists devices, whichever is selected.
 #[test]
-fn what_grows_is_seen_whichever_device_is_selected() {
+fn growth_is_shown_whichever_device_is_selected() {
     for story in [usual(), many_devices()] {
         let session = story.session();
         for (width, height) in [(70, 24), (80, 24), (120, 40), (200, 50)] {

@@ -59,7 +59,7 @@ fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_documents() {
 }
 
 #[test]
-fn what_does_not_go_with_a_capture_answers_with_its_documented_number() {
+fn calls_forbidden_during_a_capture_return_their_documented_error() {
     assert_eq!(run(torch::H200, include_str!("simgpu/captures.py"), &[]), "ok\n");
 }
 
@@ -112,7 +112,7 @@ fn a_block_that_another_stream_uses_is_pending_until_that_stream_is_done() {
 }
 
 #[test]
-fn what_is_on_a_device_is_not_resident_in_the_process() {
+fn device_memory_is_not_resident_in_the_process() {
     assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/resident.py"), &[]), "ok\n");
 }
 
@@ -134,12 +134,12 @@ fn processes_share_tensors_and_the_owner_alone_is_charged() {
 }
 
 #[test]
-fn what_calls_the_libraries_beside_cublas_runs() {
+fn programs_that_call_the_other_cuda_libraries_run() {
     assert_eq!(run("NVIDIA A10:8GiB:256MiB", include_str!("simgpu/families.py"), &[]), "ok\n");
 }
 
 #[test]
-fn what_is_not_simulated_answers_with_its_documented_error() {
+fn calls_that_are_not_simulated_return_their_documented_error() {
     assert_eq!(run(torch::H200, include_str!("simgpu/refusals.py"), &[("SIMGPU_STRICT", "0")]), "ok\n");
 }
 

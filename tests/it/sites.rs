@@ -369,7 +369,7 @@ const HOLDERS_US: u64 = 200_000;
 /// The limits hold in full, on a machine that does nothing else:
 ///
 /// ```text
-/// GPUWATCH_BENCHMARK=full cargo test --release --test it sites::what_it_costs -- --nocapture
+/// GPUWATCH_BENCHMARK=full cargo test --release --test it sites::the_cost_for_a_job -- --nocapture
 /// ```
 fn is_benchmark() -> bool {
     env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")
@@ -386,7 +386,7 @@ fn undisturbed(job: &mut Job) -> Value {
 const JOBS: [[&str; 2]; 3] = [["100", "1000"], ["20000", "1300000"], ["20000", "5000000"]];
 
 #[test]
-fn what_it_costs_a_job_of_any_size_is_bounded_and_over_afterwards() {
+fn the_cost_for_a_job_of_any_size_is_bounded_and_over_afterwards() {
     for size in if is_benchmark() { &JOBS[..] } else { &JOBS[1..2] } {
         costs(size);
     }

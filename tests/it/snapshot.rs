@@ -65,7 +65,7 @@ fn every_protocol_and_every_packing_gives_what_python_reads() {
 }
 
 #[test]
-fn what_could_run_code_is_refused_by_name_and_offset() {
+fn opcodes_that_could_run_code_are_refused_by_name_and_offset() {
     let code = [
         (b'c', "GLOBAL"),
         (0x93, "STACK_GLOBAL"),
@@ -148,7 +148,7 @@ fn a_snapshot_that_is_cut_anywhere_is_read_up_to_there() {
 }
 
 #[test]
-fn what_a_file_claims_takes_no_memory_and_no_nesting_is_too_deep() {
+fn claimed_lengths_take_no_memory_and_no_nesting_is_too_deep() {
     let deep = |inner: &[u8], end: &[u8]| [&[0x80, 4][..], &inner.repeat(300_000), end].concat();
     let long = |claim: &[u8]| [&[0x80, 4, b'}', b'('][..], claim].concat();
     let most = u64::MAX.to_le_bytes();

@@ -156,18 +156,18 @@ fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
 /// In full, on a machine that does nothing else: at most 10 ms at once, and 5 % of a step of 10 ms with 1,000
 /// allocations.
 #[test]
-fn what_a_trace_costs_the_job() {
-    println!("{}", what_it_costs("trace"));
+fn the_cost_of_a_trace_for_the_job() {
+    println!("{}", cost_of("trace"));
 }
 
 /// The same for a window, which has smaller pieces.
 #[test]
-fn what_a_window_costs_the_job() {
-    println!("{}", what_it_costs("window"));
+fn the_cost_of_a_window_for_the_job() {
+    println!("{}", cost_of("window"));
 }
 
 /// Returns the figures.
-fn what_it_costs(kind: &str) -> String {
+fn cost_of(kind: &str) -> String {
     let (gpu, home) = (torch::machine(), Home::new());
     let full = test_tiers::is_benchmark();
     let (rounds, steps) = if full { ("9", "300") } else { ("2", "20") };

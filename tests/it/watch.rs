@@ -270,7 +270,7 @@ fn a_stale_socket_is_passed_over_and_its_name_may_live_again() {
 }
 
 #[test]
-fn a_path_longer_than_an_address_is_no_obstacle() {
+fn a_path_may_be_longer_than_an_address() {
     let dir = directory();
     let deep = dir.path().join("d".repeat(120));
     fs::create_dir(&deep).unwrap();

@@ -115,7 +115,7 @@ fn each_device_is_replayed_by_itself() {
 
 /// A run that ran out of memory: where, and which setting would have saved it.
 #[test]
-fn what_ran_out_of_memory_shows_where_and_which_setting_fits() {
+fn a_run_out_of_memory_shows_where_and_which_setting_fits() {
     let gpu = Gpu::new("NVIDIA A10:3300MiB:0MiB");
     let file = gpu.dir().join("oom.pickle");
     let mut script = gpu.script(include_str!("whatif/full.py"));
@@ -227,7 +227,7 @@ fn with_site(folder: &Path, text: &str) -> PathBuf {
 }
 
 #[test]
-fn what_cannot_be_answered_is_refused_in_one_sentence() {
+fn an_unanswerable_question_is_refused_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pickle");
     let gpu = torch::machine();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_is_refused_with_the_reason() {
+    fn an_invalid_request_is_refused_with_the_reason() {
         let (mut desk, asked) = (Desk::default(), Asked::default());
         for line in
             ["steps=0", "steps=10001", "steps=x", "steps", "collect=2", "why=fun", "every=0", "slack=65536", "more"]

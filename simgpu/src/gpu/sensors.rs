@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_nobody_uses_rests() {
+    fn an_unused_device_rests() {
         let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, 0, it * 100)).collect();
         let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_250) <= 250;
         assert!(idle.iter().all(rests));

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_a_severity_a_kind_or_nothing() {
+    fn the_failing_alerts_are_of_a_severity_a_kind_or_none() {
         assert_eq!(fail_on("never").unwrap(), FailOn::Never);
         assert_eq!(fail_on("critical").unwrap(), FailOn::Severity(Severity::Critical));
         assert_eq!(fail_on("oom").unwrap(), FailOn::Kind(Kind::Oom));

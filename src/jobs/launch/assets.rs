@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_altered_is_put_right() {
+    fn altered_files_are_written_again() {
         let home = tempfile::tempdir().unwrap();
         let base = home.path().join("cache/gpuwatch");
         let assets = Assets::unpack_in(std::slice::from_ref(&base), false, |_| true).unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_replace_is_not_used() {
+    fn files_that_others_may_replace_are_not_used() {
         let home = tempfile::tempdir().unwrap();
         let open = home.path().join("open");
         fs::create_dir(&open).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_tried_without_a_limit() {
+    fn a_candidate_that_does_not_fit_is_tried_without_a_limit() {
         let mut it = Candidate::new("", Some(80 << 20), 0);
         it.note(80 << 20, outcome(Some(3)));
         assert_eq!((it.next(), it.smallest()), (Some(PLENTY), None));

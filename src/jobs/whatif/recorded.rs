@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reserved_is_the_end_less_what_came_and_went() {
+    fn the_first_reserved_bytes_are_the_last_ones_less_the_changes() {
         use Action::{Alloc, SegmentAlloc, SegmentFree};
         let it = trace(&[(SegmentAlloc, 20, 1), (Alloc, 5, 1), (SegmentFree, 30, 2), (SegmentAlloc, 2, 3)], 12);
         let it = recorded(&it, 0, false).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_unknown() {
+    fn contradictory_figures_are_unknown() {
         assert_eq!(gauge(Some(5), Some(9), Some(1), false).cached, None);
         assert_eq!(gauge(Some(9), Some(5), Some(6), false).stuck, Stuck::Unknown);
         assert_eq!(gauge(Some(0), Some(0), Some(0), false).share(), None);

@@ -256,7 +256,7 @@ impl Growth {
                 if resource == Resource::Allocated
                     && let Some(it) = self.watches.iter_mut().find(|it| it.resource() == Resource::Reserved)
                 {
-                    it.begin_anew(place);
+                    it.begin_again(place);
                 }
             }
         }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_neither_raises_nor_flaps() {
+    fn a_condition_that_comes_and_goes_neither_raises_nor_flaps() {
         assert!(fed((0..900).map(|it| if it % 3 == 0 { 0.1 } else { 0.9 })).spells().is_empty());
         let between = fed((0..900).map(|it| if it < 3 { 0.9 } else { 0.6 + 0.05 * f64::from(it % 3) }));
         assert!(between.spells().len() == 1 && between.is_active());

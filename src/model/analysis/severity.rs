@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_device_within_the_run_rings() {
+    fn growth_that_fills_the_device_within_the_run_raises_an_alert() {
         let mib4 = 4_194_304.0;
         assert_eq!(
             full(mib4, Some(140 * GIB), Some(100 * MS)),

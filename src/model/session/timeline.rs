@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_stays_unknown() {
+    fn unknown_figures_stay_unknown() {
         let mut run = Timeline::default();
         run.push(Stamp(1), None, &Counters { allocated: Some(5), ..Counters::default() }, false);
         run.push(Stamp(2), None, &Counters { requested: None, ..counters(5) }, true);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_falls_back_begins_anew_and_the_past_is_not_rewritten() {
+    fn a_count_that_falls_back_begins_again_and_the_past_is_not_rewritten() {
         let mut run = run(900, |step| step);
         run.push(Stamp(5), Some(5), &counters(1), false);
         let ends = |run: &Timeline| run.columns().last().map(|it| (it.at, it.step));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_stays_in_its_cell() {
+    fn a_shape_stays_in_its_cell() {
         let mut drawn = 0;
         for sign in ('\u{2500}'..='\u{259f}').chain('\u{2800}'..='\u{28ff}') {
             for (part, percent) in parts(&sign.to_string()) {

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_copied_presses_no_key_and_has_an_end() {
+    fn copied_text_presses_no_key_and_has_an_end() {
         assert_eq!(sequence("foobar"), "\x1b]52;c;Zm9vYmFy\x1b\\");
         assert_eq!(sequence("a\r\x1b[A"), sequence("a\\u{d}\\u{1b}[A"));
         let long = sequence(&"训".repeat(BYTES_MAX));

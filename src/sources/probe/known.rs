@@ -200,10 +200,10 @@ mod tests {
             let beside = probes.introduce(&other, &second, own, ear()).unwrap().probe;
             assert_ne!(read, beside, "two probes of one process, each at its socket");
             // Its name was removed and created again.
-            let anew = socket(dir.path(), "1.sock");
-            assert_eq!(probes.introduce(&one, &anew, own, ear()).unwrap_err(), read);
+            let replaced = socket(dir.path(), "1.sock");
+            assert_eq!(probes.introduce(&one, &replaced, own, ear()).unwrap_err(), read);
             probes.part(read, 7);
-            let again = probes.introduce(&one, &anew, own, ear()).unwrap();
+            let again = probes.introduce(&one, &replaced, own, ear()).unwrap();
             assert_eq!((again.probe, again.seq), (read, 7));
         }
     }

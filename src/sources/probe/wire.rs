@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_surrogate_pairs_are_no_fault() {
+    fn halves_of_surrogate_pairs_are_accepted() {
         let cases = [
             (r"a\udcffb", "a\u{fffd}b"),
             (r"\ud83d", "\u{fffd}"),

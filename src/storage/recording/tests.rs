@@ -167,7 +167,7 @@ fn a_probes_line_keeps_its_own_time_unless_it_was_seen_later() {
 }
 
 #[test]
-fn what_is_not_known_is_ignored_and_seconds_are_not_written() {
+fn unknown_lines_are_ignored_and_seconds_are_not_written() {
     let mut text = String::new();
     encode(&Event { at: Stamp(1), fact: Fact::Second }, &mut text);
     let unknown = Fact::Probe { probe: ProbeId(0), line: Box::new(Line::Unknown) };

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_a_process_of_one_boot_and_not_whoever_got_its_number() {
+    fn a_writer_is_a_process_of_one_boot_and_not_the_next_one_with_its_pid() {
         let home = tempfile::tempdir().unwrap();
         let own = || system::writer().unwrap();
         let pid = std::process::id();

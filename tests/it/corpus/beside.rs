@@ -64,7 +64,7 @@ fn lengths_that_grow_leave_nothing_beside_them() {
 }
 
 #[test]
-fn lengths_of_two_kinds_have_no_unit_and_are_no_growth() {
+fn lengths_of_two_kinds_have_no_unit_and_are_not_growth() {
     let growth = job(3000, true, |step| (0, lengths(step) + noise(8, step, 300) * 20));
     assert_eq!(growth.episodes().count(), 0, "{:?}", growth.episodes().collect::<Vec<_>>());
 }
@@ -92,7 +92,7 @@ fn a_leak_under_a_sawtooth_is_distinguished_from_the_teeth() {
 }
 
 #[test]
-fn what_is_kept_at_random_is_counted() {
+fn memory_kept_at_random_is_counted() {
     for seed in 20..30 {
         let events: Vec<u64> = (150..=900).filter(|it| noise(seed, *it, 12) == 0).collect();
         let it = last(&job(900, false, |step| (events.partition_point(|it| *it <= step) as u64, 0)));

@@ -48,7 +48,7 @@ def captured(work):
     return graph
 
 
-def anew():
+def again():
     """Each step captures its own graph, replays it, and lets go of it with the next one."""
     for _ in range(20):
         kept[:] = [captured(backward)]

@@ -474,7 +474,7 @@ const HOSTILE: [(&str, i64, &str); 8] = [
 ];
 
 #[test]
-fn text_from_the_file_moves_no_cursor_and_is_no_markup() {
+fn text_from_the_file_moves_no_cursor_and_does_not_become_markup() {
     let snapshot = opened(&pickle(4, &busy_with(&HOSTILE)));
     for (_, mut ui) in pages(&snapshot) {
         ui.name = Foreign::new("\u{1b}[31m<b>.pickle");

@@ -123,7 +123,7 @@ fn marks_and_alerts_are_drawn_at_their_steps_and_named() {
 
 /// Before the driver's first reading, memory outside of the allocator is neither used nor free.
 #[test]
-fn what_was_unknown_then_is_left_blank() {
+fn figures_that_were_unknown_then_are_left_blank() {
     let session = usual().session();
     let picture = shown(&session, &timeline());
     let first: Vec<char> = picture.lines().nth(4).unwrap_or_default().chars().skip(12).take(69).collect();

@@ -115,7 +115,7 @@ fn two_snapshots_are_compared_by_stack() {
 }
 
 #[test]
-fn what_cannot_be_made_of_a_file_is_refused_with_the_next_step() {
+fn an_impossible_export_is_refused_with_the_next_step() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("snapshot.pickle");
     fs::write(&file, pickle(4, &snapshot(4, 2))).unwrap();

@@ -37,7 +37,7 @@ fn is_rising(lines: &[String], name: &str) -> bool {
 }
 
 #[test]
-fn what_went_in_comes_out() {
+fn samples_come_out_as_they_went_in() {
     let mut history = History::new(4 << 20);
     let mut expected = Vec::new();
     for step in 1..=3000 {

@@ -144,7 +144,7 @@ fn secrets_are_known_by_their_shape() {
 }
 
 #[test]
-fn what_is_no_secret_stays_readable() {
+fn harmless_text_stays_readable() {
     for line in READABLE {
         let words: Vec<&str> = line.split(' ').collect();
         assert_eq!(arguments(&words), words);

@@ -234,7 +234,7 @@ fn a_viewer_beyond_the_limit_receives_the_reason() {
 }
 
 #[test]
-fn requests_that_are_none_close_their_own_connection_only() {
+fn invalid_requests_close_their_own_connection_only() {
     let (probe, _dir) = started();
     let mut witness = Client::connect(&probe.socket());
     witness.until(|it| it.contains("\"live\""));

@@ -184,7 +184,7 @@ fn golden_lines_never_change() {
 }
 
 #[test]
-fn what_is_encoded_by_hand_is_what_serde_decodes() {
+fn serde_decodes_the_lines_that_are_encoded_by_hand() {
     for line in lines() {
         assert_eq!(decoded(&encoded(&line)), line);
     }

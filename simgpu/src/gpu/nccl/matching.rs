@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_carries_has_no_result_and_ends_all_the_same() {
+    fn a_collective_without_stored_bytes_has_no_result_and_still_ends() {
         let mut matching = Matching::new(2);
         assert!(matching.asked(0, request(Kind::AllReduce, 0, None)).is_empty());
         let answers = matching.asked(1, request(Kind::AllReduce, 0, Some(&[1])));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_waits_for_who_receives_it_and_the_sender_leaves_after() {
+    fn a_send_waits_for_its_receiver_and_the_sender_leaves_after() {
         let mut matching = Matching::new(2);
         assert!(matching.asked(0, request(Kind::Send, 1, Some(&[5]))).is_empty());
         assert!(matching.asked(0, request(Kind::Leave, 0, None)).is_empty(), "it has not arrived");

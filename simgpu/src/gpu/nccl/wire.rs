@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_request_reads_back() {
         for bytes in [None, Some(vec![]), Some(vec![1, 2, 3])] {
             let parcel = Parcel { bytes, fresh: true };
             let request = Request {

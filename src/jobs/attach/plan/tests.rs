@@ -85,14 +85,14 @@ fn each_reason_against_it_is_one_sentence_with_a_next_step() {
 }
 
 #[test]
-fn a_scope_of_1_is_no_reason_where_the_kernel_allows_it() {
+fn a_scope_of_1_is_not_a_reason_if_the_kernel_allows_it() {
     let facts = Facts { scope: Some(1), is_capable: true, ..job() };
     assert!(permitted(&facts).is_ok());
 }
 
 /// The machines of the suite have no Yama, so the decision is tested without a kernel.
 #[test]
-fn what_a_user_may_attach_to_depends_on_scope_and_capability() {
+fn the_permission_to_attach_depends_on_scope_and_capability() {
     let refused = |scope, is_root, is_capable| permission(scope, is_root, is_capable).unwrap_err().0;
     assert!(permission(None, false, false).unwrap().contains("your own jobs"));
     assert!(permission(Some(0), false, false).unwrap().contains("your own jobs"));

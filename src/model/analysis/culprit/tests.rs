@@ -113,7 +113,7 @@ fn the_example_is_described_completely() {
 }
 
 #[test]
-fn what_is_kept_decides_what_to_keep_instead() {
+fn the_kept_value_decides_the_advice() {
     let held = |owner: Owner, text: &str| {
         let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
         let kept =
@@ -329,7 +329,7 @@ fn text_from_outside_is_escaped_and_bounded() {
 }
 
 #[test]
-fn an_installed_package_is_no_line_of_the_users() {
+fn a_line_of_an_installed_package_is_not_the_users() {
     let at = |file: &str| Spot { file: file.into(), line: 1, ..Spot::default() };
     for file in [
         "/v/lib/python3.11/site-packages/torch/nn/x.py",

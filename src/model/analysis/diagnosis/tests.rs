@@ -118,7 +118,7 @@ fn reserved_memory_is_named_after_what_grows_in_it() {
 }
 
 #[test]
-fn what_lies_outside_of_the_allocator_is_named_after_itself() {
+fn memory_outside_of_the_allocator_has_its_own_name() {
     let of = |resource| cause(&episode(resource, MIB, None), &Signature::default());
     assert_eq!(of(Resource::Driver), "driver-growth");
     assert_eq!(of(Resource::Device), "other-process");

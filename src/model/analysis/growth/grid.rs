@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_again_is_no_fall_and_half_a_unit_is_a_unit() {
+    fn a_recurring_remainder_is_not_a_fall_and_half_a_unit_is_a_unit() {
         assert_eq!(beside(&[(1, 5000), (2, 5000), (-3, 5000)], 6000), Some(9000.0), "the first looks like a fall");
         assert_eq!(beside(&[(1, 3000), (2, -3000), (-3, 9000), (0, 100)], 6000), Some(100.0));
     }
 
     #[test]
-    fn a_rounding_is_no_unit() {
+    fn a_rounding_is_not_a_unit() {
         assert_eq!(beside(&[(1, 0), (1, 0)], 6000).map(|_| ()), Some(()));
         let mut grid = Grid::default();
         let bytes = |at: u64| (1 << 30) + at * 912_347 % 1_000_003 * 64;

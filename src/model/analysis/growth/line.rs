@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_rises_is_counted_from_rise_to_rise() {
+    fn a_series_that_only_rises_is_counted_from_rise_to_rise() {
         let line = |events: &[u32], fall: u32| {
             let mut line = Line::default();
             for x in 0..100 {

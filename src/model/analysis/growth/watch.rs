@@ -107,7 +107,7 @@ impl Watch {
     }
 
     /// Forgets rises up to here, because their cause is gone.
-    pub(super) fn begin_anew(&mut self, at: u64) {
+    pub(super) fn begin_again(&mut self, at: u64) {
         self.origin = Some(self.origin.map_or(at, |it| it.max(at)));
     }
 
@@ -244,7 +244,7 @@ impl Watch {
         if end == End::Plateau {
             let top_at = alert.top_at;
             self.came_to_rest = true;
-            self.begin_anew(top_at);
+            self.begin_again(top_at);
         }
         self.alert = None;
         self.bytes.forget_moves();

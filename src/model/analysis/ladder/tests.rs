@@ -64,7 +64,7 @@ fn every_byte_has_its_place() {
 }
 
 #[test]
-fn what_is_cached_is_split_and_pools_are_kept_apart() {
+fn cached_memory_is_split_and_pools_are_separate() {
     let mut figures = own(90, 100, 100, 30, 200, 200);
     let whole = ladder(&device(1000, 800, 0, 0), &[figures]);
     assert_eq!((size(&whole, Gap::Stuck), size(&whole, Gap::Releasable)), (Some(30), Some(70)));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_irregular_or_too_rare_has_none() {
+    fn irregular_or_too_rare_rises_have_no_cadence() {
         assert_eq!(cadence(&[]), None);
         assert_eq!(cadence(&spans([25, 50], 1)), None);
         assert_eq!(cadence(&spans([10, 40, 50, 110], 1)), None);

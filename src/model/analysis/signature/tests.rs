@@ -42,7 +42,7 @@ fn the_time_of_a_step_with_a_rise_is_set_against_the_others() {
 }
 
 #[test]
-fn what_is_lifted_for_a_step_is_no_rise_and_what_breathes_is_not_clear() {
+fn a_lift_for_one_step_is_not_a_rise_and_a_breathing_series_is_not_clear() {
     assert_eq!(signature(205, |step| (100 + u64::from(step % 50 == 0) * 9, 1000)).rises, None);
     let sawtooth = signature(200, |step| (100 + step + step % 20, 1000)).rises.unwrap();
     assert!(!sawtooth.are_clear(), "{sawtooth:?}");
@@ -50,7 +50,7 @@ fn what_is_lifted_for_a_step_is_no_rise_and_what_breathes_is_not_clear() {
 }
 
 #[test]
-fn hostile_counts_neither_break_nor_give_what_is_no_number() {
+fn hostile_counts_neither_break_it_nor_give_nan() {
     let it = signature(300, |step| (if step % 2 == 0 { u64::MAX / 1024 } else { step }, step % 3));
     let rises = it.rises.unwrap();
     assert!(rises.kept.is_finite() && rises.time.is_none_or(f64::is_finite), "{rises:?}");

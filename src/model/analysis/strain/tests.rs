@@ -105,7 +105,7 @@ fn a_cache_that_is_emptied_in_every_step_is_churn() {
 }
 
 #[test]
-fn retries_that_give_the_cache_back_are_no_churn() {
+fn retries_that_give_the_cache_back_are_not_churn() {
     let flushed = |step: u64, it: &mut Counters| (it.retries, it.device_frees) = (Some(step), Some(step * 9));
     assert_eq!(one(&raised_in(5000, with(flushed))).0, "thrashing");
 }

@@ -12,7 +12,7 @@ fn in_a_list(owners: Vec<Owner>) -> Site {
 }
 
 #[test]
-fn tensors_kept_together_are_no_graph() {
+fn tensors_kept_together_are_not_a_graph() {
     let pair = || {
         let act = Site { line: 38, bytes: 8 << 10, ..in_a_list(vec![owner(&[64], false)]) };
         vec![in_a_list(vec![owner(&[64, 1000], false)]), act]
@@ -40,7 +40,7 @@ fn single_numbers_are_scalars_and_four_are_not() {
 }
 
 #[test]
-fn a_tensor_made_anew_grows_and_a_cycle_is_a_cycle() {
+fn a_tensor_that_is_made_again_grows_and_a_cycle_is_a_cycle() {
     assert_eq!(cause(vec![Site { blocks: 0, ..in_a_list(vec![owner(&[64, 1000], true)]) }]), "growing-tensor");
     let cycle = holder("cycle", Some("owner"), Some("Node"));
     assert_eq!(cause(vec![Site { holders: vec![cycle], ..site() }]), "reference-cycle");
