@@ -4,8 +4,8 @@ From an observer's call until the error object is created, the error's class has
 This works for caught and uncaught errors, in any thread, from Python 3.9 on. The error itself is unchanged, and its
 class is restored at once; without a failure, nothing of the job is touched.
 
-PyTorch also catches errors itself and tries something smaller; no object is created then. Such a job continues to end a
-step, which ends the wait after two seconds. Without a step the wait lasts for up to a minute: on a busy machine PyTorch
+PyTorch also catches errors itself and tries something smaller; no object is created then. Such a job soon ends a step,
+which ends the wait after two seconds. Without a step the wait lasts for up to a minute: on a busy machine PyTorch
 takes seconds to unwind its stack before it creates the object.
 
 `sys.monitoring` would need Python 3.12 and see every exception of the job. Hooks for uncaught errors would miss the

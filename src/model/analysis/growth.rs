@@ -28,10 +28,11 @@
 //! 4. **Units.** Memory that follows a batch's length has a fixed number of bytes per token. Once a few changes of the
 //!    requested bytes have a common divisor (Euclid) larger than rounding, the remainder is a separate series. Lengths,
 //!    curricula, evaluation leftovers and most teeth are whole multiples, so a tensor that grows as well shows at its
-//!    first step (`grid`). A remainder that recurs counts as a rise however large; other remainders above half of the
-//!    unit count as falls; if one in eight falls, the unit is searched again. A run of fewer than 24 changes in whole
-//!    units, with no growth of the remainder, comes from the lengths. Two lengths with different bytes per token have
-//!    no unit.
+//!    first step (`grid`). If it grew before the unit was known, the common divisor divides its growth too; then the
+//!    unit is the one that describes the changes, with one remainder, in the fewest bits (`grown`). A remainder that
+//!    recurs counts as a rise however large; other remainders above half of the unit count as falls; if one in eight
+//!    falls, the unit is searched again. A run of fewer than 24 changes in whole units, with no growth of the
+//!    remainder, comes from the lengths. Two lengths with different bytes per token have no unit.
 //! 5. **Lines.** One growing tensor under batches without a unit shows in neither floors nor counts. At each horizon, a
 //!    line is fitted to the latest 16 to 32 means (batch means) of the requested bytes, which lack the allocator's
 //!    rounding of large requests. It is growth if its slope is 7.5 to 10 standard errors
@@ -51,12 +52,13 @@
 //!    through the samples, through the lowest of each stretch, through the lowest of each tooth, with jumps of the
 //!    level removed. If lengths or teeth blur them, it is blocks per step times bytes per block. Those are the value
 //!    that recurs between nearby steps or, under a sawtooth, between a sample and the one at its place in the tooth
-//!    before (seasonal differences, `season`).
+//!    before (seasonal differences, `season`). The remainder of item 4 lacks the whole units of a rise; the surest line
+//!    shows how many, if its error is less than a quarter of one. Kept blocks have at least the allocator's 512 bytes.
 //! 9. **The end.** A plateau is the absence of rises for three times the longest gap so far, or a rise far behind the
 //!    pace so far, if a line through the samples since then is surely less than half as steep (noise hides rises for a
-//!    while). A release gives back more than half of the gain. A restart is a falling step count. If a longer horizon
-//!    continues to rise and released nothing, only a phase ended, and growth is followed there. After a plateau the
-//!    next run needs more evidence, so a slow fill-up raises one alert.
+//!    while; the remainder of item 4 has none). A release gives back more than half of the gain. A restart is a falling
+//!    step count. If a longer horizon continues to rise and released nothing, only a phase ended, and growth is
+//!    followed there. After a plateau the next run needs more evidence, so a slow fill-up raises one alert.
 //!
 //! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic
@@ -69,6 +71,7 @@ mod alert;
 mod climb;
 mod episodes;
 mod grid;
+mod grown;
 mod horizons;
 mod line;
 mod moves;

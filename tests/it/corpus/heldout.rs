@@ -36,7 +36,7 @@ fn variations_of_what_is_hardest_are_judged_as_well() {
     assert!(score.recall() >= 0.97, "missed: {:?}", score.missed);
     assert!(score.false_alarms.is_empty(), "{:?}", score.false_alarms);
     assert!(score.gone_wrong.is_empty(), "{:?}", score.gone_wrong);
-    assert!(score.delay(0.5) <= 24.0 && score.slope_error() <= 0.01 && named.share() >= 0.9, "{score}\n{named}");
+    assert!(score.delay(0.5) <= 24.0 && score.slope_error() <= 0.005 && named.share() >= 0.9, "{score}\n{named}");
 }
 
 #[expect(clippy::print_stdout, reason = "the score is for whoever asks for it")]

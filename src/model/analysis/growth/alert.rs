@@ -36,6 +36,9 @@ const JUMP: f64 = 16.0;
 /// If the relative half width of a slope's interval exceeds this, the count of blocks is used as well.
 const UNSURE: f64 = 0.01;
 
+/// Half widths that a unit of the lengths must exceed for whole units to be counted.
+const UNITS: f64 = 4.0;
+
 /// Half widths by which the two may differ.
 const DISAGREE: f64 = 4.0;
 
@@ -135,6 +138,8 @@ pub(super) struct Alert {
     all: Lines,
     /// A line through the remainder after the lengths of batches.
     beside: Line,
+    /// The unit of the lengths, in bytes; 0 if it is unknown.
+    unit: f64,
     /// Lines through the lowest sample of each stretch of the horizon, and of each tooth.
     by_stretch: Lowest,
     by_tooth: Lowest,
@@ -163,6 +168,7 @@ impl Alert {
             jump: None,
             all: Lines::default(),
             beside: Line::default(),
+            unit: 0.0,
             by_stretch: Lowest::default(),
             by_tooth: Lowest::default(),
             taken: 0,
@@ -182,12 +188,18 @@ impl Alert {
         self.taken += 1;
         let counted = self.found.is_count();
         self.compare(point);
+        self.unit = point.unit as f64;
         if let Some(beside) = point.beside {
             self.beside.push(point.at.saturating_sub(self.since) as f64, beside);
         }
         let lifted = if matches!(self.found, Found::Bytes | Found::Means) { self.lifted } else { 0.0 };
         let point = Point { bytes: point.bytes - lifted, ..point };
-        let value = if counted { point.blocks.unwrap_or(point.bytes) } else { point.bytes };
+        let value = match self.found {
+            Found::Blocks | Found::Teeth => point.blocks,
+            Found::Beside => point.beside,
+            Found::Bytes | Found::Means => None,
+        };
+        let value = value.unwrap_or(point.bytes);
         self.rest.push(point.at.saturating_sub(self.since) as f64, value);
         let ends = self.taken.is_multiple_of(1 << self.level.min(63));
         self.all.push(self.since, point);
@@ -293,19 +305,32 @@ impl Alert {
         Some(paired.map_or((blocks, half), |it| (it, half.max((it - blocks).abs()))))
     }
 
+    /// Bytes per step if the remainder after the lengths showed the growth, near the slope of the bytes; `None` if no
+    /// figure is near it.
+    fn beside_slope(&self, slope: f64, half: f64) -> Option<f64> {
+        let about = |it: &f64| *it > 0.0 && (it - slope).abs() <= DISAGREE * half;
+        let beside = self.beside.climbed().or_else(|| self.beside.slope().map(|it| it.0))?;
+        // The remainder lacks the whole units of a rise. The slope shows how many, if noise is less than one of them.
+        let unit = self.unit * self.beside.pace();
+        let units = if unit > UNITS * half { ((slope - beside) / unit).round().max(0.0) } else { 0.0 };
+        let requested = beside + units * unit;
+        let rounded = self.blocks().filter(|it| it.0 > 0.0 && it.1 < UNSURE * it.0).map(|(blocks, _)| {
+            let typical = self.season.per_block().and_then(|it| self.per_block.typical(it));
+            // Blocks of one size are rounded up; a little less is an error of the count.
+            let least = LEAST_BLOCK * (requested / blocks / LEAST_BLOCK - UNSURE).ceil();
+            blocks * typical.unwrap_or(least)
+        });
+        rounded.filter(about).or(Some(requested).filter(about))
+    }
+
     /// Bytes per step, above 0, and the half width of the interval.
     fn slope(&self) -> (f64, f64) {
         let (slope, half) = self.surest(|it| &it.bytes).unwrap_or((0.0, 0.0));
         // Use the series that showed the growth; a line through all samples may fall while the lowest ones rise.
         let mean = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
         if self.found == Found::Beside {
-            // The requested bytes of kept blocks may be less than the blocks' size.
-            let counted = self.blocks().filter(|it| it.0 > 0.0 && it.1 < UNSURE * it.0);
-            let rounded = counted.and_then(|it| Some(it.0 * self.per_block.typical(self.season.per_block()?)?));
-            // That series shows only the part of a rise beyond whole units.
-            let about = |it: &f64| *it > 0.0 && (it - slope).abs() <= DISAGREE * half;
-            let beside = self.beside.climbed().or_else(|| self.beside.slope().map(|it| it.0));
-            let found = rounded.filter(about).or(beside.filter(about)).unwrap_or(slope);
+            let blocks = self.blocks().filter(|it| it.0 > it.1).map_or(0.0, |it| it.0);
+            let found = self.beside_slope(slope, half).unwrap_or(slope).max(LEAST_BLOCK * blocks);
             return (if found > 0.0 { found } else { mean }, half);
         }
         if !self.found.is_count() {

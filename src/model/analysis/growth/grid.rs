@@ -3,15 +3,13 @@
 //! Memory that follows a batch's length has a fixed number of bytes per token. The requested bytes are then a sum of
 //! kept bytes and whole multiples of that unit, which is the greatest common divisor of some changes (Euclid). The
 //! remainder is free of the lengths' noise, of evaluation leftovers, and of a curriculum: a growing tensor shows in it
-//! at once.
+//! at once. If it grew already while the unit was learned, `grown` finds the unit.
 
+use super::grown::{Grown, MOST, gcd};
 use serde::{Deserialize, Serialize};
 
 /// Changes that a unit is learned from.
 const LEARNT: u64 = 12;
-
-/// Most units in the largest change; with more, the unit is chance or rounding, and its remainders mean nothing.
-const MOST: u64 = 2048;
 
 /// If more than one in this many changes fall, there is no unit.
 const FALLS: u64 = 8;
@@ -20,6 +18,7 @@ const FALLS: u64 = 8;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Grid {
     last: Option<u64>,
+    blocks: Option<u64>,
     unit: u64,
     largest: u64,
     moves: u64,
@@ -29,12 +28,24 @@ pub(super) struct Grid {
     /// Where the unit became known.
     since: u64,
     beside: f64,
+    /// Whether a change had a remainder since the unit is known.
+    has_rest: bool,
+    grown: Grown,
 }
 
 impl Grid {
     /// Adds the requested bytes, and returns what was kept apart from whole units since the unit is known.
-    pub(super) fn push(&mut self, at: u64, requested: u64) -> Option<f64> {
+    pub(super) fn push(&mut self, at: u64, requested: u64, blocks: Option<u64>) -> Option<f64> {
+        let has_blocks = self.blocks.zip(blocks).is_some_and(|(before, now)| now > before);
+        self.blocks = blocks;
         let last = self.last.replace(requested)?;
+        let beside = self.add(at, requested, last);
+        self.grown.push(at, requested.wrapping_sub(last).cast_signed(), has_blocks, self.beside, !self.has_rest);
+        self.grown.beside().or(beside)
+    }
+
+    /// Adds a change, and returns the sum of remainders.
+    fn add(&mut self, at: u64, requested: u64, last: u64) -> Option<f64> {
         let change = requested.abs_diff(last);
         if self.moves < LEARNT {
             self.unit = gcd(self.unit, change);
@@ -44,6 +55,7 @@ impl Grid {
             if self.moves == LEARNT && self.is_too_small() {
                 (self.unit, self.moves, self.largest) = (0, 0, 0);
             }
+            self.has_rest = false;
             return None;
         }
         self.moves += u64::from(change > 0);
@@ -59,10 +71,11 @@ impl Grid {
             self.falls += 1;
         }
         if up > 0 {
-            self.usual = up;
+            (self.usual, self.has_rest) = (up, true);
         }
         if self.is_too_small() || self.falls * FALLS > self.moves {
-            *self = Self { beside: self.beside, last: self.last, ..Self::default() };
+            let grown = std::mem::take(&mut self.grown);
+            *self = Self { beside: self.beside, last: self.last, blocks: self.blocks, grown, ..Self::default() };
         }
         Some(self.beside)
     }
@@ -74,17 +87,21 @@ impl Grid {
     /// Returns whether the unit was known at a position, so that later changes are independent of those it was learned
     /// from.
     pub(super) fn is_known(&self, at: u64) -> bool {
-        self.has_unit() && self.since < at
+        match self.grown.since() {
+            Some(since) => since < at,
+            None => self.has_unit() && self.since < at,
+        }
     }
 
     /// Returns whether there is a unit.
     pub(super) fn has_unit(&self) -> bool {
-        self.moves >= LEARNT
+        self.moves >= LEARNT || self.grown.since().is_some()
     }
-}
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+    /// Returns the unit, in bytes; 0 if there is none.
+    pub(super) fn unit(&self) -> u64 {
+        self.grown.unit().unwrap_or(if self.moves >= LEARNT { self.unit } else { 0 })
+    }
 }
 
 #[cfg(test)]
@@ -99,7 +116,7 @@ mod tests {
         let all = learnt.chain(moves.iter().copied());
         all.map(|(words, more)| {
             (at, bytes) = (at + 1, bytes + words * word + more);
-            grid.push(at, bytes.unsigned_abs())
+            grid.push(at, bytes.unsigned_abs(), None)
         })
         .last()
         .flatten()
@@ -122,7 +139,7 @@ mod tests {
     fn a_rounding_is_not_a_unit() {
         assert_eq!(beside(&[(1, 0), (1, 0)], 6000).map(|_| ()), Some(()));
         let mut grid = Grid::default();
-        let bytes = |at: u64| (1 << 30) + at * 912_347 % 1_000_003 * 64;
-        assert!((1..200).all(|at| grid.push(at, bytes(at)).is_none()));
+        let bytes = |at: u64| (1 << 30) + at * at * 912_347 % 1_000_003 * 64;
+        assert!((1..200).all(|at| grid.push(at, bytes(at), None).is_none()));
     }
 }

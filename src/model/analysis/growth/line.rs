@@ -58,6 +58,12 @@ impl Line {
         (!self.fell && self.rises >= RISES && to_x > x).then(|| (to_y - y) / (to_x - x))
     }
 
+    /// Returns rises per unit of x, from the first to the latest; 0 with fewer than two.
+    pub(super) fn pace(&self) -> f64 {
+        let rises = self.rises.saturating_sub(1) as f64;
+        self.rose.filter(|it| it.1.0 > it.0.0).map_or(0.0, |((x, _), (to_x, _))| rises / (to_x - x))
+    }
+
     /// Returns units of y per unit of x, and the half width of its 95 % interval.
     ///
     /// Neighbouring residuals are correlated if the series is a staircase or wanders. Their correlation is estimated
@@ -114,5 +120,15 @@ mod tests {
         let events = [3, 5, 11, 30, 31, 44, 60, 61, 73];
         assert_eq!(line(&events, 200), Some(8.0 / 70.0));
         assert_eq!((line(&events, 50), line(&events[..7], 200)), (None, None));
+    }
+
+    #[test]
+    fn the_pace_counts_rises_of_any_height() {
+        let mut line = Line::default();
+        assert!(line.pace().abs() < 1e-9);
+        for x in 0..=100 {
+            line.push(f64::from(x), f64::from(x / 4 * 4 + x / 40));
+        }
+        assert!((line.pace() - 0.25).abs() < 1e-9);
     }
 }

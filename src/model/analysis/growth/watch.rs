@@ -151,7 +151,7 @@ impl Watch {
             self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
             self.working_set.push(at, seen.peak);
         }
-        let beside = seen.requested.and_then(|it| self.grid.push(at, it));
+        let beside = seen.requested.and_then(|it| self.grid.push(at, it, seen.blocks));
         if let Some(beside) = beside {
             self.beside.push(at, beside);
         }
@@ -159,6 +159,7 @@ impl Watch {
             at,
             bytes,
             beside,
+            unit: self.grid.unit(),
             blocks,
             ends_tooth: self.teeth.completed().is_some(),
             begins_tooth: self.teeth.begins(),
