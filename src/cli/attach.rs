@@ -115,10 +115,10 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
         if !asked.no_record && !followed.is_empty() {
             match background::start(&Job::new(run, &followed)) {
                 Ok(path) => {
-                    super::print_message(format_args!("recording to {} until the job ends", Foreign::new(path)))
+                    super::print_message(format_args!("recording to {} until the job ends", Foreign::new(path)));
                 }
                 Err(why) => {
-                    super::print_message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))))
+                    super::print_message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))));
                 }
             }
         }
