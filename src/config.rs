@@ -64,7 +64,9 @@ impl Watching {
 /// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Asking {
-    /// When to capture call stacks: the job then records the stack of every allocation for some steps.
+    /// When to capture call stacks: the job then records the stack of every allocation for some steps. Also when `run`
+    /// and the recorder of `attach` trace windows: every allocation of 20 steps, for a warning that other settings may
+    /// help.
     #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
     pub sites: When,
 }
@@ -72,7 +74,7 @@ pub struct Asking {
 /// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum When {
-    /// Once for each growth that matters; at most every ten minutes.
+    /// Once for each growth or warning that matters; at most every ten minutes.
     #[default]
     Auto,
     /// Only on request.

@@ -227,3 +227,73 @@ pub(super) fn replay() -> Result<u8> {
     output::print(&serde_json::to_string(&answers)?)?;
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::{
+        Event, Fact, Line, ProbeId,
+        wire::{Counters, Device, Edge, Hello, Live, PROTOCOL, Sample},
+    };
+
+    const GIB: u64 = 1 << 30;
+
+    /// A job that fragments for so long that there is a warning.
+    fn fragmenting(sites: &str) -> Session {
+        let mut session = Session::default();
+        let mut add = |at: u64, fact| session.apply(&Event { at: Stamp(at), fact });
+        let probe = ProbeId(0);
+        let line = |it| Fact::Probe { probe, line: Box::new(it) };
+        add(0, Fact::ProbeFound { probe, pid: Some(7), socket: "/tmp/gpuwatch-none/7.sock".into() });
+        let device = Device { ordinal: 0, uuid: Some("GPU-0".to_owned()), ..Device::default() };
+        add(
+            0,
+            line(Line::Hello(Hello {
+                protocol: PROTOCOL,
+                pid: 7,
+                sites: Some(sites.to_owned()),
+                devices: vec![device],
+                ..Hello::default()
+            })),
+        );
+        add(0, line(Line::Live(Live::default())));
+        let counters = Counters {
+            allocated: Some(30 * GIB),
+            active: Some(30 * GIB),
+            inactive_split: Some(50 * GIB),
+            reserved: Some(90 * GIB),
+            device_total: Some(96 * GIB),
+            ..Counters::default()
+        };
+        for step in 1..100 {
+            let at_us = step * 1_000_000;
+            let sample = Sample { at_us, edge: Edge::Step, step: Some(step), counters, ..Sample::default() };
+            add(at_us, line(Line::Sample(sample)));
+            add(at_us, Fact::Second);
+        }
+        session
+    }
+
+    /// Number of windows that are requested for a job's findings.
+    fn requested(sites: &str, is_asking: bool, is_traced: bool) -> usize {
+        let session = fragmenting(sites);
+        let findings = crate::model::findings::findings(&session);
+        let (asks, mut requests) = tokio::sync::mpsc::channel(4);
+        let mut advisor = Advisor::new("/tmp/gpuwatch-none/run.jsonl.zst".into(), is_traced);
+        if is_asking {
+            advisor.request_windows(asks);
+        }
+        for _ in 0..2 {
+            assert_eq!(advisor.look(&session, &findings), Vec::new());
+        }
+        std::iter::from_fn(|| requests.try_recv().ok()).count()
+    }
+
+    #[test]
+    fn windows_are_requested_once_and_only_where_captures_are() {
+        assert_eq!(requested("ready", true, false), 1);
+        assert_eq!(requested("ready", false, false), 0, "--sites asked");
+        assert_eq!(requested("GPUWATCH=nosites forbids it", true, false), 0);
+        assert_eq!(requested("ready", true, true), 0, "the whole run is traced");
+    }
+}

@@ -1,7 +1,10 @@
 //! Records an attached job in the background: a process of its own, which needs neither the terminal nor the shell that
 //! started it, and ends with the job or with its probes.
 
-use super::companion::{Place, Watch};
+use super::{
+    advisor::Advisor,
+    companion::{Place, Watch},
+};
 use crate::{
     config::{self, Driver},
     facts::event::Fact,
@@ -19,6 +22,7 @@ use signal_hook::iterator::Signals;
 use std::{
     env, fmt,
     io::{BufRead, BufReader},
+    path,
     process::{Command, Stdio},
     str::FromStr,
     thread,
@@ -107,6 +111,7 @@ pub(super) fn record(
         }
     };
     output::print(&format!("{STARTED}{}\n", recorder.1.display()))?;
+    let advisor = path::absolute(&recorder.1).ok().map(|it| Advisor::new(it, false));
     // A file system of the user's must not stay busy.
     let _ = env::set_current_dir("/");
     let (sender, stopped) = tokio::sync::oneshot::channel();
@@ -120,7 +125,9 @@ pub(super) fn record(
     };
     let (driver, is_asking) = watching;
     let sources = config::job_sources(&job.run, driver, place.no_arguments());
-    Watch::new(Some(recorder), delivery, policy).follow(sources, is_asking, stop, |session| job.is_over(session))?;
+    let mut watch = Watch::new(Some(recorder), delivery, policy);
+    watch.advisor = advisor;
+    watch.follow(sources, is_asking, stop, |session| job.is_over(session))?;
     Ok(0)
 }
 

@@ -154,8 +154,8 @@ pub(super) struct Watch {
     policy: Policy,
     /// Why the user's policy is unknown.
     fault: Option<config::Fault>,
-    /// Replays the job's allocations, if they are traced.
-    advisor: Option<Advisor>,
+    /// Replays the job's allocations.
+    pub(super) advisor: Option<Advisor>,
     session: Session,
 }
 
