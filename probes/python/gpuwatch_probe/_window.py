@@ -5,6 +5,7 @@ The history is switched on for the window alone, and never while the job keeps o
 """
 
 import os
+import stat
 import time
 
 from ._trace import Trace, refusal
@@ -17,6 +18,9 @@ _LIMIT = 64 << 20
 
 # Seconds of a window in a job that has counted no step.
 _WITHOUT_STEPS = 10
+
+# Seconds after which no reader of a file is left; the probe writes to it for a minute at most.
+_LEFT_BEHIND = 600
 
 # The parts of a request, as in gpuwatch_probe.h.
 _STEPS, _SECONDS = (1 << 20) - 1, (1 << 10) - 1
@@ -52,6 +56,7 @@ class Windows:
         try:
             why = self._refusal()
             if why is None:
+                _sweep(self._native)
                 window.begin_at(_path(self._native, request))
             else:
                 window.refuse(_path(self._native, request), why)
@@ -154,7 +159,29 @@ class Window(Trace):
 
 
 def _path(native, request):
+    return os.path.join(_folder(native), "%d.%d.trace" % (os.getpid(), request >> 32))
+
+
+def _folder(native):
     folder = native.folder()
     if folder is None:
         raise OSError("the probe has no socket")
-    return os.path.join(os.fsdecode(folder), "%d.%d.trace" % (os.getpid(), request >> 32))
+    return os.fsdecode(folder)
+
+
+def _sweep(native):
+    """Removes the files of earlier windows whose readers ended before they removed them."""
+    folder = _folder(native)
+    for name in os.listdir(folder):
+        pid, number, ending = (name.split(".") + ["", ""])[:3]
+        if name.count(".") != 2 or pid != str(os.getpid()) or not number.isdecimal() or ending != "trace":
+            continue
+        path = os.path.join(folder, name)
+        try:
+            about = os.lstat(path)
+            # A reader may still be busy with a young one, and a process in another container may have this number.
+            if stat.S_ISREG(about.st_mode) and time.time() - about.st_mtime > _LEFT_BEHIND:
+                os.unlink(path)
+        except OSError:
+            # Its reader may have removed it meanwhile. This window begins even if the file stays.
+            pass
