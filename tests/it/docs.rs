@@ -234,3 +234,10 @@ fn the_readme_is_short() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= 150, "{lines} lines: what is longer belongs into docs");
 }
+
+#[test]
+fn the_limit_of_a_windows_advice_is_documented() {
+    let text = fs::read_to_string(root().join("docs/whatif.md")).unwrap();
+    let words = format!("only if it saves {} % or more", gpuwatch::facts::event::replayed::WINDOW_SAVES_PERCENT);
+    assert!(text.contains(&words), "{words}");
+}

@@ -1,6 +1,7 @@
 //! `gpuwatch whatif PID`: some steps of a running job, traced and replayed; and that the job is as it was.
 
 use crate::{
+    launch::Home,
     pty::{PATIENCE, PROGRAM, until},
     shim::{Job, script},
     torch::{self, Gpu},
@@ -13,8 +14,10 @@ use std::{
     path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A job that trains until its input ends, and its pid.
 struct Windowed {
@@ -53,6 +56,13 @@ impl Windowed {
         }
     }
 
+    /// Writes a file beside the socket, as a viewer that died has left it, of this age.
+    fn leave(&self, name: &str, age: Duration) {
+        let folder = self.job.home.variables().into_iter().find(|it| it.0 == "GPUWATCH_SOCKET_DIR").unwrap().1;
+        let file = fs::File::create(folder.join(name)).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(["whatif", &self.pid]).args(arguments).envs(self.job.home.variables());
@@ -75,8 +85,13 @@ fn refused(output: &Output) -> String {
 #[test]
 fn a_running_job_is_traced_for_some_steps_and_left_as_it_was() {
     let mut it = Windowed::start();
+    let kept = [format!("{}.7.trace", it.pid), "1.7.trace".to_owned(), format!("{}.x.trace", it.pid)];
+    it.leave(&kept[0], Duration::ZERO);
+    kept[1..].iter().for_each(|name| it.leave(name, HOUR));
     let before = it.wait(|state| state["enabled"] == false);
     let own = it.asked("own");
+    // The next window removes what a viewer that died has left, and nothing else.
+    it.leave(&format!("{}.8.trace", it.pid), HOUR);
     let answer = torch::stdout(&it.command(&["--steps", "30", "--json"]).output().unwrap());
     let answer: Value = serde_json::from_str(&answer).unwrap();
     let device = &answer["devices"][0];
@@ -97,7 +112,10 @@ fn a_running_job_is_traced_for_some_steps_and_left_as_it_was() {
         assert!(text.contains(words), "{words}: {text}");
     }
     // The answer comes when the job has everything back.
-    assert_eq!(it.asked("state"), before);
+    let after = it.asked("state");
+    assert_eq!(after, before);
+    let files = after["files"].as_array().unwrap();
+    assert!(kept.iter().all(|name| files.contains(&json!(name))), "{files:?}");
     assert_eq!(it.asked("own"), own);
     assert_eq!(it.asked("record"), json!({}));
     let aside = it.refused();
@@ -206,4 +224,24 @@ fn a_fragmenting_job_is_traced_once_for_its_warning() {
     let check = Command::new(PROGRAM).arg("check").arg(recording).envs(home.variables()).output().unwrap();
     let words = String::from_utf8(check.stdout).unwrap();
     assert!(words.contains("in a replay of") && words.contains("gpuwatch run --trace"), "{words}");
+}
+
+#[test]
+fn the_recorder_of_an_attached_job_traces_it_for_its_warning() {
+    test_tiers::full!("starts PyTorch again");
+    let (gpu, home) = (Gpu::new("NVIDIA A10:4000MiB:0MiB"), Home::new());
+    let mut command = gpu.command(torch::python());
+    command.arg(script("windowed.py")).arg("stuck").envs(home.variables());
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    let mut attach = gpu.command(PROGRAM);
+    attach.args(["attach", "--wait", "5m"]).arg(job.id().to_string()).envs(home.variables());
+    let attached = attach.output().unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    assert!(until(4 * PATIENCE, || !answers(home.0.path()).is_empty()), "no answer");
+    let answer = answers(home.0.path()).remove(0);
+    assert!(answer["comparison"]["window"]["steps"].as_u64() >= Some(20), "{answer:#}");
+    drop(job.stdin.take());
+    assert!(job.wait().unwrap().success());
 }

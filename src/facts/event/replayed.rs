@@ -1,8 +1,15 @@
 //! What a replay of a job's allocations shows for a finding: which allocator settings would have saved memory.
 
 use super::{Event, Fact, ProbeId};
-use crate::facts::{text::Foreign, units::Stamp};
+use crate::facts::{
+    text::Foreign,
+    units::{Stamp, counted},
+};
 use serde::{Deserialize, Serialize};
+
+/// How much settings must save in the replay of a window to be better, in percent. Smaller differences of a window may
+/// be of the other sign in the whole run.
+pub const WINDOW_SAVES_PERCENT: u64 = 10;
 
 /// An answer of a replay, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +24,17 @@ pub struct Replayed {
     pub result: Result<Box<Comparison>, Foreign>,
     /// What it cost.
     pub cost: Cost,
+}
+
+impl Window {
+    /// Describes that no settings save enough in it.
+    pub fn without_advice(steps: Option<u64>) -> String {
+        let part = steps.map_or_else(|| "this part of the run".to_owned(), |it| counted(it, "step"));
+        format!(
+            "no setting saves {WINDOW_SAVES_PERCENT} % or more in {part}; the sign of a smaller difference may change over the \
+             whole run"
+        )
+    }
 }
 
 impl Replayed {

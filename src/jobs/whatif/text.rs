@@ -3,6 +3,7 @@
 use super::{Answer, AsRecorded, Device, Row, settings};
 use crate::{
     facts::{
+        event::replayed,
         text::Foreign,
         units::{Bytes, counted, signed},
     },
@@ -183,6 +184,9 @@ fn advice(out: &mut String, answer: &Answer, it: &Device) {
     match it.better() {
         Some(best) => {
             let _ = writeln!(out, "\nexport {}={}", settings::VARIABLE, best.settings);
+        }
+        None if it.is_window() => {
+            let _ = writeln!(out, "\n{}", replayed::Window::without_advice(it.window.map(|it| it.steps)));
         }
         None if own.fails_at.is_some() => out.push_str("\nunder none of these settings does the run fit\n"),
         None => out.push_str("\nnone of these settings is better than the recorded one\n"),

@@ -109,8 +109,7 @@ fn answer_of(window: &Window, it: &Comparison) -> String {
     let now = Bytes(it.current.peak_reserved);
     let next = "trace the next run with `gpuwatch run --trace` for the whole run's figures";
     let Some(best) = &it.best else {
-        let tried = counted(it.tried, "setting");
-        return format!("in a replay of {part}, none of {tried} reserves less (about {now}); {next}");
+        return format!("{}; {next}", Window::without_advice(window.steps));
     };
     let (name, peak) = (&best.settings, Bytes(best.peak_reserved));
     format!(
@@ -192,6 +191,11 @@ mod tests {
         let window = Comparison { window: Some(Window { steps: Some(40) }), ..it };
         let words = answer(&window);
         assert!(words.contains("in a replay of 40 steps about 1.90 GiB") && !words.contains("fits"), "{words}");
+        let none = answer(&Comparison { best: None, ..window });
+        assert!(
+            none.starts_with("no setting saves 10 % or more in 40 steps; ") && none.contains("run --trace"),
+            "{none}"
+        );
         let none = Comparison { best: None, ..compared() };
         assert_eq!(
             answer(&none),
