@@ -257,7 +257,9 @@ class Probe:
 
     def _tracing(self):
         """Returns the trace or the window whose history the allocator keeps; `None` without one."""
-        return self._trace if self._is_traced() else self._windows.current
+        if self._is_traced():
+            return self._trace
+        return None if self._windows is None else self._windows.current
 
     def _hook(self, end_step):
         from torch.optim.optimizer import (
