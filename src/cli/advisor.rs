@@ -16,16 +16,17 @@ use crate::{
         findings::{Findings, Kind},
         session::Session,
     },
-    sources,
+    sources::{self, probe::answers},
     storage::{output, sink::append::append, traces},
 };
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use std::{
+    collections::BTreeMap,
     env, fs, io,
     io::{Read, Write},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel},
     thread,
@@ -95,9 +96,9 @@ impl Advisor {
             return Vec::new();
         }
         self.replays.begin(&due);
-        match self.start(&due, None) {
+        match self.start(session, &due, None) {
             Ok(running) => self.running = Some(running),
-            Err(why) => return wanted(&due).iter().map(|it| it.refused(unstarted(&why))).collect(),
+            Err(why) => return wanted(session, &due).iter().map(|it| it.refused(unstarted(&why))).collect(),
         }
         Vec::new()
     }
@@ -120,7 +121,7 @@ impl Advisor {
         if due.is_empty() {
             return Vec::new();
         }
-        let Ok(running) = self.start(&due, Some(session.now)) else { return Vec::new() };
+        let Ok(running) = self.start(session, &due, Some(session.now)) else { return Vec::new() };
         if !is_watched || !has_error(&due) {
             return Vec::new();
         }
@@ -148,8 +149,8 @@ impl Advisor {
         due
     }
 
-    fn start(&self, due: &[Due], append_at: Option<Stamp>) -> io::Result<Running> {
-        let wanted = wanted(due);
+    fn start(&self, session: &Session, due: &[Due], append_at: Option<Stamp>) -> io::Result<Running> {
+        let wanted = wanted(session, due);
         let request = Request { recording: self.recording.clone(), findings: wanted.clone(), append_at };
         let mut command = Command::new(env::current_exe()?);
         // A group of its own: a terminal's interrupt is for the job.
@@ -183,13 +184,18 @@ impl Running {
     }
 }
 
-fn wanted(due: &[Due]) -> Vec<Wanted> {
+fn wanted(session: &Session, due: &[Due]) -> Vec<Wanted> {
+    let answers = |it: &Due| {
+        let process = session.process(it.probe)?;
+        answers::beside(Path::new(process.socket.raw()), process.hello.as_deref()?)
+    };
     let wanted = |it: &Due| Wanted {
         probe: it.probe,
         pid: it.pid,
         device: it.device,
         about: it.about.clone(),
         raised_unix_us: unix_us(it.raised_at),
+        answers: answers(it),
     };
     due.iter().map(wanted).collect()
 }
@@ -224,8 +230,19 @@ pub(super) fn replay() -> Result<u8> {
         let events: Vec<_> = answers.iter().map(|it| it.clone().event(at)).collect();
         append(&request.recording, &events)?;
     }
+    show_viewers(&request.findings, &answers);
     output::print(&serde_json::to_string(&answers)?)?;
     Ok(0)
+}
+
+/// Writes the answers for the other viewers of their processes.
+fn show_viewers(wanted: &[Wanted], answers: &[Replayed]) {
+    let files: BTreeMap<_, _> = wanted.iter().filter_map(|it| Some((it.probe, it.answers.as_ref()?))).collect();
+    for (probe, file) in files {
+        let own: Vec<_> = answers.iter().filter(|it| it.probe == probe).cloned().collect();
+        // Without it, the answer is in the recording alone.
+        let _ = answers::append(file, &own);
+    }
 }
 
 #[cfg(test)]

@@ -255,8 +255,13 @@ impl Watch {
         }
     }
 
-    /// Folds and records an event.
+    /// Folds and records an event; of an answer that it wrote beside the probe's socket itself, only the first copy.
     fn keep(&mut self, event: &Event) {
+        if let Fact::Replayed(it) = &event.fact
+            && self.session.process(it.probe).is_some_and(|process| process.has_replay(it))
+        {
+            return;
+        }
         if let Some((recorder, _)) = &self.recorder {
             recorder.offer(event);
         }

@@ -1,11 +1,11 @@
 //! `gpuwatch whatif`: its flags and its output, with a counter of replays on a terminal.
 
 use crate::{
-    commands::window,
+    commands::window::{self, Traced},
     config,
     facts::{text::Foreign, units},
     jobs::whatif::{self, Question},
-    sources::Sources,
+    sources::{Sources, probe::answers},
     storage::{output, replay::find},
 };
 use anyhow::{Context, Result};
@@ -43,22 +43,27 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Returns the question; a source that is not a path may be the name of a recording in the store, or a process, of
-    /// which it traces some steps first.
-    fn question(self, store: Option<&Path>) -> Result<Question> {
+    /// which it traces some steps first. Also returns the file for the viewers of that process.
+    fn question(self, store: Option<&Path>) -> Result<(Question, Option<PathBuf>)> {
         let Self { source, gpu, settings, python, steps, timeout } = self;
         let stored = store.filter(|_| !source.exists()).and_then(|it| find::stored(it, &source));
         let pid = source.to_str().filter(|_| stored.is_none() && !source.exists()).and_then(|it| it.parse().ok());
         let is_window = pid.is_some();
-        let source = match pid {
-            Some(pid) => traced(&window::Question { pid, steps, limit: timeout })?,
-            None => stored.unwrap_or(source),
+        let (source, answers) = match pid {
+            Some(pid) => {
+                let it = traced(&window::Question { pid, steps, limit: timeout })?;
+                (it.file, it.answers)
+            }
+            None => (stored.unwrap_or(source), None),
         };
-        Ok(Question { source, gpu, settings, python, is_window })
+        // They show which setting is better on the job's own device.
+        let answers = answers.filter(|_| gpu.is_none() && settings.is_empty());
+        Ok((Question { source, gpu, settings, python, is_window }, answers))
     }
 }
 
-/// Traces some steps of a running job, and returns the file.
-fn traced(question: &window::Question) -> Result<PathBuf> {
+/// Traces some steps of a running job.
+fn traced(question: &window::Question) -> Result<Traced> {
     let mut line = Line::new();
     let traced = super::runtime()?.block_on(async {
         let mut sources = Sources::start(config::probes_alone());
@@ -70,12 +75,16 @@ fn traced(question: &window::Question) -> Result<PathBuf> {
 
 pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u8> {
     let name = Foreign::new(asked.source.to_string_lossy());
-    let question = asked.question(store)?;
+    let (question, viewers) = asked.question(store)?;
     let mut line = Line::new();
     let mut counted = |done| line.show(&format!("replayed {}", units::counted(done, "time")));
     let answer = whatif::answer(&question, &mut counted);
     line.clear();
     let answer = answer.with_context(|| format!("{name}"))?;
+    if let Some(file) = viewers {
+        // Viewers lack the answer then, which this process prints.
+        let _ = answers::append(&file, &answer.replayed());
+    }
     if let Some(why) = answer.ended() {
         super::print_message(format_args!("{name}: {why}"));
     }

@@ -8,7 +8,7 @@ use crate::{
         units::counted,
     },
     model::session::{Session, process::Process},
-    sources::{self, Sources, system},
+    sources::{self, Sources, probe::answers, system},
     storage::traces::window::{self, State},
 };
 use anyhow::{Result, bail};
@@ -35,12 +35,21 @@ pub struct Question {
     pub limit: Duration,
 }
 
-/// Traces some steps of a job, and returns the file. `report` gets the progress. Where this future is dropped and the
+/// A trace of some steps.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// The file; its reader removes it.
+    pub file: PathBuf,
+    /// The file for answers to the viewers of the job, beside the probe's socket.
+    pub answers: Option<PathBuf>,
+}
+
+/// Traces some steps of a job. `report` gets the progress. Where this future is dropped and the
 /// connection closed, the job ends the trace and removes the file.
 ///
 /// # Errors
 /// Fails if the process has no probe, if it cannot be traced, or if it does not finish in time.
-pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMut(String)) -> Result<PathBuf> {
+pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMut(String)) -> Result<Traced> {
     let pid = question.pid;
     if let Some(why) = of_another_user(pid) {
         bail!("{why}");
@@ -50,12 +59,14 @@ pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMu
     let Some(process) = found.and_then(|it| session.process(it)) else { bail!("{}", missing(&session, pid)) };
     let id = new_id();
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
+    let hello = process.hello.as_deref();
+    let answers = hello.and_then(|it| answers::beside(Path::new(process.socket.raw()), it));
     let ask = AskWindow { probe: process.probe, id, steps: question.steps, alert: false };
     if sources.asks.send(ask.into()).await.is_err() {
         bail!("the thread that reads probes has ended");
     }
     match timeout(question.limit, completed(sources, &ask, &file, pid, report)).await {
-        Ok(done) => done.map(|()| file),
+        Ok(done) => done.map(|()| Traced { file, answers }),
         Err(_) => {
             bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer")
         }

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 pub use finding::{Finding, Identity, Kind, Standing};
-pub use replayed::VARIABLE;
+pub use replayed::{VARIABLE, replay_words};
 
 /// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -144,7 +144,7 @@ impl Session {
             }
             Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
             Fact::Replayed(it) => {
-                if let Some(process) = self.process_mut(it.probe) {
+                if let Some(process) = self.process_mut(it.probe).filter(|process| !process.has_replay(it)) {
                     process.replays.push(it.clone());
                 }
             }

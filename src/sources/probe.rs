@@ -1,5 +1,8 @@
 //! Finds probes by scanning their socket directories each second; a task per connection reads the lines.
 
+mod answered;
+/// Answers of replays.
+pub mod answers;
 mod connection;
 mod directory;
 mod known;
@@ -16,6 +19,7 @@ use crate::{
     },
     model::session::PROBES,
 };
+use answered::Answers;
 use connection::{Job, Unreachable, connect};
 use directory::{Contents, Socket, SocketId, contents};
 use known::Probes;
@@ -132,6 +136,7 @@ struct Scanner {
     left: HashMap<SocketId, Left>,
     /// Spills that were read, with their length. Keyed by name, because a removed file's inode is reused.
     spilled: HashMap<PathBuf, u64>,
+    answers: Answers,
     reported: HashSet<String>,
     /// Sockets of this scan that exceeded the limit.
     no_room: u64,
@@ -162,6 +167,7 @@ impl Scanner {
             unknown: HashSet::new(),
             left: HashMap::new(),
             spilled: HashMap::new(),
+            answers: Answers::default(),
             reported: HashSet::new(),
             no_room: 0,
             unread: BTreeMap::new(),
@@ -201,7 +207,7 @@ impl Scanner {
     }
 
     async fn scan(&mut self, pids: &watch::Receiver<Vec<u32>>) {
-        let Contents { trusted, sockets, spills, troubles, names_left } = {
+        let Contents { trusted, sockets, spills, answers, troubles, names_left } = {
             let directories = directories(&self.options, pids);
             // Watch first, so that changes during the scan are not missed.
             self.news.of(directories.iter());
@@ -215,6 +221,10 @@ impl Scanner {
         let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
         self.left.retain(|id, _| there.contains(id));
         self.spilled.retain(|path, _| spills.iter().any(|it| it.path == *path));
+        for answer in self.answers.news(&answers, &self.probes, &self.unknown) {
+            self.sender.send(Fact::Replayed(Box::new(answer))).await;
+        }
+        answered::sweep(&answers, &sockets);
         self.no_room = 0;
         for socket in sockets {
             self.connect(socket);

@@ -1,6 +1,9 @@
 //! `gpuwatch whatif PID`: some steps of a running job, traced and replayed; and that the job is as it was.
 
+mod screen;
+
 use crate::{
+    effects::quits,
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
     shim::{Job, script},
@@ -111,8 +114,12 @@ fn a_running_job_is_traced_for_some_steps_and_left_as_it_was() {
     for words in ["begins in the middle of the run", "~ ", "gpuwatch run --trace", "paused the job for at most"] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    // The answer comes when the job has everything back.
-    let after = it.asked("state");
+    // The answer comes when the job has everything back. It lies beside the socket for viewers of the job.
+    let mut after = it.asked("state");
+    let files = after["files"].as_array_mut().unwrap();
+    let all = files.len();
+    files.retain(|it| !it.as_str().unwrap().ends_with(".replays"));
+    assert_eq!(files.len() + 1, all);
     assert_eq!(after, before);
     let files = after["files"].as_array().unwrap();
     assert!(kept.iter().all(|name| files.contains(&json!(name))), "{files:?}");
@@ -212,12 +219,17 @@ fn a_fragmenting_job_is_traced_once_for_its_warning() {
     let home = it.job.home.0.path().to_owned();
     assert!(until(4 * PATIENCE, || !answers(&home).is_empty()), "no answer");
     let state = it.wait(|state| state["enabled"] == false);
-    assert_eq!((&state["events"], state["files"].as_array().map(Vec::len)), (&json!(0), Some(1)), "{state:#}");
+    // Its socket, and the answer for viewers.
+    assert_eq!((&state["events"], state["files"].as_array().map(Vec::len)), (&json!(0), Some(2)), "{state:#}");
     let answer = answers(&home).remove(0);
     let comparison = &answer["comparison"];
     assert_eq!(comparison["best"]["settings"], "expandable_segments:True", "{answer:#}");
     assert!(comparison["window"]["steps"].as_u64() >= Some(20), "{answer:#}");
     assert!(answer["cost"]["longest_pause_us"].is_u64() && answer["finding"].is_object(), "{answer:#}");
+    let mut terminal = screen::view(&it.job.home, &[]);
+    terminal.press("a");
+    terminal.shows("with expandable_segments:True the job reserves less");
+    quits(terminal);
     let home = it.job.ended();
     let recording = fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).unwrap();
     let recording = recording.map(|it| it.unwrap().path()).find(|it| it.is_file()).unwrap();

@@ -2,7 +2,7 @@
 //! background.
 
 use super::{
-    Device, Failure, Question, Row, Trouble, answered,
+    Answer, Device, Failure, Question, Row, Trouble, answered,
     runner::Runner,
     source::{self, Source},
     steps::{self, Steps},
@@ -56,6 +56,8 @@ pub struct Wanted {
     pub about: About,
     /// When gpuwatch raised it, µs of Unix time.
     pub raised_unix_us: u64,
+    /// The file for viewers of the process, beside the probe's socket.
+    pub answers: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -68,6 +70,19 @@ impl Wanted {
         let finding = Some(self.about.clone());
         let result = result.map(Box::new).map_err(Foreign::new);
         Replayed { probe: self.probe, device: self.device, finding, result, cost }
+    }
+}
+
+impl Answer {
+    /// Returns what viewers of the job show, a part for each device. They know the probe.
+    pub fn replayed(&self) -> Vec<Replayed> {
+        let result = |it: &Device| compared(it).map(Box::new).map_err(Foreign::new);
+        let of_device = |it: &Device| {
+            let (paused_us, longest_pause_us) = it.window.map(|window| (window.paused_us, window.longest_us)).unzip();
+            let cost = Cost { cpu_us: cpu_us(), paused_us, longest_pause_us, ..Cost::default() };
+            Replayed { probe: ProbeId(0), device: it.ordinal, finding: None, result: result(it), cost }
+        };
+        self.devices.iter().map(of_device).collect()
     }
 }
 

@@ -27,7 +27,12 @@ const LINE_MAX: usize = 600;
 pub(super) fn attach(all: &mut [Finding], session: &Session) {
     for it in all.iter_mut().filter(|it| it.may_need_other_settings()) {
         let process = session.process(it.probe);
-        let found = it.ordinal.and_then(|device| process?.replayed(device, Some(&it.about())));
+        let about = it.about();
+        let own = |device| process?.replayed(device, Some(&about));
+        // Viewers that joined the job at different times may raise a finding at different steps.
+        let alike = |device| process?.replayed_alike(device, &about);
+        let is_alike = it.is_active() && it.kind != Kind::Oom;
+        let found = it.ordinal.and_then(|device| own(device).or_else(|| alike(device).filter(|_| is_alike)));
         it.replayed = found.cloned().map(Box::new);
         let fits = it.would_have_fit();
         it.account.extend(fits);
@@ -71,13 +76,17 @@ impl Finding {
 
     /// Describes what a replay shows: the answer, the line to export, the basis and the cost. Empty without a replay.
     pub fn replay_words(&self) -> Vec<String> {
-        let Some(Replayed { result, cost, .. }) = self.replayed.as_deref() else { return Vec::new() };
-        match result {
-            Err(why) => vec![format!("no replay under other allocator settings: {why}")],
-            Ok(it) => {
-                let export = it.best.as_ref().map(export);
-                [Some(answer(it)), export, Some(basis(it)), expense(cost)].into_iter().flatten().collect()
-            }
+        self.replayed.as_deref().map(replay_words).unwrap_or_default()
+    }
+}
+
+/// Describes an answer as [`Finding::replay_words`] does.
+pub fn replay_words(Replayed { result, cost, .. }: &Replayed) -> Vec<String> {
+    match result {
+        Err(why) => vec![format!("no replay under other allocator settings: {why}")],
+        Ok(it) => {
+            let export = it.best.as_ref().map(export);
+            [Some(answer(it)), export, Some(basis(it)), expense(cost)].into_iter().flatten().collect()
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     title, verdict,
 };
 use crate::{
-    facts::units,
+    facts::{event::Replayed, units},
     model::{
         alerts,
         analysis::episode::Resource,
@@ -144,7 +144,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
             add_line(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
         // The answer and the line to export; the alert's own screen has the rest.
-        for (words, role) in it.replay_words().iter().zip(replay_roles(it)).take(2) {
+        for (words, role) in it.replay_words().iter().zip(replay_roles(it.replayed.as_deref())).take(2) {
             add_line(words, 3, role);
         }
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
@@ -192,7 +192,7 @@ impl List<'_> {
             self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
-        for (words, role) in it.replay_words().iter().zip(replay_roles(it)) {
+        for (words, role) in it.replay_words().iter().zip(replay_roles(it.replayed.as_deref())) {
             self.below(&mut lines, words, role);
         }
         if let Some(words) = allow(it, self.context) {
@@ -290,8 +290,8 @@ impl List<'_> {
 }
 
 /// Returns the role of each line of a replay: a better setting, the line to export, then the basis and the cost.
-fn replay_roles(it: &Finding) -> impl Iterator<Item = Role> + use<> {
-    let result = it.replayed.as_ref().and_then(|it| it.result.as_ref().ok());
+pub(super) fn replay_roles(it: Option<&Replayed>) -> impl Iterator<Item = Role> + use<> {
+    let result = it.and_then(|it| it.result.as_ref().ok());
     let is_better = result.is_some_and(|it| it.best.is_some());
     let first = if is_better { Role::Good } else { Role::Dim };
     [first, first].into_iter().chain(std::iter::repeat(Role::Dim))

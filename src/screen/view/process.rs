@@ -3,6 +3,7 @@
 mod counters;
 mod growths;
 mod identity;
+mod settings;
 
 use super::{
     RenderContext, Scrolled, alerts, cells, culprit, growth, heading, messages, processes::SILENT_US, scroll::moved,
@@ -42,6 +43,7 @@ const MARKS: usize = 12;
 /// identity  command, framework, allocator settings, …
 /// culprit   the line that allocates the growing memory and its holder, after a capture
 /// alerts    what was found of it
+/// settings  what other allocator settings would save, if a user asked
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// memory    every counter
 /// growth    a row for each resource, with its whole run
@@ -86,6 +88,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     }
     let spots = moved(spots, lines.len());
     lines.extend(found);
+    lines.extend(settings::lines(process, on, width, context));
     lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
     lines.extend(growth);

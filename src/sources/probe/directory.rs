@@ -1,5 +1,6 @@
-//! Finds sockets and spills in directories that belong to the user, and explains why others are skipped.
+//! Finds sockets, spills and answers in directories that belong to the user, and explains why others are skipped.
 
+use super::answers;
 use crate::facts::text::Foreign;
 use gpuwatch_probe::{
     socket::{Reason, check},
@@ -27,7 +28,7 @@ pub(super) struct Socket {
     pub(super) id: SocketId,
 }
 
-/// A spill that may be read.
+/// A spill or a file of answers that may be read.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
@@ -43,6 +44,8 @@ pub(super) struct Contents {
     pub(super) trusted: Vec<PathBuf>,
     pub(super) sockets: Vec<Socket>,
     pub(super) spills: Vec<Found>,
+    /// Answers of replays.
+    pub(super) answers: Vec<Found>,
     /// Why other directories are not trusted, for the user.
     pub(super) troubles: Vec<String>,
     /// Names beyond the limit.
@@ -61,7 +64,7 @@ impl Socket {
     }
 }
 
-/// Returns every socket and every spill, once.
+/// Returns every socket and every file, once.
 pub(super) fn contents(directories: &[PathBuf]) -> Contents {
     let mut seen = HashSet::new();
     let mut out = Contents::default();
@@ -104,6 +107,8 @@ impl Contents {
                 }
             } else if entry.file_name().to_str().is_some_and(is_name) {
                 self.spills.extend(found(path));
+            } else if entry.file_name().to_str().is_some_and(answers::has_name) {
+                self.answers.extend(found(path));
             }
         }
         self.names_left += entries.count() as u64;

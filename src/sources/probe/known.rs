@@ -6,7 +6,7 @@ use crate::{
     sources::system,
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::sync::mpsc;
@@ -90,6 +90,18 @@ impl Probes {
         let register = self.register();
         let known = register.known.get(&Identity::Instance(instance.to_owned()))?;
         Some(Introduced { probe: known.probe, seq: known.seq })
+    }
+
+    /// Returns the probe with this name, once the receiver of the events knows it: its socket is not among these.
+    pub(super) fn introduced(&self, instance: &str, unknown: &HashSet<SocketId>) -> Option<ProbeId> {
+        let register = self.register();
+        let known = register.known.get(&Identity::Instance(instance.to_owned()))?;
+        let is_known = match &known.read {
+            Some((Some(socket), _)) => !unknown.contains(&socket.id),
+            Some((None, _)) => false,
+            None => true,
+        };
+        is_known.then_some(known.probe)
     }
 
     /// Marks a probe as no longer read; `seq` was its last line.
