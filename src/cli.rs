@@ -134,8 +134,8 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         }
         Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
         Some(Command::Once { json, watching }) => {
-            runtime()?
-                .block_on(async { once::print(&mut Sources::start(watching.sources()).events, 0, json).await })?;
+            let sources = watching.sources().in_detail();
+            runtime()?.block_on(async { once::print(&mut Sources::start(sources).events, 0, json).await })?;
             Ok(0)
         }
         Some(Command::Sites { question }) => {

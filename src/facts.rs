@@ -9,6 +9,9 @@ pub mod shell;
 /// Text from outside, escaped wherever it is written.
 pub mod text;
 
+/// A device's metrics beside its memory.
+pub mod metrics;
+
 /// Everything that can happen.
 pub mod event;
 

@@ -44,6 +44,15 @@ pub struct Options {
     pub no_arguments: bool,
 }
 
+impl Options {
+    /// Returns the same with every metric of every device, also the costly ones, for a single report.
+    #[must_use]
+    pub fn in_detail(self) -> Self {
+        let nvml = self.nvml.map(|it| nvml::Options { focus: nvml::Focus::All, ..it });
+        Self { nvml, ..self }
+    }
+}
+
 /// The input of a view.
 pub struct Feed<'a> {
     /// The events.
@@ -60,6 +69,8 @@ pub struct Sources {
     pub events: mpsc::Receiver<Event>,
     /// Changes the driver's refresh rate. `None` if the driver is not read.
     pub pace: Option<watch::Sender<Duration>>,
+    /// Sets whose costly metrics are read. `None` if the driver is not read.
+    pub focus: Option<watch::Sender<nvml::Focus>>,
     /// Sends a request to its probe, if that is connected.
     pub asks: mpsc::Sender<Request>,
     captures: mpsc::Sender<oneshot::Sender<()>>,
@@ -81,11 +92,13 @@ impl Sources {
         let begun = Instant::now();
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, sender.clone()))];
         let hurry = Arc::new(Notify::new());
-        let mut pace = None;
+        let (mut pace, mut focus) = (None, None);
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
-            pace = Some(set);
-            tasks.push(tokio::spawn(nvml::run(nvml, begun, asked, pids_out, sender.clone(), Arc::clone(&hurry))));
+            let (set_focus, focused) = watch::channel(nvml.focus.clone());
+            (pace, focus) = (Some(set), Some(set_focus));
+            let wanted = nvml::Wanted { pace: asked, focus: focused };
+            tasks.push(tokio::spawn(nvml::run(nvml, begun, wanted, pids_out, sender.clone(), Arc::clone(&hurry))));
         } else {
             let sender = sender.clone();
             tasks.push(tokio::spawn(async move {
@@ -95,7 +108,7 @@ impl Sources {
         if let Some(probes) = options.probes {
             tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, requests, sender)));
         }
-        Self { events, pace, asks, captures, begun, hurry, tasks }
+        Self { events, pace, focus, asks, captures, begun, hurry, tasks }
     }
 
     /// Scans for probes once more. Completes when everything they left is among the events or queued.

@@ -66,8 +66,9 @@ pub enum Fault {
     /// The device of that index has reported that critical error, once.
     Xid(usize, u64),
     /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
-    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`; CALL a name,
-    /// or the beginning of one with `*`; DEVICE an index.
+    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`, `answer` (the
+    /// number that a call returns), `log` (see [`Machine::calls`]); CALL a name, or the beginning of one with `*`, or
+    /// `CALL:ARGUMENT` for one clock, link or field; DEVICE an index.
     Line(String),
 }
 
@@ -152,6 +153,11 @@ impl Machine {
         let done =
             Book::open(&self.dir, None)?.locked(|shared| shared.card(device).is_some_and(|card| card.set(pid, bytes)));
         if done { Ok(()) } else { Err(Error::other(format!("device {device} or process {pid}: no such one"))) }
+    }
+
+    /// The calls of NVML since the fault `log` was first set, as `CALL [DEVICE]`.
+    pub fn calls(&self) -> Vec<String> {
+        fs::read_to_string(self.dir.join("calls")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
     /// Sets NVML's faults from its next call on, and removes all others.

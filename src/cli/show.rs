@@ -49,7 +49,8 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let no_signals = live.screen.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
         let config = if live.screen.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
-        let options = Options { no_signals, config, pace: sources.pace.take(), asks, ..options(&live.screen, theme) };
+        let (pace, focus) = (sources.pace.take(), sources.focus.take());
+        let options = Options { no_signals, config, pace, focus, asks, ..options(&live.screen, theme) };
         let end = live::watch(sources.feed(), options, policy, &mut outputs).await?;
         if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {
             super::print_message(format_args!("{}", Foreign::new(complaint)));
@@ -103,7 +104,7 @@ pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     theme: Theme,
 ) -> Options {
     let config = Err("the demo writes no config: its alerts are simulated");
-    Options { theme, mouse: !screen.no_mouse, no_signals: None, config, pace: None, asks: None }
+    Options { theme, mouse: !screen.no_mouse, no_signals: None, config, pace: None, focus: None, asks: None }
 }
 
 fn theme(screen: &ScreenOptions) -> Result<Theme> {

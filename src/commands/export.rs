@@ -14,6 +14,7 @@ use crate::{
             ProbeId,
             wire::{Counters, Sample},
         },
+        metrics::{self, Metric},
         text::{Foreign, escape_json},
         units::Stamp,
     },
@@ -55,13 +56,19 @@ impl Format {
 /// `device` is the process's ordinal, `device_id` the driver's UUID.
 const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
 
+/// The device's metrics beside a sample: those that move from second to second, as the driver last reported them.
+fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
+    Metric::TABLE.iter().filter(|it| it.every.is_fast())
+}
+
 /// Writes every sample of the recordings, in order of time; counters are bytes and counts as on the wire. Returns
 /// problems with the files' ends, for the user: missing rows are otherwise invisible.
 ///
 /// # Errors
 /// Fails if `out` cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
-    let columns: Vec<&str> = COLUMNS.iter().chain(Counters::NAMES).copied().collect();
+    let columns: Vec<&str> =
+        COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics().map(|it| it.name)).collect();
     table(&columns, format, out, |write| each_row(recordings, write))
 }
 
@@ -141,7 +148,9 @@ fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sa
         sample.step.map(Value::from),
     ];
     let counters = sample.counters.values().map(|it| it.map(Value::from));
-    COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).collect()
+    let device = on.and_then(|it| session.device(&it.device));
+    let metrics = metrics().map(|it| (it.name, device.and_then(|device| device.metric(it.metric)).map(Value::from)));
+    COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).chain(metrics).collect()
 }
 
 /// First characters of a formula in a spreadsheet, also in the full-width and small forms that some accept.

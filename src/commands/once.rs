@@ -9,6 +9,7 @@ use crate::{
         findings::findings,
         session::{
             Session,
+            device::Device,
             process::{Life, Process},
         },
     },
@@ -69,8 +70,8 @@ pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
 
 /// Whether everything that was found has answered.
 fn has_answers(session: &Session, expected: usize) -> bool {
-    let devices =
-        session.devices.iter().all(|it| it.index.is_none() || (it.memory.is_some() && it.processes.is_some()));
+    let is_read = |it: &Device| it.memory.is_some() && it.processes.is_some() && it.metrics.is_some();
+    let devices = session.devices.iter().all(|it| it.index.is_none() || is_read(it));
     let probes = session.processes.iter().all(|it| !matches!(it.life, Life::Found | Life::CatchingUp));
     session.driver.is_some() && devices && probes && session.processes.len() >= expected
 }

@@ -9,6 +9,7 @@ mod request;
 mod words;
 
 use crate::facts::{
+    metrics::Changes,
     text::Foreign,
     units::{Bytes, Stamp},
 };
@@ -98,12 +99,13 @@ pub enum Fact {
         /// The figures.
         reading: Result<DeviceMemory, Trouble>,
     },
-    /// A device's utilisation and temperature.
-    Load {
+    /// A device's metrics that changed since the last such fact; now and then all of them, for readers that begin
+    /// later.
+    Metrics {
         /// The device.
         device: DeviceId,
-        /// The figures; `None` where the driver does not report one.
-        load: Load,
+        /// The changes.
+        changes: Changes,
     },
     /// All processes on a device, or why the driver did not list them.
     Processes {
@@ -238,33 +240,6 @@ pub struct DeviceMemory {
     /// The driver's reserve; `None` where only NVML's first memory call exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Bytes>,
-}
-
-/// A device's utilisation and temperature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Load {
-    /// Percent of time that a kernel ran.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu_percent: Option<u32>,
-    /// Percent of time that memory was read or written.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_percent: Option<u32>,
-    /// Degrees Celsius.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub celsius: Option<u32>,
-    /// Milliwatts drawn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub power_mw: Option<u32>,
-    /// Milliwatts allowed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub power_limit_mw: Option<u32>,
-    /// Percent of the fan's full speed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fan_percent: Option<u32>,
-    /// Uncorrected ECC errors since the driver was loaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ecc_errors: Option<u64>,
 }
 
 /// One process on one device.

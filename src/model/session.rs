@@ -116,9 +116,7 @@ impl Session {
                 }
                 it.memory = Some(Reading { at, value: reading.clone() });
             }),
-            Fact::Load { device, load } => {
-                self.with_device(device, |it| it.load = Some(Reading { at, value: *load }));
-            }
+            Fact::Metrics { device, changes } => self.with_device(device, |it| it.changed(at, changes)),
             Fact::Processes { device, reading } => {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
                 self.attribute_list(device, at);

@@ -20,7 +20,7 @@ use crate::{
         },
         view::Drawn,
     },
-    sources,
+    sources::{self, nvml::Focus},
 };
 use crossterm::event::Event as Input;
 use std::{io, time::Duration};
@@ -39,6 +39,8 @@ pub struct Options {
     pub config: Result<File, &'static str>,
     /// Changes the driver's refresh rate, if the driver is read.
     pub pace: Option<Sender<Duration>>,
+    /// Sets the device whose costly metrics are read, if the driver is read.
+    pub focus: Option<Sender<Focus>>,
     /// Sends requests to probes, if that is possible.
     pub asks: Option<mpsc::Sender<event::Request>>,
 }
@@ -55,6 +57,7 @@ pub struct Effects {
     pub theme: Theme,
     own: Theme,
     pace: Option<Sender<Duration>>,
+    focus: Option<Sender<Focus>>,
     pub(crate) asks: Option<mpsc::Sender<event::Request>>,
     held: Option<Held>,
     attacher: Attacher,
@@ -75,6 +78,7 @@ impl Effects {
             own: options.theme.clone(),
             theme: options.theme,
             pace: options.pace,
+            focus: options.focus,
             asks: options.asks,
             held: None,
             attacher: Attacher::default(),
@@ -134,6 +138,10 @@ impl Effects {
         (ui.scroll, ui.sight) = (drawn.scrolled.scroll, drawn.scrolled.sight);
         ui.help_scroll = ui.help_scroll.min(drawn.help_most);
         self.regions = drawn.regions;
+        let focus = drawn.device.map_or(Focus::None, Focus::Device);
+        if let Some(it) = &self.focus {
+            it.send_if_modified(|sent| std::mem::replace(sent, focus.clone()) != focus);
+        }
     }
 
     /// Carries out the last command's request.

@@ -56,6 +56,7 @@ mod timeline;
 mod verdict;
 
 use crate::{
+    facts::event::DeviceId,
     model::{
         alerts::{self as known, Identity},
         findings::{DeviceFindings, Findings, ProcessFindings},
@@ -96,6 +97,8 @@ pub struct Drawn {
     pub help_most: usize,
     /// Clickable regions.
     pub regions: Regions,
+    /// The device that the device screen shows.
+    pub device: Option<DeviceId>,
 }
 
 /// Draws the whole screen.
@@ -136,7 +139,8 @@ pub fn paint(
     if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: context.regions.take() }
+    let device = context.device().filter(|_| ui.screen == Screen::Device).map(|it| it.id.clone());
+    Drawn { scrolled, help_most, regions: context.regions.take(), device }
 }
 
 /// The input of every box.

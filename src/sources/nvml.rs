@@ -1,16 +1,16 @@
 //! The driver, through NVML on its own thread: calls block, and a driver may stall for seconds.
 //!
-//! gpuwatch reads memory at most ten times a second, and process lists, fans and ECC counters at most once, staggered
-//! over the devices, because they hold the driver's lock. Figures that the driver does not report are absent, never
-//! zero.
+//! gpuwatch reads memory at most ten times a second, and process lists and other metrics at most once, staggered over
+//! the devices, because they hold the driver's lock. Figures that the driver does not report are absent, never zero.
 
+mod metrics;
 mod reading;
 mod watch;
 mod watched;
 mod xid;
 
 use super::{EventSender, beat, now};
-use crate::facts::event::{DriverState, Fact};
+use crate::facts::event::{DeviceId, DriverState, Fact};
 use crate::facts::text::Foreign;
 use crate::facts::units::Stamp;
 use std::{
@@ -46,6 +46,28 @@ pub struct Options {
     pub library: Option<OsString>,
     /// Initial time between two readings of memory; at least 100 ms.
     pub interval: Duration,
+    /// Initially, the devices whose costly metrics are read.
+    pub focus: Focus,
+}
+
+/// Devices whose costly metrics are read: a reading of PCIe's throughput takes 20 ms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Focus {
+    /// No device.
+    #[default]
+    None,
+    /// The device that a screen shows.
+    Device(DeviceId),
+    /// Every device, for a single report.
+    All,
+}
+
+/// What the user wants to see.
+pub(super) struct Wanted {
+    /// Time between two readings of memory.
+    pub(super) pace: Receiver<Duration>,
+    /// The devices whose costly metrics are read.
+    pub(super) focus: Receiver<Focus>,
 }
 
 /// When the running call began, in µs, or 0: the thread writes it, the task reads it.
@@ -96,16 +118,16 @@ impl Drop for EndOnDrop {
 pub(super) async fn run(
     options: Options,
     begun: Instant,
-    pace: Receiver<Duration>,
+    wanted: Wanted,
     pids: Sender<Vec<u32>>,
     sender: EventSender,
     hurry: Arc<Notify>,
 ) {
     let calls = Arc::new(Calls::default());
-    let (shared, facts, rate) = (Arc::clone(&calls), sender.clone(), pace.clone());
+    let (shared, facts, pace) = (Arc::clone(&calls), sender.clone(), wanted.pace.clone());
     let begins_or_ends = Arc::clone(&hurry);
     let spawned = thread::Builder::new().name("nvml".into()).spawn(move || {
-        watch::run(&options, begun.into_std(), &rate, &shared, &pids, &facts, &begins_or_ends);
+        watch::run(&options, begun.into_std(), &wanted, &shared, &pids, &facts, &begins_or_ends);
     });
     let calls = match spawned {
         Ok(thread) => EndOnDrop(calls, thread.thread().clone()),

@@ -4,7 +4,10 @@
 
 use crate::pty::PROGRAM;
 use gpuwatch::{
-    facts::event::wire::{Counter, Counters, Label, Torch, Unit},
+    facts::{
+        event::wire::{Counter, Counters, Label, Torch, Unit},
+        metrics::{Every, Metric, Shown},
+    },
     model::{analysis::ladder::Gap, fit},
     screen::keys,
 };
@@ -44,7 +47,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 7] {
+fn reference() -> [(&'static str, String); 8] {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &printed(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &printed(&[&it, "--help"])));
@@ -63,9 +66,32 @@ fn reference() -> [(&'static str, String); 7] {
         ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
         ("docs/reference/causes.md", of_causes),
         ("docs/reference/counters.md", of_counters()),
+        ("docs/reference/metrics.md", of_metrics()),
         ("docs/reference/devices.md", fit::markdown()),
         (HEADER, header()),
     ]
+}
+
+fn of_metrics() -> String {
+    let mut text = "# Metrics of devices\n\nWhat the driver reports of a device beside its memory, in `metrics` of \
+                    `gpuwatch once --json` and of recordings. A metric that the driver does not report is left out there, and \
+                    `–` on the device screen. Metrics that gpuwatch reads at least every 5 seconds are also columns of \
+                    `gpuwatch export`.\n\nA call that a device or driver lacks is made once a minute. Calls with *watched* \
+                    are slow: gpuwatch makes them every 2 seconds for the device that the device screen shows, and `gpuwatch \
+                    once` makes them.\n\n\
+                    | name | unit | meaning | on the device screen | every | call of NVML |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    for it in Metric::TABLE {
+        let shown = match it.shown {
+            Shown::As(label) | Shown::Line(label) => label.to_owned(),
+            Shown::Behind(front) => format!("behind `{}`", front.row().name),
+            Shown::No => String::new(),
+        };
+        let every = if it.every == Every::Watched { "watched".to_owned() } else { format!("{} s", it.every.seconds()) };
+        let (name, unit, call) = (it.name, it.unit.name(), it.call);
+        let _ = writeln!(text, "| `{name}` | {unit} | {} | {shown} | {every} | `{call}` |", it.meaning);
+    }
+    text
 }
 
 fn of_counters() -> String {

@@ -11,9 +11,12 @@ use crate::story::{
     GIB, Story, alerted, counters, device, fleet, hostile, many_devices, nvml_alone, picture, styles, text, usual,
 };
 use gpuwatch::{
-    facts::event::{
-        DriverState, Fact, Line, ProbeId, Trouble,
-        wire::{Hello, Oom},
+    facts::{
+        event::{
+            DriverState, Fact, Line, ProbeId, Trouble,
+            wire::{Hello, Oom},
+        },
+        metrics::{Metric, Metrics},
     },
     model::{findings::findings, session::Session},
     screen::{
@@ -197,9 +200,17 @@ fn absent_is_not_zero() {
     let mut story = Story::default();
     story.device(0, 0, &[]);
     story.add(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
-    story.add(Fact::Load { device: device(0), load: gpuwatch::facts::event::Load::default() });
+    let known: Metrics = Metric::TABLE.iter().map(|it| (it.metric, 1)).collect();
+    story.add(Fact::Metrics { device: device(0), changes: Metrics::default().since(&known) });
     let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));
     assert!(shown.lines().any(|it| it.contains("▸ 0") && it.matches('–').count() >= 6), "{shown}");
+}
+
+/// The end of the device screen, as a user sees it after scrolling down.
+#[test]
+fn metrics_of_a_device_are_at_the_end_of_its_screen() {
+    let ui = Ui { screen: Screen::Device, scroll: usize::MAX / 2, ..Ui::default() };
+    insta::assert_snapshot!("metrics-80x24", text(&picture(&usual().session(), &ui, &theme("dusk"), 80, 24)));
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use gpuwatch::{
     facts::{
         event::{
-            DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
+            DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
             wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
         },
+        metrics::Metric,
         text::Foreign,
         units::{Bytes, Stamp},
     },
@@ -53,16 +54,25 @@ impl Story {
                 reserved: Some(Bytes(GIB / 2)),
             }),
         });
-        self.add(Fact::Load {
-            device: id.clone(),
-            load: Load {
-                gpu_percent: Some(if used > GIB { 97 } else { 0 }),
-                celsius: Some(61),
-                power_mw: Some(512_300),
-                power_limit_mw: Some(700_000),
-                ..Load::default()
-            },
-        });
+        let metrics = [
+            (Metric::GpuPercent, if used > GIB { 97 } else { 0 }),
+            (Metric::SmMhz, 1755),
+            (Metric::SmMaxMhz, 1980),
+            (Metric::ThrottleReasons, 4),
+            (Metric::PowerMw, 512_300),
+            (Metric::PowerLimitMw, 700_000),
+            (Metric::CelsiusNow, 61),
+            (Metric::SlowdownCelsius, 87),
+            (Metric::PcieGeneration, 5),
+            (Metric::PcieGenerationMax, 5),
+            (Metric::PcieWidth, 8),
+            (Metric::PcieWidthMax, 16),
+            (Metric::NvlinksActive, 18),
+            (Metric::Nvlinks, 18),
+            (Metric::RowsPending, 1),
+            (Metric::Persistence, 1),
+        ];
+        self.add(Fact::Metrics { device: id.clone(), changes: metrics.into_iter().collect() });
         let list = processes.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: Some(Bytes(*used)) }).collect();
         self.add(Fact::Processes { device: id, reading: Ok(list) })
     }

@@ -72,6 +72,12 @@ impl<T: Copy> Out<T> {
         // SAFETY: an `Out` comes from a C caller only, whose contract is that it is null or points at one T.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
+
+    /// Reads the `index`-th of several; the caller has checked that there are so many.
+    pub(super) fn held_at(self, index: usize) -> Option<T> {
+        // SAFETY: as for `held`; the C caller declared more than `index` of them.
+        (!self.0.is_null()).then(|| unsafe { self.0.add(index).read_unaligned() })
+    }
 }
 
 impl Out<c_char> {

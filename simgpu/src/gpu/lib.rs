@@ -33,6 +33,8 @@ mod nvml;
 mod nvml_board;
 mod nvml_events;
 mod nvml_faults;
+mod nvml_metrics;
+mod nvml_number;
 mod nvml_status;
 mod pools;
 mod process;

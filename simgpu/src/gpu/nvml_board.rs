@@ -4,9 +4,9 @@ use super::{
     abi::Out,
     model::Model,
     nvml::{Device, about, put},
+    nvml_number::{figure, number, numbers, set},
     nvml_status as status,
     sensors::Sensors,
-    state::Card,
 };
 use std::ffi::c_char;
 
@@ -45,15 +45,6 @@ struct Utilization {
     memory: u32,
 }
 
-/// `nvmlTemperature_t`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Temperature {
-    version: u32,
-    sensor: i32,
-    celsius: i32,
-}
-
 /// `nvmlGpuFabricInfo_v2_t`, with which later ones begin.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -65,8 +56,6 @@ struct Fabric {
     state: u8,
     health: u32,
 }
-
-const POWER_LIMIT_MW: u32 = 700_000;
 
 fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
@@ -86,35 +75,6 @@ fn pci(index: usize) -> Pci {
         subsystem: 0,
         id: bytes(&format!("00000000:{bus:02X}:00.0")),
     }
-}
-
-/// A question with a figure for an answer.
-fn figure<T>(call: &str, device: Device, out: Out<T>, value: impl FnOnce(&Card, usize) -> T) -> i32 {
-    about(call, device, |card, index| {
-        if out.is_null() {
-            return status::INVALID_ARGUMENT;
-        }
-        out.put(value(card, index));
-        0
-    })
-}
-
-/// A question with two figures for an answer.
-fn figures<T>(call: &str, device: Device, out: [Out<T>; 2], values: impl FnOnce(&Card) -> [T; 2]) -> i32 {
-    about(call, device, |card, _| {
-        for (out, value) in out.into_iter().zip(values(card)) {
-            out.put(value);
-        }
-        0
-    })
-}
-
-fn not_supported(call: &str, device: Device) -> i32 {
-    about(call, device, |_, _| status::NOT_SUPPORTED)
-}
-
-fn clock(call: &str, device: Device, kind: i32, out: Out<u32>) -> i32 {
-    figure(call, device, out, |_, _| if kind == 2 { 3201 } else { 1980 })
 }
 
 entry_points! {
@@ -160,105 +120,21 @@ entry_points! {
 
     fn nvmlDeviceGetUtilizationRates(device: Device, out: Out<Utilization>) -> i32 {
         figure("nvmlDeviceGetUtilizationRates", device, out, |card, index| {
-            let gpu = Sensors::now(card, index).utilisation();
+            let set = set("nvmlDeviceGetUtilizationRates", index);
+            let gpu = set.unwrap_or_else(|| Sensors::now(card, index).utilisation());
             Utilization { gpu, memory: gpu / 2 }
         })
     }
 
-    fn nvmlDeviceGetTemperature(device: Device, _sensor: i32, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetTemperature", device, out, |card, index| Sensors::now(card, index).celsius())
-    }
-
-    fn nvmlDeviceGetTemperatureV(device: Device, out: Out<Temperature>) -> i32 {
-        about("nvmlDeviceGetTemperatureV", device, |card, index| {
-            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
-            let celsius = i32::try_from(Sensors::now(card, index).celsius()).unwrap_or(0);
-            out.put(Temperature { celsius, ..asked });
-            0
-        })
-    }
-
-    fn nvmlDeviceGetTemperatureThreshold(device: Device, kind: i32, out: Out<u32>) -> i32 {
-        match kind {
-            0 => figure("nvmlDeviceGetTemperatureThreshold", device, out, |_, _| 92),
-            1 => figure("nvmlDeviceGetTemperatureThreshold", device, out, |_, _| 87),
-            _ => not_supported("nvmlDeviceGetTemperatureThreshold", device),
-        }
-    }
-
-    fn nvmlDeviceGetPowerUsage(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetPowerUsage", device, out, |card, index| Sensors::now(card, index).power())
-    }
-
-    fn nvmlDeviceGetPowerManagementLimit(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetPowerManagementLimit", device, out, |_, _| POWER_LIMIT_MW)
-    }
-
-    fn nvmlDeviceGetEnforcedPowerLimit(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetEnforcedPowerLimit", device, out, |_, _| POWER_LIMIT_MW)
-    }
-
-    fn nvmlDeviceGetPowerManagementLimitConstraints(device: Device, least: Out<u32>, most: Out<u32>) -> i32 {
-        let call = "nvmlDeviceGetPowerManagementLimitConstraints";
-        figures(call, device, [least, most], |_| [200_000, POWER_LIMIT_MW])
-    }
-
-    fn nvmlDeviceGetPerformanceState(device: Device, out: Out<i32>) -> i32 {
-        figure("nvmlDeviceGetPerformanceState", device, out, |_, _| 0)
-    }
-
-    fn nvmlDeviceGetClockInfo(device: Device, kind: i32, out: Out<u32>) -> i32 {
-        clock("nvmlDeviceGetClockInfo", device, kind, out)
-    }
-
-    fn nvmlDeviceGetMaxClockInfo(device: Device, kind: i32, out: Out<u32>) -> i32 {
-        clock("nvmlDeviceGetMaxClockInfo", device, kind, out)
-    }
-
-    // Passively cooled, as boards for servers are.
-    fn nvmlDeviceGetFanSpeed(device: Device, _out: usize) -> i32 {
-        not_supported("nvmlDeviceGetFanSpeed", device)
-    }
-
-    fn nvmlDeviceGetFanSpeed_v2(device: Device, _fan: u32, _out: usize) -> i32 {
-        not_supported("nvmlDeviceGetFanSpeed_v2", device)
-    }
-
-    fn nvmlDeviceGetNumFans(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetNumFans", device, out, |_, _| 0)
-    }
-
-    fn nvmlDeviceGetEccMode(device: Device, now: Out<i32>, pending: Out<i32>) -> i32 {
-        figures("nvmlDeviceGetEccMode", device, [now, pending], |_| [1, 1])
-    }
-
-    fn nvmlDeviceGetTotalEccErrors(device: Device, _kind: i32, _counter: i32, out: Out<u64>) -> i32 {
-        figure("nvmlDeviceGetTotalEccErrors", device, out, |_, _| 0)
-    }
-
-    fn nvmlDeviceGetMemoryErrorCounter(
-        device: Device, _kind: i32, _counter: i32, _location: i32, out: Out<u64>,
-    ) -> i32 {
-        figure("nvmlDeviceGetMemoryErrorCounter", device, out, |_, _| 0)
-    }
-
     fn nvmlDeviceGetCudaComputeCapability(device: Device, major: Out<i32>, minor: Out<i32>) -> i32 {
-        figures("nvmlDeviceGetCudaComputeCapability", device, [major, minor], |card| {
+        numbers("nvmlDeviceGetCudaComputeCapability", device, [major, minor], |card| {
             let model = Model::of(card.name());
             [model.major, model.minor]
         })
     }
 
-    fn nvmlDeviceGetPersistenceMode(device: Device, out: Out<i32>) -> i32 {
-        figure("nvmlDeviceGetPersistenceMode", device, out, |_, _| 1)
-    }
-
-    fn nvmlDeviceGetComputeMode(device: Device, out: Out<i32>) -> i32 {
-        figure("nvmlDeviceGetComputeMode", device, out, |_, _| 0)
-    }
-
     fn nvmlDeviceGetDisplayActive(device: Device, out: Out<i32>) -> i32 {
-        figure("nvmlDeviceGetDisplayActive", device, out, |_, _| 0)
+        number("nvmlDeviceGetDisplayActive", device, out, |_, _| 0)
     }
 
     // A board that is on no fabric of several nodes.
@@ -268,18 +144,6 @@ entry_points! {
             out.put(Fabric { version: asked.version, cluster: [0; 16], status: 0, clique: 0, state: 0, health: 0 });
             0
         })
-    }
-
-    fn nvmlDeviceGetCurrPcieLinkGeneration(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetCurrPcieLinkGeneration", device, out, |_, _| 5)
-    }
-
-    fn nvmlDeviceGetCurrPcieLinkWidth(device: Device, out: Out<u32>) -> i32 {
-        figure("nvmlDeviceGetCurrPcieLinkWidth", device, out, |_, _| 16)
-    }
-
-    fn nvmlDeviceGetCurrentClocksThrottleReasons(device: Device, out: Out<u64>) -> i32 {
-        figure("nvmlDeviceGetCurrentClocksThrottleReasons", device, out, |_, _| 0)
     }
 
     fn nvmlDeviceGetArchitecture(device: Device, out: Out<u32>) -> i32 {

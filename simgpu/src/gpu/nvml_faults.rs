@@ -2,10 +2,12 @@
 //!
 //! The file `faults` in the machine's directory has a line for each fault, `WORD[=VALUE] [CALL [DEVICE]]`, where CALL
 //! is a name or the beginning of one with `*`, and DEVICE an index; without them every call about every device is
-//! meant.
+//! meant. A call that has a clock, a link or a field among its arguments also has the name `CALL:ARGUMENT`.
+//!
+//! `answer` sets the number that a call returns; `log` appends each call, as `CALL [DEVICE]`, to the file `calls`.
 
 use super::{nvml_status as status, process::DEFAULT_DIR};
-use std::{env, fs, path::PathBuf, thread, time::Duration};
+use std::{env, fs, io::Write, path::PathBuf, thread, time::Duration};
 
 /// Most MIG devices of one device.
 pub(super) const PARTS_MAX: usize = 7;
@@ -29,7 +31,9 @@ impl Fault {
     }
 
     fn means(&self, call: &str, device: Option<usize>) -> bool {
-        let is_call = self.call.strip_suffix('*').map_or(self.call == call, |it| call.starts_with(it));
+        let base = call.split(':').next().unwrap_or(call);
+        let is_call =
+            self.call.strip_suffix('*').map_or(self.call == call || self.call == base, |it| call.starts_with(it));
         is_call && self.device.is_none_or(|it| device == Some(it))
     }
 }
@@ -37,8 +41,7 @@ impl Fault {
 impl Faults {
     /// Returns the current faults.
     pub(super) fn now() -> Self {
-        let dir = env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(DEFAULT_DIR), PathBuf::from);
-        let text = fs::read_to_string(dir.join("faults")).unwrap_or_default();
+        let text = fs::read_to_string(dir().join("faults")).unwrap_or_default();
         Self(text.lines().filter_map(Fault::read).collect())
     }
 
@@ -53,6 +56,7 @@ impl Faults {
                 "not-supported" => return Err(status::NOT_SUPPORTED),
                 "mismatch" => return Err(status::LIBRARY_MISMATCH),
                 "unknown" => return Err(status::UNKNOWN),
+                "log" => log(call, device),
                 _ => {}
             }
         }
@@ -62,6 +66,12 @@ impl Faults {
     /// Returns whether a fault applies to a call about a device.
     pub(super) fn has(&self, word: &str, call: &str, device: usize) -> bool {
         self.0.iter().any(|it| it.word == word && it.means(call, Some(device)))
+    }
+
+    /// The number that a call about a device is set to return.
+    pub(super) fn answer(&self, call: &str, device: usize) -> Option<u64> {
+        let set = self.0.iter().find(|it| it.word == "answer" && it.means(call, Some(device)));
+        set.and_then(|it| it.value.parse().ok())
     }
 
     /// Whether a device is not there: neither counted nor listed, and lost to those that have its handle.
@@ -80,4 +90,17 @@ impl Faults {
         let errors = self.0.iter().filter(|it| it.word == "xid");
         errors.filter_map(|it| Some((it.device?, it.value.parse().ok()?)))
     }
+}
+
+/// The machine's directory.
+fn dir() -> PathBuf {
+    env::var_os("SIMGPU_DIR").map_or_else(|| PathBuf::from(DEFAULT_DIR), PathBuf::from)
+}
+
+/// Appends a call to the machine's log.
+fn log(call: &str, device: Option<usize>) {
+    let line = device.map_or_else(|| format!("{call}\n"), |it| format!("{call} {it}\n"));
+    let file = fs::OpenOptions::new().create(true).append(true).open(dir().join("calls"));
+    // The log must not fail the call it notes.
+    let _ = file.and_then(|mut it| it.write_all(line.as_bytes()));
 }

@@ -13,6 +13,20 @@ const POWER_MS: u64 = 100;
 const BUSY: u64 = 85;
 const BUSIER: u64 = 14;
 
+/// The highest clocks, and the SMs' without work.
+pub(super) const SM_MHZ: u32 = 1980;
+pub(super) const MEMORY_MHZ: u32 = 3201;
+const RESTING_MHZ: u32 = 345;
+
+/// Clocks go in steps of this.
+const CLOCK_STEP_MHZ: u64 = 15;
+
+/// The limit of the power.
+pub(super) const POWER_LIMIT_MW: u32 = 700_000;
+
+/// `nvmlClocksThrottleReasonGpuIdle`
+const IDLE: u64 = 1;
+
 /// A device at a moment.
 pub(super) struct Sensors {
     works: bool,
@@ -51,6 +65,28 @@ impl Sensors {
         } else {
             75_000 + figure(jitter / 2)
         }
+    }
+
+    /// MHz of the SMs: a few steps below the highest while something runs.
+    pub(super) fn sm_mhz(&self) -> u32 {
+        if !self.works {
+            return RESTING_MHZ;
+        }
+        SM_MHZ - figure(self.drift(5, self.at_ms, 2000) / 250 * CLOCK_STEP_MHZ)
+    }
+
+    /// What holds the clocks down, as NVML's bits.
+    pub(super) fn throttle_reasons(&self) -> u64 {
+        if self.works { 0 } else { IDLE }
+    }
+
+    /// KiB/s that go over PCIe, to the host or from it.
+    pub(super) fn pcie_kib(&self, is_sent: bool) -> u32 {
+        if !self.works {
+            return 0;
+        }
+        let (sensor, least) = if is_sent { (6, 40_000) } else { (7, 400_000) };
+        least + figure(self.drift(sensor, self.at_ms, POWER_MS) * 100)
     }
 
     /// Degrees: they follow the work of half a minute.
@@ -100,6 +136,10 @@ mod tests {
             assert!(power.len() > 300 && power.iter().all(|it| (500_000..=605_000).contains(it)), "{power:?}");
             assert!(warmth.windows(2).all(|it| it[0].abs_diff(it[1]) <= 1), "{warmth:?}");
             assert!(warmth.iter().all(|it| (62..=67).contains(it)), "{warmth:?}");
+            let clocks: BTreeSet<u32> = minute.iter().map(Sensors::sm_mhz).collect();
+            assert!(clocks.len() > 2 && clocks.iter().all(|it| (1920..=SM_MHZ).contains(it)), "{clocks:?}");
+            let sent: BTreeSet<u32> = minute.iter().map(|it| it.pcie_kib(true)).collect();
+            assert!(sent.len() > 300, "{sent:?}");
         }
     }
 
@@ -115,5 +155,7 @@ mod tests {
         let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, 0, it * 100)).collect();
         let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_250) <= 250;
         assert!(idle.iter().all(rests));
+        let is_still = |it: &Sensors| (it.sm_mhz(), it.throttle_reasons(), it.pcie_kib(true)) == (RESTING_MHZ, IDLE, 0);
+        assert!(idle.iter().all(is_still));
     }
 }

@@ -1,9 +1,8 @@
 //! The simulated driver of the demo's devices; it derives all figures from the probes' figures.
 
 use crate::facts::{
-    event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, Load, ProbeId, ProcessInfo, ProcessUse,
-    },
+    event::{DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse},
+    metrics::Metric,
     text::Foreign,
     units::{Bytes, Stamp},
 };
@@ -118,15 +117,21 @@ impl Driver {
             let busy = !processes.is_empty() || place == TENANT_DEVICE;
             // Another value each second: a function of the moment alone.
             let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
-            let drawn = |range: u64| u32::try_from(draw % range).unwrap_or(0);
-            let load = Load {
-                gpu_percent: Some(if busy { 94 + drawn(6) } else { 0 }),
-                celsius: Some(if busy { 61 } else { 34 }),
-                power_mw: Some(if busy { 600_000 + drawn(24_000) } else { 76_000 }),
-                power_limit_mw: Some(700_000),
-                ..Load::default()
-            };
-            facts.push(Fact::Load { device: id.clone(), load });
+            let drawn = |range: u64| draw % range;
+            let changes = [
+                (Metric::GpuPercent, if busy { 94 + drawn(6) } else { 0 }),
+                (Metric::SmMhz, if busy { 1980 } else { 345 }),
+                (Metric::SmMaxMhz, 1980),
+                (Metric::MemoryMhz, 3201),
+                (Metric::MemoryMaxMhz, 3201),
+                (Metric::PerformanceState, 0),
+                (Metric::ThrottleReasons, u64::from(!busy)),
+                (Metric::PowerMw, if busy { 600_000 + drawn(24_000) } else { 76_000 }),
+                (Metric::PowerLimitMw, 700_000),
+                (Metric::CelsiusNow, if busy { 61 } else { 34 }),
+                (Metric::SlowdownCelsius, 87),
+            ];
+            facts.push(Fact::Metrics { device: id.clone(), changes: changes.into_iter().collect() });
         }
     }
 }

@@ -6,7 +6,8 @@
 //! - `schema`, `gpuwatch` (version), `host`, `at_us`
 //! - `driver`: `state` (`up`, `stalled`, `absent`, `off`), `version`, `since`, `why`
 //! - `devices[]`: `id` (UUID), `index`, `name`, `parent` (of a MIG device), `gone`; `memory` (`total`, `used`, `free`,
-//!   `reserved`) or `memory_trouble`; `load`; `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
+//!   `reserved`) or `memory_trouble`; `metrics` (`docs/reference/metrics.md`); `load` (some of these, for readers of
+//!   earlier releases); `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
 //!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
 //!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
@@ -21,7 +22,11 @@
 
 use super::is_suspended;
 use crate::{
-    facts::{event::Trouble, text::escape_json},
+    facts::{
+        event::Trouble,
+        metrics::{Metric, Metrics},
+        text::escape_json,
+    },
     model::{
         analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
         findings::{DeviceFindings, Finding, Findings, Kind, ProcessFindings},
@@ -66,7 +71,8 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
         "name": it.name,
         "parent": it.parent,
         "gone": it.gone.is_some(),
-        "load": it.load.as_ref().map(|it| it.value),
+        "load": it.metrics.as_ref().map(|it| load(&it.value)),
+        "metrics": it.metrics.as_ref().map(|it| &it.value),
         "ladder": {
             "total": found.ladder.total,
             "sum": found.ladder.sum(),
@@ -93,6 +99,21 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
             .collect()
     });
     Value::Object(object)
+}
+
+/// The metrics that earlier releases reported.
+const LOAD: [Metric; 7] = [
+    Metric::GpuPercent,
+    Metric::MemoryPercent,
+    Metric::CelsiusNow,
+    Metric::PowerMw,
+    Metric::PowerLimitMw,
+    Metric::FanPercent,
+    Metric::EccErrors,
+];
+
+fn load(metrics: &Metrics) -> Metrics {
+    metrics.iter().filter(|(metric, _)| LOAD.contains(metric)).collect()
 }
 
 fn reading<T>(

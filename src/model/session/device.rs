@@ -3,7 +3,8 @@
 use super::carried::Room;
 use crate::{
     facts::{
-        event::{DeviceId, DeviceMemory, Load, ProcessUse, Trouble},
+        event::{DeviceId, DeviceMemory, ProcessUse, Trouble},
+        metrics::{Changes, Metric, Metrics},
         text::Foreign,
         units::{Bytes, Stamp},
     },
@@ -36,8 +37,8 @@ pub struct Device {
     pub parent: Option<DeviceId>,
     /// The driver's memory figures, or why they are missing.
     pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
-    /// Utilisation and temperature.
-    pub load: Option<Reading<Load>>,
+    /// Its other metrics, and when the driver last reported a change; `None` before the first reading.
+    pub metrics: Option<Reading<Metrics>>,
     /// The processes on it, or why they are unknown.
     pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
     /// When the driver stopped listing it.
@@ -74,7 +75,7 @@ impl Device {
             name: Foreign::default(),
             parent: None,
             memory: None,
-            load: None,
+            metrics: None,
             processes: None,
             gone: None,
             history: Curve::with_stride(HISTORY_STRIDE_US),
@@ -91,6 +92,18 @@ impl Device {
         let within = memory.used.plus(memory.free);
         let free = within.min(Bytes(room.free()));
         Some(DeviceMemory { used: Bytes(within.0 - free.0), free, ..memory })
+    }
+
+    /// Applies changes of metrics.
+    pub(super) fn changed(&mut self, at: Stamp, changes: &Changes) {
+        let reading = self.metrics.get_or_insert_with(|| Reading { at, value: Metrics::default() });
+        reading.at = at;
+        reading.value.apply(changes);
+    }
+
+    /// Returns a metric.
+    pub fn metric(&self, metric: Metric) -> Option<u64> {
+        self.metrics.as_ref()?.value.get(metric)
     }
 
     /// Returns the driver's process list, if there is one.

@@ -2,6 +2,7 @@
 //! full.
 
 mod facts;
+mod metrics;
 mod rungs;
 
 use super::{

@@ -6,7 +6,7 @@ use super::{
     verdict,
 };
 use crate::{
-    facts::{event::DriverState, units::Bytes},
+    facts::{event::DriverState, metrics::Metric, units::Bytes},
     model::{analysis::severity::Severity, findings::Finding, session::device::Device},
     screen::{
         theme::Role,
@@ -49,8 +49,8 @@ const BAR: usize = 10;
 const EIGHTHS: usize = 8;
 
 /// °C from which on a device is warm, and likely to be throttled.
-const WARM: u32 = 83;
-const HOT: u32 = 90;
+const WARM: u64 = 83;
+const HOT: u64 = 90;
 
 /// Below this width only a device's model is shown.
 const NARROW: u16 = 100;
@@ -119,12 +119,12 @@ pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, context: &RenderContext
 
 fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
     let text = context.style(Role::Text);
-    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
+    let metric = |it| device.metric(it);
     let (used, total) = (used(device, context), total(device, context));
     let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
     let urgency = urgency(full, growing(device, context), context);
     let marker = if selected && context.ui.focus == Focus::Devices { "▸" } else { "" };
-    let power = match (load.power_mw, load.power_limit_mw) {
+    let power = match (metric(Metric::PowerMw), metric(Metric::PowerLimitMw)) {
         (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
         (now, _) => cells::known(now.map(|it| it / 1000), " W"),
     };
@@ -136,8 +136,8 @@ fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
         (gauge(full, BAR), urgency),
         rate(device, context),
         (cells::known(end(device, context), ""), rate(device, context).1),
-        (cells::known(load.gpu_percent, " %"), text),
-        (cells::known(load.celsius, " °"), heat(load.celsius, context)),
+        (cells::known(metric(Metric::GpuPercent), " %"), text),
+        (cells::known(metric(Metric::CelsiusNow), " °"), heat(metric(Metric::CelsiusNow), context)),
         (power, text),
     ];
     let mut name = cells::foreign(&device.name);
@@ -290,7 +290,7 @@ fn urgency(share: Option<f64>, growing: Option<&Finding>, context: &RenderContex
     })
 }
 
-fn heat(celsius: Option<u32>, context: &RenderContext) -> Style {
+fn heat(celsius: Option<u64>, context: &RenderContext) -> Style {
     context.style(match celsius {
         Some(HOT..) => Role::Bad,
         Some(WARM..) => Role::Warning,
@@ -300,9 +300,8 @@ fn heat(celsius: Option<u32>, context: &RenderContext) -> Style {
 
 /// Adds a cell with the height of a figure before it, for utilisation and temperature.
 fn add_bars(row: &mut Row, device: &Device, context: &RenderContext) {
-    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
-    for (place, percent) in [(UTIL, load.gpu_percent), (TEMP, load.celsius)] {
-        if let (Some(percent), Some((text, _))) = (percent, row.figures.get_mut(place)) {
+    for (place, metric) in [(UTIL, Metric::GpuPercent), (TEMP, Metric::CelsiusNow)] {
+        if let (Some(percent), Some((text, _))) = (device.metric(metric), row.figures.get_mut(place)) {
             let eighths = usize::try_from(percent.min(100)).unwrap_or(0) * EIGHTHS / 100;
             let bar = eighths.checked_sub(1).map_or(' ', |it| context.eighths()[it.min(EIGHTHS - 1)]);
             *text = format!("{bar} {}", cells::right(text, 5));

@@ -85,7 +85,7 @@ pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &
     if theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: scene.context.regions.take() }
+    Drawn { scrolled, help_most, regions: scene.context.regions.take(), device: None }
 }
 
 /// Header, why the snapshot is not whole, tabs, the screen, footer:

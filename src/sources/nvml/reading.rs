@@ -1,18 +1,12 @@
 //! Readings of one device; each can be absent in its own way.
 
 use crate::facts::{
-    event::{DeviceId, DeviceInfo, DeviceMemory, Load, ProcessUse, Trouble},
+    event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, Trouble},
     text::Foreign,
     units::Bytes,
 };
 use gpuwatch_nvml::Direct;
-use nvml_wrapper::{
-    Device,
-    enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
-    enums::device::UsedGpuMemory,
-    error::NvmlError,
-    struct_wrappers::device::ProcessInfo,
-};
+use nvml_wrapper::{Device, enums::device::UsedGpuMemory, error::NvmlError, struct_wrappers::device::ProcessInfo};
 use std::{
     collections::BTreeMap,
     ffi::{CString, OsStr},
@@ -57,34 +51,12 @@ pub(super) fn direct(library: Option<&OsStr>) -> Option<Direct> {
 }
 
 /// Whether the driver is too old for a call.
-fn is_missing(error: &NvmlError) -> bool {
+pub(super) fn is_missing(error: &NvmlError) -> bool {
     matches!(error, NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
 }
 
 fn refusal(result: i32) -> NvmlError {
     NvmlError::from(u32::try_from(result).unwrap_or(u32::MAX))
-}
-
-/// Reads a device's utilisation, and its temperature if `warmth`; keeps the other figures.
-pub(super) fn load(device: &Device<'_>, before: &Load, warmth: bool) -> Load {
-    let utilization = device.utilization_rates().ok();
-    Load {
-        gpu_percent: utilization.as_ref().map(|it| it.gpu),
-        memory_percent: utilization.as_ref().map(|it| it.memory),
-        celsius: if warmth { device.temperature(TemperatureSensor::Gpu).ok() } else { before.celsius },
-        power_mw: device.power_usage().ok(),
-        ..*before
-    }
-}
-
-/// Reads the figures that hardly change.
-pub(super) fn steady(device: &Device<'_>) -> Load {
-    Load {
-        power_limit_mw: device.enforced_power_limit().ok(),
-        fan_percent: device.fan_speed(0).ok(),
-        ecc_errors: device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).ok(),
-        ..Load::default()
-    }
 }
 
 /// Returns compute processes. The wrapper calls the driver twice, for the count and for the list, and holds its lock

@@ -1,14 +1,15 @@
 //! The thread that queries the driver: what is due when, and which facts it sends.
 
 use super::{
-    Calls, Options,
-    reading::{absence, compute, direct, graphics, info, load, memory, merged, steady},
+    Calls, Options, Wanted,
+    metrics::{Meter, READS},
+    reading::{absence, compute, direct, graphics, info, memory, merged},
     watched::{Refusals, Watched},
     xid,
 };
 use crate::{
     facts::{
-        event::{DeviceId, DeviceInfo, DriverState, Fact, Load, Trouble},
+        event::{DeviceId, DeviceInfo, DriverState, Fact, Trouble},
         text::Foreign,
     },
     sources::{EventSender, beat},
@@ -22,10 +23,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use tokio::sync::{
-    Notify,
-    watch::{Receiver, Sender},
-};
+use tokio::sync::{Notify, watch::Sender};
 
 /// The shortest time between two readings of memory.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
@@ -37,15 +35,12 @@ const RETRY_EVERY: Duration = Duration::from_secs(3);
 /// Devices are listed at least this often; sooner when their number changes or one has trouble.
 const NAMES_EVERY: Duration = Duration::from_secs(10);
 
-/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers; limits, fans and error counts hardly change.
-/// One in this many readings includes them, for one device after the other.
-const SLOWEST_EVERY: u64 = 10;
+/// Graphics lists are slow on some drivers (4.5 ms) and empty on servers: one in this many readings includes them, for
+/// one device after the other.
+const GRAPHICS_EVERY: u64 = 10;
 
 /// Readings precede the frame that shows them by this part of the interval.
 const LEAD: u32 = 10;
-
-/// Temperature changes slowly: one in this many readings includes it.
-const WARMTH_EVERY: u64 = 2;
 
 /// The events that a device reports by itself, and how many are read at a time.
 const EVENTS: EventTypes = EventTypes::CRITICAL_XID_ERROR.union(EventTypes::MIG_CONFIG_CHANGE);
@@ -66,7 +61,7 @@ enum End {
 pub(super) fn run(
     options: &Options,
     begun: Instant,
-    pace: &Receiver<Duration>,
+    wanted: &Wanted,
     calls: &Calls,
     pids: &Sender<Vec<u32>>,
     sender: &EventSender,
@@ -87,7 +82,7 @@ pub(super) fn run(
                     nvml: &library,
                     direct: direct(options.library.as_deref()),
                     begun,
-                    pace,
+                    wanted,
                     calls,
                     pids,
                     sender,
@@ -127,7 +122,7 @@ struct Watch<'a> {
     direct: Option<Direct>,
     /// Readings are shown at whole intervals after this moment.
     begun: Instant,
-    pace: &'a Receiver<Duration>,
+    wanted: &'a Wanted,
     calls: &'a Calls,
     pids: &'a Sender<Vec<u32>>,
     sender: &'a EventSender,
@@ -213,7 +208,7 @@ impl<'a> Watch<'a> {
     }
 
     fn interval(&self) -> Duration {
-        (*self.pace.borrow()).max(FASTEST)
+        (*self.wanted.pace.borrow()).max(FASTEST)
     }
 
     /// Compares the driver's list of devices with the known ones.
@@ -279,9 +274,10 @@ impl<'a> Watch<'a> {
         let watched = Watched {
             events: self.events_of(&device).filter(|_| info.parent.is_none()),
             slow_at: Instant::now() + count * STAGGER,
-            slow_readings: u64::from(count),
+            second: u64::from(count),
+            is_first: true,
             graphics: Vec::new(),
-            load: None,
+            meter: Meter::default(),
             pids: Vec::new(),
             device,
             info,
@@ -322,22 +318,21 @@ impl<'a> Watch<'a> {
 
     fn slow(&self, watched: &mut Watched<'a>) {
         let device = watched.info.id.clone();
-        let is_slowest = watched.load.is_none() || watched.slow_readings.is_multiple_of(SLOWEST_EVERY);
-        watched.slow_readings += 1;
-        self.processes(watched, is_slowest);
-        if is_slowest {
-            watched.load = Some(self.call(|| steady(&watched.device)));
+        let second = watched.second;
+        watched.second += 1;
+        let is_graphics_due = std::mem::take(&mut watched.is_first) || second.is_multiple_of(GRAPHICS_EVERY);
+        self.processes(watched, is_graphics_due);
+        let is_focused = self.wanted.focus.borrow().includes(&device);
+        for place in watched.meter.due(second, is_focused) {
+            let answer = self.call(|| READS[place].values(&watched.device));
+            watched.meter.take(place, answer);
         }
-        let before = watched.load.unwrap_or_default();
-        let is_warmth_due = before.celsius.is_none() || watched.slow_readings.is_multiple_of(WARMTH_EVERY);
-        let load = self.call(|| load(&watched.device, &before, is_warmth_due));
-        watched.load = Some(load);
-        if load != Load::default() {
-            self.sender.send_blocking(Fact::Load { device, load });
+        if let Some(changes) = watched.meter.news(second, is_focused) {
+            self.sender.send_blocking(Fact::Metrics { device, changes });
         }
     }
 
-    fn processes(&self, watched: &mut Watched<'a>, is_slowest: bool) {
+    fn processes(&self, watched: &mut Watched<'a>, is_graphics_due: bool) {
         let device = watched.info.id.clone();
         if watched.is_divided {
             watched.pids.clear();
@@ -346,7 +341,7 @@ impl<'a> Watch<'a> {
             self.sender.send_blocking(Fact::Processes { device, reading });
             return;
         }
-        if is_slowest {
+        if is_graphics_due {
             watched.graphics = self.call(|| graphics(&watched.device));
         }
         let reading = self.call(|| compute(&watched.device, &watched.info.id, self.direct.as_ref()));

@@ -1,6 +1,7 @@
 //! A watched device: its state from one reading to the next.
 
-use crate::facts::event::{DeviceInfo, Load, ProcessUse, Trouble};
+use super::metrics::Meter;
+use crate::facts::event::{DeviceInfo, ProcessUse, Trouble};
 use nvml_wrapper::{Device, EventSet};
 use std::time::Instant;
 
@@ -9,10 +10,12 @@ pub(super) struct Watched<'a> {
     pub(super) device: Device<'a>,
     pub(super) info: DeviceInfo,
     pub(super) slow_at: Instant,
-    pub(super) slow_readings: u64,
-    /// The last values of figures that are read less often.
+    /// Counts the slow readings; devices begin at different numbers.
+    pub(super) second: u64,
+    pub(super) is_first: bool,
+    /// The last list of graphics processes, which is read less often.
     pub(super) graphics: Vec<ProcessUse>,
-    pub(super) load: Option<Load>,
+    pub(super) meter: Meter,
     pub(super) pids: Vec<u32>,
     /// Whether it is divided into MIG devices, which then have its processes.
     pub(super) is_divided: bool,

@@ -3,10 +3,11 @@
 
 use crate::facts::{
     event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Load, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
         Replayed, Trouble, Unread,
         replayed::{About, Comparison, Cost},
     },
+    metrics::{Changes, Metrics},
     text::Foreign,
     units::Stamp,
 };
@@ -14,12 +15,13 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 14] = [
+pub(super) const OWN_TYPES: [&str; 15] = [
     "driver",
     "device",
     "device_gone",
     "memory",
     "load",
+    "metrics",
     "processes",
     "process",
     "process_gone",
@@ -54,9 +56,14 @@ pub(super) enum Own {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<Trouble>,
     },
+    /// All metrics of earlier releases, in each line.
     Load {
         device: DeviceId,
-        load: Load,
+        load: Metrics,
+    },
+    Metrics {
+        device: DeviceId,
+        metrics: Changes,
     },
     Processes {
         device: DeviceId,
@@ -120,7 +127,7 @@ impl Own {
                 let (memory, trouble) = split(reading);
                 Self::Memory { device, memory, trouble }
             }
-            Fact::Load { device, load } => Self::Load { device, load },
+            Fact::Metrics { device, changes } => Self::Metrics { device, metrics: changes },
             Fact::Processes { device, reading } => {
                 let (processes, trouble) = split(reading);
                 Self::Processes { device, processes, trouble }
@@ -147,7 +154,8 @@ impl Own {
             Self::Device(info) => Fact::Device(info),
             Self::DeviceGone { device } => Fact::DeviceGone { device },
             Self::Memory { device, memory, trouble } => Fact::Memory { device, reading: join(memory, trouble)? },
-            Self::Load { device, load } => Fact::Load { device, load },
+            Self::Load { device, load } => Fact::Metrics { device, changes: load.into() },
+            Self::Metrics { device, metrics } => Fact::Metrics { device, changes: metrics },
             Self::Processes { device, processes, trouble } => {
                 Fact::Processes { device, reading: join(processes, trouble)? }
             }

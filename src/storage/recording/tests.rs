@@ -2,16 +2,19 @@
 
 use super::*;
 use crate::facts::event::{
-    DeviceId, DeviceInfo, DeviceMemory, DriverState, Load, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
+    DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
+use crate::facts::metrics::{Metric, Metrics};
 use crate::facts::units::Bytes;
 use std::io::Write;
 
 fn every_fact() -> Vec<Fact> {
     let device = || DeviceId("GPU-1".into());
     let memory = DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)) };
+    let before: Metrics = [(Metric::FanPercent, 40)].into_iter().collect();
+    let metrics: Metrics = [(Metric::CelsiusNow, 60), (Metric::EccErrors, 0)].into_iter().collect();
     let line = |line| Fact::Probe { probe: ProbeId(3), line: Box::new(line) };
     vec![
         Fact::Driver(DriverState::Up { version: Some("580.1".into()) }),
@@ -23,7 +26,7 @@ fn every_fact() -> Vec<Fact> {
         Fact::Memory { device: device(), reading: Ok(memory) },
         Fact::Memory { device: device(), reading: Err(Trouble::Lost) },
         Fact::Memory { device: device(), reading: Err(Trouble::Other("odd".into())) },
-        Fact::Load { device: device(), load: Load { celsius: Some(60), ecc_errors: Some(0), ..Load::default() } },
+        Fact::Metrics { device: device(), changes: metrics.since(&before) },
         Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },
         Fact::Processes { device: device(), reading: Err(Trouble::NoPermission) },
         Fact::Process(ProcessInfo {
@@ -229,4 +232,12 @@ fn garbage_has_a_clear_error() {
         let fault_text = fault.map(|it| it.to_string()).unwrap_or_default();
         assert!(fault_text.starts_with(message), "{fault_text:?} for {message:?}");
     }
+}
+
+#[test]
+fn a_reading_of_an_earlier_release_is_a_change_of_its_metrics() {
+    let line = r#"{"type":"load","at_us":7,"device":"GPU-1","load":{"gpu_percent":97,"celsius":61,"later":1}}"#;
+    let metrics = [(Metric::GpuPercent, 97), (Metric::CelsiusNow, 61)];
+    let fact = Fact::Metrics { device: DeviceId("GPU-1".into()), changes: metrics.into_iter().collect() };
+    assert_eq!(decode(line).unwrap(), Entry::Event(Event { at: Stamp(7), fact }));
 }

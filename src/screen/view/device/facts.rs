@@ -40,7 +40,8 @@ pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (
         lines.push(Line::styled(words, context.style(Role::Dim)));
     }
     lines.push(heading("device", width, context));
-    lines.extend(driver(device, width, context));
+    lines.extend(super::metrics::lines(device, width, context));
+    lines.extend(source(device, width, context));
     (lines, spots)
 }
 
@@ -94,49 +95,15 @@ fn row(
     line
 }
 
-/// Returns names and figures, two to four in a row.
-fn driver(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    const ENTRY: usize = 27;
-    let load = device.load.as_ref().map(|it| it.value).unwrap_or_default();
-    let memory = device.figures();
-    let watts = |mw: Option<u32>| cells::known(mw.map(|it| it / 1000), " W");
-    let entries = [
-        ("utilisation", cells::known(load.gpu_percent, " %")),
-        ("memory busy", cells::known(load.memory_percent, " %")),
-        ("temperature", cells::known(load.celsius, " °C")),
-        ("power", watts(load.power_mw)),
-        ("power limit", watts(load.power_limit_mw)),
-        ("fan", cells::known(load.fan_percent, " %")),
-        ("ECC errors", cells::known(load.ecc_errors, "")),
-        ("total", cells::bytes(memory.map(|it| it.total))),
-        ("free", cells::bytes(memory.map(|it| it.free))),
-        ("reserve", cells::bytes(memory.and_then(|it| it.reserved))),
-    ];
-    let columns = (width / ENTRY).clamp(1, 4);
-    let rows = entries.len().div_ceil(columns);
-    let line = |row: usize| {
-        let of_row = entries.iter().skip(row).step_by(rows);
-        of_row
-            .flat_map(|(name, figure)| {
-                [
-                    Span::styled(format!(" {}", cells::left(name, 13)), context.style(Role::Dim)),
-                    Span::styled(format!("{}  ", cells::right(figure, 11)), context.style(Role::Text)),
-                ]
-            })
-            .collect::<Line>()
-    };
-    let mut lines: Vec<Line> = (0..rows).map(line).collect();
+/// Returns the driver's version, the time of its last reading, and the device's identity.
+fn source(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let version = match &context.session.driver {
         Some(DriverState::Up { version: Some(version) }) => format!("driver {}, ", cells::foreign(version)),
         _ => String::new(),
     };
     let read = device.memory.as_ref().map(|it| units::duration(context.session.now.since(it.at)));
     let read = read.map_or_else(|| "never read".to_owned(), |it| format!("read {it} ago"));
-    let words = format!(" {version}{read}, {}", cells::raw(&device.id.0));
-    lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
-    if let Some(parent) = &device.parent {
-        let words = format!(" a part of {}", cells::raw(&parent.0));
-        lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
-    }
-    lines
+    let mut words = vec![format!(" {version}{read}, {}", cells::raw(&device.id.0))];
+    words.extend(device.parent.as_ref().map(|parent| format!(" a part of {}", cells::raw(&parent.0))));
+    words.iter().map(|it| Line::styled(cells::elide(it, width), context.style(Role::Dim))).collect()
 }

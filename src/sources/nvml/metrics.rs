@@ -1,0 +1,267 @@
+//! Reads a device's metrics: which call fills which of them, and which calls are due.
+//!
+//! The table of metrics sets how often each call is made. A call that a device or driver lacks is made once a minute,
+//! and its metrics are absent meanwhile.
+
+use super::Focus;
+use crate::facts::{
+    event::DeviceId,
+    metrics::{Changes, Every, Metric, Metrics},
+};
+use nvml_wrapper::{
+    Device,
+    enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
+    enums::device::SampleValue,
+    error::NvmlError,
+    structs::device::FieldId,
+    sys_exports::field_id,
+};
+use std::collections::BTreeSet;
+
+type Values = Vec<(Metric, u64)>;
+
+/// A call, or several that belong together, and the metrics that they fill.
+pub(super) struct Read {
+    pub(super) fills: &'static [Metric],
+    read: fn(&Device<'_>) -> Result<Values, NvmlError>,
+}
+
+impl Read {
+    /// Makes the call.
+    pub(super) fn values(&self, device: &Device<'_>) -> Result<Values, NvmlError> {
+        (self.read)(device)
+    }
+
+    /// All metrics of a call are read equally often; a test checks that.
+    fn every(&self) -> Every {
+        self.fills.first().map_or(Every::Minute, |it| it.row().every)
+    }
+}
+
+/// A read of one metric.
+macro_rules! one {
+    ($metric:ident, |$device:ident| $call:expr) => {
+        Read { fills: &[Metric::$metric], read: |$device| Ok(vec![(Metric::$metric, u64::from($call?))]) }
+    };
+}
+
+/// Every read.
+pub(super) const READS: &[Read] = &[
+    Read {
+        fills: &[Metric::GpuPercent, Metric::MemoryPercent],
+        read: |device| {
+            let it = device.utilization_rates()?;
+            Ok(vec![(Metric::GpuPercent, it.gpu.into()), (Metric::MemoryPercent, it.memory.into())])
+        },
+    },
+    one!(EncoderPercent, |device| device.encoder_utilization().map(|it| it.utilization)),
+    one!(DecoderPercent, |device| device.decoder_utilization().map(|it| it.utilization)),
+    one!(SmMhz, |device| device.clock_info(Clock::SM)),
+    one!(SmMaxMhz, |device| device.max_clock_info(Clock::SM)),
+    one!(MemoryMhz, |device| device.clock_info(Clock::Memory)),
+    one!(MemoryMaxMhz, |device| device.max_clock_info(Clock::Memory)),
+    Read {
+        fills: &[Metric::PerformanceState],
+        read: |device| {
+            let state = device.performance_state()?.as_c();
+            // NVML's value for an unknown state is 32.
+            Ok((state <= 15).then_some((Metric::PerformanceState, state.into())).into_iter().collect())
+        },
+    },
+    one!(ThrottleReasons, |device| device.current_throttle_reasons().map(|it| it.bits())),
+    one!(PowerMw, |device| device.power_usage()),
+    one!(PowerLimitMw, |device| device.enforced_power_limit()),
+    one!(CelsiusNow, |device| device.temperature(TemperatureSensor::Gpu)),
+    one!(SlowdownCelsius, |device| device.temperature_threshold(TemperatureThreshold::Slowdown)),
+    one!(ShutdownCelsius, |device| device.temperature_threshold(TemperatureThreshold::Shutdown)),
+    one!(FanPercent, |device| device.fan_speed(0)),
+    one!(PcieGeneration, |device| device.current_pcie_link_gen()),
+    one!(PcieGenerationMax, |device| device.max_pcie_link_gen()),
+    one!(PcieWidth, |device| device.current_pcie_link_width()),
+    one!(PcieWidthMax, |device| device.max_pcie_link_width()),
+    one!(PcieSent, |device| device.pcie_throughput(PcieUtilCounter::Send).map(|kib| u64::from(kib) * 1024)),
+    one!(PcieReceived, |device| device.pcie_throughput(PcieUtilCounter::Receive).map(|kib| u64::from(kib) * 1024)),
+    one!(EccErrors, |device| device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)),
+    Read {
+        fills: &[Metric::Bar1Used, Metric::Bar1Total],
+        read: |device| {
+            let it = device.bar1_memory_info()?;
+            Ok(vec![(Metric::Bar1Used, it.used), (Metric::Bar1Total, it.total)])
+        },
+    },
+    one!(Persistence, |device| device.is_in_persistent_mode()),
+    one!(ComputeMode, |device| device.compute_mode().map(|it| it.as_c())),
+    one!(Mig, |device| device.mig_mode().map(|it| it.current)),
+    Read { fills: &[Metric::Nvlinks, Metric::NvlinksActive], read: links },
+    Read {
+        fills: &[
+            Metric::MemoryCelsius,
+            Metric::PcieReplays,
+            Metric::NvlinkErrors,
+            Metric::EccErrorsEver,
+            Metric::EccCorrected,
+            Metric::EccCorrectedEver,
+            Metric::RowsCorrected,
+            Metric::RowsUncorrected,
+            Metric::RowsPending,
+            Metric::RowsFailed,
+        ],
+        read: |device| fields(device, FIELDS),
+    },
+];
+
+/// The fields that one call returns, and their metrics. Those of one metric are added up.
+const FIELDS: &[(Metric, u32)] = &[
+    (Metric::MemoryCelsius, field_id::NVML_FI_DEV_MEMORY_TEMP),
+    (Metric::PcieReplays, field_id::NVML_FI_DEV_PCIE_REPLAY_COUNTER),
+    (Metric::NvlinkErrors, field_id::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+    (Metric::NvlinkErrors, field_id::NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
+    (Metric::NvlinkErrors, field_id::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+    (Metric::NvlinkErrors, field_id::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+    (Metric::EccErrorsEver, field_id::NVML_FI_DEV_ECC_DBE_AGG_TOTAL),
+    (Metric::EccCorrected, field_id::NVML_FI_DEV_ECC_SBE_VOL_TOTAL),
+    (Metric::EccCorrectedEver, field_id::NVML_FI_DEV_ECC_SBE_AGG_TOTAL),
+    (Metric::RowsCorrected, field_id::NVML_FI_DEV_REMAPPED_COR),
+    (Metric::RowsUncorrected, field_id::NVML_FI_DEV_REMAPPED_UNC),
+    (Metric::RowsPending, field_id::NVML_FI_DEV_REMAPPED_PENDING),
+    (Metric::RowsFailed, field_id::NVML_FI_DEV_REMAPPED_FAILURE),
+];
+
+/// More links than any device has.
+const LINKS_MAX: u64 = 64;
+
+fn links(device: &Device<'_>) -> Result<Values, NvmlError> {
+    let mut values = fields(device, &[(Metric::Nvlinks, field_id::NVML_FI_DEV_NVLINK_LINK_COUNT)])?;
+    let count = values.first().map_or(0, |it| it.1).min(LINKS_MAX);
+    let numbers = 0..u32::try_from(count).unwrap_or(0);
+    let states: Vec<bool> = numbers.filter_map(|it| device.link_wrapper_for(it).is_active().ok()).collect();
+    if !states.is_empty() {
+        values.push((Metric::NvlinksActive, states.iter().map(|it| u64::from(*it)).sum()));
+    }
+    Ok(values)
+}
+
+/// Reads fields in one call. One that the device lacks is left out.
+fn fields(device: &Device<'_>, wanted: &[(Metric, u32)]) -> Result<Values, NvmlError> {
+    let ids: Vec<_> = wanted.iter().map(|(_, id)| FieldId(*id)).collect();
+    let samples = device.field_values_for(&ids)?;
+    let mut values = Metrics::default();
+    for ((metric, _), sample) in wanted.iter().zip(samples) {
+        if let Some(value) = sample.and_then(|it| it.value).ok().and_then(|it| number(&it)) {
+            let sum = values.get(*metric).unwrap_or(0).saturating_add(value);
+            values.set(*metric, Some(sum));
+        }
+    }
+    Ok(values.iter().collect())
+}
+
+fn number(value: &SampleValue) -> Option<u64> {
+    match value {
+        SampleValue::U32(it) => Some(u64::from(*it)),
+        SampleValue::U64(it) => Some(*it),
+        SampleValue::I64(it) => u64::try_from(*it).ok(),
+        SampleValue::F64(_) => None,
+    }
+}
+
+/// A device's metrics, as last read and as last sent.
+#[derive(Default)]
+pub(super) struct Meter {
+    now: Metrics,
+    sent: Option<Metrics>,
+    /// Places of reads that the device or driver lacks.
+    refused: BTreeSet<usize>,
+}
+
+impl Meter {
+    /// Returns the places of the reads that are due, in the device's so many-eth second.
+    pub(super) fn due(&mut self, second: u64, is_focused: bool) -> Vec<usize> {
+        let is_first = self.sent.is_none();
+        let is_due = |every: Every| is_first || second.is_multiple_of(every.seconds());
+        if is_due(Every::Minute) {
+            self.refused.clear();
+        }
+        let wanted = |read: &Read| is_due(read.every()) && (is_focused || read.every() != Every::Watched);
+        let due = READS.iter().enumerate().filter(|(place, read)| wanted(read) && !self.refused.contains(place));
+        due.map(|(place, _)| place).collect()
+    }
+
+    /// Takes the answer of the read at a place.
+    pub(super) fn take(&mut self, place: usize, answer: Result<Values, NvmlError>) {
+        let Some(read) = READS.get(place) else { return };
+        if matches!(&answer, Err(error) if super::reading::is_missing(error) || is_refusal(error)) {
+            self.refused.insert(place);
+        }
+        let values: Metrics = answer.unwrap_or_default().into_iter().collect();
+        for metric in read.fills {
+            self.now.set(*metric, values.get(*metric));
+        }
+    }
+
+    /// Returns what to send: the changes, and once a minute everything. `None` if there is nothing to send.
+    pub(super) fn news(&mut self, second: u64, is_focused: bool) -> Option<Changes> {
+        if !is_focused {
+            let watched = Metric::TABLE.iter().filter(|it| it.every == Every::Watched);
+            watched.for_each(|it| self.now.set(it.metric, None));
+        }
+        let is_whole = second.is_multiple_of(Every::Minute.seconds());
+        let before = self.sent.replace(self.now.clone());
+        let Some(before) = before else { return Some(self.now.clone().into()) };
+        let changes = if is_whole { self.now.whole(&before) } else { self.now.since(&before) };
+        Some(changes).filter(|it| !it.is_empty())
+    }
+}
+
+fn is_refusal(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::NotSupported | NvmlError::NoPermission)
+}
+
+impl Focus {
+    /// Returns whether it includes a device.
+    pub(super) fn includes(&self, device: &DeviceId) -> bool {
+        match self {
+            Self::None => false,
+            Self::Device(it) => it == device,
+            Self::All => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_metric_is_filled_by_one_read_at_its_pace() {
+        for row in Metric::TABLE {
+            let reads: Vec<_> = READS.iter().filter(|it| it.fills.contains(&row.metric)).collect();
+            let [read] = reads[..] else { panic!("{}: {} reads", row.name, reads.len()) };
+            assert_eq!(read.every(), row.every, "{}", row.name);
+        }
+        assert!(FIELDS.iter().all(|(metric, _)| metric.row().call == "nvmlDeviceGetFieldValues"));
+    }
+
+    #[test]
+    fn calls_that_a_device_lacks_are_made_once_a_minute() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.due(7, true).len(), READS.len(), "the first time, all");
+        for place in 0..READS.len() {
+            meter.take(place, Err(NvmlError::NotSupported));
+        }
+        assert_eq!(meter.news(7, true), Some(Changes::default()), "the first reading is sent also if it has nothing");
+        assert!((8..60).all(|it| meter.due(it, true).is_empty() && meter.news(it, true).is_none()));
+        assert_eq!(meter.due(60, true).len(), READS.len());
+    }
+
+    #[test]
+    fn metrics_of_the_device_in_focus_end_with_it() {
+        let mut meter = Meter::default();
+        let place = READS.iter().position(|it| it.fills == [Metric::PcieSent]).unwrap();
+        assert!(!meter.due(1, false).contains(&place), "also the first time");
+        meter.news(1, false);
+        assert!(meter.due(2, true).contains(&place));
+        meter.take(place, Ok(vec![(Metric::PcieSent, 5)]));
+        assert_eq!(meter.news(2, true), Some([(Metric::PcieSent, 5)].into_iter().collect()));
+        assert!(meter.news(3, false).is_some_and(|it| serde_json::to_string(&it).unwrap() == r#"{"pcie_sent":null}"#));
+    }
+}
