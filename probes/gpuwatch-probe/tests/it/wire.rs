@@ -89,8 +89,8 @@ fn hello() -> Hello {
         instance: None,
         pid: 4242,
         start_us: Some(1_700_000_000_000_000),
-        attached_us: Some(1_700_000_000_000_000),
-        attached_step: Some(1204),
+        attached_us: None,
+        attached_step: None,
         host: "node7".into(),
         argv: ["python", "train.py", "--api-key=…"].map(str::to_owned).to_vec(),
         cwd: text("/home/ada"),
@@ -160,6 +160,7 @@ fn lines() -> Vec<Line> {
         }),
         Line::OomMessage(OomMessage::default()),
         Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
+        Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
     ]
 }
 
