@@ -1,5 +1,7 @@
 //! Whether jobs fit on GPUs that are not there: the user's script, unchanged, on a simulated machine.
 
+/// With frameworks on PyTorch.
+mod frameworks;
 /// Against measurements.
 mod measured;
 
@@ -38,9 +40,16 @@ impl Asked {
 
     /// The same with another Python.
     fn fit_with(&self, python: &Path, flags: &[&str], arguments: &[&str]) -> Output {
+        self.launched(python, &[], flags, arguments)
+    }
+
+    /// The same with a launcher, such as torchrun, between Python and the script.
+    fn launched(&self, python: &Path, launcher: &[&str], flags: &[&str], arguments: &[&str]) -> Output {
         let mut program = std::process::Command::new(PROGRAM);
-        program.arg("fit").args(flags).arg("--").arg(python).arg(&self.script).args(arguments);
-        program.env("HF_HUB_OFFLINE", "1").env("OMP_NUM_THREADS", "1");
+        program.arg("fit").args(flags).arg("--").arg(python).args(launcher).arg(&self.script).args(arguments);
+        // Uses no network, and leaves its files here.
+        program.env("HF_HUB_OFFLINE", "1").env("HF_HOME", self.home.0.path()).current_dir(self.home.0.path());
+        program.env("OMP_NUM_THREADS", "1").env("TOKENIZERS_PARALLELISM", "false");
         program.envs(self.home.variables()).output().unwrap()
     }
 

@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-static FRAMEWORKS: Venv = Venv {
+pub(crate) static FRAMEWORKS: Venv = Venv {
     variable: "GPUWATCH_FRAMEWORKS_VENV",
     name: "venv-frameworks",
     holds: "transformers, Lightning, timm, diffusers and others (a download of about 250 MB)",

@@ -1,0 +1,89 @@
+//! Frameworks on PyTorch, unchanged: each training gets a verdict, and its peak a line of the user's script.
+//!
+//! ```text
+//! GPUWATCH_TESTS=full cargo test --test it fit::frameworks::
+//! ```
+
+use super::{Asked, bytes};
+use crate::{frameworks::FRAMEWORKS, torch};
+use serde_json::Value;
+use std::path::Path;
+
+const JOB: &str = include_str!("frameworks.py");
+
+/// What starts a process for each of two devices.
+const TORCHRUN: &[&str] = &["-m", "torch.distributed.run", "--nproc-per-node", "2"];
+
+/// What is uncertain in every verdict. Anything beside it would mean that a call is not simulated.
+const RANGES: [&str; 4] = ["CUDA context: ", "lazily loaded kernels: ", "cuDNN workspaces: ", "NCCL buffers: "];
+
+/// The answer for a training that fits; its parts are checked.
+fn answer(python: &Path, launcher: &[&str], gpu: &str, library: &str, mode: &str) -> Value {
+    let asked = Asked::new(JOB);
+    let output = asked.launched(python, launcher, &["--json", "--gpu", gpu], &[library, mode]);
+    let answer: Value = serde_json::from_str(&torch::stdout(&output)).unwrap();
+    let peak = &answer["peak"];
+    assert_eq!(answer["fits"], "yes", "{library} {mode}: {answer:#}");
+    assert!(bytes(peak, "allocated") <= bytes(peak, "reserved"), "{library} {mode}: {peak:#}");
+    let line = peak["line"].as_str().and_then(|it| it.strip_prefix("train.py:")?.parse::<usize>().ok());
+    let text = line.and_then(|it| JOB.lines().nth(it - 1));
+    assert!(text.is_some_and(|it| it.contains('(')), "{library} {mode}: {peak:#}");
+    for it in answer["unknown"].as_array().unwrap() {
+        let text = it.as_str().unwrap();
+        assert!(RANGES.iter().any(|range| text.starts_with(range)), "{library} {mode}: {text}");
+    }
+    answer
+}
+
+fn allocated(answer: &Value) -> u64 {
+    bytes(&answer["peak"], "allocated")
+}
+
+/// One device: all precisions fit, and activations that are computed again do not wait for backward.
+fn check_precisions(library: &str) {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let peak = |mode: &str| allocated(&answer(&python, &[], "RTX 4090", library, mode));
+    let (kept, again) = (peak("fp32"), peak("checkpointed"));
+    assert!(again < kept, "{library}: {again} of {kept}");
+    for mode in ["amp", "bf16"] {
+        assert!(peak(mode) > 0);
+    }
+}
+
+/// Two devices: each rank has its communicators, and sharded weights need less than copies.
+fn check_ranks(library: &str, launcher: &[&str]) {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let of = |mode: &str| answer(&python, launcher, "2xRTX 4090", library, mode);
+    let (copied, sharded) = (of("ddp"), of("fsdp"));
+    for it in [&copied, &sharded] {
+        assert!(it["unknown"].to_string().contains("NCCL buffers: "), "{library}: {it:#}");
+    }
+    assert!(allocated(&sharded) < allocated(&copied), "{library}: {sharded:#} {copied:#}");
+}
+
+macro_rules! trainings {
+    ($($library:ident: $precisions:ident, $ranks:ident $launcher:expr;)+) => {$(
+        #[test]
+        fn $precisions() {
+            check_precisions(stringify!($library));
+        }
+
+        #[test]
+        fn $ranks() {
+            check_ranks(stringify!($library), $launcher);
+        }
+    )+};
+}
+
+trainings! {
+    trainer: a_trainer_fits_in_each_precision, a_trainer_fits_on_two_devices TORCHRUN;
+    accelerate: accelerate_fits_in_each_precision, accelerate_fits_on_two_devices TORCHRUN;
+    peft: an_adapter_fits_in_each_precision, an_adapter_fits_on_two_devices TORCHRUN;
+    trl: supervised_fine_tuning_fits_in_each_precision, supervised_fine_tuning_fits_on_two_devices TORCHRUN;
+    lightning: lightning_fits_in_each_precision, lightning_fits_on_two_devices &[];
+    timm: timm_fits_in_each_precision, timm_fits_on_two_devices TORCHRUN;
+    diffusers: a_diffusion_model_fits_in_each_precision, a_diffusion_model_fits_on_two_devices TORCHRUN;
+    torchvision: torchvision_fits_in_each_precision, torchvision_fits_on_two_devices TORCHRUN;
+}
