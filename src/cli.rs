@@ -149,7 +149,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Snapshot { file, fits, json, text, screen }) => {
             snapshot::snapshot(&snapshot::Asked { file: &file, fits, json, text, screen: &screen })
         }
-        Some(Command::Fit { question, json }) => fit::fit(&question.question(), json),
+        Some(Command::Fit { question, json }) => fit::run(question, json),
         Some(Command::Whatif { question, json }) => whatif::whatif(question, store().ok().as_deref(), json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))

@@ -3,14 +3,15 @@
 use crate::{
     facts::text::Foreign,
     jobs::fit::{self, Question, Vary},
-    model::fit::Device,
+    model::fit::{Device, Table},
     storage::output,
 };
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::{
     ffi::OsString,
-    io::{self, IsTerminal, Write},
-    path::PathBuf,
+    fs,
+    io::{self, IsTerminal, Read, Write},
+    path::{Path, PathBuf},
 };
 
 /// What its help ends with.
@@ -18,6 +19,9 @@ pub(super) const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- p
      batch=8..64:8 -- python train.py --batch {batch}\n\nThe job runs for some optimizer steps with its own PyTorch on a \
      simulated GPU: its allocations are real, its numbers are not computed. What lies outside the allocator is estimated, so \
      the answer is an interval.\n\nWith several --gpu the job has to fit on each of them.";
+
+/// The bytes of a table that are read at most.
+const LARGEST: u64 = 4 << 20;
 
 /// What `gpuwatch fit` asks.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,22 +37,56 @@ pub(super) struct Asked {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
+    /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
+    /// of its compute capability and for its PyTorch release.
+    #[arg(long = "table", value_name = "FILE", value_parser = table)]
+    tables: Vec<Table>,
+    /// Measure this machine's GPU instead, and write a table for --table into this file, which must not exist yet; CMD
+    /// is then the job's Python [default: python3].
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "vary", "tables", "output"])]
+    calibrate: Option<PathBuf>,
     /// The file to record the job into, which must not exist yet; by default a new one among the recordings.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The job and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required_unless_present = "calibrate", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 impl Asked {
-    pub(super) fn question(self) -> Question {
-        let Self { devices, steps, vary, output, command } = self;
-        Question { devices, steps, vary, command, recording: output }
+    fn question(self) -> Question {
+        let Self { devices, steps, vary, tables, output, command, .. } = self;
+        Question { devices, steps, vary, tables, command, recording: output }
     }
 }
 
-pub(super) fn fit(question: &Question, json: bool) -> Result<u8> {
+/// Reads a table.
+fn table(path: &str) -> Result<Table, String> {
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|e| e.to_string())?;
+    file.take(LARGEST).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    Table::parse(&text)
+}
+
+/// Answers a question, or measures this machine's GPU.
+pub(super) fn run(asked: Asked, json: bool) -> Result<u8> {
+    match asked.calibrate.clone() {
+        Some(out) => calibrate(&out, &asked.command).map(|()| 0),
+        None => fit(&asked.question(), json),
+    }
+}
+
+fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
+    // Measuring takes minutes, so a file that cannot be written is found out first.
+    let mut file = output::create(out).with_context(|| Foreign::new(out.to_string_lossy()).to_string())?;
+    let written = fit::calibrate(command).map_err(Into::into).and_then(|it| Ok(file.write_all(it.as_bytes())?));
+    if written.is_err() && !output::is_stdout(out) {
+        let _ = fs::remove_file(out);
+    }
+    written
+}
+
+fn fit(question: &Question, json: bool) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |words: &str| {
         if is_shown {

@@ -10,6 +10,10 @@
 
 /// Reads the account of a process.
 mod account;
+/// Measures on a real GPU.
+mod calibrate;
+/// Why a job failed.
+mod failure;
 /// Writes JSON.
 mod json;
 /// Judges devices.
@@ -25,11 +29,12 @@ mod trouble;
 /// Searches the largest value that fits.
 mod vary;
 
+pub use calibrate::calibrate;
 pub use trouble::Trouble;
 pub use vary::Vary;
 
 use self::{judge::Judged, peak::Peak, trial::Bench};
-use crate::model::fit::{Device, Fits};
+use crate::model::fit::{Device, Fits, Table};
 use std::{ffi::OsString, path::PathBuf};
 
 /// A question.
@@ -39,6 +44,8 @@ pub struct Question {
     pub devices: Vec<Device>,
     /// Steps to run; `None` runs until the peak is steady.
     pub steps: Option<u32>,
+    /// What was measured on real GPUs.
+    pub tables: Vec<Table>,
     /// A value to vary.
     pub vary: Option<Vary>,
     /// The job and its arguments.
@@ -85,8 +92,8 @@ pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Ans
 impl Answer {
     /// Returns whether the job fits on every requested device; without one, on any known card.
     pub fn fits(&self) -> Fits {
-        if self.varied.as_ref().is_some_and(|it| it.largest.is_none()) {
-            return Fits::No;
+        if let Some(it) = self.varied.as_ref().filter(|it| it.largest.is_none()) {
+            return if it.why.is_some() { Fits::Unknown } else { Fits::No };
         }
         let all = self.devices.iter().map(|it| it.fits);
         if self.is_named {

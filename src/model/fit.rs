@@ -9,12 +9,18 @@
 pub mod card;
 /// What a peak consists of.
 pub mod consists;
+/// What is known of a job.
+pub mod facts;
 /// What lies outside the allocator's figures.
 pub mod outside;
+/// What was measured on a real GPU.
+pub mod table;
 
 pub use card::Device;
 pub use consists::Kind;
-pub use outside::{Facts, Outside};
+pub use facts::Facts;
+pub use outside::Outside;
+pub use table::Table;
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +121,9 @@ mod tests {
 
     #[test]
     fn uncertain_memory_makes_the_verdict_unknown() {
-        let part = Outside { name: "context", low: 10, usual: 15, high: 30, is_optional: false, source: "" };
-        let optional = Outside { name: "workspace", low: 0, usual: 0, high: 50, is_optional: true, source: "" };
+        let part = Outside { name: "context", low: 10, usual: 15, high: 30, is_optional: false, source: String::new() };
+        let optional =
+            Outside { name: "workspace", low: 0, usual: 0, high: 50, is_optional: true, source: String::new() };
         let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional] };
         assert_eq!((need.low(), need.usual(), need.must(), need.high()), (110, 115, 130, 180));
         let fits = |capacity| need.fits(capacity);

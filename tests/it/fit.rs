@@ -1,9 +1,13 @@
 //! Whether jobs fit on GPUs that are not there: the user's script, unchanged, on a simulated machine.
 
+/// Measured tables.
+mod calibrate;
 /// With frameworks on PyTorch.
 mod frameworks;
 /// Against measurements.
 mod measured;
+/// What jobs need and do not get.
+mod missing;
 
 use crate::{
     launch::Home,
@@ -118,11 +122,11 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
 }
 
 /// The reported value runs on a device of that size, with all that lies outside the allocator; the next one does not.
-#[test]
-fn the_largest_value_that_fits_runs_and_the_next_one_does_not() {
+fn check_largest(values: &str, step: u64) {
     let asked = Asked::new(JOB);
     let size = 700_u64 << 20;
-    let (answer, code) = asked.json(&["--gpu", &size.to_string(), "--vary", "batch=128,256,384,512"], &["{batch}"]);
+    let vary = format!("batch={values}");
+    let (answer, code) = asked.json(&["--gpu", &size.to_string(), "--vary", &vary], &["{batch}"]);
     assert_eq!((answer["vary"]["name"].as_str(), code), (Some("batch"), 0), "{answer:#}");
     let largest: u64 = answer["vary"]["largest"].as_str().unwrap().parse().unwrap();
     assert!((128..512).contains(&largest), "{answer:#}");
@@ -137,8 +141,27 @@ fn the_largest_value_that_fits_runs_and_the_next_one_does_not() {
         script.args([&batch.to_string(), "4"]).output().unwrap()
     };
     torch::stdout(&run(largest));
-    let next = run(largest + 128);
+    let next = run(largest + step);
     assert!(String::from_utf8_lossy(&next.stderr).contains("OutOfMemoryError"), "{next:?}");
+}
+
+#[test]
+fn the_largest_value_that_fits_runs_and_the_next_one_does_not() {
+    check_largest("128,256,384,512", 128);
+}
+
+#[test]
+fn the_largest_value_of_a_fine_range_runs_and_one_more_does_not() {
+    test_tiers::full!("a search over 385 values");
+    check_largest("128..512", 1);
+}
+
+/// It is not clear whether a value fits that cannot be judged.
+#[test]
+fn a_search_without_a_judged_value_stays_unknown() {
+    let asked = Asked::new("raise SystemExit('no data')\n");
+    let (answer, code) = asked.json(&["--gpu", "T4", "--vary", "batch=1"], &[]);
+    assert_eq!((answer["fits"].as_str(), code), (Some("unknown"), 2), "{answer:#}");
 }
 
 #[test]

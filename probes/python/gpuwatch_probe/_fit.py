@@ -25,7 +25,7 @@ _EVENTS = 4_000_000
 _LINES = 200
 _STEPS = 1000
 # Kinds of what `simgpu_watch` reports.
-_READ, _REFUSED, _CONVOLUTION = 1, 2, 3
+_READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
 # Seconds to wait for the other ranks of this machine, whose collectives may need this process.
 _PATIENCE = 30.0
 # Calls whose results have a shape that depends on values.
@@ -49,13 +49,15 @@ class Fit:
         self._gradients = {}
         self._reads = {}
         self._refused = {}
+        self._modules = {}
         self._backward = []
         self._peaks = {}
         self._number = 0
         self._is_on = False
         self._is_over = False
         self._watcher = None
-        self._facts = {"convolutions": False}
+        # Whether cuDNN is used, and the bytes of the tensors of its largest operation.
+        self._facts = {"convolutions": False, "convolution": 0}
         self._error = None
 
     # Beginning
@@ -151,6 +153,7 @@ class Fit:
             try:
                 if what == _CONVOLUTION:
                     self._facts["convolutions"] = True
+                    self._facts["convolution"] = max(self._facts["convolution"], int(name))
                 elif not self._is_over:
                     self._seen(what, name.decode(), sys._getframe(1))
             except Exception:
@@ -170,6 +173,11 @@ class Fit:
         if what == _REFUSED:
             if len(self._refused) < _LINES:
                 self._refused.setdefault(name, self._line(frame))
+            return
+        if what == _MODULE:
+            line = self._line(frame)
+            if line is not None and len(self._modules) < _LINES:
+                self._modules.setdefault(line)
             return
         found = self._reader(frame)
         if found is not None and len(self._reads) < _LINES:
@@ -391,6 +399,7 @@ class Fit:
             "devices": devices,
             "reads": [dict(zip(keys, it)) for it in self._reads.values()],
             "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
+            "modules": list(self._modules),
             "backward": self._backward,
             "facts": self._facts,
         }

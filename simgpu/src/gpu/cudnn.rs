@@ -12,6 +12,7 @@ use super::{
     wheel::Wheel,
 };
 use std::{
+    cell::Cell,
     collections::HashMap,
     ffi::c_char,
     sync::{LazyLock, Mutex, PoisonError},
@@ -22,6 +23,7 @@ const EXECUTION_FAILED: i32 = 5000;
 
 /// One attribute as it was set: its type, how many values, their bytes.
 struct Attribute {
+    kind: i32,
     count: i64,
     bytes: Vec<u8>,
 }
@@ -57,7 +59,47 @@ mod attribute {
     pub(super) const PLAN_WORKSPACE: i32 = 402;
     pub(super) const PLAN_JSON: i32 = 405;
     pub(super) const ENGINE_NOTES: i32 = 1301;
+    pub(super) const GRAPH_OPERATIONS: i32 = 801;
     pub(super) const GRAPH_ENGINES: i32 = 802;
+    pub(super) const TENSOR_TYPE: i32 = 901;
+    pub(super) const TENSOR_DIMENSIONS: i32 = 902;
+}
+
+/// `CUDNN_TYPE_BACKEND_DESCRIPTOR`: the attribute's value is a descriptor.
+const DESCRIPTOR: i32 = 15;
+
+thread_local! {
+    /// Bytes of the tensors of the operations of this thread's latest graph, which its next plan is for.
+    static GRAPH: Cell<u64> = const { Cell::new(0) };
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.chunks_exact(8).map(|it| it.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+}
+
+/// Bytes of one element of a `cudnnDataType_t`; of the smallest ones, a byte.
+fn element(kind: u64) -> u64 {
+    match kind {
+        1 | 10 => 8,
+        0 | 4 => 4,
+        2 | 9 => 2,
+        _ => 1,
+    }
+}
+
+/// Returns the bytes of a tensor; 0 of any other descriptor.
+fn tensor(it: &Descriptor) -> u64 {
+    let Some(dimensions) = it.get(&attribute::TENSOR_DIMENSIONS) else { return 0 };
+    let kind = it.get(&attribute::TENSOR_TYPE).and_then(|it| it.bytes.first()).map_or(0, |it| u64::from(*it));
+    words(&dimensions.bytes).fold(element(kind), u64::saturating_mul)
+}
+
+/// Returns the bytes of all tensors of operations.
+fn tensors(operations: &[u8]) -> u64 {
+    let all = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of = |handle: u64| all.get(&usize::try_from(handle).unwrap_or(0));
+    let named = words(operations).filter_map(of).flat_map(|it| it.values()).filter(|it| it.kind == DESCRIPTOR);
+    named.flat_map(|it| words(&it.bytes)).filter_map(of).map(tensor).fold(0, u64::saturating_add)
 }
 
 const PLAN: &[u8] = b"{\"simulated\":1}\0";
@@ -80,7 +122,7 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         }
         CONFIGURATION_WORKSPACE => return wide(0),
         PLAN_WORKSPACE => {
-            watch::report(Seen::Convolution, String::new);
+            watch::report(Seen::Convolution, || GRAPH.get().to_string());
             return wide(0);
         }
         GRAPH_ENGINES => return wide(1),
@@ -181,7 +223,10 @@ entry_points! {
     fn cudnnBackendSetAttribute(descriptor: usize, name: i32, kind: i32, count: i64, from: In<u8>) -> i32 {
         let mut bytes = vec![0; length(count, kind)];
         sys::copy(bytes.as_mut_ptr() as usize, from.address(), bytes.len());
-        with(descriptor, |it| it.insert(name, Attribute { count, bytes })).map_or(BAD_PARAM, |_| 0)
+        if name == attribute::GRAPH_OPERATIONS {
+            GRAPH.set(tensors(&bytes));
+        }
+        with(descriptor, |it| it.insert(name, Attribute { kind, count, bytes })).map_or(BAD_PARAM, |_| 0)
     }
 
     fn cudnnBackendGetAttribute(

@@ -10,6 +10,7 @@ use super::{
     kernels::launch,
     model::{Model, attribute},
     process::{current, process},
+    watch::{self, Seen},
     wheel::Wheel,
 };
 use std::ffi::c_char;
@@ -49,6 +50,12 @@ fn pointer_attribute(out: usize, wanted: i32, address: usize) -> Answer {
 fn name(out: Out<usize>) -> i32 {
     out.put(process().queues.handle());
     0
+}
+
+/// Hands out a module of kernels that this program brings along, and reports it: what they compute is not known.
+fn module(out: Out<usize>) -> i32 {
+    watch::report(Seen::Module, || "cuModuleLoad".to_owned());
+    name(out)
 }
 
 entry_points! {
@@ -214,15 +221,15 @@ entry_points! {
     }
 
     fn cuModuleLoad(out: Out<usize>, _file: usize) -> i32 {
-        name(out)
+        module(out)
     }
 
     fn cuModuleLoadData(out: Out<usize>, _image: usize) -> i32 {
-        name(out)
+        module(out)
     }
 
     fn cuModuleLoadDataEx(out: Out<usize>, _image: usize, _count: u32, _options: usize, _values: usize) -> i32 {
-        name(out)
+        module(out)
     }
 
     fn cuModuleUnload(_module: usize) -> i32 {

@@ -16,8 +16,10 @@ pub(super) enum Seen {
     Read = 1,
     /// A function was called that is not simulated.
     Refused = 2,
-    /// cuDNN was asked for a plan.
+    /// cuDNN was asked for a plan. The name is the bytes of its operations' tensors.
     Convolution = 3,
+    /// The driver was asked to load kernels of the program's own.
+    Module = 4,
 }
 
 type Watcher = extern "C" fn(kind: i32, name: *const c_char);

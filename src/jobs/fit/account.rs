@@ -20,6 +20,8 @@ pub(super) struct Account {
     pub(super) devices: Vec<OnDevice>,
     pub(super) reads: Vec<Read>,
     pub(super) refused: Vec<Refused>,
+    /// Lines that load kernels of the job's own.
+    pub(super) modules: Vec<String>,
     /// When backward ran, and for which line.
     pub(super) backward: Vec<(u64, u64, String)>,
     pub(super) facts: Learnt,
@@ -97,6 +99,8 @@ pub(super) struct Refused {
 #[serde(default)]
 pub(super) struct Learnt {
     pub(super) convolutions: bool,
+    /// Bytes of the tensors of cuDNN's largest operation.
+    pub(super) convolution: u64,
     pub(super) benchmark: bool,
     pub(super) compiled: bool,
     /// NCCL's groups.

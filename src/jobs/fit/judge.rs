@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{Device, Facts, Fits, Need, outside::outside},
+    model::fit::{Device, Facts, Fits, Need, Table, outside::outside},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The card whose architecture a question without a device is answered for first.
 const USUAL: &str = "RTX 4090";
@@ -62,12 +62,16 @@ impl Bench {
             found.push(Found { driver_name: device.driver_name, count: device.count, trial });
         }
         let Some(first) = found.first() else { return Ok(answer) };
+        let tables = &question.tables;
         answer.unknown = unknown(&first.trial);
+        if answer.why.is_none() {
+            answer.unknown.extend(unused(tables, &devices, &first.trial));
+        }
         let is_shape = first.trial.accounts.iter().flat_map(|it| &it.reads).any(|it| it.kind == "shape");
         for device in devices {
             let own = found.iter().find(|it| it.driver_name == device.driver_name && it.count == device.count);
             let trial = &own.unwrap_or(first).trial;
-            let need = need(trial, &device).filter(|_| answer.why.is_none());
+            let need = need(trial, &device, tables).filter(|_| answer.why.is_none());
             let mut judged = Judged { device, fits: Fits::Unknown, need, note: None };
             if let Some(need) = &judged.need {
                 judged.fits = need.fits(judged.device.capacity());
@@ -80,10 +84,10 @@ impl Bench {
             }
             answer.devices.push(judged);
         }
-        let is_enough = |it: &Device| need(&first.trial, it).is_some_and(|need| need.must() <= it.capacity());
+        let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && !is_shape);
         let device = answer.devices.first().filter(|_| answer.why.is_none()).map(|it| &it.device);
-        answer.peak = device.and_then(|device| Peak::of(&first.trial, &need(&first.trial, device)?));
+        answer.peak = device.and_then(|device| Peak::of(&first.trial, &need(&first.trial, device, tables)?));
         let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
         answer.unknown.splice(0..0, parts);
         Ok(answer)
@@ -118,12 +122,12 @@ impl Bench {
 
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
     /// it runs there, or why that is unknown.
-    pub(super) fn runs_on(&mut self, device: &Device) -> Result<Result<bool, String>, Trouble> {
+    pub(super) fn runs_on(&mut self, device: &Device, tables: &[Table]) -> Result<Result<bool, String>, Trouble> {
         let free = self.run(&Setup { device, limit: None }, false)?;
         if let Some(why) = why(&free.outcome) {
             return Ok(Err(why));
         }
-        let Some(need) = need(&free, device) else { return Ok(Err("the job uses no GPU".to_owned())) };
+        let Some(need) = need(&free, device, tables) else { return Ok(Err("the job uses no GPU".to_owned())) };
         let facts = facts(&free, &busiest(&free));
         let limit = Some(Limit::of(&need, facts.processes, facts.communicators, true));
         let trial = self.run(&Setup { device, limit }, false)?;
@@ -143,7 +147,7 @@ fn why(outcome: &Outcome) -> Option<String> {
         Outcome::Full(line) => Some(format!("the job runs out of memory{} even on a device of 512 GiB", at(line))),
         Outcome::Refused(name, line) => Some(format!("the job calls {name}{}, which is not simulated", at(line))),
         Outcome::Unused => Some("no process of the job used a GPU with its probe".to_owned()),
-        Outcome::Failed(how) => Some(format!("the job failed: {how}")),
+        Outcome::Failed(why) => Some(why.clone()),
     }
 }
 
@@ -175,6 +179,7 @@ fn facts(trial: &Trial, uuid: &str) -> Facts {
         facts.processes += 1;
         facts.communicators += account.facts.groups;
         facts.uses_cudnn |= account.facts.convolutions;
+        facts.convolution = facts.convolution.max(account.facts.convolution);
         facts.is_benchmarking |= account.facts.benchmark;
         facts.is_compiled |= account.facts.compiled;
         facts.reserved += it.peak().1;
@@ -183,11 +188,25 @@ fn facts(trial: &Trial, uuid: &str) -> Facts {
 }
 
 /// What the busiest device needs; `None` where none was used.
-fn need(trial: &Trial, device: &Device) -> Option<Need> {
+fn need(trial: &Trial, device: &Device, tables: &[Table]) -> Option<Need> {
     let uuid = busiest(trial);
     let facts = facts(trial, &uuid).on(device);
     let allocated = on(trial, &uuid).map(|it| it.1.peak().0).sum();
-    (facts.processes > 0).then(|| Need { allocated, reserved: facts.reserved, outside: outside(&facts) })
+    let outside = outside(&facts, tables.iter().find(|it| it.suits(device, torch(trial))));
+    (facts.processes > 0).then_some(Need { allocated, reserved: facts.reserved, outside })
+}
+
+/// The version of the job's PyTorch.
+fn torch(trial: &Trial) -> &str {
+    trial.accounts.iter().find(|it| !it.devices.is_empty()).map_or("", |it| &it.torch)
+}
+
+/// Names the tables that stand for none of the devices under this PyTorch.
+fn unused(tables: &[Table], devices: &[Device], trial: &Trial) -> Vec<String> {
+    let torch = torch(trial);
+    let of_none = tables.iter().filter(|table| !devices.iter().any(|it| table.suits(it, torch)));
+    let is = |it: &Table| format!("a table that is not used, because GPU or PyTorch ({torch}) differ: {}", it.source());
+    of_none.map(is).collect()
 }
 
 impl Peak {
@@ -226,6 +245,9 @@ fn unknown(trial: &Trial) -> Vec<String> {
         let at = it.line.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
         all.push(format!("{}{at} is not simulated; the job went on without it", it.name));
     }
+    let modules: BTreeSet<&String> = trial.accounts.iter().flat_map(|it| &it.modules).collect();
+    let of_module = |it: &&String| format!("{it}: loads kernels of its own, which compute nothing here");
+    all.extend(modules.iter().take(NAMED).map(of_module));
     if trial.accounts.iter().any(rises) {
         all.push("the peak was still rising at the last step that ran: use --steps".to_owned());
     }

@@ -1,6 +1,6 @@
 //! One run of the job on a simulated machine.
 
-use super::{Question, Trouble, account::Account};
+use super::{Question, Trouble, account::Account, failure};
 use crate::{
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need},
@@ -19,9 +19,6 @@ const MIB: u64 = 1 << 20;
 
 /// A device on which every job fits.
 const PLENTY: u64 = 512 << 30;
-
-/// Lines of a failed job's output that are shown.
-const SHOWN: usize = 12;
 
 /// What every run of one question has in common.
 pub(super) struct Bench {
@@ -74,7 +71,7 @@ pub(super) enum Outcome {
     Full(Option<String>),
     /// It failed after a call that is not simulated: the call, and the job's line.
     Refused(String, Option<String>),
-    /// It failed, with this error.
+    /// It failed: why, in a sentence, and the end of its output.
     Failed(String),
     /// No process of it used a GPU.
     Unused,
@@ -186,9 +183,6 @@ fn outcome(status: ExitStatus, accounts: &[Account], log: &Path) -> Outcome {
         return Outcome::Unused;
     }
     let output = fs::read(log).unwrap_or_default();
-    let output = String::from_utf8_lossy(&output).into_owned();
-    let lines: Vec<_> = output.lines().filter(|it| !it.trim().is_empty()).collect();
     let how = status.code().map_or_else(|| status.to_string(), |it| format!("exit code {it}"));
-    let last = lines.get(lines.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n");
-    Outcome::Failed(if last.is_empty() { how } else { format!("{how}\n{last}") })
+    Outcome::Failed(failure::why(&how, accounts, &String::from_utf8_lossy(&output)))
 }

@@ -13,6 +13,9 @@ pub enum Trouble {
     /// No machine can be simulated.
     #[error(transparent)]
     Simulated(#[from] simulated::Trouble),
+    /// A GPU cannot be measured.
+    #[error("cannot measure a GPU: {}", Foreign::new(.0.as_str()))]
+    Unmeasured(String),
     /// The job was interrupted.
     #[error("the job was ended by signal {0}")]
     Interrupted(i32),

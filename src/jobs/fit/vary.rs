@@ -62,19 +62,14 @@ impl Vary {
         progress: &mut impl FnMut(&str),
     ) -> Result<Varied, Trouble> {
         let mut found = Varied { name: self.name.clone(), values: self.values.clone(), largest: None, why: None };
-        let Some(device) = question.devices.first() else { return Ok(found) };
         // Below `low` all fit, from `high` on none does.
         let (mut low, mut high) = (0, self.values.len());
         while low < high {
             let middle = low + (high - low) / 2;
             let Some(value) = self.values.get(middle) else { break };
-            progress(&format!(
-                "{}={value} on {}",
-                Foreign::new(self.name.as_str()),
-                Foreign::new(device.name.as_str())
-            ));
+            progress(&format!("{}={value}", Foreign::new(self.name.as_str())));
             bench.set((self.name.clone(), value.clone()));
-            match bench.runs_on(device)? {
+            match runs_on_all(bench, question)? {
                 Ok(true) => low = middle + 1,
                 Ok(false) => high = middle,
                 Err(why) => {
@@ -86,6 +81,17 @@ impl Vary {
         found.largest = low.checked_sub(1);
         Ok(found)
     }
+}
+
+/// Whether the job runs on each device that was asked for, or why that is unknown.
+fn runs_on_all(bench: &mut Bench, question: &Question) -> Result<Result<bool, String>, Trouble> {
+    for device in &question.devices {
+        let runs = bench.runs_on(device, &question.tables)?;
+        if runs != Ok(true) {
+            return Ok(runs);
+        }
+    }
+    Ok(Ok(true))
 }
 
 impl Varied {

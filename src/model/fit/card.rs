@@ -64,6 +64,8 @@ pub struct Device {
     pub reserved: u64,
     /// Multiprocessors, at least and at most.
     pub multiprocessors: (u64, u64),
+    /// The compute capability, such as 8.9; of a size, that of the card which is nearest to it.
+    pub capability: &'static str,
     /// How many.
     pub count: u32,
 }
@@ -90,13 +92,14 @@ impl Device {
         all
     }
 
-    fn of(&Card(name, driver_name, total, reserved, multiprocessors, _): &Card) -> Self {
+    fn of(&Card(name, driver_name, total, reserved, multiprocessors, capability): &Card) -> Self {
         Self {
             name: name.to_owned(),
             driver_name,
             total: total * MIB,
             reserved: reserved * MIB,
             multiprocessors: (multiprocessors, multiprocessors),
+            capability,
             count: 1,
         }
     }
@@ -131,11 +134,20 @@ impl Device {
         let all = Self::all();
         let distance = |it: &Self| off(it.total).min(off(it.capacity()));
         let nearest = all.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
-        let driver_name = nearest.map_or("NVIDIA GeForce RTX 4090", |it| it.driver_name);
+        let (driver_name, capability) =
+            nearest.map_or(("NVIDIA GeForce RTX 4090", "8.9"), |it| (it.driver_name, it.capability));
         let counts = |near: f64| all.iter().filter(move |it| distance(it) <= near).map(|it| it.multiprocessors.0);
         let near = nearest.map_or(0.0, distance).max(ALIKE);
         let multiprocessors = (counts(near).min().unwrap_or(24), counts(near).max().unwrap_or(188));
-        Ok(Self { name: text.trim().to_owned(), driver_name, total, reserved: 0, multiprocessors, count: 1 })
+        Ok(Self {
+            name: text.trim().to_owned(),
+            driver_name,
+            total,
+            reserved: 0,
+            multiprocessors,
+            capability,
+            count: 1,
+        })
     }
 }
 

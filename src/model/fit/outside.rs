@@ -1,36 +1,9 @@
 //! What a job needs beside what its allocator reserves on a simulated GPU: a table of ranges with their sources.
 
-use super::Device;
+use super::{Facts, Table};
 use std::fmt::Write as _;
 
 const MIB: u64 = 1 << 20;
-
-/// What is known of a job, as far as it matters here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Processes with a context on the device.
-    pub processes: u64,
-    /// NCCL communicators on it.
-    pub communicators: u64,
-    /// Whether cuDNN ran convolutions or attention.
-    pub uses_cudnn: bool,
-    /// Whether cuDNN was asked to try its algorithms (`torch.backends.cudnn.benchmark`).
-    pub is_benchmarking: bool,
-    /// Whether kernels were compiled at run time (`torch.compile`, Triton).
-    pub is_compiled: bool,
-    /// Bytes that the allocator reserved.
-    pub reserved: u64,
-    /// Multiprocessors of the device, at least and at most.
-    pub multiprocessors: (u64, u64),
-}
-
-impl Facts {
-    /// Returns the facts for another device.
-    #[must_use]
-    pub fn on(self, device: &Device) -> Self {
-        Self { multiprocessors: device.multiprocessors, ..self }
-    }
-}
 
 /// One thing outside, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +19,15 @@ pub struct Outside {
     /// Whether the job runs without it where there is no room for it.
     pub is_optional: bool,
     /// Where the range is from.
-    pub source: &'static str,
+    pub source: String,
 }
 
 /// One row: its name, low, usual and high as functions of the facts, the rule in words, the source.
 struct Row {
     name: &'static str,
     bytes: fn(&Facts) -> [u64; 3],
+    /// The same of a table that was measured; `None` where it has nothing for it.
+    measured: fn(&Table, &Facts) -> Option<[u64; 3]>,
     is_optional: bool,
     rule: &'static str,
     source: &'static str,
@@ -66,6 +41,7 @@ const TABLE: [Row; 6] = [
             let sum = |mib: u64| it.processes * mib * MIB;
             [sum(10 + least * 5 / 2), sum(10 + (least + most) * 3 / 2), sum(30 + most * 4)]
         },
+        measured: Table::context,
         is_optional: false,
         rule: "each process: 2.5 to 4 MiB per multiprocessor, and 10 to 30 MiB",
         source: "RTX 3060: at most 141 MiB, RTX 4060: 107 MiB (failed runs of xMem's measurements); RTX 3090: 256 MiB \
@@ -75,6 +51,7 @@ const TABLE: [Row; 6] = [
     Row {
         name: "lazily loaded kernels",
         bytes: |it| [0, it.processes * 8 * MIB, it.processes * 35 * MIB],
+        measured: Table::kernels,
         is_optional: false,
         rule: "each process: 0 to 35 MiB",
         source: "difference between the measured and the simulated peak of 22 transformers on an RTX 3060",
@@ -85,6 +62,7 @@ const TABLE: [Row; 6] = [
             let high = if it.uses_cudnn { it.reserved / 100 * 21 } else { 0 };
             [0, high / 10, high]
         },
+        measured: Table::workspaces,
         is_optional: true,
         rule: "where cuDNN is used: 0 to 21 % of the reserved peak",
         source: "difference between the measured and the simulated peak of 28 CNNs (docs/fit.md): 22 of them need next to none. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
@@ -92,6 +70,7 @@ const TABLE: [Row; 6] = [
     Row {
         name: "cuDNN's trials (benchmark)",
         bytes: |it| if it.is_benchmarking && it.uses_cudnn { [0, 256 * MIB, 2048 * MIB] } else { [0; 3] },
+        measured: Table::trials,
         is_optional: true,
         rule: "with torch.backends.cudnn.benchmark: 0 to 2 GiB",
         source: "estimated: an algorithm's workspace, asked for while others are tried",
@@ -99,6 +78,7 @@ const TABLE: [Row; 6] = [
     Row {
         name: "NCCL buffers",
         bytes: |it| [16, 256, 512].map(|mib: u64| it.communicators * mib * MIB),
+        measured: |_, _| None,
         is_optional: false,
         rule: "each communicator: 16 to 512 MiB",
         source: "NCCL's documentation: NCCL_BUFFSIZE (4 MiB) to send and to receive, for 2 to 32 channels of a ring, and of a \
@@ -107,24 +87,20 @@ const TABLE: [Row; 6] = [
     Row {
         name: "compiled kernels",
         bytes: |it| if it.is_compiled { [0, 16 * MIB, 256 * MIB] } else { [0; 3] },
+        measured: |_, _| None,
         is_optional: false,
         rule: "with torch.compile or Triton: 0 to 256 MiB",
         source: "estimated: code of compiled modules, and buffers of their autotuning",
     },
 ];
 
-/// Returns what lies outside, as far as the job has it.
-pub fn outside(facts: &Facts) -> Vec<Outside> {
+/// Returns what lies outside, as far as the job has it; from a measured table where there is one.
+pub fn outside(facts: &Facts, table: Option<&Table>) -> Vec<Outside> {
     let of = |row: &Row| {
-        let [low, usual, high] = (row.bytes)(facts);
-        Outside {
-            name: row.name,
-            low,
-            usual: usual.clamp(low, high),
-            high,
-            is_optional: row.is_optional,
-            source: row.source,
-        }
+        let measured = table.and_then(|it| Some(((row.measured)(it, facts)?, it.source())));
+        let ([low, usual, high], source) = measured.unwrap_or_else(|| ((row.bytes)(facts), row.source.to_owned()));
+        let usual = usual.clamp(low, high);
+        Outside { name: row.name, low, usual, high, is_optional: row.is_optional, source }
     };
     TABLE.iter().map(of).filter(|it| it.high > 0).collect()
 }
@@ -141,13 +117,13 @@ pub(super) fn markdown() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Device, *};
 
     #[test]
     fn ranges_hold_what_was_measured() {
         for (name, measured) in [("RTX 3090", 256), ("RTX 4090", 382), ("RTX 6000 Ada", 426)] {
             let facts = Facts { processes: 1, ..Facts::default() }.on(&Device::parse(name).unwrap());
-            let context = &outside(&facts)[0];
+            let context = &outside(&facts, None)[0];
             assert!(context.low <= measured * MIB && measured * MIB <= context.high, "{name}: {context:?}");
         }
     }
@@ -155,10 +131,12 @@ mod tests {
     #[test]
     fn only_what_the_job_has_is_listed() {
         let facts = Facts { processes: 2, multiprocessors: (28, 28), reserved: 1 << 30, ..Facts::default() };
-        let names = |facts| outside(&facts).iter().map(|it| it.name).collect::<Vec<_>>();
+        let names = |facts| outside(&facts, None).iter().map(|it| it.name).collect::<Vec<_>>();
         assert_eq!(names(facts), ["CUDA context", "lazily loaded kernels"]);
         let all = Facts { uses_cudnn: true, is_benchmarking: true, is_compiled: true, communicators: 1, ..facts };
         assert_eq!(names(all).len(), TABLE.len());
-        assert!(outside(&all).iter().all(|it| it.low <= it.usual && it.usual <= it.high && !it.source.is_empty()));
+        assert!(
+            outside(&all, None).iter().all(|it| it.low <= it.usual && it.usual <= it.high && !it.source.is_empty())
+        );
     }
 }
