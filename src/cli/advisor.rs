@@ -20,11 +20,14 @@ use crate::{
     storage::{output, sink::append::append, traces},
 };
 use anyhow::Result;
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    process::{Resource, Rlimit, getrlimit, nice, setrlimit},
+};
 use std::{
     collections::BTreeMap,
     env, fs, io,
-    io::{Read, Write},
+    io::{Read, Seek, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -154,14 +157,11 @@ impl Advisor {
         let request = Request { recording: self.recording.clone(), findings: wanted.clone(), append_at };
         let mut command = Command::new(env::current_exe()?);
         // A group of its own: a terminal's interrupt is for the job.
-        command.arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        command.arg(COMMAND).process_group(0).stdin(readable(&serde_json::to_vec(&request)?)?);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let output = child.stdout.take();
         let (sender, answers) = channel();
-        let request = serde_json::to_vec(&request)?;
         thread::Builder::new().name("replay".into()).spawn(move || {
-            // A process that ends early explains less, and that is all.
-            let _ = input.map(|mut it| it.write_all(&request));
             let mut bytes = Vec::new();
             let _ = output.map(|it| it.take(ANSWERS_MAX).read_to_end(&mut bytes));
             let _ = sender.send(bytes);
@@ -182,6 +182,15 @@ impl Running {
             self.wanted.iter().map(|it| it.refused(why.as_str())).collect()
         })
     }
+}
+
+/// Returns a file of these bytes in memory. It is complete before the process starts, which may outlive this one, and no
+/// pipe makes anybody wait.
+fn readable(bytes: &[u8]) -> io::Result<fs::File> {
+    let mut file = fs::File::from(memfd_create("request", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 fn wanted(session: &Session, due: &[Due]) -> Vec<Wanted> {
