@@ -44,3 +44,6 @@ pub mod latch;
 
 /// Problems other than growth.
 pub mod strain;
+
+/// Hardware that slows a job down or needs service.
+pub mod hardware;

@@ -13,6 +13,7 @@ mod life;
 pub mod oom;
 
 mod carried;
+mod hardware;
 mod peers;
 
 /// Attributes a device's memory to processes.
@@ -105,7 +106,7 @@ impl Session {
         self.now = self.now.max(event.at);
         let at = event.at;
         match &event.fact {
-            Fact::Second => {}
+            Fact::Second => self.second(at),
             Fact::Driver(state) => self.driver = Some(state.clone()),
             Fact::Device(info) => self.device_seen(info),
             Fact::DeviceGone { device } => self.with_device(device, |it| it.gone = Some(at)),

@@ -32,6 +32,7 @@ mod generate;
 mod gpu;
 mod graphs;
 mod growth_box;
+mod hardware;
 mod harmless;
 mod holders;
 mod jobs;

@@ -6,7 +6,10 @@ mod metrics;
 use crate::pty::{PATIENCE, PROGRAM, Terminal, until};
 use ::simgpu::{Fault, Machine, prepare_nvml};
 use gpuwatch::{
-    facts::event::{DriverState, Event, Fact},
+    facts::{
+        event::{DriverState, Event, Fact},
+        metrics::Changes,
+    },
     storage::recording::{Entry, Reader},
 };
 use serde_json::Value;
@@ -59,6 +62,11 @@ impl Bench {
         assert!(output.status.success());
         serde_json::from_slice(&output.stdout).unwrap()
     }
+}
+
+/// The metrics of a machine's first device under these faults.
+pub(crate) fn device_metrics(bench: &Bench, faults: &[Fault]) -> Changes {
+    serde_json::from_value(bench.once(faults)["devices"][0]["metrics"].clone()).unwrap()
 }
 
 impl Drop for Bench {

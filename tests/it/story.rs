@@ -65,11 +65,11 @@ impl Story {
             (Metric::SlowdownCelsius, 87),
             (Metric::PcieGeneration, 5),
             (Metric::PcieGenerationMax, 5),
-            (Metric::PcieWidth, 8),
+            (Metric::PcieWidth, 16),
             (Metric::PcieWidthMax, 16),
             (Metric::NvlinksActive, 18),
             (Metric::Nvlinks, 18),
-            (Metric::RowsPending, 1),
+            (Metric::RowsPending, 0),
             (Metric::Persistence, 1),
         ];
         self.add(Fact::Metrics { device: id.clone(), changes: metrics.into_iter().collect() });

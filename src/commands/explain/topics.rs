@@ -13,7 +13,7 @@ pub(super) struct Topic {
 }
 
 /// Kinds that differ from the name of their only cause, then resources.
-pub(super) const TOPICS: [Topic; 10] = [
+pub(super) const TOPICS: [Topic; 11] = [
     Topic {
         names: &["growth"],
         title: "memory grows from step to step",
@@ -64,6 +64,20 @@ asked again, which synchronises the device: steps become slower, and an out-of-m
 A rank's allocated memory is compared with the median of the other ranks of its run. The fullest rank
 decides which batch fits.",
         causes: &[Cause::RankImbalance],
+    },
+    Topic {
+        names: &["hardware"],
+        title: "the device is slowed down or needs service",
+        text: "\
+The driver reports that heat, power or the PCIe link slows the device down for at least a minute, or that its
+memory has rows to be replaced. The first process that trains on the device reports it.",
+        causes: &[
+            Cause::ThermalThrottling,
+            Cause::PowerThrottling,
+            Cause::PowerBrake,
+            Cause::DegradedLink,
+            Cause::RowsPending,
+        ],
     },
     Topic {
         names: &["allocated"],

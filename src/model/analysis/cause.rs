@@ -47,6 +47,16 @@ pub enum Cause {
     ExtraContext,
     /// A request larger than the device can serve.
     Oom,
+    /// The device is so hot that it lowers its clocks.
+    ThermalThrottling,
+    /// The power limit holds the clocks far below the highest.
+    PowerThrottling,
+    /// The hardware brakes the device, because its power supply falls short.
+    PowerBrake,
+    /// A PCIe link with fewer lanes or a lower generation than it can have.
+    DegradedLink,
+    /// Rows of memory that are to be replaced, or could not be.
+    RowsPending,
     /// The figures do not show the cause.
     Unknown,
 }

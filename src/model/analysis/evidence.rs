@@ -39,10 +39,12 @@ pub enum Unit {
     Share,
     /// A ratio.
     Times,
+    /// Degrees Celsius.
+    Celsius,
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 24] = [
+const WORDS: [(&str, &str); 28] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -67,6 +69,10 @@ const WORDS: [(&str, &str); 24] = [
     ("allocated", "{} allocated"),
     ("reserved_unallocated", "{} reserved and not allocated"),
     ("largest_free", "largest free block {}"),
+    ("hottest", "up to {}"),
+    ("clock_lost", "clock up to {} below the highest"),
+    ("bandwidth_lost", "{} of the bandwidth missing"),
+    ("rows_replaced", "{} rows replaced so far"),
 ];
 
 /// The bounds of a 95 % confidence interval.
@@ -118,6 +124,7 @@ impl Figure {
                 format!("{:.3}", self.value).trim_end_matches('0').trim_end_matches('.').to_owned()
             }
             Unit::Count => format!("{:.0}", self.value),
+            Unit::Celsius => format!("{:.0} °C", self.value),
             Unit::Times => format!("{:.1} ×", self.value),
             Unit::Share => format!("{:.0} %", self.value * 100.0),
         }

@@ -47,6 +47,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
             out.extend(ooms.map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
+            out.extend(on.hardware.spells().filter(|_| place.is_first()).map(|(cause, it)| place.hardware(cause, it)));
         }
         let trains = process.devices.iter().find(|it| it.step.is_some());
         for (on, context) in trains.iter().flat_map(|on| process.contexts.iter().map(move |it| (*on, it))) {
@@ -244,6 +245,31 @@ impl Place<'_> {
         let found = self.spell(kind, cause, evidence, it);
         let severity = if matters && found.is_active() { Severity::Warning } else { Severity::Info };
         Finding { severity, ..found }
+    }
+
+    /// Whether it is the first process that trains on its device, and reports what concerns the device.
+    fn is_first(&self) -> bool {
+        let is_here = |it: &OnDevice| it.device == self.on.device && it.step.is_some();
+        let first = self.session.processes.iter().find(|it| it.devices.iter().any(is_here));
+        first.is_some_and(|it| it.probe == self.process.probe)
+    }
+
+    fn hardware(&self, cause: Cause, it: &Spell) -> Finding {
+        let mut evidence = Evidence::default();
+        let figure = match cause {
+            Cause::ThermalThrottling => Some(("hottest", Unit::Celsius)),
+            Cause::PowerThrottling => Some(("clock_lost", Unit::Share)),
+            Cause::DegradedLink => Some(("bandwidth_lost", Unit::Share)),
+            Cause::RowsPending => Some(("rows_replaced", Unit::Count)),
+            _ => None,
+        };
+        if let Some((name, unit)) = figure.filter(|_| it.worst > 0.0) {
+            evidence.add(name, it.worst, unit);
+        }
+        let found = self.spell(Kind::Hardware, cause, evidence, it);
+        // Administrators lower the power limit on purpose.
+        let matters = found.is_active() && cause != Cause::PowerThrottling;
+        Finding { severity: if matters { Severity::Warning } else { Severity::Info }, ..found }
     }
 
     fn context(&self, device: &DeviceId, it: &Spell) -> Finding {

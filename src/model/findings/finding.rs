@@ -33,11 +33,13 @@ pub enum Kind {
     ExtraContext,
     /// One rank holds much more than the others.
     Imbalance,
+    /// The device is slowed down or needs service.
+    Hardware,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Growth,
         Self::Sawtooth,
         Self::Fragmentation,
@@ -46,6 +48,7 @@ impl Kind {
         Self::Retries,
         Self::ExtraContext,
         Self::Imbalance,
+        Self::Hardware,
     ];
 
     /// Returns its name in reports and files.
@@ -59,6 +62,7 @@ impl Kind {
             Self::Retries => "retries",
             Self::ExtraContext => "extra-context",
             Self::Imbalance => "imbalance",
+            Self::Hardware => "hardware",
         }
     }
 }

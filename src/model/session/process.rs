@@ -22,6 +22,7 @@ use crate::{
         episode::{Axis, Episode, Resource},
         fragmentation,
         growth::{self, Growth, Observation},
+        hardware::Hardware,
         signature::Trail,
         strain::{self, Strain},
     },
@@ -115,6 +116,8 @@ pub struct OnDevice {
     pub trail: Trail,
     /// Its other problems: stuck memory, retries.
     pub strain: Strain,
+    /// What is wrong with the device.
+    pub hardware: Hardware,
     /// Every level in the course of the run.
     pub timeline: Timeline,
     /// The process's total on the device.
@@ -292,6 +295,7 @@ impl OnDevice {
             growth: Growth::default(),
             trail: Trail::default(),
             strain: Strain::default(),
+            hardware: Hardware::default(),
             timeline: Timeline::default(),
             driver_use: DriverUse::default(),
             step_us: None,

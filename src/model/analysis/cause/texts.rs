@@ -2,9 +2,12 @@
 //!
 //! The signatures were measured on PyTorch's own allocator.
 
+/// Those of the hardware.
+mod hardware;
+
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 21] = [
+pub(super) static ENTRIES: [Entry; 26] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -332,6 +335,11 @@ size). Without growth the job is simply too large: see pressure.
 After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
 the failed step) before trying again.",
     },
+    hardware::THERMAL_THROTTLING,
+    hardware::POWER_THROTTLING,
+    hardware::POWER_BRAKE,
+    hardware::DEGRADED_LINK,
+    hardware::ROWS_PENDING,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",
