@@ -29,10 +29,11 @@
 //!    requested bytes have a common divisor (Euclid) larger than rounding, the remainder is a separate series. Lengths,
 //!    curricula, evaluation leftovers and most teeth are whole multiples, so a tensor that grows as well shows at its
 //!    first step (`grid`). If it grew before the unit was known, the common divisor divides its growth too; then the
-//!    unit is the one that describes the changes, with one remainder, in the fewest bits (`grown`). A remainder that
-//!    recurs counts as a rise however large; other remainders above half of the unit count as falls; if one in eight
-//!    falls, the unit is searched again. A run of fewer than 24 changes in whole units, with no growth of the
-//!    remainder, comes from the lengths. Two lengths with different bytes per token have no unit.
+//!    unit is the one that describes the changes, with one remainder, in the fewest bits, and if the remainder divides
+//!    it, the peak shows which of the two is kept (`grown`). A remainder that recurs, one of a few whose negatives do
+//!    not come, counts as a rise however large; other remainders above half of the unit count as falls, and half of it
+//!    as neither. If one in eight falls, the unit is searched again. A run of fewer than 24 changes in whole units,
+//!    with no growth of the remainder, comes from the lengths. Two lengths with different bytes per token have no unit.
 //! 5. **Lines.** One growing tensor under batches without a unit shows in neither floors nor counts. At each horizon, a
 //!    line is fitted to the latest 16 to 32 means (batch means) of the requested bytes, which lack the allocator's
 //!    rounding of large requests. It is growth if its slope is 7.5 to 10 standard errors
@@ -57,7 +58,7 @@
 //! 9. **The end.** A plateau is the absence of rises for three times the longest gap so far, or a rise far behind the
 //!    pace so far, if a line through the samples since then is surely less than half as steep (noise hides rises for a
 //!    while; the remainder of item 4 has none). A release gives back more than half of the gain. A restart is a falling
-//!    step count. If a longer horizon continues to rise and released nothing, only a phase ended, and growth is
+//!    step count. If a longer horizon rises three times and released nothing, only a phase ended, and growth is
 //!    followed there. After a plateau the next run needs more evidence, so a slow fill-up raises one alert.
 //!
 //! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes

@@ -1,5 +1,5 @@
 //! Judges growth on loops that are generated from seeds (`loops`): thresholds were tuned on even seeds, odd ones from
-//! 281 on are only for judging.
+//! 481 on are only for judging.
 //!
 //! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of thirty times as many
 //! loops, with `GROWTH_SEEDS` of those that were tuned on.
@@ -32,7 +32,7 @@ fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
 fn three_thousand_made_up_loops_are_judged_as_well() {
     test_tiers::full!("three thousand made-up loops");
     let score = judged(100);
-    assert!(score.recall() >= 0.985, "missed: {:?}", score.missed);
+    assert!(score.recall() >= 0.99, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 1.0, "{:?}", score.false_alarms);
     assert!(score.gone_wrong.len() <= 24, "{:?}", score.gone_wrong);
     assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.005, "{score}");
@@ -58,8 +58,18 @@ fn made_up_loops_that_once_were_judged_wrongly_stay_right() {
         ("cat_in_curriculum", 142),
         ("cat_in_curriculum", 198),
         ("cat_in_curriculum", 272),
+        // Its growth divides the curriculum's unit, or an evaluation follows neither.
+        ("cat_in_curriculum", 386),
+        ("cat_in_curriculum", 6),
+        // One to four rows at a time, and an evaluation that keeps half of each token.
+        ("cat_now_and_then", 446),
+        ("cat_now_and_then", 600),
+        // The release of a first tooth, which a longer horizon saw rise once.
+        ("small_under_epochs", 458),
         // Lengths hide that it no longer grows; what is beside them does not.
         ("window_of_rows", 72),
+        // The longest sentences are cut to a length that is not a whole multiple.
+        ("window_of_rows", 254),
     ];
     let mut score = Score::default();
     for (family, seed) in loops {
@@ -68,13 +78,13 @@ fn made_up_loops_that_once_were_judged_wrongly_stay_right() {
     }
     assert!(score.missed.is_empty() && score.false_alarms.is_empty(), "{:?} {:?}", score.missed, score.false_alarms);
     assert!(score.gone_wrong.is_empty(), "{:?}", score.gone_wrong);
-    assert_eq!(score.leaks, 7);
+    assert_eq!(score.leaks, 12);
 }
 
 /// So many variations of every family.
 #[expect(clippy::print_stdout, reason = "the score is for whoever asks for it")]
 fn judged(variations: u64) -> Score {
-    let first = if std::env::var("GROWTH_SEEDS").is_err() { 281 } else { 0 };
+    let first = if std::env::var("GROWTH_SEEDS").is_err() { 481 } else { 0 };
     let mut score = Score::default();
     for (family, class) in FAMILIES {
         let mut own = Score::default();

@@ -21,7 +21,8 @@ const QUIET: f64 = 40.0;
 /// The shortest plateau, in stretches of the horizon.
 const STRETCHES: f64 = 6.0;
 
-/// This many rises at a longer horizon, since the last one at the alert's, show that growth continues there.
+/// This many rises at a longer horizon show that growth continues there: since the last one at the alert's horizon, or
+/// after a release since growth began.
 const STILL: usize = 3;
 
 /// Below this share of its former pace, growth has ended.
@@ -271,7 +272,8 @@ impl Alert {
     pub(super) fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
         let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
             let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
-            let rises = end == End::Released || climb.rises_after(self.top_at) >= STILL;
+            let after = if end == End::Released { self.since } else { self.top_at };
+            let rises = climb.rises_after(after) >= STILL;
             (self.base < top && top < self.top && low >= top && rises).then_some((level, top, top_at))
         };
         let Some((level, top, top_at)) = series.longer(self.level).find_map(knows_nothing) else { return false };

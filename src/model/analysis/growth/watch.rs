@@ -151,7 +151,7 @@ impl Watch {
             self.trends.push(self.means.fresh().zip(self.mean_blocks.fresh()));
             self.working_set.push(at, seen.peak);
         }
-        let beside = seen.requested.and_then(|it| self.grid.push(at, it, seen.blocks));
+        let beside = seen.requested.and_then(|it| self.grid.push(at, it, seen.blocks, seen.peak));
         if let Some(beside) = beside {
             self.beside.push(at, beside);
         }

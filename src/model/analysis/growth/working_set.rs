@@ -8,7 +8,7 @@ use super::{climb::Run, horizons::Horizons};
 use serde::{Deserialize, Serialize};
 
 /// If the peak rises this many times as far as the rest, the steps grow.
-const FURTHER: f64 = 2.25;
+pub(super) const FURTHER: f64 = 2.25;
 
 /// The peak must rise at least this often, and once in this many rises of the run, because lengths set a new peak now
 /// and then.
