@@ -23,9 +23,9 @@ pub(super) const POWER_THROTTLING: Entry = Entry {
     title: "the power limit slows the device down",
     advice: "compare the power limit with the device's default (nvidia-smi -q -d POWER); raise it if the node allows it",
     text: "\
-For at least a minute, the clocks of the multiprocessors have been a quarter or more below the highest, and the
-driver reports the power limit as the reason. A few percent below the highest are usual under heavy load and
-are not reported.
+For at least a minute, the clocks of the multiprocessors have been a quarter or more below the highest, and
+the driver reports the power limit as the reason. A few percent below the highest are usual under heavy load
+and are not reported.
 
 It is information, no warning: administrators lower the limit on purpose.
 
