@@ -121,9 +121,24 @@ mod tests {
 
     #[test]
     fn uncertain_memory_makes_the_verdict_unknown() {
-        let part = Outside { name: "context", low: 10, usual: 15, high: 30, is_optional: false, source: String::new() };
-        let optional =
-            Outside { name: "workspace", low: 0, usual: 0, high: 50, is_optional: true, source: String::new() };
+        let part = Outside {
+            name: "context",
+            low: 10,
+            usual: 15,
+            high: 30,
+            is_optional: false,
+            source: String::new(),
+            is_measured: false,
+        };
+        let optional = Outside {
+            name: "workspace",
+            low: 0,
+            usual: 0,
+            high: 50,
+            is_optional: true,
+            source: String::new(),
+            is_measured: false,
+        };
         let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional] };
         assert_eq!((need.low(), need.usual(), need.must(), need.high()), (110, 115, 130, 180));
         let fits = |capacity| need.fits(capacity);

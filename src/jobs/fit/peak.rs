@@ -4,7 +4,7 @@ use super::account::{Account, OnDevice};
 use crate::{
     facts::units::Bytes,
     model::fit::{
-        Kind, Need,
+        Kind, Need, Outside,
         consists::{self, Kept},
     },
     storage::pickle,
@@ -59,5 +59,9 @@ fn traced(account: &Account, device: &OnDevice) -> Option<consists::Peak> {
 
 /// What is uncertain beside the allocator, in words.
 pub(super) fn unknown(need: &Need) -> Vec<String> {
-    need.outside.iter().map(|it| format!("{}: {} to {}", it.name, Bytes(it.low), Bytes(it.high))).collect()
+    let words = |it: &Outside| {
+        let how = if it.is_measured { format!(", {}", it.source) } else { String::new() };
+        format!("{}: {} to {}{how}", it.name, Bytes(it.low), Bytes(it.high))
+    };
+    need.outside.iter().map(words).collect()
 }

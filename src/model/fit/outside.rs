@@ -20,6 +20,8 @@ pub struct Outside {
     pub is_optional: bool,
     /// Where the range is from.
     pub source: String,
+    /// Whether it was measured by the user.
+    pub is_measured: bool,
 }
 
 /// One row: its name, low, usual and high as functions of the facts, the rule in words, the source.
@@ -98,9 +100,10 @@ const TABLE: [Row; 6] = [
 pub fn outside(facts: &Facts, table: Option<&Table>) -> Vec<Outside> {
     let of = |row: &Row| {
         let measured = table.and_then(|it| Some(((row.measured)(it, facts)?, it.source())));
+        let is_measured = measured.is_some();
         let ([low, usual, high], source) = measured.unwrap_or_else(|| ((row.bytes)(facts), row.source.to_owned()));
         let usual = usual.clamp(low, high);
-        Outside { name: row.name, low, usual, high, is_optional: row.is_optional, source }
+        Outside { name: row.name, low, usual, high, is_optional: row.is_optional, source, is_measured }
     };
     TABLE.iter().map(of).filter(|it| it.high > 0).collect()
 }
