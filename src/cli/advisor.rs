@@ -184,8 +184,8 @@ impl Running {
     }
 }
 
-/// Returns a file of these bytes in memory. It is complete before the process starts, which may outlive this one, and no
-/// pipe makes anybody wait.
+/// Returns a file of these bytes in memory. It is complete before the process starts, which may outlive this one, and
+/// no pipe makes anybody wait.
 fn readable(bytes: &[u8]) -> io::Result<fs::File> {
     let mut file = fs::File::from(memfd_create("request", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
