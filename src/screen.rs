@@ -21,8 +21,8 @@ pub mod term;
 /// Signals to exactly the selected process.
 pub mod signal;
 
-/// Starts probes on request.
-pub mod attach;
+/// Starts probes and traces on request.
+pub mod starter;
 
 /// Carries out what keys request outside the frame.
 pub mod effects;

@@ -5,18 +5,18 @@ use crate::{
     facts::{event, text},
     model::{alerts::Name, session::Session, snapshot::Snapshot},
     screen::{
-        attach::Attacher,
         keys::{self, mouse::Clicks},
         signal::Held,
+        starter::Starter,
         term::Screen,
         theme::Theme,
         ui::{
-            self, Command, Request, Signal, Subject, Ui,
+            self, Command, Request, Signal, Start, Subject, Ui,
             alerts::Allowing,
-            attach::Attaching,
             mouse::{Mouse, Regions},
             signal::Dialog,
             snapshot::SnapshotUi,
+            start::Starting,
         },
         view::Drawn,
     },
@@ -60,7 +60,7 @@ pub struct Effects {
     focus: Option<Sender<Focus>>,
     pub(crate) asks: Option<mpsc::Sender<event::Request>>,
     held: Option<Held>,
-    attacher: Attacher,
+    starter: Starter,
     config: Option<File>,
     /// The pending change of the config file, with the name to allow.
     edit: Option<(Edit, String)>,
@@ -81,7 +81,7 @@ impl Effects {
             focus: options.focus,
             asks: options.asks,
             held: None,
-            attacher: Attacher::default(),
+            starter: Starter::default(),
             config: options.config.ok(),
             edit: None,
             clicks: Clicks::default(),
@@ -176,8 +176,8 @@ impl Effects {
             }
             Some(Request::AskAllow(name)) => self.ask_allow(name, ui),
             Some(Request::Allow) => self.allow(ui),
-            Some(Request::AskAttach(subject)) => self.ask_attach(&subject, ui),
-            Some(Request::Attach) => self.attach(ui),
+            Some(Request::AskStart(what, subject)) => self.ask_start(what, &subject, ui),
+            Some(Request::Start(what)) => self.start(what, ui),
             Some(Request::Hold(subject)) => self.hold(&subject, ui),
             Some(Request::Send(signal, name)) => self.send(signal, name, ui),
         }
@@ -211,30 +211,30 @@ impl Effects {
         }
     }
 
-    /// Waits for the answer of a probe that was to be started.
+    /// Waits for the answer of what was started at a process.
     pub async fn answer(&mut self) -> String {
-        self.attacher.answer().await
+        self.starter.answer().await
     }
 
-    fn ask_attach(&mut self, subject: &Subject, ui: &mut Ui) {
+    fn ask_start(&mut self, what: Start, subject: &Subject, ui: &mut Ui) {
         match Held::hold(subject) {
             Err(why) => ui.show_message(why),
             Ok(held) => {
                 let words = held.info.argv.iter().map(text::Foreign::raw);
                 let command = text::command(words, text::COMMAND_MAX);
-                ui.attaching = Some(Attaching { pid: held.info.pid, command, user: held.info.user.clone() });
+                ui.starting = Some(Starting { what, pid: held.info.pid, command, user: held.info.user.clone() });
                 self.held = Some(held);
             }
         }
     }
 
-    fn attach(&mut self, ui: &mut Ui) {
+    fn start(&mut self, what: Start, ui: &mut Ui) {
         let Some(held) = self.held.take() else { return };
         let pid = held.info.pid;
-        let started = held.check().and_then(|()| self.attacher.start(pid).map_err(|it| it.to_string()));
+        let started = held.check().and_then(|()| self.starter.start(what, pid).map_err(|it| it.to_string()));
         match started {
-            Ok(()) => ui.show_message(format!("the probe is being started in pid {pid}")),
-            Err(why) => ui.show_message(format!("no probe was started: {why}")),
+            Ok(()) => ui.show_message(what.begun(pid)),
+            Err(why) => ui.show_message(format!("{}: {why}", what.not_started())),
         }
     }
 

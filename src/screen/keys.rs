@@ -7,7 +7,7 @@ pub mod sheet;
 /// The table itself.
 mod table;
 
-use crate::screen::ui::{Command, Edit, NO_PACE, NO_PROBES, NO_QUESTIONS, Screen, Ui};
+use crate::screen::ui::{Command, Edit, NO_PACE, NO_QUESTIONS, Screen, Start, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub use table::{BINDINGS, DEVICES};
 
@@ -28,8 +28,8 @@ pub enum Place {
     Signal,
     /// While gpuwatch asks whether to expect an alert; every other key means no.
     Allow,
-    /// While gpuwatch asks whether to start a probe; every other key means no.
-    Attach,
+    /// While gpuwatch asks whether to start a probe or a trace; every other key means no.
+    Start,
 }
 
 /// The purpose of keys.
@@ -120,7 +120,7 @@ impl Place {
 
     /// Returns whether keys are characters or answers here.
     pub fn is_asking(self) -> bool {
-        matches!(self, Self::Filter | Self::Signal | Self::Allow | Self::Attach)
+        matches!(self, Self::Filter | Self::Signal | Self::Allow | Self::Start)
     }
 
     /// Returns the place that has the keys now.
@@ -129,8 +129,8 @@ impl Place {
             Self::Signal
         } else if ui.allowing.is_some() {
             Self::Allow
-        } else if ui.attaching.is_some() {
-            Self::Attach
+        } else if ui.starting.is_some() {
+            Self::Start
         } else if ui.filter.typing {
             Self::Filter
         } else if ui.is_snapshot() {
@@ -148,7 +148,8 @@ pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
     match command {
         Command::Signal => ui.no_signals,
         Command::Sites => ui.no_signals.map(|_| NO_QUESTIONS),
-        Command::Attach => ui.no_signals.map(|_| NO_PROBES),
+        Command::Attach => ui.no_signals.map(|_| Start::Probe.forbidden()),
+        Command::Whatif => ui.no_signals.map(|_| Start::Trace.forbidden()),
         Command::Allow => ui.no_allow,
         Command::Slower | Command::Faster if ui.interval.is_none() => Some(NO_PACE),
         _ => None,
@@ -225,7 +226,7 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
         // Any other key means no.
-        (Place::Allow | Place::Attach, _) => Some(Command::Back),
+        (Place::Allow | Place::Start, _) => Some(Command::Back),
         (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,
     })

@@ -4,8 +4,6 @@
 mod act;
 /// Alerts as rows.
 pub mod alerts;
-/// The question before a probe is started.
-pub mod attach;
 /// Selects a default before the user does.
 mod attention;
 /// Commands and requests.
@@ -28,6 +26,8 @@ mod sites;
 pub mod snapshot;
 /// Commands of memory snapshots.
 mod snapshot_command;
+/// The question before something is started at a process.
+pub mod start;
 /// The part of a run that the timeline shows.
 pub mod timeline;
 
@@ -43,14 +43,14 @@ use crate::{
     },
 };
 use alerts::{Allowing, Sight};
-use attach::Attaching;
 pub use attention::Attention;
-pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Subject};
+pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, Subject};
 use filter::Filter;
 use mouse::Grab;
 use order::Order;
 use rows::RowId;
 use signal::Dialog;
+use start::Starting;
 use std::time::Duration;
 use timeline::Section;
 
@@ -112,6 +112,9 @@ pub const NO_QUESTIONS: &str = "this view sends no requests to jobs";
 /// Why this view starts no probes.
 pub const NO_PROBES: &str = "this view starts no probes";
 
+/// Why this view traces no jobs.
+pub const NO_TRACES: &str = "this view traces no jobs";
+
 /// Why this view cannot change the refresh rate.
 pub const NO_PACE: &str = "no driver is read here: there is no refresh rate to change";
 
@@ -156,8 +159,8 @@ pub struct Ui {
     pub explained: Option<Cause>,
     /// The open question whether to expect an alert.
     pub allowing: Option<Allowing>,
-    /// The open question whether to start a probe.
-    pub attaching: Option<Attaching>,
+    /// The open question whether to start something at a process.
+    pub starting: Option<Starting>,
     /// Why this view cannot allow alerts; `None` if it can.
     pub no_allow: Option<&'static str>,
     /// Lines by which the help is scrolled.

@@ -4,8 +4,6 @@
 mod alerts;
 /// Replaces symbols if only ASCII can be drawn.
 mod ascii;
-/// The question before a probe is started.
-mod attach;
 /// Formats figures and foreign text for a given width.
 mod cells;
 /// The line that allocates what grows, and its holder.
@@ -48,6 +46,8 @@ mod scroll;
 mod signal;
 /// A memory snapshot.
 pub mod snapshot;
+/// The question before something is started at a process.
+mod start;
 /// Columns that fit.
 mod table;
 /// The run of a process.
@@ -135,7 +135,7 @@ pub fn paint(
         if context.ui.help { help::draw(buffer, area, context) } else { explain::draw(buffer, area, context) };
     signal::draw(buffer, area, context);
     explain::question(buffer, area, context);
-    attach::draw(buffer, area, context);
+    start::draw(buffer, area, context);
     if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }

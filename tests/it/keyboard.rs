@@ -8,8 +8,8 @@ use gpuwatch::{
         keys,
         theme::Theme,
         ui::{
-            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Subject, Ui, alerts::Allowing,
-            attach::Attaching, rows::RowId, signal::Dialog,
+            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Start, Subject, Ui, alerts::Allowing,
+            rows::RowId, signal::Dialog, start::Starting,
         },
     },
 };
@@ -231,21 +231,43 @@ fn a_probe_is_started_only_after_a_yes_and_only_where_there_is_none() {
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("this process has a probe already")));
     ui.update(Command::Move(Motion::Last), &session);
     ui.update(Command::Attach, &session);
-    let Some(Request::AskAttach(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    let Some(Request::AskStart(Start::Probe, subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (977, false));
-    let question = || Some(Attaching { pid: 977, command: "notebook --port 8888".to_owned(), user: "ada".into() });
-    ui.attaching = question();
+    let command = || "notebook --port 8888".to_owned();
+    let question = || Some(Starting { what: Start::Probe, pid: 977, command: command(), user: "ada".into() });
+    ui.starting = question();
     let screen = shown(&ui, &session);
     assert!(screen.contains("Start the probe in pid 977? The job pauses for about a"), "{screen}");
     assert!(screen.contains("ada: notebook --port 8888"), "{screen}");
     ui.update(Command::Move(Motion::Down), &session);
-    assert_eq!((&ui.attaching, ui.request.take()), (&None, None), "anything but a yes means no");
-    ui.attaching = question();
+    assert_eq!((&ui.starting, ui.request.take()), (&None, None), "anything but a yes means no");
+    ui.starting = question();
     ui.update(Command::Yes, &session);
-    assert_eq!((&ui.attaching, ui.request.take()), (&None, Some(Request::Attach)));
+    assert_eq!((&ui.starting, ui.request.take()), (&None, Some(Request::Start(Start::Probe))));
     let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
     only_read.update(Command::Attach, &session);
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view starts no probes")));
+}
+
+#[test]
+fn steps_are_traced_only_after_a_yes_and_only_where_there_is_a_probe() {
+    let session = ranks();
+    let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+    ui.update(Command::Whatif, &session);
+    let Some(Request::AskStart(Start::Trace, subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    assert!(subject.vouched, "{subject:?}");
+    let (pid, command) = (subject.pid, "python train.py".to_owned());
+    ui.starting = Some(Starting { what: Start::Trace, pid, command, user: "ada".into() });
+    let screen = shown(&ui, &session);
+    assert!(screen.contains(&format!("Trace 20 steps of pid {pid} and replay them")), "{screen}");
+    ui.update(Command::Open, &session);
+    assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("nothing was traced")));
+    ui.update(Command::Move(Motion::Last), &session);
+    ui.update(Command::Whatif, &session);
+    assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("no probe is in this process: P starts one")));
+    let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
+    only_read.update(Command::Whatif, &session);
+    assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view traces no jobs")));
 }
 
 /// Whatever is pressed in whatever order: nothing falls over, nothing is selected that is not there, and every screen
@@ -277,8 +299,8 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
                     ui.dialog = Some(Dialog { pid, command: String::new(), user: user(), place: 0, asked: false });
                 }
                 Some(Request::AskAllow(name)) => ui.allowing = Some(Allowing { name, ..Allowing::default() }),
-                Some(Request::AskAttach(Subject { pid, .. })) => {
-                    ui.attaching = Some(Attaching { pid, command: String::new(), user: user() });
+                Some(Request::AskStart(what, Subject { pid, .. })) => {
+                    ui.starting = Some(Starting { what, pid, command: String::new(), user: user() });
                 }
                 _ => {}
             }
@@ -293,7 +315,7 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
             ui.update(Command::Back, &sessions[0]);
         }
         assert_eq!((ui.screen, ui.help, &ui.dialog, ui.filter.text.as_str()), (Screen::Overview, false, &None, ""));
-        assert_eq!((ui.explained, &ui.allowing, &ui.attaching), (None, &None, &None));
+        assert_eq!((ui.explained, &ui.allowing, &ui.starting), (None, &None, &None));
     }
 }
 

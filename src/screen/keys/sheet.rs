@@ -27,7 +27,7 @@ pub fn sections() -> Vec<Section> {
         ("while a filter is typed", Place::Filter),
         ("in the menu of signals", Place::Signal),
         ("before an alert is allowed", Place::Allow),
-        ("before a probe is started", Place::Attach),
+        ("before a probe or a trace is started", Place::Start),
     ];
     all.extend(asking.map(|(title, place)| section(title, &move |it| it.place == place)));
     all

@@ -51,6 +51,7 @@ pub const BINDINGS: &[Binding] = &[
     processes(Command::Invert, "i", "reverse order", &[(NONE, KeyCode::Char('i'))]),
     processes(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
     processes(Command::Sites, "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))]),
+    processes(Command::Whatif, "W", "try other settings", &[(NONE, KeyCode::Char('W'))]),
     processes(Command::Attach, "P", "start the probe in it", &[(NONE, KeyCode::Char('P'))]),
     processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
     alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
@@ -84,8 +85,8 @@ pub const BINDINGS: &[Binding] = &[
     signal(Command::Back, "Esc n", "send none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
     allow(Command::Yes, "y", "write it", &[(NONE, KeyCode::Char('y'))]),
     allow(Command::Back, "Esc n", "write nothing", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
-    attach(Command::Yes, "y", "start it", &[(NONE, KeyCode::Char('y'))]),
-    attach(Command::Back, "Esc n", "start none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
+    start(Command::Yes, "y", "start it", &[(NONE, KeyCode::Char('y'))]),
+    start(Command::Back, "Esc n", "start none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
     replay(
         [Replay::Play, Replay::Play],
         "Space f",
@@ -220,8 +221,8 @@ const fn allow(command: Command, keys: &'static str, help: &'static str, codes: 
     Binding { place: Place::Allow, group: Group::Asking, command, opposite: None, keys, help, codes }
 }
 
-const fn attach(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Attach, group: Group::Asking, command, opposite: None, keys, help, codes }
+const fn start(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    Binding { place: Place::Start, group: Group::Asking, command, opposite: None, keys, help, codes }
 }
 
 const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {

@@ -5,11 +5,11 @@ use crate::storage::replay::Command as Replay;
 use crate::{
     facts::text::Foreign,
     screen::ui::{
-        Motion, Source,
+        Motion, Source, Start,
         alerts::Allowing,
-        attach::Attaching,
         signal::Dialog,
         snapshot::{Page, SnapshotCommand},
+        start::Starting,
     },
 };
 use std::collections::HashSet;
@@ -23,8 +23,9 @@ fn ui(place: Place) -> Ui {
         Place::Snapshot => ui.source = Source::Snapshot,
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
-        Place::Attach => {
-            ui.attaching = Some(Attaching { pid: 1, command: String::new(), user: Foreign::default() });
+        Place::Start => {
+            let (command, user) = (String::new(), Foreign::default());
+            ui.starting = Some(Starting { what: Start::Probe, pid: 1, command, user });
         }
         Place::Signal => {
             let (command, user) = (String::new(), Foreign::default());
@@ -84,7 +85,7 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
         (key(KeyCode::Up), key(KeyCode::Char('2'))),
         (Some(Command::Move(Motion::Up)), Some(Command::Device(1)))
     );
-    for without in ['K', 'w', 'a', 'A', 'e', 'n'] {
+    for without in ['K', 'w', 'W', 'a', 'A', 'e', 'n'] {
         assert_eq!(key(KeyCode::Char(without)), None, "{without}");
     }
     let shown = BINDINGS.iter().filter(|it| reaches(it, &ui(Place::Snapshot)));

@@ -57,6 +57,8 @@ pub enum Command {
     Signal,
     /// Start the probe in the selected process.
     Attach,
+    /// Trace some steps of the selected job, and replay them under other allocator settings.
+    Whatif,
     /// Request a capture from the selected job.
     Sites,
     /// Explain the cause of the selected alert.
@@ -190,6 +192,7 @@ impl Command {
             | Self::Copy
             | Self::Signal
             | Self::Attach
+            | Self::Whatif
             | Self::Sites
             | Self::Explain
             | Self::Allow
@@ -211,7 +214,7 @@ impl Ui {
             Command::Suspend => self.request = Some(Request::Suspend),
             command if self.dialog.is_some() => self.choose(command.answer()),
             command if self.allowing.is_some() => self.confirm_allow(command.answer()),
-            command if self.attaching.is_some() => self.confirm_attach(command.answer()),
+            command if self.starting.is_some() => self.confirm_start(command.answer()),
             command if self.filter.typing => self.type_filter(command.answer(), session),
             Command::Explain => self.explain(session),
             Command::Allow => self.with_alert(AlertAction::Allow, session),
@@ -247,7 +250,8 @@ impl Ui {
             Command::Theme => self.request = Some(Request::Theme),
             Command::Copy => self.copy(session),
             Command::Signal => self.ask_signal(session),
-            Command::Attach => self.ask_attach(session),
+            Command::Attach => self.ask_start(Start::Probe, session),
+            Command::Whatif => self.ask_start(Start::Trace, session),
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
             // These need an open question, a filter that the user types, or a snapshot.
@@ -285,6 +289,15 @@ impl Signal {
     ];
 }
 
+/// What gpuwatch starts at a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The probe.
+    Probe,
+    /// A trace of some steps, which gpuwatch replays under other allocator settings.
+    Trace,
+}
+
 /// The process that a signal is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
@@ -319,10 +332,10 @@ pub enum Request {
     Hold(Subject),
     /// Send a signal, with its name, to the held process.
     Send(Signal, &'static str),
-    /// Identify the process, and ask whether to start the probe in it.
-    AskAttach(Subject),
-    /// Start the probe in the held process.
-    Attach,
+    /// Identify the process, and ask whether to start this at it.
+    AskStart(Start, Subject),
+    /// Start it at the held process.
+    Start(Start),
     /// Play, seek or step.
     Replay(replay::Command),
 }

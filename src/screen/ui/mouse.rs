@@ -88,7 +88,7 @@ impl Ui {
                 let target = target.clone();
                 self.press(&target, area, at.x, session);
                 let opens = match target {
-                    Target::Signal(_) => self.allowing.is_none() && self.attaching.is_none(),
+                    Target::Signal(_) => self.allowing.is_none() && self.starting.is_none(),
                     Target::Device(_) | Target::Row(_) | Target::Alert(_) => !self.is_asked(),
                     Target::Box(_)
                     | Target::Column(_)
@@ -115,7 +115,7 @@ impl Ui {
 
     /// Whether a question is open.
     fn is_asked(&self) -> bool {
-        self.dialog.is_some() || self.allowing.is_some() || self.attaching.is_some()
+        self.dialog.is_some() || self.allowing.is_some() || self.starting.is_some()
     }
 
     /// A click outside an open box closes it.
@@ -174,7 +174,7 @@ impl Ui {
 
     /// The wheel moves in the box under it; on the timeline it zooms.
     fn wheel<'a>(&mut self, up: bool, mut over: impl Iterator<Item = &'a Target>, session: &Session) {
-        if self.allowing.is_some() || self.attaching.is_some() {
+        if self.allowing.is_some() || self.starting.is_some() {
             return;
         }
         let is_run = |it: &Target| matches!(it, Target::Run(..));

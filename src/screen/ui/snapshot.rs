@@ -175,6 +175,7 @@ impl SnapshotUi {
             | Command::Faster
             | Command::Signal
             | Command::Attach
+            | Command::Whatif
             | Command::Sites
             | Command::Explain
             | Command::Allow

@@ -1,5 +1,7 @@
-//! Starts probes on request: `gpuwatch attach` in a process of its own, whose answer the screen shows when it comes.
+//! Starts probes and traces on request: `gpuwatch attach` or `gpuwatch whatif` in a process of its own. The screen
+//! shows its answer when it comes.
 
+use crate::screen::ui::{Start, start::STEPS};
 use std::{
     env, io,
     process::{Command, Output, Stdio},
@@ -7,34 +9,41 @@ use std::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Children that attach, and their answers.
+/// Child processes, and their answers.
 #[derive(Debug)]
-pub struct Attacher {
+pub struct Starter {
     sender: UnboundedSender<String>,
     answers: UnboundedReceiver<String>,
 }
 
-impl Default for Attacher {
+impl Default for Starter {
     fn default() -> Self {
         let (sender, answers) = unbounded_channel();
         Self { sender, answers }
     }
 }
 
-impl Attacher {
-    /// Starts the probe in a process; its answer comes later, also after this view has ended.
+impl Starter {
+    /// Starts the probe or a trace in a process. The child continues when this view ends.
     ///
     /// # Errors
     /// Fails if no child or no thread can be started.
-    pub fn start(&self, pid: u32) -> io::Result<()> {
+    pub fn start(&self, what: Start, pid: u32) -> io::Result<()> {
         let mut command = Command::new(env::current_exe()?);
-        command.args(["attach", &pid.to_string()]);
+        match what {
+            Start::Probe => command.args(["attach", &pid.to_string()]),
+            Start::Trace => command.args(["whatif", &pid.to_string(), "--steps", &STEPS.to_string()]),
+        };
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let sender = self.sender.clone();
-        thread::Builder::new().name("attach".into()).spawn(move || {
+        thread::Builder::new().name("starter".into()).spawn(move || {
             let words = match child.wait_with_output() {
+                // Its table is for another screen; this one shows the answer beside the probe's socket.
+                Ok(output) if what == Start::Trace && !output.stdout.is_empty() => {
+                    format!("pid {pid}: its process screen shows what other settings would save")
+                }
                 Ok(output) => answer(&output),
-                Err(error) => format!("pid {pid}: gpuwatch attach failed: {error}"),
+                Err(error) => format!("pid {pid}: {}: {error}", what.not_started()),
             };
             // The view may have ended.
             let _ = sender.send(words);
