@@ -9,7 +9,7 @@ use crate::{
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     borrow::Cow,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io::{self, Read},
     ops::Range,
     path::{Path, PathBuf},
@@ -83,13 +83,18 @@ impl Fault {
 
 impl File {
     #[cfg(test)]
-    pub(super) fn named_so(path: &Path) -> Self {
+    pub(crate) fn named_so(path: &Path) -> Self {
         Self { config: Some(path.into()) }
     }
 
-    fn named(&self) -> Option<PathBuf> {
+    /// Returns the name that the user gave, if any.
+    pub fn name(&self) -> Option<&OsStr> {
         // An empty variable undoes an earlier one.
-        self.config.as_ref().filter(|it| !it.is_empty()).map(PathBuf::from)
+        self.config.as_deref().filter(|it| !it.is_empty())
+    }
+
+    fn named(&self) -> Option<PathBuf> {
+        self.name().map(PathBuf::from)
     }
 
     /// Returns the file's path, whether it exists or not; `None` without a home directory.

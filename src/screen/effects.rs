@@ -231,7 +231,8 @@ impl Effects {
     fn start(&mut self, what: Start, ui: &mut Ui) {
         let Some(held) = self.held.take() else { return };
         let pid = held.info.pid;
-        let started = held.check().and_then(|()| self.starter.start(what, pid).map_err(|it| it.to_string()));
+        let start = || self.starter.start(what, pid, self.config.as_ref()).map_err(|it| it.to_string());
+        let started = held.check().and_then(|()| start());
         match started {
             Ok(()) => ui.show_message(what.begun(pid)),
             Err(why) => ui.show_message(format!("{}: {why}", what.not_started())),

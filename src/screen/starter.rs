@@ -1,7 +1,10 @@
 //! Starts probes and traces on request: `gpuwatch attach` or `gpuwatch whatif` in a process of its own. The screen
 //! shows its answer when it comes.
 
-use crate::screen::ui::{Start, start::STEPS};
+use crate::{
+    config::File,
+    screen::ui::{Start, start::STEPS},
+};
 use std::{
     env, io,
     process::{Command, Output, Stdio},
@@ -28,12 +31,8 @@ impl Starter {
     ///
     /// # Errors
     /// Fails if no child or no thread can be started.
-    pub fn start(&self, what: Start, pid: u32) -> io::Result<()> {
-        let mut command = Command::new(env::current_exe()?);
-        match what {
-            Start::Probe => command.args(["attach", &pid.to_string()]),
-            Start::Trace => command.args(["whatif", &pid.to_string(), "--steps", &STEPS.to_string()]),
-        };
+    pub fn start(&self, what: Start, pid: u32, config: Option<&File>) -> io::Result<()> {
+        let mut command = command(what, pid, config)?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let sender = self.sender.clone();
         thread::Builder::new().name("starter".into()).spawn(move || {
@@ -58,6 +57,19 @@ impl Starter {
     }
 }
 
+/// Returns the command. It takes its settings from the file that this view has.
+fn command(what: Start, pid: u32, config: Option<&File>) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    match what {
+        Start::Probe => command.args(["attach", &pid.to_string()]),
+        Start::Trace => command.args(["whatif", &pid.to_string(), "--steps", &STEPS.to_string()]),
+    };
+    if let Some(name) = config.and_then(File::name) {
+        command.arg("--config").arg(name);
+    }
+    Ok(command)
+}
+
 /// Returns the lines in one: what was done first, then what is recorded.
 fn answer(output: &Output) -> String {
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
@@ -70,6 +82,17 @@ fn answer(output: &Output) -> String {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_child_takes_its_settings_from_the_file_of_the_view() {
+        let (none, file) = (File::default(), File::named_so("my.toml".as_ref()));
+        for what in [Start::Probe, Start::Trace] {
+            let arguments = |it| command(what, 7, it).unwrap().get_args().map(ToOwned::to_owned).collect::<Vec<_>>();
+            let own = arguments(None);
+            assert_eq!(arguments(Some(&none)), own);
+            assert_eq!(arguments(Some(&file)), [own, ["--config", "my.toml"].map(Into::into).to_vec()].concat());
+        }
+    }
 
     #[test]
     fn an_answer_is_one_line() {
