@@ -29,12 +29,12 @@ fn a_job_continues_wherever_gpuwatch_is_killed() {
     test_tiers::full!("kills gpuwatch at each of its calls");
     let mut job = Job::start();
     let mut stops = 0;
-    loop {
+    let is_paused = loop {
         let printed = attach_killed_at(&job, stops);
         continues(&mut job, stops);
         if printed.contains("the probe runs") {
             assert_eq!(printed.lines().last(), Some("ended"), "{printed}");
-            break;
+            break printed.contains("was paused for");
         }
         // On a busy machine the main thread may not answer in time; then gpuwatch makes fewer calls.
         if printed.lines().last() == Some("killed") {
@@ -44,8 +44,10 @@ fn a_job_continues_wherever_gpuwatch_is_killed() {
         if job.sockets() == 1 {
             job.detach();
         }
-    }
-    assert!(stops > 20, "it was killed at {stops} stops");
+    };
+    // From 3.14 on, Python takes a script: gpuwatch writes its path and some flags, and pauses nothing.
+    let least = if is_paused { 20 } else { 5 };
+    assert!(stops > least, "it was killed at {stops} stops");
     assert!(until(PATIENCE, || job.sockets() == 1));
     expect(&job.gpuwatch(&["attach"]), 2, "has a probe already");
     job.detach();
