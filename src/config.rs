@@ -68,8 +68,8 @@ impl Watching {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Asking {
     /// When to capture call stacks: the job then records the stack of every allocation for some steps. Also when `run`
-    /// and the recorder of `attach` trace windows: every allocation of 20 steps, for a warning that other settings may
-    /// help.
+    /// and the recorder of `attach` trace windows: every allocation of some steps, for a warning that other settings
+    /// may help.
     #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
     pub sites: When,
 }

@@ -3,7 +3,7 @@
 use crate::{
     commands::window::{self, Traced},
     config,
-    facts::{text::Foreign, units},
+    facts::{event::replayed::WINDOW_STEPS, text::Foreign, units},
     jobs::whatif::{self, Question},
     sources::{Sources, probe::answers},
     storage::{output, replay::find},
@@ -34,7 +34,7 @@ pub(super) struct Asked {
     python: Option<PathBuf>,
     /// Of a running job: steps to trace. The trace ends after a minute in any case, and after ten seconds if the job
     /// counts no steps.
-    #[arg(long, value_name = "COUNT", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "COUNT", default_value_t = WINDOW_STEPS, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     steps: u64,
     /// Of a running job: how long to wait for the trace.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = config::duration)]

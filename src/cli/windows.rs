@@ -4,7 +4,7 @@
 use crate::{
     commands::window,
     facts::{
-        event::{AskWindow, ProbeId, Request},
+        event::{AskWindow, ProbeId, Request, replayed::WINDOW_STEPS},
         units::Stamp,
     },
     model::{
@@ -23,9 +23,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use tokio::sync::mpsc::Sender;
-
-/// Steps of a window.
-const STEPS: u64 = 20;
 
 /// µs between two windows of a process: its probe accepts one in ten minutes.
 const BETWEEN_US: u64 = 610 * 1_000_000;
@@ -80,7 +77,7 @@ impl Windows {
     fn ask(&mut self, process: &Process, now: Stamp) {
         let id = window::new_id();
         let Some((file, hello)) = window::file(process, id).zip(process.hello.as_ref()) else { return };
-        let ask = AskWindow { probe: process.probe, id, steps: STEPS, alert: true };
+        let ask = AskWindow { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
         // A full queue has requests of users; the next second tries again.
         if self.asks.try_send(ask.into()).is_ok() {
             self.asked.insert(process.probe, Asked { at: now, pid: hello.pid, file: Some(file) });

@@ -1,10 +1,7 @@
 //! Starts probes and traces on request: `gpuwatch attach` or `gpuwatch whatif` in a process of its own. The screen
 //! shows its answer when it comes.
 
-use crate::{
-    config::File,
-    screen::ui::{Start, start::STEPS},
-};
+use crate::{config::File, screen::ui::Start};
 use std::{
     env, io,
     process::{Command, Output, Stdio},
@@ -62,7 +59,7 @@ fn command(what: Start, pid: u32, config: Option<&File>) -> io::Result<Command> 
     let mut command = Command::new(env::current_exe()?);
     match what {
         Start::Probe => command.args(["attach", &pid.to_string()]),
-        Start::Trace => command.args(["whatif", &pid.to_string(), "--steps", &STEPS.to_string()]),
+        Start::Trace => command.args(["whatif", &pid.to_string()]),
     };
     if let Some(name) = config.and_then(File::name) {
         command.arg("--config").arg(name);

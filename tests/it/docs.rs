@@ -5,6 +5,7 @@
 use crate::pty::PROGRAM;
 use gpuwatch::{
     facts::{
+        event::replayed::{WINDOW_SAVES_PERCENT, WINDOW_STEPS},
         event::wire::{Counter, Counters, Label, Torch, Unit},
         metrics::{Every, Metric, Shown},
     },
@@ -262,8 +263,12 @@ fn the_readme_is_short() {
 }
 
 #[test]
-fn the_limit_of_a_windows_advice_is_documented() {
+fn the_limits_of_windows_are_documented() {
     let text = fs::read_to_string(root().join("docs/whatif.md")).unwrap();
-    let words = format!("only if it saves {} % or more", gpuwatch::facts::event::replayed::WINDOW_SAVES_PERCENT);
-    assert!(text.contains(&words), "{words}");
+    for words in [
+        format!("only if it saves {WINDOW_SAVES_PERCENT} % or more"),
+        format!("the probe to trace {WINDOW_STEPS} steps"),
+    ] {
+        assert!(text.contains(&words), "{words}");
+    }
 }

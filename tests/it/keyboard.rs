@@ -259,7 +259,7 @@ fn steps_are_traced_only_after_a_yes_and_only_where_there_is_a_probe() {
     let (pid, command) = (subject.pid, "python train.py".to_owned());
     ui.starting = Some(Starting { what: Start::Trace, pid, command, user: "ada".into() });
     let screen = shown(&ui, &session);
-    assert!(screen.contains(&format!("Trace 20 steps of pid {pid} and replay them")), "{screen}");
+    assert!(screen.contains(&format!("Trace 50 steps of pid {pid} and replay them")), "{screen}");
     ui.update(Command::Open, &session);
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("nothing was traced")));
     ui.update(Command::Move(Motion::Last), &session);

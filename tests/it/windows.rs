@@ -9,6 +9,7 @@ use crate::{
     shim::{Job, script},
     torch::{self, Gpu},
 };
+use gpuwatch::facts::event::replayed::WINDOW_STEPS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
@@ -225,7 +226,7 @@ fn a_fragmenting_job_is_traced_once_for_its_warning() {
     let comparison = &answer["comparison"];
     // Which settings are best depends on the steps of the window.
     let best = comparison["best"]["settings"].as_str().unwrap_or_else(|| panic!("no better settings: {answer:#}"));
-    assert!(comparison["window"]["steps"].as_u64() >= Some(20), "{answer:#}");
+    assert!(comparison["window"]["steps"].as_u64() >= Some(WINDOW_STEPS), "{answer:#}");
     assert!(answer["cost"]["longest_pause_us"].is_u64() && answer["finding"].is_object(), "{answer:#}");
     let mut terminal = screen::view(&it.job.home, &[]);
     terminal.press("a");
@@ -254,7 +255,7 @@ fn the_recorder_of_an_attached_job_traces_it_for_its_warning() {
     assert!(attached.status.success(), "{attached:?}");
     assert!(until(4 * PATIENCE, || !answers(home.0.path()).is_empty()), "no answer");
     let answer = answers(home.0.path()).remove(0);
-    assert!(answer["comparison"]["window"]["steps"].as_u64() >= Some(20), "{answer:#}");
+    assert!(answer["comparison"]["window"]["steps"].as_u64() >= Some(WINDOW_STEPS), "{answer:#}");
     drop(job.stdin.take());
     assert!(job.wait().unwrap().success());
 }

@@ -1,10 +1,10 @@
 //! The question before gpuwatch starts something at a process. Other modules start it.
 
 use super::{Answer, Focus, NO_PROBES, NO_TRACES, Request, Screen, Start, Subject, Ui, rows::Row};
-use crate::{facts::text::Foreign, model::session::Session};
-
-/// Steps of a trace.
-pub const STEPS: u64 = 20;
+use crate::{
+    facts::{event::replayed::WINDOW_STEPS, text::Foreign},
+    model::session::Session,
+};
 
 /// The question while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Start {
         match self {
             Self::Probe => format!("the probe is being started in pid {pid}"),
             Self::Trace => {
-                format!("tracing {STEPS} steps of pid {pid}: its process screen shows the answer when it comes")
+                format!("tracing {WINDOW_STEPS} steps of pid {pid}: its process screen shows the answer when it comes")
             }
         }
     }

@@ -4,11 +4,11 @@ use super::{
     RenderContext, cells,
     over::{self, Frame},
 };
-use crate::screen::{
-    theme::Role,
-    ui::{
-        Start,
-        start::{STEPS, Starting},
+use crate::{
+    facts::event::replayed::WINDOW_STEPS,
+    screen::{
+        theme::Role,
+        ui::{Start, start::Starting},
     },
 };
 use ratatui::{
@@ -54,7 +54,7 @@ fn words(it: &Starting) -> (String, String, &'static str) {
         Start::Trace => (
             format!("other settings for pid {pid}"),
             format!(
-                "Trace {STEPS} steps of pid {pid} and replay them under other allocator settings? The job pauses for \
+                "Trace {WINDOW_STEPS} steps of pid {pid} and replay them under other allocator settings? The job pauses for \
                  some milliseconds a few times."
             ),
             "traces and replays them",

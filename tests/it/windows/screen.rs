@@ -18,7 +18,7 @@ fn a_key_traces_a_job_after_a_question_and_its_screen_shows_the_answer() {
     terminal.shows("windowed.py");
     terminal.press("\t\r");
     terminal.shows("process   pid ");
-    let question = format!("Trace 20 steps of pid {} and", it.pid);
+    let question = format!("Trace 50 steps of pid {} and", it.pid);
     terminal.press("W");
     terminal.shows(&question);
     terminal.press("x");
