@@ -1,12 +1,9 @@
 //! A job is recorded from the attachment on, by a process that needs no terminal.
 
 use super::{Job, expect};
-use crate::{
-    pty::{PATIENCE, PROGRAM, until},
-    torch::stdout,
-};
+use crate::pty::{PATIENCE, PROGRAM, until};
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, io::BufRead, path::PathBuf, process::Command};
 
 /// Attaches, and gives the recording and its recorder's pid.
 fn recorded(job: &Job) -> (PathBuf, u32) {
@@ -60,15 +57,16 @@ fn an_attached_job_is_recorded_until_its_probe_or_the_job_ends() {
     job.inspect();
     job.send("go on");
     let home = job.home.0.path().to_owned();
-    let read = |path: &PathBuf| {
+    let has_rows = || {
         let mut command = Command::new(PROGRAM);
-        command.args(["export", "--format", "csv"]).arg(path).env("XDG_STATE_HOME", home.join("state"));
-        stdout(&command.output().unwrap())
+        command.args(["export", "--format", "csv"]).arg(&again).env("XDG_STATE_HOME", home.join("state"));
+        command.output().unwrap().stdout.lines().count() > 1
     };
-    let pid = job.pid;
+    // The recorder looks for probes once a second, and a job may end within it.
+    assert!(until(PATIENCE, has_rows), "process {} has rows", job.pid);
     let kept = job.end_keeping_home();
     ends(recorder);
-    assert!(read(&again).lines().count() > 1, "process {pid} has rows");
+    assert!(has_rows());
     drop(kept);
 }
 
