@@ -254,6 +254,22 @@ mod tests {
     }
 
     #[test]
+    fn an_hour_takes_as_many_calls_as_the_table_allows() {
+        let mut meter = Meter::default();
+        let mut calls = |seconds: std::ops::Range<u64>, is_focused| -> u64 {
+            seconds.map(|it| (meter.due(it, is_focused).len() as u64, meter.news(it, is_focused)).0).sum()
+        };
+        calls(0..1, false);
+        let expected = |is_wanted: fn(Every) -> bool| -> u64 {
+            READS.iter().filter(|it| is_wanted(it.every())).map(|it| 3600 / it.every().seconds()).sum()
+        };
+        let hour = calls(1..3601, false);
+        assert_eq!(hour, expected(|it| it != Every::Watched));
+        assert!(hour < 5 * 3600, "{hour} reads an hour of a device");
+        assert_eq!(calls(3601..7201, true), expected(|_| true), "of the device on the screen");
+    }
+
+    #[test]
     fn metrics_of_the_device_in_focus_end_with_it() {
         let mut meter = Meter::default();
         let place = READS.iter().position(|it| it.fills == [Metric::PcieSent]).unwrap();
