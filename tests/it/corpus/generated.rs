@@ -24,7 +24,7 @@ fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
     let score = judged(3);
     assert!(score.recall() >= 0.95, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 6.0, "{:?}", score.false_alarms);
-    assert!(score.gone_wrong.len() <= 3, "{:?}", score.gone_wrong);
+    assert!(score.gone_wrong.len() <= 2, "{:?}", score.gone_wrong);
     assert!(score.delay(0.5) <= 4.0 && score.delay(0.9) <= 300.0 && score.slope_error() <= 0.01, "{score}");
 }
 

@@ -18,7 +18,7 @@ use std::{
 const STUCK: &str = include_str!("stuck.py");
 
 /// The replays run at the lowest priority: on a busy machine they take minutes.
-const LONG: Duration = Duration::from_secs(900);
+const LONG: Duration = Duration::from_secs(300);
 
 /// Memory for the loop: 620 MiB of segments, and the rest for one large request.
 const SMALL: &str = "NVIDIA A10:2000MiB:0MiB";
