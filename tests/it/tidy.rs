@@ -71,6 +71,16 @@ fn every_file_begins_with_its_purpose_and_stays_small() {
             }
         }
     }
+    let shim = root().join("probes/python/gpuwatch_probe");
+    let modules = fs::read_dir(shim).unwrap().map(|it| it.unwrap().path());
+    let modules: Vec<_> = modules.filter(|it| it.extension().is_some_and(|ending| ending == "py")).collect();
+    assert!(modules.len() > 20, "{modules:?}");
+    for it in modules {
+        let text = fs::read_to_string(&it).unwrap();
+        if text.lines().count() > MAX_LINES || !text.starts_with("\"\"\"") {
+            faults.push(format!("{}: more than {MAX_LINES} lines, or no purpose in its first one", it.display()));
+        }
+    }
     assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
 }
 

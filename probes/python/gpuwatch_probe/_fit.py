@@ -6,33 +6,23 @@ allocator records its events, for a snapshot beside the file.
 """
 
 import atexit
-import ctypes
 import gc
 import json
 import os
-import re
 import sys
 import time
 import weakref
 
 from ._loops import Places
 from ._process import at_end_of_multiprocessing_child, is_data_worker
-from ._stacks import LIBRARY, OWN, Stacks
 from ._steps import Steps, hooks
+from ._unknowns import Unknowns
 
 _LEAST, _MOST = 3, 12
 _EVENTS = 4_000_000
-_LINES = 200
 _STEPS = 1000
-# Kinds of what `simgpu_watch` reports.
-_READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
 # Seconds to wait for the other ranks of this machine, whose collectives may need this process.
 _PATIENCE = 30.0
-# Calls whose results have a shape that depends on values.
-_SHAPES = re.compile(
-    r"\b(nonzero|unique|unique_consecutive|masked_select|argwhere|where|bincount|repeat_interleave|nms)\b"
-)
-_DECIDES = re.compile(r"^(if|elif|while|assert)\b|\bif\b.+\belse\b")
 
 
 class Fit:
@@ -44,20 +34,15 @@ class Fit:
         self._folder = folder
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
-        self._stacks = Stacks(torch)
+        self._unknowns = Unknowns(torch)
         self._optimizers = weakref.WeakSet()
         self._gradients = {}
-        self._reads = {}
-        self._refused = {}
-        self._modules = {}
         self._backward = []
         self._peaks = {}
         self._number = 0
         self._is_on = False
         self._is_over = False
-        self._watcher = None
-        # Whether cuDNN is used, and the bytes of the tensors of its largest operation.
-        self._facts = {"convolutions": False, "convolution": 0}
+        self._facts = {}
         self._error = None
 
     # Beginning
@@ -74,14 +59,14 @@ class Fit:
 
     def _forked(self):
         self._file = os.path.join(self._folder, "%d.json" % os.getpid())
-        self._is_over = self._is_on
+        self._is_over = self._unknowns.is_over = self._is_on
 
     def _on_cuda(self):
         if self._is_on or self._is_over or is_data_worker():
             return
         self._is_on = True
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
-        self._watch()
+        self._unknowns.watch()
         self._hook()
         if os.environ.get("GPUWATCH_FIT_TRACE"):
             record = self._torch.cuda.memory._record_memory_history
@@ -133,7 +118,7 @@ class Fit:
         @functools.wraps(function)
         def timed(*arguments, **named):
             begun = time.time_ns() // 1000
-            line = self._line(sys._getframe(1))
+            line = self._unknowns.line(sys._getframe(1))
             try:
                 return function(*arguments, **named)
             finally:
@@ -141,85 +126,6 @@ class Fit:
                     self._backward.append((begun, time.time_ns() // 1000, line))
 
         return timed
-
-    def _watch(self):
-        """Makes the simulated device report events whose results it cannot compute."""
-        watch = ctypes.CDLL("libsimgpu.so").simgpu_watch
-        watch.argtypes = (ctypes.c_void_p,)
-        watch.restype = None
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_char_p)
-
-        def seen(what, name):
-            try:
-                if what == _CONVOLUTION:
-                    self._facts["convolutions"] = True
-                    self._facts["convolution"] = max(self._facts["convolution"], int(name))
-                elif not self._is_over:
-                    self._seen(what, name.decode(), sys._getframe(1))
-            except Exception:
-                pass
-
-        self._watcher = kind(seen)
-        watch(ctypes.cast(self._watcher, ctypes.c_void_p))
-
-    # Events
-
-    def _seen(self, what, name, frame):
-        if frame is None or frame.f_code.co_filename == __file__:
-            # PyTorch's own threads have no Python frame: the main thread waits in `backward`.
-            import threading
-
-            frame = sys._current_frames().get(threading.main_thread().ident)
-        if what == _REFUSED:
-            if len(self._refused) < _LINES:
-                self._refused.setdefault(name, self._line(frame))
-            return
-        if what == _MODULE:
-            line = self._line(frame)
-            if line is not None and len(self._modules) < _LINES:
-                self._modules.setdefault(line)
-            return
-        found = self._reader(frame)
-        if found is not None and len(self._reads) < _LINES:
-            self._reads.setdefault(found[:2], found)
-
-    def _reader(self, frame):
-        """Returns (file, line, kind, source, whether it is the user's own); `None` of PyTorch's own reads."""
-        if frame is None:
-            return None
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        rank = self._stacks.rank(file)
-        # Methods such as `Tensor.__contains__` are in Python; their caller decides.
-        while rank not in (OWN, LIBRARY) and os.path.basename(file) in ("_tensor.py", "functional.py"):
-            frame = frame.f_back
-            if frame is None:
-                return None
-            file, line = frame.f_code.co_filename, frame.f_lineno
-            rank = self._stacks.rank(file)
-        if rank not in (OWN, LIBRARY):
-            return None
-        import linecache
-
-        text = linecache.getline(file, line).strip()
-        kind = "value"
-        if _SHAPES.search(text) or _is_mask(frame):
-            kind = "shape"
-        elif _DECIDES.search(text):
-            kind = "branch"
-        return file, line, kind, text[:120], rank == OWN
-
-    def _line(self, frame):
-        """Returns the job's own innermost line, as `train.py:41`; a library's where there is none."""
-        best = None
-        while frame is not None:
-            file = frame.f_code.co_filename
-            rank = self._stacks.rank(file)
-            if rank == OWN:
-                return "%s:%d" % (os.path.basename(file), frame.f_lineno)
-            if rank == LIBRARY and best is None:
-                best = "%s:%d" % (os.path.basename(file), frame.f_lineno)
-            frame = frame.f_back
-        return best
 
     def _before_step(self, optimizer):
         self._optimizers.add(optimizer)
@@ -286,7 +192,7 @@ class Fit:
                     frames.append((at.tb_frame.f_code.co_filename, at.tb_lineno))
                     at = at.tb_next
                 frames.reverse()
-                own = next((it for it in frames if self._stacks.rank(it[0]) == OWN), frames[0] if frames else None)
+                own = next((it for it in frames if self._unknowns.is_own(it[0])), frames[0] if frames else None)
                 line = own and "%s:%d" % (os.path.basename(own[0]), own[1])
                 self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line}
             except Exception:
@@ -301,7 +207,7 @@ class Fit:
             if self._error is not None and not self._is_over:
                 self._write(how)
             return
-        self._is_over = True
+        self._is_over = self._unknowns.is_over = True
         try:
             self._measure()
             self._facts.update(self._learnt())
@@ -389,7 +295,6 @@ class Fit:
                         "peaks": peaks,
                     }
                 )
-        keys = "file", "line", "kind", "text", "own"
         account = {
             "pid": os.getpid(),
             "torch": self._torch.__version__,
@@ -397,11 +302,9 @@ class Fit:
             "ended": ended,
             "error": self._error,
             "devices": devices,
-            "reads": [dict(zip(keys, it)) for it in self._reads.values()],
-            "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
-            "modules": list(self._modules),
             "backward": self._backward,
-            "facts": self._facts,
+            **self._unknowns.lists(),
+            "facts": {**self._unknowns.facts, **self._facts},
         }
         account.update(more)
         beside = self._file + ".new"
@@ -430,17 +333,6 @@ class Fit:
             except Exception:
                 pass
         os._exit(0)
-
-
-def _is_mask(frame):
-    """Whether the frame is about to index: a mask's result has as many elements as the mask has ones."""
-    import dis
-
-    at = frame.f_lasti
-    name = next((it for it in dis.get_instructions(frame.f_code) if it.offset == at), None)
-    return name is not None and (
-        name.opname.startswith(("BINARY_SUBSCR", "STORE_SUBSCR")) or name.argrepr == "[]"
-    )
 
 
 def attach(torch):

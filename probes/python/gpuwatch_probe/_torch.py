@@ -7,13 +7,11 @@ create a context, change the current device, reset a peak, print, or raise.
 
 import _thread
 import atexit
-import ctypes
 import os
 import signal
 import sys
-import time
 
-from ._blocks import blocks
+from ._errors import Errors, is_ours
 from ._history import refusal
 from ._captures import Resting
 from ._loops import Places
@@ -31,16 +29,13 @@ from ._words import Words
 _FIRST = 4
 _MOST_DEVICES = 64
 
-# Seconds from one account of live blocks to the next.
-_BETWEEN_ACCOUNTS = 10
-
 
 # The probe that callbacks are for which nothing can take back, and those callbacks that stand.
 _current = None
 _standing = set()
 
 
-class Probe:
+class Probe(Errors):
     """The probe of this process: waiting for CUDA, running, or off for good.
 
     `late` describes a probe that is started in a job that ran already: what it adds to the description.
@@ -322,7 +317,7 @@ class Probe:
 
     def _fault(self, error):
         """Handles an error of this package; returns false for one that the job's signal handler raised meanwhile."""
-        if not _is_ours(error):
+        if not is_ours(error):
             return False
         self._fail(error)
         return True
@@ -344,67 +339,6 @@ class Probe:
         """Describes the first step that is counted, in a job that ran already."""
         if self.late is not None:
             self.native.describe(b"attached_step", utf8(number))
-
-    def _on_oom(self, device, tried, limit, free):
-        """Called by the allocator before it raises; what is raised here would replace its error."""
-        try:
-            if self.native is None or self.off:
-                return
-            self._row((device,), self.number(), TICK)
-            account = self._blocks(device)
-            self.native.oom(device, self.number(), tried, free, limit, None, account)
-            if self._tracing() is not None:
-                self._tracing().hurry()
-            elif account is not None:
-                self._sites.at_oom(device, self.number())
-            self._words.listen(device, self.number())
-        except Exception as error:
-            if not self._fault(error):
-                raise
-
-    def _on_words(self, device, message):
-        """Called as PyTorch makes the error; what is raised here would replace it."""
-        try:
-            if not self.off:
-                self.native.oom_message(device, utf8(message))
-        except Exception as error:
-            if not self._fault(error):
-                raise
-
-    def _on_words_alone(self, device, message):
-        """The same where no allocator has called `_on_oom` before."""
-        try:
-            if self.native is None or self.off:
-                return
-            if device is None:
-                # The device is known if the job uses only one.
-                self._find_devices()
-                if len(self.devices) != 1:
-                    self._note("memory ran out, on which device PyTorch does not say")
-                    return
-                (device,) = self.devices
-            if device in self._visible:
-                self._row((device,), self.number(), TICK)
-            self.native.oom(device, self.number(), 0, 0, 0, utf8(message), None)
-        except Exception as error:
-            if not self._fault(error):
-                raise
-
-    def _blocks(self, device):
-        """Live blocks by size, for the first of several errors: jobs that retry run into one after the other."""
-        now = time.monotonic()
-        if self._accounted is not None and now - self._accounted < _BETWEEN_ACCOUNTS:
-            return None
-        self._accounted = now
-        try:
-            account = blocks(self.torch, device, self._sites.is_recording or self._tracing() is not None)
-        except Exception as error:
-            if not _is_ours(error):
-                raise
-            # Report the error itself nevertheless.
-            self._note("live blocks could not be counted: %r" % (error,))
-            return None
-        return None if account is None else ctypes.byref(account)
 
     def _start_timer(self):
         """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
@@ -451,14 +385,6 @@ def _stop(reason="exit"):
 def _on_oom(device, tried, limit, free):
     if _current is not None:
         _current._on_oom(device, tried, limit, free)
-
-
-def _is_ours(error):
-    """Returns whether code of this package raised it, or a function outside of Python that this code called."""
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return os.path.dirname(trace.tb_frame.f_code.co_filename) == os.path.dirname(__file__)
 
 
 def _first_parameter(optimizer):

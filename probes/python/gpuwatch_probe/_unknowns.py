@@ -1,0 +1,134 @@
+"""Events of a simulated device whose results it cannot compute, and the lines of the job that caused them."""
+
+import ctypes
+import os
+import re
+import sys
+
+from ._stacks import LIBRARY, OWN, Stacks
+
+# Kinds of what `simgpu_watch` reports.
+_READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
+# Most entries of a list.
+_LINES = 200
+# Calls whose results have a shape that depends on values.
+_SHAPES = re.compile(
+    r"\b(nonzero|unique|unique_consecutive|masked_select|argwhere|where|bincount|repeat_interleave|nms)\b"
+)
+_DECIDES = re.compile(r"^(if|elif|while|assert)\b|\bif\b.+\belse\b")
+
+
+class Unknowns:
+    """What one process has met so far."""
+
+    def __init__(self, torch):
+        self._stacks = Stacks(torch)
+        self._reads = {}
+        self._refused = {}
+        self._modules = {}
+        self._watcher = None
+        # From then on, only cuDNN's use counts.
+        self.is_over = False
+        # Whether cuDNN is used, and the bytes of the tensors of its largest operation.
+        self.facts = {"convolutions": False, "convolution": 0}
+
+    def lists(self):
+        """Returns what the account lists."""
+        keys = "file", "line", "kind", "text", "own"
+        return {
+            "reads": [dict(zip(keys, it)) for it in self._reads.values()],
+            "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
+            "modules": list(self._modules),
+        }
+
+    def is_own(self, file):
+        """Whether a file is the job's own."""
+        return self._stacks.rank(file) == OWN
+
+    def watch(self):
+        """Makes the simulated device report events whose results it cannot compute."""
+        watch = ctypes.CDLL("libsimgpu.so").simgpu_watch
+        watch.argtypes = (ctypes.c_void_p,)
+        watch.restype = None
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_char_p)
+
+        def seen(what, name):
+            try:
+                if what == _CONVOLUTION:
+                    self.facts["convolutions"] = True
+                    self.facts["convolution"] = max(self.facts["convolution"], int(name))
+                elif not self.is_over:
+                    self._seen(what, name.decode(), sys._getframe(1))
+            except Exception:
+                pass
+
+        self._watcher = kind(seen)
+        watch(ctypes.cast(self._watcher, ctypes.c_void_p))
+
+    def _seen(self, what, name, frame):
+        if frame is None or os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+            # PyTorch's own threads have no Python frame: the main thread waits in `backward`.
+            import threading
+
+            frame = sys._current_frames().get(threading.main_thread().ident)
+        if what == _REFUSED:
+            if len(self._refused) < _LINES:
+                self._refused.setdefault(name, self.line(frame))
+            return
+        if what == _MODULE:
+            line = self.line(frame)
+            if line is not None and len(self._modules) < _LINES:
+                self._modules.setdefault(line)
+            return
+        found = self._reader(frame)
+        if found is not None and len(self._reads) < _LINES:
+            self._reads.setdefault(found[:2], found)
+
+    def _reader(self, frame):
+        """Returns (file, line, kind, source, whether it is the user's own); `None` of PyTorch's own reads."""
+        if frame is None:
+            return None
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        rank = self._stacks.rank(file)
+        # Methods such as `Tensor.__contains__` are in Python; their caller decides.
+        while rank not in (OWN, LIBRARY) and os.path.basename(file) in ("_tensor.py", "functional.py"):
+            frame = frame.f_back
+            if frame is None:
+                return None
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            rank = self._stacks.rank(file)
+        if rank not in (OWN, LIBRARY):
+            return None
+        import linecache
+
+        text = linecache.getline(file, line).strip()
+        kind = "value"
+        if _SHAPES.search(text) or _is_mask(frame):
+            kind = "shape"
+        elif _DECIDES.search(text):
+            kind = "branch"
+        return file, line, kind, text[:120], rank == OWN
+
+    def line(self, frame):
+        """Returns the job's own innermost line, as `train.py:41`; a library's where there is none."""
+        best = None
+        while frame is not None:
+            file = frame.f_code.co_filename
+            rank = self._stacks.rank(file)
+            if rank == OWN:
+                return "%s:%d" % (os.path.basename(file), frame.f_lineno)
+            if rank == LIBRARY and best is None:
+                best = "%s:%d" % (os.path.basename(file), frame.f_lineno)
+            frame = frame.f_back
+        return best
+
+
+def _is_mask(frame):
+    """Whether the frame is about to index: a mask's result has as many elements as the mask has ones."""
+    import dis
+
+    at = frame.f_lasti
+    name = next((it for it in dis.get_instructions(frame.f_code) if it.offset == at), None)
+    return name is not None and (
+        name.opname.startswith(("BINARY_SUBSCR", "STORE_SUBSCR")) or name.argrepr == "[]"
+    )
