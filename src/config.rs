@@ -55,12 +55,9 @@ pub struct Watching {
 impl Watching {
     /// Returns every enabled source.
     pub fn sources(&self) -> sources::Options {
-        let nvml = (!self.driver.no_nvml).then(|| nvml::Options {
-            library: env::var_os("GPUWATCH_NVML_PATH"),
-            interval: self.interval,
-            focus: nvml::Focus::None,
-        });
-        sources::Options { nvml, probes: Some(probe::Options::user()), no_arguments: false }
+        let nvml = (!self.driver.no_nvml)
+            .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
+        sources::Options { nvml, probes: Some(probe::Options::user()), ..sources::Options::default() }
     }
 }
 

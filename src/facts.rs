@@ -9,8 +9,14 @@ pub mod shell;
 /// Text from outside, escaped wherever it is written.
 pub mod text;
 
+/// Values of the rows of a table, and what changed of them.
+pub mod values;
+
 /// A device's metrics beside its memory.
 pub mod metrics;
+
+/// A process's figures beside its device memory.
+pub mod figures;
 
 /// Everything that can happen.
 pub mod event;

@@ -1,5 +1,14 @@
 //! Sources of events: probes' sockets, the driver, this host's /proc. They add the time stamps.
 
+/// What a screen, a report or a recording needs beside what is always read.
+pub mod focus;
+
+/// Reads a process's environment and control groups.
+mod environment;
+
+/// What processes use of this host.
+mod figures;
+
 /// The driver: NVML on its own thread.
 pub mod nvml;
 
@@ -19,6 +28,7 @@ use crate::{
         units::Stamp,
     },
 };
+use focus::Focus;
 use rustix::time::{ClockId, clock_gettime};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -42,14 +52,23 @@ pub struct Options {
     pub probes: Option<probe::Options>,
     /// Whether command lines are reduced to the program's name.
     pub no_arguments: bool,
+    /// What is shown first.
+    pub focus: Focus,
+    /// Whether a recording needs the figures of all processes.
+    pub recorded: bool,
 }
 
 impl Options {
-    /// Returns the same with every metric of every device, also the costly ones, for a single report.
+    /// Returns the same with every metric and figure, also the costly ones, for a single report.
     #[must_use]
     pub fn in_detail(self) -> Self {
-        let nvml = self.nvml.map(|it| nvml::Options { focus: nvml::Focus::All, ..it });
-        Self { nvml, ..self }
+        Self { focus: Focus::All, ..self }
+    }
+
+    /// Returns the same with what a recording needs.
+    #[must_use]
+    pub fn recorded(self) -> Self {
+        Self { recorded: true, ..self }
     }
 }
 
@@ -69,8 +88,8 @@ pub struct Sources {
     pub events: mpsc::Receiver<Event>,
     /// Changes the driver's refresh rate. `None` if the driver is not read.
     pub pace: Option<watch::Sender<Duration>>,
-    /// Sets whose costly metrics are read. `None` if the driver is not read.
-    pub focus: Option<watch::Sender<nvml::Focus>>,
+    /// Sets what is shown.
+    pub focus: watch::Sender<Focus>,
     /// Sends a request to its probe, if that is connected.
     pub asks: mpsc::Sender<Request>,
     captures: mpsc::Sender<oneshot::Sender<()>>,
@@ -90,14 +109,17 @@ impl Sources {
         let (captures, requests) = mpsc::channel(1);
         // All recurring work happens at the same moments, so that there are few wakeups.
         let begun = Instant::now();
-        let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed, sender.clone()))];
+        let (focus, focused) = watch::channel(options.focus);
+        let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed.clone(), sender.clone()))];
+        let recorded = options.recorded;
+        let needs = figures::Needs { pids: pids.clone(), probed, focus: focused.clone(), recorded };
+        tasks.push(tokio::spawn(figures::run(begun, needs, sender.clone())));
         let hurry = Arc::new(Notify::new());
-        let (mut pace, mut focus) = (None, None);
+        let mut pace = None;
         if let Some(nvml) = options.nvml {
             let (set, asked) = watch::channel(nvml.interval);
-            let (set_focus, focused) = watch::channel(nvml.focus.clone());
-            (pace, focus) = (Some(set), Some(set_focus));
-            let wanted = nvml::Wanted { pace: asked, focus: focused };
+            pace = Some(set);
+            let wanted = nvml::Wanted { pace: asked, focus: focused, recorded };
             tasks.push(tokio::spawn(nvml::run(nvml, begun, wanted, pids_out, sender.clone(), Arc::clone(&hurry))));
         } else {
             let sender = sender.clone();

@@ -13,6 +13,7 @@ use std::{
 };
 
 const INSUFFICIENT_SIZE: i32 = 7;
+const NOT_FOUND: i32 = 6;
 const FUNCTION_NOT_FOUND: i32 = 13;
 
 /// Entries in the first list, and the most entries; the list grows to what the driver requests, at most this often.
@@ -53,8 +54,27 @@ struct Listed {
     compute_instance: c_uint,
 }
 
+/// `nvmlProcessUtilizationSample_t`: how a process used a device in one period, in percent.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilization {
+    /// The process.
+    pub pid: c_uint,
+    /// The end of the period, µs of Unix time.
+    pub at_us: u64,
+    /// The multiprocessors.
+    pub sm: c_uint,
+    /// The memory's bandwidth.
+    pub memory: c_uint,
+    /// The video encoder.
+    pub encoder: c_uint,
+    /// The video decoder.
+    pub decoder: c_uint,
+}
+
 type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
+type Call4<A, B, C, D> = Option<unsafe extern "C" fn(A, B, C, D) -> i32>;
 type List<T> = Call3<*mut c_void, *mut c_uint, *mut T>;
 
 /// A process and its bytes, if the driver reports them.
@@ -68,6 +88,7 @@ pub struct Direct {
     /// The newest version first.
     processes: [List<Listed>; 2],
     first_processes: List<First>,
+    utilization: Call4<*mut c_void, *mut Utilization, *mut c_uint, u64>,
     /// Devices by UUID; NVML itself searches all of them each time.
     devices: RefCell<BTreeMap<String, *mut c_void>>,
 }
@@ -93,6 +114,7 @@ impl Direct {
                     transmute::<*mut c_void, List<Listed>>(find(c"nvmlDeviceGetComputeRunningProcesses_v2")),
                 ],
                 first_processes: transmute::<*mut c_void, List<First>>(find(c"nvmlDeviceGetComputeRunningProcesses")),
+                utilization: transmute::<*mut c_void, Call4<_, _, _, _>>(find(c"nvmlDeviceGetProcessUtilization")),
                 devices: RefCell::default(),
             })
         }
@@ -121,12 +143,30 @@ impl Direct {
     pub fn processes(&self, uuid: &str) -> Result<Vec<Process>, i32> {
         self.about(uuid, |device| {
             for version in self.processes {
-                match list(version, device, |it: &Listed| (it.pid, it.used)) {
+                match processes(version, device, |it: &Listed| (it.pid, it.used)) {
                     Err(FUNCTION_NOT_FOUND) => {}
                     answer => return answer,
                 }
             }
-            list(self.first_processes, device, |it: &First| (it.pid, it.used))
+            processes(self.first_processes, device, |it: &First| (it.pid, it.used))
+        })
+    }
+
+    /// Returns how processes used a device in the periods that ended after a time, µs of Unix time. A process that used
+    /// it in none of them is not listed.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the driver's `nvmlReturn_t`.
+    pub fn utilization(&self, uuid: &str, since_us: u64) -> Result<Vec<Utilization>, i32> {
+        let call = self.utilization.ok_or(FUNCTION_NOT_FOUND)?;
+        self.about(uuid, |device| {
+            // SAFETY: the driver writes as many entries of this type as there is room for, at most, and their number.
+            match list(|count, out| unsafe { call(device, out, count, since_us) }) {
+                // No process used it.
+                Err(NOT_FOUND) => Ok(Vec::new()),
+                answer => answer,
+            }
         })
     }
 
@@ -160,23 +200,29 @@ impl Drop for Direct {
     }
 }
 
-fn list<T: Clone + Default>(
+fn processes<T: Clone + Default>(
     call: List<T>,
     device: *mut c_void,
     fields: impl Fn(&T) -> (u32, u64),
 ) -> Result<Vec<Process>, i32> {
     let call = call.ok_or(FUNCTION_NOT_FOUND)?;
+    // SAFETY: the driver writes as many entries of this type as there is room for, at most, and their number.
+    let listed = list(|count, out| unsafe { call(device, count, out) })?;
+    let known = |(pid, used)| (pid, Some(used).filter(|it| *it != NOT_AVAILABLE));
+    Ok(listed.iter().map(|it| known(fields(it))).collect())
+}
+
+/// Returns the list that a call writes into the room that it gets.
+fn list<T: Clone + Default>(call: impl Fn(*mut c_uint, *mut T) -> i32) -> Result<Vec<T>, i32> {
     let mut list = vec![T::default(); ROOM];
     for _ in 0..TRIES {
         let mut count = c_uint::try_from(list.len()).unwrap_or(0);
-        // SAFETY: the driver writes as many entries of this type as there is room for, at most, and their number.
-        let result = unsafe { call(device, &raw mut count, list.as_mut_ptr()) };
+        let result = call(&raw mut count, list.as_mut_ptr());
         let count = usize::try_from(count).unwrap_or(0);
         if result != INSUFFICIENT_SIZE {
             check(result)?;
             list.truncate(count);
-            let known = |(pid, used)| (pid, Some(used).filter(|it| *it != NOT_AVAILABLE));
-            return Ok(list.iter().map(|it| known(fields(it))).collect());
+            return Ok(list);
         }
         // Processes may start meanwhile.
         list.resize(count.saturating_add(ROOM).min(ROOM_MAX), T::default());

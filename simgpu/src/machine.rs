@@ -68,7 +68,9 @@ pub enum Fault {
     /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
     /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`, `answer` (the
     /// number that a call returns), `log` (see [`Machine::calls`]); CALL a name, or the beginning of one with `*`, or
-    /// `CALL:ARGUMENT` for one clock, link or field; DEVICE an index.
+    /// `CALL:ARGUMENT` for one clock, link, field or process; DEVICE an index. For `nvmlDeviceGetProcessUtilization`,
+    /// `idle CALL:PID` leaves a process out, and `answer=N CALL:sm:PID` sets its part (`sm`, `memory`, `encoder`,
+    /// `decoder`; without `:PID` that of all).
     Line(String),
 }
 

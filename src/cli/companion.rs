@@ -192,7 +192,7 @@ impl Watch {
     ) -> Result<()> {
         gpuwatch_probe::socket::prepare();
         super::runtime()?.block_on(async {
-            let mut sources = Sources::start(sources);
+            let mut sources = Sources::start(sources.recorded());
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
                 if let Some(it) = &mut self.advisor {

@@ -52,7 +52,8 @@ pub(super) fn record(
     thread::spawn(move || sender.send(signals.forever().next()));
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
-        let mut sources = Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources() });
+        let mut sources =
+            Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources().recorded() });
         let stop = async {
             // If the signal thread is gone, only a forced end is left.
             if stopped.await.is_err() {

@@ -49,7 +49,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let no_signals = live.screen.readonly.then_some("this view is --readonly: no signals are sent from here");
         let asks = Some(sources.asks.clone());
         let config = if live.screen.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
-        let (pace, focus) = (sources.pace.take(), sources.focus.take());
+        let (pace, focus) = (sources.pace.take(), Some(sources.focus.clone()));
         let options = Options { no_signals, config, pace, focus, asks, ..options(&live.screen, theme) };
         let end = live::watch(sources.feed(), options, policy, &mut outputs).await?;
         if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {

@@ -4,12 +4,13 @@ mod json;
 mod text;
 
 use crate::{
-    facts::event::Event,
+    facts::{event::Event, figures::Figure},
     model::{
         findings::findings,
         session::{
             Session,
             device::Device,
+            figures::OfProcess,
             process::{Life, Process},
         },
     },
@@ -73,7 +74,12 @@ fn has_answers(session: &Session, expected: usize) -> bool {
     let is_read = |it: &Device| it.memory.is_some() && it.processes.is_some() && it.metrics.is_some();
     let devices = session.devices.iter().all(|it| it.index.is_none() || is_read(it));
     let probes = session.processes.iter().all(|it| !matches!(it.life, Life::Found | Life::CatchingUp));
-    session.driver.is_some() && devices && probes && session.processes.len() >= expected
+    let has_rates = |it: &OfProcess| it.host.get(Figure::Rss).is_none() || it.host.get(Figure::CpuPercent).is_some();
+    session.driver.is_some()
+        && session.figures.values().all(has_rates)
+        && devices
+        && probes
+        && session.processes.len() >= expected
 }
 
 /// Whether a probed process is alive and suspended by a signal.

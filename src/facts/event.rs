@@ -9,6 +9,7 @@ mod request;
 mod words;
 
 use crate::facts::{
+    figures,
     metrics::Changes,
     text::Foreign,
     units::{Bytes, Stamp},
@@ -113,6 +114,16 @@ pub enum Fact {
         device: DeviceId,
         /// The processes and their memory.
         reading: Result<Vec<ProcessUse>, Trouble>,
+    },
+    /// A process's figures that changed since the last such fact; now and then all of them, for readers that begin
+    /// later.
+    Figures {
+        /// Its pid on this host.
+        pid: u32,
+        /// The device that the figures are about; `None` for those of the host.
+        device: Option<DeviceId>,
+        /// The changes.
+        changes: figures::Changes,
     },
     /// A process on a device, as this host's /proc describes it.
     Process(ProcessInfo),
@@ -271,7 +282,7 @@ pub fn command_line(all: impl IntoIterator<Item = String>) -> Vec<Foreign> {
 }
 
 /// A process's description.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
     /// Its pid on this host.
     pub pid: u32,
@@ -287,6 +298,19 @@ pub struct ProcessInfo {
     /// Whether a signal (`SIGSTOP`, Ctrl-Z) has suspended it, or a debugger holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// The pid of its parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
+    /// Its start, µs of Unix time, to the second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_us: Option<u64>,
+    /// The batch job and container that it belongs to: `slurm 4242, docker 0123456789ab`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Foreign>,
+    /// The variables of its environment that matter for device memory, as `NAME=value`, as they were at its start; cut
+    /// to the limits of a command line.
+    #[serde(default, deserialize_with = "argv", skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<Foreign>,
 }
 
 impl ProcessInfo {

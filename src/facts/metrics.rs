@@ -1,11 +1,16 @@
 //! A device's metrics beside its memory: one table for the driver's reading, events, recordings, `once --json`,
 //! exports, screens and documents.
 
-mod set;
 mod unit;
 
-pub use set::{Changes, Metrics};
+use crate::facts::values::{self, Key, Values};
 pub use unit::{Reason, Unit};
+
+/// A device's known metrics. One that is missing is unknown.
+pub type Metrics = Values<Metric>;
+
+/// A device's metrics that changed.
+pub type Changes = values::Changes<Metric>;
 
 /// One metric of the table.
 #[derive(Clone, Copy, Debug)]
@@ -194,14 +199,28 @@ impl Metric {
         Self::TABLE.get(self as usize).unwrap_or(first)
     }
 
-    /// Returns the metric with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::TABLE.iter().find(|it| it.name == name).map(|it| it.metric)
-    }
-
     /// Returns the metric that the device screen shows behind this one.
     pub fn behind(self) -> Option<Self> {
         Self::TABLE.iter().find(|it| it.shown == Behind(self)).map(|it| it.metric)
+    }
+}
+
+impl Key for Metric {
+    fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|it| it.name == name).map(|it| it.metric)
+    }
+}
+
+impl Metrics {
+    /// Formats a value, with the one behind it; `None` if it is unknown.
+    pub fn format(&self, metric: Metric) -> Option<String> {
+        let (value, unit) = (self.get(metric)?, metric.row().unit);
+        let behind = metric.behind().and_then(|it| self.get(it));
+        Some(behind.map_or_else(|| unit.format(value), |it| unit.format_both(value, it)))
     }
 }
 
@@ -228,5 +247,24 @@ mod tests {
                 assert_eq!(front.behind(), Some(row.metric));
             }
         }
+    }
+
+    #[test]
+    fn changes_lead_from_one_reading_to_the_next_also_through_a_file() {
+        let before: Metrics = [(Metric::SmMhz, 1980), (Metric::FanPercent, 40)].into_iter().collect();
+        let after: Metrics = [(Metric::SmMhz, 1410), (Metric::PowerMw, 5)].into_iter().collect();
+        let changes = after.since(&before);
+        let text = serde_json::to_string(&changes).unwrap();
+        assert_eq!(text, r#"{"sm_mhz":1410,"power_mw":5,"fan_percent":null}"#);
+        let mut again = before.clone();
+        again.apply(&serde_json::from_str(&text).unwrap());
+        assert_eq!(again, after);
+        assert!(after.since(&after).is_empty());
+    }
+
+    #[test]
+    fn names_of_later_releases_are_skipped() {
+        let read: Metrics = serde_json::from_str(r#"{"later":{"x":[1]},"celsius":61,"mig":null}"#).unwrap();
+        assert_eq!(read, [(Metric::CelsiusNow, 61)].into_iter().collect());
     }
 }

@@ -19,6 +19,7 @@ pub fn redact(fact: &mut Fact) {
         Fact::Process(it) => {
             let argv: Vec<&str> = it.argv.iter().map(Foreign::raw).collect();
             it.argv = secrets::arguments(&argv).into_iter().map(Foreign::new).collect();
+            it.environment.iter_mut().chain(&mut it.place).for_each(hide_in);
         }
         Fact::ProbeGone { why: text, .. }
         | Fact::Notice(text)
@@ -33,7 +34,10 @@ pub fn redact(fact: &mut Fact) {
 /// Removes all arguments from an event and keeps the programs' names.
 pub fn leave_arguments_out(fact: &mut Fact) {
     match fact {
-        Fact::Process(it) => it.argv.truncate(1),
+        Fact::Process(it) => {
+            it.argv.truncate(1);
+            it.environment.clear();
+        }
         Fact::Probe { line, .. } => {
             if let Line::Hello(it) = &mut **line {
                 it.argv.truncate(1);

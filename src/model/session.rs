@@ -12,6 +12,9 @@ mod life;
 /// Out-of-memory errors.
 pub mod oom;
 
+/// A process's figures beside its device memory.
+pub mod figures;
+
 mod carried;
 mod hardware;
 mod peers;
@@ -49,6 +52,7 @@ use crate::facts::{
 };
 use carried::Room;
 use device::{Device, Reading};
+use figures::OfProcess;
 use history::Latest;
 use losses::Losses;
 use peers::Peers;
@@ -81,6 +85,8 @@ pub struct Session {
     pub processes: Vec<Process>,
     /// Descriptions of the processes on the devices, by pid.
     pub process_info: BTreeMap<u32, ProcessInfo>,
+    /// Figures of processes, by pid; only of those that a screen, a report or a recording needs.
+    pub figures: BTreeMap<u32, OfProcess>,
     /// Notices for the user.
     pub notices: Latest<Reading<Foreign>, NOTICES>,
     /// How the command started by `gpuwatch run` ended.
@@ -122,6 +128,7 @@ impl Session {
                 self.with_device(device, |it| it.processes = Some(Reading { at, value: reading.clone() }));
                 self.attribute_list(device, at);
             }
+            Fact::Figures { pid, device, changes } => self.figures(*pid, device.as_ref(), changes),
             Fact::Process(info) => {
                 if self.process_info.len() < PROCESS_INFO || self.process_info.contains_key(&info.pid) {
                     self.process_info.insert(info.pid, info.clone());
@@ -129,6 +136,7 @@ impl Session {
             }
             Fact::ProcessGone { pid } => {
                 self.process_info.remove(pid);
+                self.figures.remove(pid);
             }
             Fact::ProbeFound { probe, pid, socket } => self.probe_found(*probe, *pid, socket, at),
             Fact::Probe { probe, line } => self.line(*probe, line, at),

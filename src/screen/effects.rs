@@ -20,7 +20,7 @@ use crate::{
         },
         view::Drawn,
     },
-    sources::{self, nvml::Focus},
+    sources::{self, focus::Focus},
 };
 use crossterm::event::Event as Input;
 use std::{io, time::Duration};
@@ -138,9 +138,8 @@ impl Effects {
         (ui.scroll, ui.sight) = (drawn.scrolled.scroll, drawn.scrolled.sight);
         ui.help_scroll = ui.help_scroll.min(drawn.help_most);
         self.regions = drawn.regions;
-        let focus = drawn.device.map_or(Focus::None, Focus::Device);
         if let Some(it) = &self.focus {
-            it.send_if_modified(|sent| std::mem::replace(sent, focus.clone()) != focus);
+            it.send_if_modified(|sent| std::mem::replace(sent, drawn.focus.clone()) != drawn.focus);
         }
     }
 

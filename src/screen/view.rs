@@ -56,7 +56,6 @@ mod timeline;
 mod verdict;
 
 use crate::{
-    facts::event::DeviceId,
     model::{
         alerts::{self as known, Identity},
         findings::{DeviceFindings, Findings, ProcessFindings},
@@ -74,6 +73,7 @@ use crate::{
             mouse::{Regions, Target},
         },
     },
+    sources::focus,
     storage::replay::Progress,
 };
 use ratatui::{
@@ -97,8 +97,8 @@ pub struct Drawn {
     pub help_most: usize,
     /// Clickable regions.
     pub regions: Regions,
-    /// The device that the device screen shows.
-    pub device: Option<DeviceId>,
+    /// What the screen shows beside what is always read.
+    pub focus: focus::Focus,
 }
 
 /// Draws the whole screen.
@@ -139,8 +139,7 @@ pub fn paint(
     if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    let device = context.device().filter(|_| ui.screen == Screen::Device).map(|it| it.id.clone());
-    Drawn { scrolled, help_most, regions: context.regions.take(), device }
+    Drawn { scrolled, help_most, regions: context.regions.take(), focus: context.focus() }
 }
 
 /// The input of every box.
@@ -155,6 +154,21 @@ struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
+    /// Returns what the screen shows beside what is always read.
+    fn focus(&self) -> focus::Focus {
+        let of_device = || Some(focus::Focus::Device(self.device()?.id.clone()));
+        let of_process = || {
+            let (process, on) = self.ui.process(self.session)?;
+            Some(focus::Focus::Process(process.pid?, on.device.clone()))
+        };
+        let focus = match self.ui.screen {
+            Screen::Device => of_device(),
+            Screen::Process => of_process(),
+            _ => None,
+        };
+        focus.unwrap_or_default()
+    }
+
     fn style(&self, role: Role) -> Style {
         self.theme.style(role)
     }

@@ -5,12 +5,13 @@
 
 mod metrics;
 mod reading;
+mod uses;
 mod watch;
 mod watched;
 mod xid;
 
-use super::{EventSender, beat, now};
-use crate::facts::event::{DeviceId, DriverState, Fact};
+use super::{EventSender, beat, focus::Focus, now};
+use crate::facts::event::{DriverState, Fact};
 use crate::facts::text::Foreign;
 use crate::facts::units::Stamp;
 use std::{
@@ -46,28 +47,16 @@ pub struct Options {
     pub library: Option<OsString>,
     /// Initial time between two readings of memory; at least 100 ms.
     pub interval: Duration,
-    /// Initially, the devices whose costly metrics are read.
-    pub focus: Focus,
-}
-
-/// Devices whose costly metrics are read: a reading of PCIe's throughput takes 20 ms.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Focus {
-    /// No device.
-    #[default]
-    None,
-    /// The device that a screen shows.
-    Device(DeviceId),
-    /// Every device, for a single report.
-    All,
 }
 
 /// What the user wants to see.
 pub(super) struct Wanted {
     /// Time between two readings of memory.
     pub(super) pace: Receiver<Duration>,
-    /// The devices whose costly metrics are read.
+    /// What is shown.
     pub(super) focus: Receiver<Focus>,
+    /// Whether a recording needs the figures of all processes.
+    pub(super) recorded: bool,
 }
 
 /// When the running call began, in µs, or 0: the thread writes it, the task reads it.
@@ -152,5 +141,17 @@ pub(super) async fn run(
             sender.send(Fact::Driver(DriverState::Stalled { since })).await;
             hurry.notify_one();
         }
+    }
+}
+
+/// Sleeps on the driver's thread until a moment, or until the thread must end.
+fn nap_until(until: std::time::Instant, calls: &Calls) {
+    while !calls.end.load(SeqCst) {
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        // The thread that stops the watch unparks this one.
+        thread::park_timeout(left);
     }
 }

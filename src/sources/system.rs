@@ -1,6 +1,6 @@
 //! Reads this host's /proc to describe the processes on devices, and counts seconds.
 
-use super::{EventSender, python};
+use super::{EventSender, environment, python};
 use crate::{
     facts::event::WritingProcess,
     facts::{
@@ -29,6 +29,9 @@ const OPEN_MAX: usize = 64;
 
 /// Most bytes read of a command line.
 const CMDLINE_MAX: u64 = 64 << 10;
+
+/// Most bytes read of an environment.
+const ENVIRON_MAX: u64 = 256 << 10;
 
 /// A process that is checked each second.
 struct Seen {
@@ -145,7 +148,33 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         // Other users' namespaces are unreadable, so nothing is claimed.
         _ => false,
     };
-    Some(ProcessInfo { pid, start_ticks, argv, user: user(uid), contained, suspended })
+    let environ = begin_of(pid, "environ");
+    let place = environment::place(&environ, &begin_of(pid, "cgroup")).map(Foreign::new);
+    Some(ProcessInfo {
+        pid,
+        start_ticks,
+        argv,
+        user: user(uid),
+        contained,
+        suspended,
+        parent: parent(pid),
+        started_us: since_epoch_us(start_ticks),
+        place,
+        environment: command_line(environment::settings(&environ)),
+    })
+}
+
+/// Returns the beginning of a process's file; empty if it is not readable.
+fn begin_of(pid: u32, name: &str) -> String {
+    let mut bytes = Vec::new();
+    // A process may write megabytes into its environment.
+    let read = File::open(format!("/proc/{pid}/{name}")).and_then(|it| it.take(ENVIRON_MAX).read_to_end(&mut bytes));
+    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = begin_of(pid, "status");
+    status.lines().find_map(|it| it.strip_prefix("PPid:"))?.trim().parse().ok().filter(|it| *it > 0)
 }
 
 /// Returns when a process started, in clock ticks since boot. Pid and start together identify it.

@@ -7,6 +7,7 @@ use gpuwatch::{
     facts::{
         event::replayed::{WINDOW_SAVES_PERCENT, WINDOW_STEPS},
         event::wire::{Counter, Counters, Label, Torch, Unit},
+        figures::{Figure, Of, RECORDED_EVERY, TREE_EVERY, WATCHED_EVERY},
         metrics::{Every, Metric, Shown},
     },
     model::{analysis::ladder::Gap, fit},
@@ -48,7 +49,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 8] {
+fn reference() -> [(&'static str, String); 9] {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &printed(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &printed(&[&it, "--help"])));
@@ -68,6 +69,7 @@ fn reference() -> [(&'static str, String); 8] {
         ("docs/reference/causes.md", of_causes),
         ("docs/reference/counters.md", of_counters()),
         ("docs/reference/metrics.md", of_metrics()),
+        ("docs/reference/figures.md", of_figures()),
         ("docs/reference/devices.md", fit::markdown()),
         (HEADER, header()),
     ]
@@ -91,6 +93,27 @@ fn of_metrics() -> String {
         let every = if it.every == Every::Watched { "watched".to_owned() } else { format!("{} s", it.every.seconds()) };
         let (name, unit, call) = (it.name, it.unit.name(), it.call);
         let _ = writeln!(text, "| `{name}` | {unit} | {} | {shown} | {every} | `{call}` |", it.meaning);
+    }
+    text
+}
+
+fn of_figures() -> String {
+    let mut text = format!(
+        "# Figures of processes\n\nWhat a process uses beside device memory, in `figures` of `gpuwatch once --json` and of \
+         recordings, and under *use* on the process screen. A figure that the driver or the kernel does not report is left \
+         out there, and `–` on the screen.\n\ngpuwatch reads only what is needed: every {WATCHED_EVERY} seconds for the \
+         process on the process screen (those of its tree every {TREE_EVERY}), every {RECORDED_EVERY} seconds for a \
+         recording (none of trees), and for `gpuwatch once`. Rates are of the time between two readings.\n\n\
+         | name | unit | meaning | on the process screen | of | source |\n|---|---|---|---|---|---|\n"
+    );
+    for it in Figure::TABLE {
+        let of = match it.of {
+            Of::Device => "device",
+            Of::Host => "host",
+            Of::Tree => "tree",
+        };
+        let (name, unit, source, label) = (it.name, it.unit.name(), it.source, it.label);
+        let _ = writeln!(text, "| `{name}` | {unit} | {} | {label} | {of} | `{source}` |", it.meaning);
     }
     text
 }

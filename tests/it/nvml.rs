@@ -1,6 +1,7 @@
 //! The driver as it answers, refuses, stalls and dies: each its own visible state, absent never zero.
 
 mod faults;
+mod figures;
 mod metrics;
 
 use crate::pty::{PATIENCE, PROGRAM, Terminal, until};

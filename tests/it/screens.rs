@@ -2,6 +2,7 @@
 
 mod culprit;
 mod every;
+mod figures;
 mod layout;
 mod ranks;
 mod snapshot;

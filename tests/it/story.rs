@@ -83,8 +83,7 @@ impl Story {
             start_ticks: 1,
             argv: argv.iter().map(|it| Foreign::from(*it)).collect(),
             user: "ada".into(),
-            contained: false,
-            suspended: false,
+            ..ProcessInfo::default()
         }))
     }
 

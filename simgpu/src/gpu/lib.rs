@@ -35,6 +35,7 @@ mod nvml_events;
 mod nvml_faults;
 mod nvml_metrics;
 mod nvml_number;
+mod nvml_processes;
 mod nvml_status;
 mod pools;
 mod process;

@@ -37,8 +37,7 @@ pub(super) struct Sensors {
 impl Sensors {
     /// Returns the current readings.
     pub(super) fn now(card: &Card, index: usize) -> Self {
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis());
-        Self::at(!card.tenants().is_empty(), index, u64::try_from(at_ms).unwrap_or(0))
+        Self::at(!card.tenants().is_empty(), index, now_ms())
     }
 
     fn at(works: bool, index: usize, at_ms: u64) -> Self {
@@ -101,6 +100,16 @@ impl Sensors {
         let after = at_ms % every_ms;
         (drawn(place) * (every_ms - after) + drawn(place + 1) * after) / every_ms
     }
+}
+
+fn now_ms() -> u64 {
+    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis());
+    u64::try_from(at_ms).unwrap_or(0)
+}
+
+/// The end of the last period of the utilisation, µs of Unix time.
+pub(super) fn period_us() -> u64 {
+    now_ms() / UTILISATION_MS * UTILISATION_MS * 1000
 }
 
 /// Neighbouring numbers come out far apart (the finaliser of `splitmix64`).

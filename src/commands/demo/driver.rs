@@ -158,8 +158,7 @@ fn tenant() -> ProcessInfo {
         start_ticks: 1,
         argv: vec!["another-tenant".into(), "(demo)".into()],
         user: "somebody".into(),
-        contained: false,
-        suspended: false,
+        ..ProcessInfo::default()
     }
 }
 

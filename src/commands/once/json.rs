@@ -9,7 +9,9 @@
 //!   `reserved`) or `memory_trouble`; `metrics` (`docs/reference/metrics.md`); `load` (some of these, for readers of
 //!   earlier releases); `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
 //!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
-//!   `probe`) or `processes_trouble`; `unprobed`; `foreign_pids`
+//!   `probe`, `parent`, `started_us` (Unix time), `place` (batch job, container), `environment[]` (`NAME=value`,
+//!   those that matter for device memory), `figures` (`docs/reference/figures.md`)) or `processes_trouble`;
+//!   `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
 //!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device`
 //!   (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the wire), `driver_used`, `fragmentation` (`cached`,
@@ -23,7 +25,8 @@
 use super::is_suspended;
 use crate::{
     facts::{
-        event::Trouble,
+        event::{DeviceId, Trouble},
+        figures::{self, Figure, Figures},
         metrics::{Metric, Metrics},
         text::escape_json,
     },
@@ -94,11 +97,23 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
                     "user": who.map(|it| &it.user),
                     "suspended": who.map(|it| it.suspended),
                     "probe": probe.map(|(process, _)| process.probe),
+                    "parent": who.map(|it| it.parent),
+                    "started_us": who.map(|it| it.started_us),
+                    "place": who.map(|it| &it.place),
+                    "environment": who.map(|it| &it.environment),
+                    "figures": figures(session, used.pid, &it.id),
                 })
             })
             .collect()
     });
     Value::Object(object)
+}
+
+/// Returns the figures of a process and of its part of a device.
+fn figures(session: &Session, pid: u32, device: &DeviceId) -> Figures {
+    let known = session.figures.get(&pid);
+    let value = |it: &figures::Row| Some((it.figure, known?.get(it.figure, device)?));
+    Figure::TABLE.iter().filter_map(value).collect()
 }
 
 /// The metrics that earlier releases reported.

@@ -1,6 +1,7 @@
 //! One process on one device: its description, memory, growth and findings.
 
 mod counters;
+mod figures;
 mod growths;
 mod identity;
 mod settings;
@@ -48,6 +49,7 @@ const MARKS: usize = 12;
 /// memory    every counter
 /// growth    a row for each resource, with its whole run
 /// marks     what the job named
+/// use       its part of the device's time, CPU time, host memory, whose it is, settings in its environment
 /// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
 /// ```
 ///
@@ -93,6 +95,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     lines.extend(counters);
     lines.extend(growth);
     lines.extend(marks(process, width, context));
+    lines.push(heading("use", width, context));
+    lines.extend(figures::lines(process, on, width, context));
     scrolled(buffer, figures, &lines, &spots, context)
 }
 

@@ -36,6 +36,7 @@ use crate::{
             snapshot::{Page, SnapshotCommand, SnapshotUi},
         },
     },
+    sources::focus,
 };
 use ratatui::{
     Frame,
@@ -85,7 +86,7 @@ pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &
     if theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: scene.context.regions.take(), device: None }
+    Drawn { scrolled, help_most, regions: scene.context.regions.take(), focus: focus::Focus::None }
 }
 
 /// Header, why the snapshot is not whole, tabs, the screen, footer:

@@ -3,11 +3,7 @@
 //! The table of metrics sets how often each call is made. A call that a device or driver lacks is made once a minute,
 //! and its metrics are absent meanwhile.
 
-use super::Focus;
-use crate::facts::{
-    event::DeviceId,
-    metrics::{Changes, Every, Metric, Metrics},
-};
+use crate::facts::metrics::{Changes, Every, Metric, Metrics};
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
@@ -214,17 +210,6 @@ impl Meter {
 
 fn is_refusal(error: &NvmlError) -> bool {
     matches!(error, NvmlError::NotSupported | NvmlError::NoPermission)
-}
-
-impl Focus {
-    /// Returns whether it includes a device.
-    pub(super) fn includes(&self, device: &DeviceId) -> bool {
-        match self {
-            Self::None => false,
-            Self::Device(it) => it == device,
-            Self::All => true,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use super::{
     Calls, Options, Wanted,
     metrics::{Meter, READS},
+    nap_until,
     reading::{absence, compute, direct, graphics, info, memory, merged},
+    uses::{self, Uses},
     watched::{Refusals, Watched},
     xid,
 };
@@ -12,7 +14,7 @@ use crate::{
         event::{DeviceId, DeviceInfo, DriverState, Fact, Trouble},
         text::Foreign,
     },
-    sources::{EventSender, beat},
+    sources::{EventSender, beat, unix_us},
 };
 use gpuwatch_nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
@@ -20,7 +22,6 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::atomic::Ordering::SeqCst,
-    thread,
     time::{Duration, Instant},
 };
 use tokio::sync::{Notify, watch::Sender};
@@ -278,6 +279,7 @@ impl<'a> Watch<'a> {
             is_first: true,
             graphics: Vec::new(),
             meter: Meter::default(),
+            uses: Uses::default(),
             pids: Vec::new(),
             device,
             info,
@@ -322,6 +324,7 @@ impl<'a> Watch<'a> {
         watched.second += 1;
         let is_graphics_due = std::mem::take(&mut watched.is_first) || second.is_multiple_of(GRAPHICS_EVERY);
         self.processes(watched, is_graphics_due);
+        self.uses(watched, second);
         let is_focused = self.wanted.focus.borrow().includes(&device);
         for place in watched.meter.due(second, is_focused) {
             let answer = self.call(|| READS[place].values(&watched.device));
@@ -329,6 +332,16 @@ impl<'a> Watch<'a> {
         }
         if let Some(changes) = watched.meter.news(second, is_focused) {
             self.sender.send_blocking(Fact::Metrics { device, changes });
+        }
+    }
+
+    /// Reads what each process uses of a device, if something needs it.
+    fn uses(&self, watched: &mut Watched<'a>, second: u64) {
+        let device = &watched.info.id;
+        let every = self.wanted.focus.borrow().uses_every(device, self.wanted.recorded);
+        let read = || self.call(|| uses::read(self.direct.as_ref(), &device.0, unix_us()));
+        for (pid, changes) in watched.uses.turn(second, every, read) {
+            self.sender.send_blocking(Fact::Figures { pid, device: Some(device.clone()), changes });
         }
     }
 
@@ -376,16 +389,5 @@ impl<'a> Watch<'a> {
 
     fn up(&self) {
         self.sender.send_blocking(Fact::Driver(DriverState::Up { version: self.version.clone() }));
-    }
-}
-
-fn nap_until(until: Instant, calls: &Calls) {
-    while !calls.end.load(SeqCst) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        // The thread that stops the watch unparks this one.
-        thread::park_timeout(left);
     }
 }

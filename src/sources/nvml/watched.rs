@@ -1,6 +1,6 @@
 //! A watched device: its state from one reading to the next.
 
-use super::metrics::Meter;
+use super::{metrics::Meter, uses::Uses};
 use crate::facts::event::{DeviceInfo, ProcessUse, Trouble};
 use nvml_wrapper::{Device, EventSet};
 use std::time::Instant;
@@ -16,6 +16,7 @@ pub(super) struct Watched<'a> {
     /// The last list of graphics processes, which is read less often.
     pub(super) graphics: Vec<ProcessUse>,
     pub(super) meter: Meter,
+    pub(super) uses: Uses,
     pub(super) pids: Vec<u32>,
     /// Whether it is divided into MIG devices, which then have its processes.
     pub(super) is_divided: bool,

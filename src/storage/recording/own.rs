@@ -7,6 +7,7 @@ use crate::facts::{
         Replayed, Trouble, Unread,
         replayed::{About, Comparison, Cost},
     },
+    figures,
     metrics::{Changes, Metrics},
     text::Foreign,
     units::Stamp,
@@ -15,7 +16,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 15] = [
+pub(super) const OWN_TYPES: [&str; 16] = [
     "driver",
     "device",
     "device_gone",
@@ -23,6 +24,7 @@ pub(super) const OWN_TYPES: [&str; 15] = [
     "load",
     "metrics",
     "processes",
+    "figures",
     "process",
     "process_gone",
     "probe_found",
@@ -71,6 +73,12 @@ pub(super) enum Own {
         processes: Option<Vec<ProcessUse>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<Trouble>,
+    },
+    Figures {
+        pid: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<DeviceId>,
+        figures: figures::Changes,
     },
     Process(ProcessInfo),
     ProcessGone {
@@ -132,6 +140,7 @@ impl Own {
                 let (processes, trouble) = split(reading);
                 Self::Processes { device, processes, trouble }
             }
+            Fact::Figures { pid, device, changes } => Self::Figures { pid, device, figures: changes },
             Fact::Process(info) => Self::Process(info),
             Fact::ProcessGone { pid } => Self::ProcessGone { pid },
             Fact::ProbeFound { probe, pid, socket } => Self::ProbeFound { from: probe, pid, socket },
@@ -159,6 +168,7 @@ impl Own {
             Self::Processes { device, processes, trouble } => {
                 Fact::Processes { device, reading: join(processes, trouble)? }
             }
+            Self::Figures { pid, device, figures } => Fact::Figures { pid, device, changes: figures },
             Self::Process(info) => Fact::Process(info),
             Self::ProcessGone { pid } => Fact::ProcessGone { pid },
             Self::ProbeFound { from, pid, socket } => Fact::ProbeFound { probe: from, pid, socket },

@@ -6,6 +6,7 @@ use crate::facts::event::{
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
+use crate::facts::figures::{Figure, Figures};
 use crate::facts::metrics::{Metric, Metrics};
 use crate::facts::units::Bytes;
 use std::io::Write;
@@ -36,7 +37,18 @@ fn every_fact() -> Vec<Fact> {
             user: "me".into(),
             contained: true,
             suspended: true,
+            parent: Some(1),
+            started_us: Some(1_700_000_000_000_000),
+            place: Some("slurm 7".into()),
+            environment: vec!["CUDA_VISIBLE_DEVICES=0".into()],
         }),
+        Fact::Process(ProcessInfo { pid: 8, ..ProcessInfo::default() }),
+        Fact::Figures { pid: 7, device: Some(device()), changes: [(Figure::SmPercent, 34)].into_iter().collect() },
+        Fact::Figures {
+            pid: 7,
+            device: None,
+            changes: Figures::default().since(&[(Figure::Rss, 9)].into_iter().collect()),
+        },
         Fact::ProcessGone { pid: 7 },
         Fact::ProbeFound { probe: ProbeId(3), pid: None, socket: "/tmp/x.sock".into() },
         line(Line::Hello(Hello {
@@ -240,4 +252,29 @@ fn a_reading_of_an_earlier_release_is_a_change_of_its_metrics() {
     let metrics = [(Metric::GpuPercent, 97), (Metric::CelsiusNow, 61)];
     let fact = Fact::Metrics { device: DeviceId("GPU-1".into()), changes: metrics.into_iter().collect() };
     assert_eq!(decode(line).unwrap(), Entry::Event(Event { at: Stamp(7), fact }));
+}
+
+/// Written by this release and read by later ones: who changes it breaks the format.
+#[test]
+fn figures_of_processes_have_a_line_of_their_own() {
+    let figures = [(Figure::SmPercent, 34), (Figure::MemoryPercent, 12)];
+    let fact = Fact::Figures { pid: 7, device: Some(DeviceId("GPU-1".into())), changes: figures.into_iter().collect() };
+    let mut text = String::new();
+    encode(&Event { at: Stamp(9), fact }, &mut text);
+    let line =
+        r#"{"at_us":9,"type":"figures","pid":7,"device":"GPU-1","figures":{"sm_percent":34,"memory_percent":12}}"#;
+    assert_eq!(text.trim_end(), line);
+    let host = r#"{"at_us":9,"type":"figures","pid":7,"figures":{"rss":9,"later":1,"threads":null}}"#;
+    let Entry::Event(Event { fact: Fact::Figures { device, changes, .. }, .. }) = decode(host).unwrap() else {
+        panic!()
+    };
+    assert_eq!((device, serde_json::to_string(&changes).unwrap().as_str()), (None, r#"{"rss":9,"threads":null}"#));
+}
+
+#[test]
+fn a_process_of_an_earlier_release_has_no_environment() {
+    let line = r#"{"at_us":9,"type":"process","pid":7,"start_ticks":5,"argv":["a"],"user":"ada","contained":false}"#;
+    let info =
+        ProcessInfo { pid: 7, start_ticks: 5, argv: vec!["a".into()], user: "ada".into(), ..ProcessInfo::default() };
+    assert_eq!(decode(line).unwrap(), Entry::Event(Event { at: Stamp(9), fact: Fact::Process(info) }));
 }

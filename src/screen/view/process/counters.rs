@@ -23,7 +23,11 @@ const FIGURE: usize = 11;
 
 /// Returns the counters, column by column.
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    let entries = entries(process, on, context);
+    grid(&entries(process, on, context), width, context)
+}
+
+/// Returns entries of a name and a figure, column by column.
+pub(super) fn grid(entries: &[(&str, String)], width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let columns = ((width + 1) / ENTRY).clamp(1, 4);
     let rows = entries.len().div_ceil(columns);
     let line = |row: usize| {
@@ -83,12 +87,16 @@ fn derived(group: Group, process: &Process, on: &OnDevice, context: &RenderConte
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::figures::Figure;
 
     #[test]
     fn every_label_has_room() {
         for counter in Counters::TABLE {
             let (Label::Always(label) | Label::IfKnown(label)) = counter.label else { continue };
             assert!(label.chars().count() <= NAME, "{label}");
+        }
+        for it in Figure::TABLE {
+            assert!(it.label.chars().count() <= NAME, "{}", it.label);
         }
     }
 }
