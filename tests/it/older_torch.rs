@@ -101,12 +101,15 @@ fn its_snapshots_are_read() {
         "snapshot::snapshots_of_real_jobs_are_read_as_python_reads_them",
         "snapshot::the_account_of_a_real_job_is_what_pytorch_counts",
         "traced::a_killed_job_leaves_what_was_written",
+        "traced::a_traced_job_on_two_devices_is_replayed_on_each",
         "traced::a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up",
         "traced::a_traced_run_is_replayed_as_the_real_run_under_another_setting",
         "traced::pieces_of_a_trace_are_the_whole_run",
         "whatif::a_window_shows_which_setting_is_better",
         "whatif::a_replay_is_the_real_run_under_each_setting_to_the_byte",
         "whatif::a_run_out_of_memory_shows_where_and_which_setting_fits",
+        "whatif::each_device_is_replayed_by_itself",
+        "whatif::private_pools_are_refused_in_one_sentence",
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
     pty::PROGRAM,
     shim::is_quiet,
     torch::{self, Gpu},
+    whatif::is_exact,
 };
 use serde_json::{Value, json};
 use std::{
@@ -58,17 +59,16 @@ impl Traced {
         command.output().unwrap()
     }
 
-    /// The only device of the answer.
+    /// The first device of the answer.
     fn answered(&self, arguments: &[&str]) -> Value {
-        let json = String::from_utf8(self.whatif(&[arguments, &["--json"]].concat()).stdout).unwrap();
-        serde_json::from_str::<Value>(&json).unwrap_or_else(|why| panic!("{why}: {json:?}"))["devices"][0].take()
+        self.devices(arguments)[0].take()
     }
-}
 
-fn is_exact(device: &Value) {
-    let it = &device["as_recorded"];
-    assert_eq!((&device["complete"], &device["refused"], &it["error"]), (&json!(true), &Value::Null, &json!(0.0)));
-    assert_eq!(it["segment_events"], it["segment_events_equal"], "{device:#}");
+    /// The devices of the answer.
+    fn devices(&self, arguments: &[&str]) -> Value {
+        let json = String::from_utf8(self.whatif(&[arguments, &["--json"]].concat()).stdout).unwrap();
+        serde_json::from_str::<Value>(&json).unwrap_or_else(|why| panic!("{why}: {json:?}"))["devices"].take()
+    }
 }
 
 /// Two streams, `record_stream`, an emptied cache, and a request that fits only after a retry.
@@ -95,6 +95,29 @@ fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
         }
     }
     assert_eq!(device["candidates"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_traced_job_on_two_devices_is_replayed_on_each() {
+    let program = include_str!("whatif/devices.py");
+    let traced = Traced::run_on("NVIDIA A10:4GiB,NVIDIA A10:4GiB", program, &[], &["--trace"]);
+    let recorded: Value = serde_json::from_str(&traced.stdout()).unwrap();
+    let settings = "expandable_segments:True";
+    let devices = traced.devices(&["--set", "", "--set", settings]);
+    assert_eq!(devices.as_array().unwrap().len(), 2, "{devices:#}");
+    let mut script = traced.gpu.script(program);
+    script.env("PYTORCH_CUDA_ALLOC_CONF", settings);
+    let real: Value = serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap();
+    for (ordinal, device) in devices.as_array().unwrap().iter().enumerate() {
+        assert_eq!((&device["device"], &device["pid"]), (&json!(ordinal), &devices[0]["pid"]), "{device:#}");
+        is_exact(device);
+        for (candidate, real) in [&recorded, &real].into_iter().enumerate() {
+            for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries"] {
+                let replayed = &device["candidates"][candidate][figure];
+                assert_eq!(*replayed, real[ordinal][figure], "device {ordinal}, candidate {candidate}: {figure}");
+            }
+        }
+    }
 }
 
 /// Ten pieces of the ring, with the native function and without it.

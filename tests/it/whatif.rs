@@ -41,6 +41,13 @@ fn answered(source: &Path, more: &[&str]) -> Value {
     serde_json::from_str(&torch::stdout(&output)).unwrap()
 }
 
+/// A trace that begins with the run, and whose replay is the recorded run.
+pub(crate) fn is_exact(device: &Value) {
+    let it = &device["as_recorded"];
+    assert_eq!((&device["complete"], &device["refused"], &it["error"]), (&json!(true), &Value::Null, &json!(0.0)));
+    assert_eq!(it["segment_events"], it["segment_events_equal"], "{device:#}");
+}
+
 /// The one sentence of a question that has no answer.
 fn refused(program: &mut Command) -> String {
     let output = program.output().unwrap();
@@ -88,28 +95,65 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
     assert!(String::from_utf8_lossy(&reported.stderr).contains("OutOfMemoryError"), "{reported:?}");
 }
 
+/// Two devices with requests of their own: each is replayed as in the real run, and each has its own smallest size.
 #[test]
 fn each_device_is_replayed_by_itself() {
+    let run = |gpu: &Gpu, settings: &str, environment: &[(&str, &str)]| {
+        let mut script = gpu.script(include_str!("whatif/devices.py"));
+        script.env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied()).output().unwrap()
+    };
+    let figures = |output: &Output| serde_json::from_str::<Value>(&torch::stdout(output)).unwrap();
     let gpu = Gpu::new("NVIDIA A10:4GiB,NVIDIA A10:4GiB");
     let file = gpu.dir().join("devices.pickle");
-    let run = |settings: &str, environment: &[(&str, &str)]| -> Value {
-        let mut script = gpu.script(include_str!("whatif/devices.py"));
-        script.env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied());
-        serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap()
-    };
-    run("", &[("SNAPSHOT", file.to_str().unwrap())]);
-    let settings = ["", "expandable_segments:True"];
-    let answer = answered(&file, &["--set", settings[0], "--set", settings[1]]);
+    let recorded = figures(&run(&gpu, "", &[("SNAPSHOT", file.to_str().unwrap())]));
+    assert_ne!(recorded[0]["peak_reserved"], recorded[1]["peak_reserved"], "{recorded}");
+    let settings = "expandable_segments:True";
+    let answer = answered(&file, &["--set", "", "--set", settings]);
     assert_eq!(answer["devices"].as_array().unwrap().len(), 2, "{answer:#}");
-    for (place, settings) in settings.into_iter().enumerate() {
-        let real = run(settings, &[]);
-        assert_ne!(real[0]["peak_reserved"], real[1]["peak_reserved"], "{real}");
-        for device in 0..2 {
-            let replayed = &answer["devices"][device]["candidates"][place];
-            for figure in ["peak_reserved", "cuda_mallocs"] {
-                assert_eq!(replayed[figure], real[device][figure], "{device} {settings}: {figure}");
+    for (place, real) in [recorded, figures(&run(&gpu, settings, &[]))].iter().enumerate() {
+        for (device, real) in real.as_array().unwrap().iter().enumerate() {
+            let answer = &answer["devices"][device];
+            assert_eq!(answer["device"], device, "{answer:#}");
+            is_exact(answer);
+            let replayed = &answer["candidates"][place];
+            for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries"] {
+                assert_eq!(replayed[figure], real[figure], "device {device}, candidate {place}: {figure}");
             }
         }
+    }
+    // On devices of these sizes the program runs; the second one must not be smaller.
+    let least = [0, 1].map(|it: usize| answer["devices"][it]["candidates"][0]["smallest_device"].as_u64().unwrap());
+    assert!(least[1] < least[0], "{least:?}");
+    let on = |[first, second]: [u64; 2]| run(&Gpu::new(&format!("NVIDIA A10:{first},NVIDIA A10:{second}")), "", &[]);
+    torch::stdout(&on(least));
+    let short = String::from_utf8_lossy(&on([least[0], least[1] - (4 << 20)]).stderr).into_owned();
+    assert!(short.contains("OutOfMemoryError") && short.contains("GPU 1"), "{short}");
+}
+
+/// A job with a pool of its own, which is there at the end, or is gone by then.
+#[test]
+fn private_pools_are_refused_in_one_sentence() {
+    let gpu = torch::machine();
+    for (ends, name) in [("", "there.pickle"), ("del own, pool\ntorch.cuda.empty_cache()\n", "gone.pickle")] {
+        let file = gpu.dir().join(name);
+        let text = format!(
+            "import sys, torch\ntorch.cuda.memory._record_memory_history(context=None)\npool = torch.cuda.MemPool()\n\
+             it = torch.ones(9, device='cuda')\n\
+             with torch.cuda.use_mem_pool(pool): own = torch.ones(1 << 20, device='cuda')\n\
+             {ends}torch.cuda.memory._dump_snapshot(sys.argv[1])\n\
+             print('pool_id' in torch.cuda.memory._snapshot()['device_traces'][0][0])"
+        );
+        let knows_pools = torch::stdout(&gpu.script(&text).arg(&file).output().unwrap()).trim() == "True";
+        if !knows_pools && !ends.is_empty() {
+            // Nothing in the file names the pool.
+            continue;
+        }
+        let why = "it has private memory pools (CUDA graphs), which are not replayed";
+        let device = &answered(&file, &["--set", ""])["devices"][0];
+        assert_eq!((&device["refused"], &device["candidates"]), (&json!(why), &json!([])), "{name}: {device:#}");
+        assert_eq!(device["as_recorded"], Value::Null, "{name}: {device:#}");
+        let text = torch::stdout(&whatif(&file, &[]));
+        assert!(text.contains(&format!("no advice: {why}\n")) && !text.contains("export "), "{name}: {text}");
     }
 }
 
