@@ -20,6 +20,8 @@ mod generate;
 mod judge;
 /// Writes screenshots.
 mod picture;
+/// A line of progress.
+mod progress;
 /// Creates recordings.
 mod record;
 /// Writes reports.

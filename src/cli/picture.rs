@@ -1,6 +1,6 @@
 //! Writes a screenshot to a file.
 
-use super::{screen_options::ScreenOptions, shot::Which, snapshot};
+use super::{progress, screen_options::ScreenOptions, shot::Which, snapshot};
 use crate::{
     commands::{self, demo, once},
     facts::text::Foreign,
@@ -59,7 +59,7 @@ pub(super) fn of_snapshot(
     let name = snapshot.file_name().unwrap_or(snapshot.as_os_str()).to_string_lossy();
     let mut ui = SnapshotUi::new(Foreign::new(name), None, request);
     (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, snapshot::Which::Help));
-    let shown = commands::snapshot::whole(snapshot)
+    let shown = progress::reading(snapshot, |it| commands::snapshot::whole(snapshot, it))
         .with_context(|| format!("cannot read {}", Foreign::new(snapshot.to_string_lossy())))?;
     ui.refresh(&shown);
     drawn(options, file, |buffer, theme| {

@@ -1,5 +1,6 @@
 //! `gpuwatch report`: selects the run and the file.
 
+use super::progress;
 use crate::{
     commands::{
         report::{self, Report},
@@ -29,7 +30,8 @@ pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy)
 /// A memory snapshot; exit code 1 where it is cut or damaged.
 fn of_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
     let name = Foreign::new(file.to_string_lossy());
-    let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
+    let account =
+        progress::reading(file, |it| snapshot::whole(file, it)).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
         super::print_message(format_args!("{name}: {why}"));

@@ -1,6 +1,6 @@
 //! `gpuwatch snapshot`, and other commands on snapshots; they report on standard error why one is incomplete.
 
-use super::{picture, screen_options::ScreenOptions, show};
+use super::{picture, progress, screen_options::ScreenOptions, show};
 use crate::{
     commands::{diff, export, snapshot},
     facts::text::Foreign,
@@ -67,7 +67,8 @@ pub(super) fn snapshot(asked: &Asked) -> Result<u8> {
         let shown = super::runtime()?.block_on(snapshot::show(file, asked.fits, options));
         return Ok(show::code(shown.with_context(|| format!("cannot read {name}"))?));
     }
-    let account = snapshot::whole(file).with_context(|| format!("cannot read {name}"))?;
+    let account =
+        progress::reading(file, |it| snapshot::whole(file, it)).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
         super::print_message(format_args!("{name}: {why}"));
@@ -118,7 +119,8 @@ pub(super) fn diff(both: [&Path; 2], tolerance: f64, json: bool) -> Result<u8> {
 /// Reads a snapshot, and reports if it ends early.
 fn read(file: &Path) -> Result<Reading> {
     let name = Foreign::new(file.to_string_lossy());
-    let reading = pickle::open(file).with_context(|| format!("cannot read {name}"))?;
+    let reading =
+        progress::reading(file, |it| pickle::open_with(file, it)).with_context(|| format!("cannot read {name}"))?;
     if let Some(why) = &reading.ended {
         super::print_message(format_args!("{name}: {why}; only the part before that is used"));
     }

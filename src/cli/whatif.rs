@@ -1,16 +1,16 @@
-//! `gpuwatch whatif`: its flags and its output, with a counter of replays on a terminal.
+//! `gpuwatch whatif`: its flags and its output, with its progress on a terminal.
 
+use super::progress::Line;
 use crate::{
     commands::window::{self, Traced},
     config,
     facts::{event::replayed::WINDOW_STEPS, text::Foreign, units},
-    jobs::whatif::{self, Question},
+    jobs::whatif::{self, Progress, Question},
     sources::{Sources, probe::answers},
     storage::{output, replay::find},
 };
 use anyhow::{Context, Result};
 use std::{
-    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -65,21 +65,21 @@ impl Asked {
 /// Traces some steps of a running job.
 fn traced(question: &window::Question) -> Result<Traced> {
     let mut line = Line::new();
-    let traced = super::runtime()?.block_on(async {
+    super::runtime()?.block_on(async {
         let mut sources = Sources::start(config::probes_alone());
-        window::trace(&mut sources, question, |it| line.show(&it)).await
-    });
-    line.clear();
-    traced
+        window::trace(&mut sources, question, |it| line.show(it)).await
+    })
 }
 
 pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u8> {
     let name = Foreign::new(asked.source.to_string_lossy());
     let (question, viewers) = asked.question(store)?;
     let mut line = Line::new();
-    let mut counted = |done| line.show(&format!("replayed {}", units::counted(done, "time")));
-    let answer = whatif::answer(&question, &mut counted);
-    line.clear();
+    let answer = whatif::answer(&question, |it| match it {
+        Progress::Reading(it) => line.show_reading(&question.source, it),
+        Progress::Replayed(times) => line.show(format!("replayed {}", units::counted(times, "time"))),
+    });
+    drop(line);
     let answer = answer.with_context(|| format!("{name}"))?;
     if let Some(file) = viewers {
         // Viewers lack the answer then, which this process prints.
@@ -90,28 +90,4 @@ pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u
     }
     output::print(&if json { answer.json() } else { answer.text() })?;
     Ok(u8::from(answer.ended().is_some()))
-}
-
-/// A line of progress on a terminal's standard error.
-struct Line {
-    is_shown: bool,
-}
-
-impl Line {
-    fn new() -> Self {
-        Self { is_shown: io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, text: &str) {
-        if self.is_shown {
-            // Without stderr there is no place left for a message.
-            let _ = write!(io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
 }

@@ -12,7 +12,7 @@ use crate::{
         snapshot::{Device, Snapshot},
         trace::Fit,
     },
-    storage::pickle::{self, Fault, Reading},
+    storage::pickle::{self, Fault, Progress, Reading},
 };
 pub use screen::show;
 use std::{path::Path, sync::Arc};
@@ -25,21 +25,21 @@ struct Asked {
     fit: Fit,
 }
 
-/// Reads a snapshot, without its history of events.
+/// Reads a snapshot, without its history of events; `report` gets how much of the file is read.
 ///
 /// # Errors
 /// Fails if it cannot be read at all.
-pub fn open(path: &Path) -> Result<Snapshot, Fault> {
-    let Reading { trace, bytes, ended } = pickle::open(path)?;
+pub fn open(path: &Path, report: impl FnMut(Progress)) -> Result<Snapshot, Fault> {
+    let Reading { trace, bytes, ended } = pickle::open_with(path, report)?;
     Ok(Snapshot::new(Arc::new(trace), bytes, ended.map(|it| it.to_string())))
 }
 
-/// Reads a snapshot, with its history of events.
+/// Reads a snapshot, with its history of events; `report` gets how much of the file is read.
 ///
 /// # Errors
 /// Fails if it cannot be read at all.
-pub fn whole(path: &Path) -> Result<Snapshot, Fault> {
-    let mut snapshot = open(path)?;
+pub fn whole(path: &Path, report: impl FnMut(Progress)) -> Result<Snapshot, Fault> {
+    let mut snapshot = open(path, report)?;
     snapshot.complete(snapshot.histories());
     Ok(snapshot)
 }

@@ -23,6 +23,8 @@
 //! (on the requested device, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many running
 //! as there are processors.
 
+/// The replay as recorded.
+mod as_recorded;
 /// Replays for the findings of a traced job.
 pub mod background;
 /// One setting's replays.
@@ -61,15 +63,16 @@ mod trouble;
 pub use trouble::Trouble;
 
 use self::{
+    as_recorded::{faithful, too_far},
     candidate::{CONTEXT, Candidate},
     plan::{Plan, plan},
     recorded::Recorded,
-    runner::{Faithful, Runner},
+    runner::Runner,
     source::Source,
 };
 use crate::{
-    model::trace::{self, Action},
-    storage::traces::window::Window,
+    model::trace,
+    storage::{pickle, traces::window::Window},
 };
 use std::{fs, path::PathBuf};
 
@@ -92,6 +95,15 @@ pub struct Question {
     pub python: Option<PathBuf>,
     /// Whether the source is a window that was traced for this question; it is removed once it is read.
     pub is_window: bool,
+}
+
+/// How far an answer is.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress {
+    /// So much of the snapshot is read.
+    Reading(pickle::Progress),
+    /// So many replays are complete.
+    Replayed(u64),
 }
 
 /// The results of the replays.
@@ -171,12 +183,12 @@ struct Failure {
     line: Option<String>,
 }
 
-/// Answers a question. `progress` gets the number of completed replays.
+/// Answers a question, and reports now and then how far the answer is.
 ///
 /// # Errors
 /// Fails if the source cannot be read, if there is no PyTorch to replay on, or if a replay is interrupted.
-pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answer, Trouble> {
-    let sources = source::open(&question.source);
+pub fn answer(question: &Question, mut progress: impl FnMut(Progress)) -> Result<Answer, Trouble> {
+    let sources = source::open(&question.source, |it| progress(Progress::Reading(it)));
     if question.is_window {
         // A window that is left behind takes space and nothing else.
         let _ = fs::remove_file(&question.source);
@@ -185,9 +197,10 @@ pub fn answer(question: &Question, mut progress: impl FnMut(u64)) -> Result<Answ
     let python = question.python.as_deref().or_else(|| sources.first()?.python.as_deref());
     let mut runner = Runner::new(python, None)?;
     let mut devices = Vec::new();
+    let mut replayed = |times| progress(Progress::Replayed(times));
     for source in &sources {
         for ordinal in source.trace.ordinals() {
-            devices.push(answered(source, ordinal, question, &mut runner, &mut progress)?);
+            devices.push(answered(source, ordinal, question, &mut runner, &mut replayed)?);
         }
     }
     let ended = sources.into_iter().find_map(|it| it.ended);
@@ -282,56 +295,6 @@ fn replayed(
     Ok(device)
 }
 
-/// Replays as recorded. The inner error is why there is no answer.
-fn faithful(plan: &Plan, settings: &str, runner: &mut Runner) -> Result<Result<AsRecorded, String>, Trouble> {
-    let stored = runner.store(&plan.as_recorded, &format!("recorded-{}", plan.device))?;
-    let mut candidate = Candidate::new(settings, plan.recorded.capacity, plan.recorded.peak);
-    Ok(runner.faithful(&stored, &mut candidate)?.and_then(|it| judged(plan, &it)))
-}
-
-/// Compares a replay with the recorded run.
-fn judged(plan: &Plan, (replayed, segments): &Faithful) -> Result<AsRecorded, String> {
-    let recorded = &plan.recorded;
-    if let Some(at) = replayed.failed.and_then(|at| plan.as_recorded.event(at)) {
-        return Err(format!(
-            "the replay as recorded runs out of memory at event {} of {}, where the recorded run did not: the size of its \
-             device is not known well enough",
-            at + 1,
-            plan.events
-        ));
-    }
-    let off = |replayed: u64, recorded: u64| {
-        let off = replayed.abs_diff(recorded) as f64;
-        if recorded == 0 { off.min(1.0) } else { off / recorded as f64 }
-    };
-    let error = off(replayed.peak_reserved, recorded.peak).max(off(replayed.reserved, recorded.end));
-    let number = |it: Action| match it {
-        Action::SegmentAlloc => 0,
-        Action::SegmentFree => 1,
-        Action::SegmentMap => 2,
-        _ => 3,
-    };
-    let ours = recorded.segments.iter().map(|(action, size)| size << 2 | number(*action));
-    Ok(AsRecorded {
-        recorded_peak: recorded.peak,
-        replayed_peak: replayed.peak_reserved,
-        recorded: recorded.end,
-        replayed: replayed.reserved,
-        segments: recorded.segments.len(),
-        segments_equal: ours.zip(segments).filter(|it| it.0 == *it.1).count(),
-        error,
-    })
-}
-
-fn too_far(it: &AsRecorded, question: &Question) -> String {
-    let other = if question.python.is_some() { "" } else { " with --torch PYTHON" };
-    format!(
-        "the replay as recorded is off by {:.1} %, so that it says nothing of other settings; releases of PyTorch differ: \
-         replay on the job's own{other}",
-        it.error * 100.0
-    )
-}
-
 fn row(source: &Source, plan: &Plan, it: &Candidate) -> Option<Row> {
     let main = it.main?;
     let failed = main.failed.map(|at| failure(source, plan, plan.from_live.event(at).unwrap_or(0)));
@@ -375,18 +338,6 @@ impl Answer {
     /// Returns the answer as JSON, schema 1.
     pub fn json(&self) -> String {
         json::answer(self)
-    }
-}
-
-impl AsRecorded {
-    /// Whether every segment was allocated and released as recorded.
-    fn is_equal(&self) -> bool {
-        self.error == 0.0 && self.segments == self.segments_equal
-    }
-
-    /// How accurate the replay is; higher is better.
-    fn rank(&self) -> (bool, usize) {
-        (self.error <= TRUSTED, self.segments_equal)
     }
 }
 

@@ -1,9 +1,13 @@
 //! The analysis of a memory snapshot: what each device held at that moment, for which code, and since which events.
 
+/// What a filter selects.
+mod matches;
+
 use crate::model::{
     analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, ladder},
     trace::{Fit, History, Moment, Segment, Setting, Share, State, Totals, Trace, Tree},
 };
+pub use matches::{Matches, kind};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// An analysed snapshot.
@@ -113,21 +117,24 @@ impl Snapshot {
         self.trace.segments.get(piece.place)
     }
 
-    /// Returns blocks of a device by stack: those of stacks that contain the text of the filter. The tree begins with
-    /// the outermost call or, if `inverted`, with the one that allocated.
-    pub fn profile(&self, device: &Device, at: At, filter: &str, inverted: bool) -> Profile {
+    /// Returns blocks of a device by stack: those that match, if there is a filter. The tree begins with the outermost
+    /// call or, if `inverted`, with the one that allocated.
+    pub fn profile(&self, device: &Device, at: At, matches: Option<&Matches>, inverted: bool) -> Profile {
         let stacks = &self.trace.stacks;
+        let segment = |place: usize| self.trace.segments.get(place).into_iter();
         let mut shares = match at {
             At::End => device.live.clone(),
             At::Event(event) => self.moment(device, event).map(|it| it.shares).unwrap_or_default(),
-            At::Segment(place) => self.trace.live_in(self.trace.segments.get(place).into_iter()),
+            At::Segment(place) => self.trace.live_in(segment(place)),
         };
         let sum = |shares: &[Share]| shares.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
         let whole = sum(&shares);
-        if !filter.trim().is_empty() {
-            let found = stacks.matches(filter);
-            let is_found = |frame: &u32| found.get(*frame as usize) == Some(&true);
-            shares.retain(|share| stacks.numbers(share.stack).iter().any(is_found));
+        match (at, matches) {
+            (_, None) => {}
+            (At::End, Some(it)) => shares = self.live_matches(self.trace.segments_on(device.ordinal), it),
+            (At::Segment(place), Some(it)) => shares = self.live_matches(segment(place), it),
+            // The blocks of an event have neither segment nor state.
+            (At::Event(_), Some(it)) => shares.retain(|share| it.has_stack(share.stack)),
         }
         let shown = stacks.shown();
         let frames = |stack| {

@@ -2,7 +2,7 @@
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, Metadata, OpenOptions},
     io::{self, Cursor, Read},
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
@@ -20,6 +20,14 @@ pub enum Input {
     File(File),
     /// A FIFO with a writer, as in `<(zcat FILE)`; it can be read once.
     Stream(io::Chain<Cursor<Vec<u8>>, File>),
+}
+
+impl Input {
+    /// Returns the bytes of a file; `None` of a FIFO or a device.
+    pub fn size(&self) -> Option<u64> {
+        let Self::File(file) = self else { return None };
+        file.metadata().ok().filter(Metadata::is_file).map(|it| it.len())
+    }
 }
 
 impl Read for Input {

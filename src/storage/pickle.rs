@@ -28,6 +28,8 @@ mod machine;
 mod memo;
 /// The opcodes.
 mod opcode;
+/// How much of a file is read.
+mod progress;
 /// Converts dictionaries.
 mod rows;
 /// Values on the stack.
@@ -36,7 +38,9 @@ mod value;
 mod words;
 
 pub use fault::Fault;
+pub use progress::Progress;
 
+use self::progress::Reporting;
 use crate::{model::trace::Trace, storage::input as files};
 use std::{io::Read, path::Path};
 
@@ -57,7 +61,20 @@ pub struct Reading {
 /// Fails if it cannot be read at all, is not a snapshot, or contains anything that could run code. A truncated or
 /// damaged file is read as far as possible.
 pub fn open(path: &Path) -> Result<Reading, Fault> {
-    read(files::open(path)?)
+    open_with(path, |_| ())
+}
+
+/// The same; `report` gets now and then how much of the file is read, and at the end that all of it is.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: &Path, mut report: impl FnMut(Progress)) -> Result<Reading, Fault> {
+    let file = files::open(path)?;
+    let total = file.size();
+    let reading = read(Reporting::new(file, total, &mut report))?;
+    let total = total.unwrap_or(reading.bytes);
+    report(Progress { read: total, total: Some(total) });
+    Ok(reading)
 }
 
 /// Returns whether a file begins like a pickle, compressed or not. Checks only regular files: a pipe would lose its

@@ -5,12 +5,12 @@ use crate::{
     model::snapshot::{Histories, Snapshot},
     screen::{
         effects::{Effects, Options},
-        event_loop::{self, End, FRAME_AT_LEAST, View},
+        event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
         term::Screen,
         ui::{Ui, snapshot::SnapshotUi},
         view::{self, Drawn},
     },
-    storage::pickle::Fault,
+    storage::pickle::{Fault, Progress},
 };
 use crossterm::event::Event as Input;
 use std::{fs, future::pending, io, path::Path, thread};
@@ -19,8 +19,14 @@ use tokio::{
     time::Instant,
 };
 
+/// Reports of the reading thread that wait for the loop. Where there are more, the loop is behind, and a later report
+/// will do.
+const WAITING: usize = 8;
+
 /// A message of the reading thread.
 enum Loading {
+    /// So much of the file is read.
+    Reading(Progress),
     /// The file is read, except for the history of its trace; or it cannot be read.
     Read(Result<Box<Snapshot>, Fault>),
     /// The history of the trace is known.
@@ -33,16 +39,17 @@ enum Loading {
 /// # Errors
 /// When there is no terminal, or the file cannot be read. A terminal that goes away later is an end, not an error.
 pub async fn show(path: &Path, request: Option<u64>, options: Options) -> Result<End, Fault> {
-    let size = fs::metadata(path)?.len();
+    let total = Some(fs::metadata(path)?).filter(fs::Metadata::is_file).map(|it| it.len());
     let mouse = options.mouse;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let mut ui = SnapshotUi::new(Foreign::new(name), Some(size), request);
+    let mut ui = SnapshotUi::new(Foreign::new(name), Some(Progress { read: 0, total }), request);
     let effects = Effects::new(options, &mut ui.base);
     let mut view = SnapshotView {
         snapshot: Snapshot::default(),
         ui,
         loading: Some(load(path)?),
         fault: None,
+        drawn: None,
         due: Instant::now(),
     };
     let end = event_loop::run(&mut view, effects, mouse).await?;
@@ -50,7 +57,7 @@ pub async fn show(path: &Path, request: Option<u64>, options: Options) -> Result
 }
 
 fn load(path: &Path) -> io::Result<Receiver<Loading>> {
-    let (sender, receiver) = channel(2);
+    let (sender, receiver) = channel(WAITING);
     let path = path.to_owned();
     thread::Builder::new().name("snapshot".into()).spawn(move || read(&path, &sender))?;
     Ok(receiver)
@@ -58,7 +65,8 @@ fn load(path: &Path) -> io::Result<Receiver<Loading>> {
 
 /// Sending fails when the view is closed, and then the rest is not needed.
 fn read(path: &Path, sender: &Sender<Loading>) {
-    let snapshot = match super::open(path) {
+    let report = |it| drop(sender.try_send(Loading::Reading(it)));
+    let snapshot = match super::open(path, report) {
         Ok(snapshot) => snapshot,
         Err(fault) => {
             let _ = sender.blocking_send(Loading::Read(Err(fault)));
@@ -78,6 +86,8 @@ struct SnapshotView {
     loading: Option<Receiver<Loading>>,
     /// Why the file cannot be read.
     fault: Option<Fault>,
+    /// The time of the last picture.
+    drawn: Option<Instant>,
     /// The time of the next picture.
     due: Instant,
 }
@@ -108,6 +118,11 @@ impl View for SnapshotView {
     fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
         match news {
             None => self.loading = None,
+            Some(Loading::Reading(progress)) => {
+                self.ui.reading = Some(progress);
+                self.due = self.drawn.map_or(self.due, |it| self.due.min(it + FASTEST));
+                return Ok(());
+            }
             Some(Loading::Read(Ok(snapshot))) => (self.snapshot, self.ui.reading) = (*snapshot, None),
             Some(Loading::Read(Err(fault))) => (self.fault, self.ui.base.quit) = (Some(fault), true),
             Some(Loading::Walked(histories)) => self.snapshot.complete(histories),
@@ -118,7 +133,8 @@ impl View for SnapshotView {
     }
 
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
-        self.due = Instant::now() + FRAME_AT_LEAST;
+        let now = Instant::now();
+        (self.drawn, self.due) = (Some(now), now + FRAME_AT_LEAST);
         let mut drawn = Drawn::default();
         screen.draw(|frame| drawn = view::snapshot::draw(frame, &self.snapshot, &self.ui, &effects.theme))?;
         effects.drawn(drawn, &mut self.ui.base);

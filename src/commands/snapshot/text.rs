@@ -46,7 +46,7 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
         }
     }
     for (stream, pool, sums) in &it.parts {
-        part(out, &snapshot.trace, *stream, *pool, sums);
+        part(out, snapshot, *stream, *pool, sums);
     }
     let _ = writeln!(out, "largest free block: {}", Bytes(largest_free));
     if let Some(asked) = asked {
@@ -68,16 +68,12 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
     shares(out, &snapshot.trace, &peak.shares);
 }
 
-fn part(out: &mut String, trace: &Trace, stream: u64, pool: Option<u32>, it: &Totals) {
-    let pool = match pool.and_then(|it| trace.pools.get(it)) {
-        None => String::new(),
-        Some((0, 0)) => ", default pool".to_owned(),
-        Some((a, b)) => format!(", private pool ({a}, {b})"),
-    };
+fn part(out: &mut String, snapshot: &Snapshot, stream: u64, pool: Option<u32>, it: &Totals) {
+    let name = snapshot.part_name(stream, pool);
     let (live, free) = (Bytes(it.allocated), Bytes(it.stuck.saturating_add(it.releasable)));
     let _ = writeln!(
         out,
-        "stream {stream}{pool}: {}, {}, {live} live, {free} free ({} stuck, largest block {})",
+        "{name}: {}, {}, {live} live, {free} free ({} stuck, largest block {})",
         counted(it.segments, "segment"),
         Bytes(it.reserved),
         Bytes(it.stuck),

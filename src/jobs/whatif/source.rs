@@ -7,7 +7,7 @@ use super::{
 use crate::{
     model::trace::Trace,
     storage::{
-        pickle::{self, Reading},
+        pickle::{self, Progress, Reading},
         traces::{self, Traced, window::Window},
     },
 };
@@ -33,17 +33,17 @@ pub(super) struct Source {
     pub(super) cpu_us: u64,
 }
 
-/// Opens what a path names.
+/// Opens what a path names; `report` gets how much of a snapshot is read.
 ///
 /// # Errors
 /// Fails if it cannot be read, or holds no allocations.
-pub(super) fn open(path: &Path) -> Result<Vec<Source>, Trouble> {
+pub(super) fn open(path: &Path, report: impl FnMut(Progress)) -> Result<Vec<Source>, Trouble> {
     let name = path.to_string_lossy();
     if traces::is_named(path) && path.is_file() {
         return Ok(vec![traced(path)?]);
     }
     if !name.contains(".jsonl") {
-        let Reading { trace, ended, .. } = pickle::open(path)?;
+        let Reading { trace, ended, .. } = pickle::open_with(path, report)?;
         return Ok(vec![Source { trace, ended: ended.map(|it| it.to_string()), ..Source::default() }]);
     }
     let files = traces::files(path);

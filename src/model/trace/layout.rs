@@ -17,6 +17,21 @@ pub enum State {
     Other,
 }
 
+impl State {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::Live, Self::Pending, Self::Free, Self::Other];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Pending => "pending",
+            Self::Free => "free",
+            Self::Other => "unknown",
+        }
+    }
+}
+
 /// A part of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {

@@ -1,6 +1,6 @@
 //! Live blocks by call stack: at the end of a trace, and at its peak.
 
-use super::{Segment, StackId, State, Trace};
+use super::{Block, Segment, StackId, State, Trace};
 use hashbrown::HashMap;
 
 /// Live blocks that one call stack requested.
@@ -37,7 +37,11 @@ impl Trace {
 
     /// Returns the live blocks of some segments by stack, the largest share first.
     pub fn live_in<'a>(&self, segments: impl Iterator<Item = &'a Segment>) -> Vec<Share> {
-        let blocks = segments.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == State::Live);
+        self.shares(segments.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == State::Live))
+    }
+
+    /// Returns blocks by stack, the largest share first.
+    pub fn shares<'a>(&self, blocks: impl Iterator<Item = &'a Block>) -> Vec<Share> {
         shares(blocks.map(|it| (it.stack, it.size)))
     }
 

@@ -176,7 +176,7 @@ pub const BINDINGS: &[Binding] = &[
     ),
     snapshot(Command::Invert, "i", "allocating line first", &[(NONE, KeyCode::Char('i'))]),
     snapshot(Command::Order, "s", "sort segments", &[(NONE, KeyCode::Char('s'))]),
-    snapshot(Command::Filter, "/", "filter call stacks", &[(NONE, KeyCode::Char('/'))]),
+    snapshot(Command::Filter, "/", "filter calls, streams", &[(NONE, KeyCode::Char('/'))]),
     snapshot(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
 ];
 

@@ -12,9 +12,10 @@ use super::{Answer, Chart, Command, Motion, Request, Source, Ui, filter::Filter,
 use crate::{
     facts::{text::Foreign, units::Bytes},
     model::{
-        snapshot::{At, Device, Piece, Profile, Snapshot},
+        snapshot::{At, Device, Matches, Piece, Profile, Snapshot},
         trace::Moment,
     },
+    storage::pickle::Progress,
 };
 pub use calls::Row;
 use std::collections::BTreeSet;
@@ -64,8 +65,8 @@ pub struct SnapshotUi {
     pub base: Ui,
     /// The file's name.
     pub name: Foreign,
-    /// The bytes of the file while it is read; `None` once it is.
-    pub reading: Option<u64>,
+    /// How much of the file is read; `None` once its snapshot is here.
+    pub reading: Option<Progress>,
     /// Which screen.
     pub page: Page,
     /// Which device, by its place in the list.
@@ -74,6 +75,8 @@ pub struct SnapshotUi {
     pub at: At,
     /// Whether the tree begins with the calls that allocated.
     pub inverted: bool,
+    /// The blocks of the device that match the filter; `None` without one. [`SnapshotUi::refresh`] makes it.
+    pub matches: Option<Matches>,
     /// The selected blocks; [`SnapshotUi::refresh`] makes it.
     pub profile: Profile,
     /// The selected call, by its place in the tree.
@@ -84,7 +87,7 @@ pub struct SnapshotUi {
     pub root: usize,
     /// The figure to sort segments by.
     pub order: Order,
-    /// The selected segment, by its place in that order.
+    /// The selected segment, by its place among those that are listed.
     pub segment: usize,
     /// The bytes of the request; `None` before the user chooses.
     pub request: Option<u64>,
@@ -100,13 +103,14 @@ pub struct SnapshotUi {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Made {
+    matches: Option<(usize, String)>,
     profile: Option<(usize, At, String, bool, bool)>,
     moment: Option<(usize, Option<usize>)>,
 }
 
 impl SnapshotUi {
     /// A view of a file that is being read; `request` is what may fit or not.
-    pub fn new(name: Foreign, reading: Option<u64>, request: Option<u64>) -> Self {
+    pub fn new(name: Foreign, reading: Option<Progress>, request: Option<u64>) -> Self {
         let base = Ui { source: Source::Snapshot, ..Ui::default() };
         Self { base, name, reading, request, ..Self::default() }
     }
@@ -121,8 +125,17 @@ impl SnapshotUi {
         self.request.unwrap_or(REQUEST)
     }
 
-    /// The segments of the selected device, as they are listed.
+    /// The segments of the selected device that match the filter, as they are listed.
     pub fn segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a Piece> {
+        let mut listed = self.all_segments(snapshot);
+        if let Some(matches) = &self.matches {
+            listed.retain(|it| matches.has_segment(it.place));
+        }
+        listed
+    }
+
+    /// All segments of the selected device, in the same order.
+    pub fn all_segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a Piece> {
         let mut all: Vec<&Piece> = self.device(snapshot).iter().flat_map(|it| &it.segments).collect();
         let address = |piece: &Piece| snapshot.segment(piece).map_or(0, |it| it.address);
         let most = |by: fn(&Piece) -> u64| move |piece: &&Piece| std::cmp::Reverse(by(piece));
@@ -323,7 +336,7 @@ impl SnapshotUi {
             Answer::Cancel => *filter = Filter::default(),
             Answer::Up | Answer::Down | Answer::Yes | Answer::Other => {}
         }
-        if matches!(self.page, Page::Segments | Page::Trace) && answer == Answer::Accept {
+        if self.page == Page::Trace && answer == Answer::Accept {
             self.show(Page::Stacks);
         }
     }
@@ -349,13 +362,14 @@ impl SnapshotUi {
         }
     }
 
-    /// Makes the profile and the moment again if the snapshot or the selection has changed.
+    /// Makes matches, profile and moment again if the snapshot or the selection has changed.
     pub fn refresh(&mut self, snapshot: &Snapshot) {
         let Some(device) = snapshot.devices.get(self.device) else { return };
+        self.refresh_matches(snapshot, device);
         let has_history = device.history.is_some();
         let of = Some((self.device, self.at, self.base.filter.text.clone(), self.inverted, has_history));
         if self.made.profile != of {
-            self.profile = snapshot.profile(device, self.at, &self.base.filter.text, self.inverted);
+            self.profile = snapshot.profile(device, self.at, self.matches.as_ref(), self.inverted);
             self.made.profile = of;
             self.begin_tree();
         }
@@ -364,5 +378,18 @@ impl SnapshotUi {
             self.moment = event.and_then(|it| snapshot.moment(device, it));
             self.made.moment = Some((self.device, event));
         }
+    }
+
+    /// Applies the filter again if it or the device has changed. The selected segment stays selected where it matches.
+    fn refresh_matches(&mut self, snapshot: &Snapshot, device: &Device) {
+        let of = Some((self.device, self.base.filter.text.clone()));
+        if self.made.matches == of {
+            return;
+        }
+        let selected = self.segments(snapshot).get(self.segment).map(|it| it.place);
+        self.matches = snapshot.matches(device, &self.base.filter.text);
+        self.made.matches = of;
+        let listed = self.segments(snapshot);
+        self.segment = listed.iter().position(|it| Some(it.place) == selected).unwrap_or(0);
     }
 }

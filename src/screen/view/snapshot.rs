@@ -10,6 +10,8 @@ mod flame;
 mod map;
 /// Devices, the ladder, streams and pools, the largest stacks.
 mod overview;
+/// How much of the file is read.
+mod reading;
 /// The segments of a device.
 mod segments;
 /// Blocks by call stack, a row each.
@@ -110,6 +112,10 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
     if area.height >= TABS {
         tabs(buffer, take(&mut rest, 1), scene);
     }
+    if let Some(progress) = scene.ui.reading {
+        reading::draw(buffer, rest, progress, scene);
+        return Scrolled::default();
+    }
     if let Some(words) = blank(scene) {
         for (row, words) in cells::wrapped(&words, usize::from(rest.width)).into_iter().enumerate() {
             put(buffer, rest, row + 1, &Line::styled(words, scene.context.style(Role::Dim)));
@@ -128,9 +134,6 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
 
 /// Why there is nothing to be seen, where that is so.
 fn blank(scene: &Scene) -> Option<String> {
-    if let Some(bytes) = scene.ui.reading {
-        return Some(format!("reading {} ({})…", cells::foreign(&scene.ui.name), Bytes(bytes)));
-    }
     if !scene.snapshot.devices.is_empty() {
         return None;
     }
@@ -214,13 +217,22 @@ fn keys(scene: &Scene) -> &'static [footer::Hint] {
     const PEAK: footer::Hint = (&[Command::Snapshot(SnapshotCommand::Peak)], "peak");
     match scene.ui.page {
         _ if scene.ui.base.help => &[BACK, QUIT, MOVE],
+        _ if scene.ui.reading.is_some() => &[QUIT, HELP],
         Page::Overview if scene.snapshot.devices.len() > 1 => {
             &[QUIT, HELP, NEXT, (&[Command::Device(0)], "device"), MAP, BLOCKS, FLAME, TRACE, PEAK, REQUEST, FILTER]
         }
         Page::Overview => &[QUIT, HELP, NEXT, MAP, BLOCKS, FLAME, TRACE, PEAK, REQUEST, FILTER],
-        Page::Segments => {
-            &[BACK, QUIT, MOVE, REQUEST, (&[Command::Open], "its blocks"), (&[Command::Order], "sort"), NEXT, HELP]
-        }
+        Page::Segments => &[
+            BACK,
+            QUIT,
+            MOVE,
+            REQUEST,
+            (&[Command::Open], "its blocks"),
+            FILTER,
+            (&[Command::Order], "sort"),
+            NEXT,
+            HELP,
+        ],
         Page::Stacks => {
             &[BACK, QUIT, MOVE, (&[Command::Open], "open, close"), FILTER, (&[Command::Invert], "invert"), FLAME, HELP]
         }
@@ -263,16 +275,6 @@ fn subject(scene: &Scene) -> (String, u64) {
     let filter = &scene.ui.base.filter.text;
     let filter = if filter.is_empty() { String::new() } else { format!(" with \"{}\"", cells::raw(filter)) };
     (format!("{what}{filter}"), bytes)
-}
-
-/// `stream 0, private pool (0, 1)`
-fn part_name(snapshot: &Snapshot, stream: u64, pool: Option<u32>) -> String {
-    let pool = match pool.and_then(|it| snapshot.trace.pools.get(it)) {
-        None => String::new(),
-        Some((0, 0)) => ", default pool".to_owned(),
-        Some((a, b)) => format!(", private pool ({a}, {b})"),
-    };
-    format!("stream {stream}{pool}")
 }
 
 /// Free bytes, stuck or not.

@@ -2,10 +2,10 @@
 
 use super::theme;
 use crate::{
-    pty::{PATIENCE, PROGRAM, Terminal},
+    pty::{PATIENCE, PROGRAM, Terminal, until},
     snapshot::{
         busy::{busy, busy_with},
-        writer::pickle,
+        writer::{pickle, snapshot},
     },
     story::{styles, text},
 };
@@ -24,16 +24,20 @@ use gpuwatch::{
         },
         view,
     },
+    storage::pickle::Progress,
 };
 use ratatui::{
     buffer::Buffer,
     layout::{Position, Rect},
 };
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
 use std::{
     env, fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command as Program,
+    thread,
 };
 use tempfile::TempDir;
 
@@ -48,7 +52,7 @@ fn written(bytes: &[u8]) -> (TempDir, PathBuf) {
 
 fn opened(bytes: &[u8]) -> Snapshot {
     let (_dir, file) = written(bytes);
-    commands::snapshot::whole(&file).unwrap()
+    commands::snapshot::whole(&file, |_| ()).unwrap()
 }
 
 fn ui(snapshot: &Snapshot) -> SnapshotUi {
@@ -171,7 +175,7 @@ fn every_snapshot_of_a_folder_is_drawn_on_every_screen() {
     let files = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let is_pickle = |it: &PathBuf| it.to_string_lossy().contains(".pickle");
     for file in files.filter(is_pickle) {
-        let snapshot = commands::snapshot::whole(&file).unwrap();
+        let snapshot = commands::snapshot::whole(&file, |_| ()).unwrap();
         let nothing = snapshot.devices.is_empty();
         for (name, mut ui) in pages(&snapshot) {
             for command in [
@@ -206,7 +210,7 @@ fn as_json(file: &Path, more: &[&str]) -> Value {
 #[test]
 fn the_screens_show_the_figures_of_the_json() {
     let (_dir, file) = written(&pickle(4, &busy()));
-    let snapshot = commands::snapshot::whole(&file).unwrap();
+    let snapshot = commands::snapshot::whole(&file, |_| ()).unwrap();
     let all = as_json(&file, &[]);
     let size = |it: &Value| Bytes(it.as_u64().unwrap()).to_string();
     for (place, device) in all["devices"].as_array().unwrap().iter().enumerate() {
@@ -311,6 +315,144 @@ fn a_filter_leaves_out_other_stacks_and_reports_their_bytes() {
     // In the middle of a file's path, too.
     press(&mut ui, &snapshot, "/site-packages⏎");
     assert_eq!(ui.profile.hidden, 17 << 20);
+}
+
+#[test]
+fn a_filter_on_the_map_keeps_the_segments_that_match_and_dims_other_blocks() {
+    let snapshot = opened(&pickle(4, &busy()));
+    let filtered = |keys: &str| {
+        let mut ui = ui(&snapshot);
+        press(&mut ui, &snapshot, keys);
+        (shown(&snapshot, &ui, (120, 40)), ui)
+    };
+    for (filter, found, listed) in [
+        ("ADAM", "1 block of 8.00 MiB in 1 of 4 segments matches \"ADAM\"", 1),
+        ("data.py", "2 blocks of 16.50 MiB in 2 of 4 segments match", 2),
+        ("stream 7", "2 blocks of 32.00 MiB in 1 of 4 segments match", 1),
+        ("Private Pool", "2 blocks of 32.00 MiB in 1 of 4 segments match", 1),
+        ("pending", "1 block of 512.0 KiB in 1 of 4 segments matches", 1),
+        ("stuck", "3 blocks of 16.50 MiB in 2 of 4 segments match", 2),
+        ("free", "5 blocks of 52.50 MiB in 4 of 4 segments match", 4),
+        // The calls of a pooling layer, not the pools.
+        ("pool", "0 blocks of 0 B in 0 of 4 segments match", 0),
+    ] {
+        let (picture, ui) = filtered(&format!("m/{filter}⏎"));
+        assert!(picture.contains(found) && picture.contains("map of device 0"), "{filter}:\n{picture}");
+        assert_eq!((ui.page, ui.segments(&snapshot).len()), (Page::Segments, listed), "{filter}");
+    }
+    // Cells of other blocks are dots.
+    let (picture, ui) = filtered("m/adam⏎");
+    let map = picture.lines().nth(6).unwrap();
+    assert!(map.contains('·') && map.contains('█'), "{picture}");
+    for (size, name) in [((40, 12), "40x12"), ((80, 24), "80x24"), ((120, 40), "120x40")] {
+        insta::assert_snapshot!(format!("map-filtered-{name}-text"), shown(&snapshot, &ui, size));
+    }
+    insta::assert_snapshot!("map-filtered-80x24-style", styles(&drawn(&snapshot, &ui, &theme("dusk"), (80, 24)).0));
+    // Where nothing matches, the map offers names that do.
+    let (picture, ui) = filtered("m/nothing⏎");
+    let words: Vec<_> = picture.split_whitespace().collect();
+    let offered = words.join(" ");
+    assert!(["stream 7", "private pool (0, 1)", "stuck"].iter().all(|it| offered.contains(it)), "{picture}");
+    insta::assert_snapshot!("map-unmatched-80x24-text", shown(&snapshot, &ui, (80, 24)));
+    // The selected segment stays selected where it matches, and Enter opens the blocks that match.
+    let (_, mut ui) = filtered("m↓/stream 7⏎");
+    assert_eq!(ui.segment, 0);
+    press(&mut ui, &snapshot, "⏎");
+    let tree = shown(&snapshot, &ui, (120, 40));
+    assert!(tree.contains("16.00 MiB in 1 block") && !tree.contains("the filter hides"), "{tree}");
+    press(&mut ui, &snapshot, "⎋⎋");
+    assert_eq!((ui.page, ui.segment, ui.segments(&snapshot).len()), (Page::Segments, 1, 4));
+    // So does the tree of the whole device.
+    let (tree, _) = filtered("b/stream 7⏎");
+    assert!(tree.contains("16.00 MiB in 1 block") && tree.contains("the filter hides 49.00 MiB"), "{tree}");
+}
+
+#[test]
+fn a_file_that_is_read_shows_how_much_of_it_is_read() {
+    let nothing = Snapshot::default();
+    let reading = |read: u64, total| {
+        let progress = Some(Progress { read: read << 20, total });
+        SnapshotUi::new(Foreign::new("snapshot.pickle"), progress, None)
+    };
+    let half = reading(412, Some(1 << 30));
+    for (size, name) in [((40, 12), "40x12"), ((80, 24), "80x24"), ((120, 40), "120x40")] {
+        insta::assert_snapshot!(format!("reading-{name}-text"), shown(&nothing, &half, size));
+    }
+    insta::assert_snapshot!("reading-80x24-style", styles(&drawn(&nothing, &half, &theme("dusk"), (80, 24)).0));
+    let bar = |ui: &SnapshotUi| shown(&nothing, ui, (100, 24)).matches('━').count();
+    assert_eq!([0, 256, 1023, 1024].map(|it| bar(&reading(it, Some(1 << 30)))), [0, 25, 99, 100]);
+    // The size of a pipe is not known.
+    let pipe = shown(&nothing, &reading(412, None), (80, 24));
+    assert!(pipe.contains("reading snapshot.pickle: 412.0 MiB\n") && !pipe.contains('─'), "{pipe}");
+    let read = shown(&nothing, &reading(1024, Some(1 << 30)), (80, 24));
+    assert!(read.contains("adding up the blocks of snapshot.pickle"), "{read}");
+    let ascii = theme("plain").at(ColorDepth::None).in_ascii();
+    assert!(text(&drawn(&nothing, &half, &ascii, (80, 24)).0).is_ascii());
+    for (width, height) in (0..60).flat_map(|width| (0..20).map(move |height| (width, height))) {
+        shown(&nothing, &half, (width, height));
+    }
+}
+
+/// A file of several megabytes, of which progress is reported.
+fn large() -> Vec<u8> {
+    let bytes = pickle(4, &snapshot(14_000, 4));
+    assert!(bytes.len() > 3 << 20, "{}", bytes.len());
+    bytes
+}
+
+#[test]
+fn a_terminal_shows_how_much_is_read_and_can_be_left_meanwhile() {
+    let (dir, bytes) = (tempfile::tempdir().unwrap(), large());
+    let fifo = dir.path().join("fifo");
+    mkfifoat(CWD, &fifo, Mode::RWXU).unwrap();
+    let begin = |end: usize| {
+        // The end for reading keeps the pipe open when gpuwatch ends.
+        let mut pipe = fs::File::options().read(true).write(true).open(&fifo).unwrap();
+        let mut terminal = Terminal::start(&["snapshot", fifo.to_str().unwrap()], &[]);
+        let written = bytes[..end].to_vec();
+        let writer = thread::spawn(move || pipe.write_all(&written).map(|()| pipe));
+        terminal.shows("reading fifo: 2.");
+        let pipe = writer.join().unwrap().unwrap();
+        terminal.press("?");
+        terminal.shows("in a snapshot");
+        terminal.press("?");
+        (terminal, pipe)
+    };
+    let (mut terminal, pipe) = begin(5 << 19);
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    drop(pipe);
+    let (mut terminal, mut pipe) = begin(5 << 19);
+    pipe.write_all(&bytes[5 << 19..]).unwrap();
+    drop(pipe);
+    terminal.shows("memory of device 0");
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn commands_show_on_a_terminal_how_much_is_read_and_nowhere_else() {
+    let (dir, file) = written(&large());
+    let (file, to) = (file.to_str().unwrap(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
+    let (page, picture) = (to("page.html"), to("picture.svg"));
+    for arguments in [
+        &["snapshot", file, "--text"][..],
+        &["snapshot", file, "--json"],
+        &["snapshot", file, "--screenshot", &picture],
+        &["report", file, "-o", &page],
+        &["export", file, "--format", "folded"],
+        &["diff", file, file],
+        &["whatif", file, "--torch", "/nonexistent/python"],
+    ] {
+        let mut terminal = Terminal::start(arguments, &[]);
+        terminal.ends(PATIENCE);
+        let seen = || String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        let is_reported = |share: &str| seen().contains(&format!("reading snapshot.pickle: {share} % of "));
+        assert!(until(PATIENCE, || is_reported("30") && is_reported("100")), "{arguments:?}: {}", seen());
+        assert!(until(PATIENCE, || !terminal.text().contains("reading")), "{arguments:?}: {}", terminal.text());
+        let output = Program::new(PROGRAM).args(arguments).output().unwrap();
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("reading"), "{arguments:?}: {output:?}");
+    }
 }
 
 #[test]
@@ -570,6 +712,9 @@ fn a_snapshot_is_walked_through_in_a_terminal() {
     terminal.shows("peak ");
     for (key, phrase) in [
         ("m", "map of device 0"),
+        ("/stuck\r", "3 blocks of 16.50 MiB in 2 of 4 segments match"),
+        // The segment of the private pool, which the filter left out.
+        ("\x1b", "32.00 MiB"),
         ("\r", "live blocks of segment"),
         ("\x1b", "map of device 0"),
         ("b", "live blocks of device 0"),

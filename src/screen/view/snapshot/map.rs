@@ -1,4 +1,5 @@
-//! Draws segments as cells: each cell has the gap that most of its bytes belong to.
+//! Draws segments as cells: each cell has the gap that most of its bytes belong to. With a filter, only blocks that
+//! match count.
 
 use super::Scene;
 use crate::{
@@ -30,7 +31,7 @@ fn spans(gaps: &[Option<Gap>], scene: &Scene) -> Line<'static> {
     runs.map(span).collect()
 }
 
-/// The gap of each cell; `None` where no block is known.
+/// The gap of each cell; `None` where no block is known, or none matches the filter.
 fn gaps(pieces: &[&Piece], cells: usize, scene: &Scene) -> Vec<Option<Gap>> {
     let whole: u128 = pieces.iter().map(|it| u128::from(it.totals.reserved)).sum();
     if whole == 0 || cells == 0 {
@@ -40,7 +41,10 @@ fn gaps(pieces: &[&Piece], cells: usize, scene: &Scene) -> Vec<Option<Gap>> {
     let mut begin = 0_u128;
     for piece in pieces {
         let Some(segment) = scene.snapshot.segment(piece) else { continue };
-        for block in scene.snapshot.trace.blocks_of(segment) {
+        for (place, block) in scene.snapshot.trace.blocks_of(segment).iter().enumerate() {
+            if scene.ui.matches.as_ref().is_some_and(|it| !it.has_block(segment, place)) {
+                continue;
+            }
             let gap = scene.snapshot.gap(piece, block.state) as usize;
             let offset = u128::from(block.address.saturating_sub(segment.address).min(segment.size));
             let end = (offset + u128::from(block.size)).min(u128::from(segment.size));

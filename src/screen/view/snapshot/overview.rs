@@ -1,6 +1,6 @@
 //! The overview of a snapshot: devices, and the ladder, streams and pools, trace and stacks of the selected one.
 
-use super::{Scene, chart, fits, part_name, stacks};
+use super::{Scene, chart, fits, stacks};
 use crate::{
     facts::units::{Bytes, counted},
     model::{analysis::ladder::Rung, snapshot::Device},
@@ -159,7 +159,7 @@ fn streams(buffer: &mut Buffer, area: Rect, device: &Device, scene: &Scene) {
         let more = if hidden > 0 && row + 1 == rows { format!("  (+{hidden} more: m)") } else { String::new() };
         let words = format!(
             " {} {:>11} {:>11} live {:>11} stuck{more}",
-            cells::left(&part_name(scene.snapshot, *stream, *pool), PART),
+            cells::left(&scene.snapshot.part_name(*stream, *pool), PART),
             Bytes(it.reserved),
             Bytes(it.allocated),
             Bytes(it.stuck),

@@ -1,9 +1,12 @@
 //! The segments of a device: all of them as one map, a row for each, and what holds the selected one.
 
-use super::{Scene, fits, free, map, part_name, stacks};
+use super::{Scene, fits, free, map, stacks};
 use crate::{
     facts::units::{Bytes, counted},
-    model::{snapshot::Piece, trace::StackId},
+    model::{
+        snapshot::{Device, Matches, Piece, kind},
+        trace::StackId,
+    },
     screen::{
         theme::Role,
         ui::{mouse::Target, snapshot::Order},
@@ -30,8 +33,8 @@ const COLUMNS: [Column; 6] = [
 
 /// From the top: whether the request fits, the map of all segments, the list, the selected segment.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
-    let pieces = scene.ui.segments(scene.snapshot);
     let Some(device) = scene.device() else { return };
+    let (all, pieces) = (scene.ui.all_segments(scene.snapshot), scene.ui.segments(scene.snapshot));
     let mut rest = area;
     let right = format!("{} in {}", Bytes(device.totals.reserved), counted(device.totals.segments, "segment"));
     let name = format!("map of device {}", device.ordinal);
@@ -43,14 +46,21 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
         &scene.context,
     );
     put(buffer, take(&mut rest, 1), 0, &fits::line(scene, area.width));
+    if let Some(matches) = &scene.ui.matches {
+        put(buffer, take(&mut rest, 1), 0, &filtered(matches, all.len(), scene));
+    }
     let rows = usize::from(area.height / 9).clamp(1, 6);
-    if pieces.len() > 1 && area.height >= 9 {
+    if all.len() > 1 && area.height >= 9 {
         let place = take(&mut rest, rows);
-        let lines = map::lines(&pieces, usize::from(place.width), rows, scene);
+        let lines = map::lines(&all, usize::from(place.width), rows, scene);
         lines.iter().enumerate().for_each(|(row, line)| put(buffer, place, row, line));
         if area.height >= 14 {
-            scale(buffer, take(&mut rest, 1), &pieces, rows, scene);
+            scale(buffer, take(&mut rest, 1), &all, rows, scene);
         }
+    }
+    if pieces.is_empty() && scene.ui.matches.is_some() {
+        unmatched(buffer, rest, device, scene);
+        return;
     }
     // The list has what it needs, the selected segment a third at least.
     let listed = u16::try_from(pieces.len() + 1).unwrap_or(u16::MAX);
@@ -60,6 +70,27 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
     list(buffer, rest, &pieces, scene);
     if let Some(piece) = pieces.get(scene.ui.segment).filter(|_| below > 0) {
         selected(buffer, bottom, piece, scene);
+    }
+}
+
+/// ` 1 block of 8.00 MiB in 1 of 4 segments matches "adam"; Esc clears the filter`
+fn filtered(matches: &Matches, all: usize, scene: &Scene) -> Line<'static> {
+    let [segments, blocks, bytes] = matches.counts();
+    let filter = cells::raw(&scene.ui.base.filter.text);
+    let verb = if blocks == 1 { "matches" } else { "match" };
+    let blocks = counted(blocks, "block");
+    let all = counted(all as u64, "segment");
+    let words = format!(" {blocks} of {} in {segments} of {all} {verb} \"{filter}\"; Esc clears it", Bytes(bytes));
+    Line::styled(words, scene.context.style(Role::Warning))
+}
+
+/// Which filters find something.
+fn unmatched(buffer: &mut Buffer, area: Rect, device: &Device, scene: &Scene) {
+    let names = scene.snapshot.filter_names(device).join(", ");
+    let words = format!("nothing matches; type a part of a call or file, an address, or one of: {names}");
+    let width = usize::from(area.width).saturating_sub(1);
+    for (row, words) in cells::wrapped(&words, width).into_iter().enumerate() {
+        put(buffer, area, row, &Line::styled(format!(" {words}"), scene.context.style(Role::Dim)));
     }
 }
 
@@ -74,7 +105,8 @@ fn scale(buffer: &mut Buffer, row: Rect, pieces: &[&Piece], rows: usize, scene: 
         Order::LargestFree => "the segment with the largest free block first",
         Order::Address => "by address",
     };
-    let line = Line::styled(format!(" a cell is {}; {words}", Bytes(each)), scene.context.style(Role::Dim));
+    let dots = if scene.ui.matches.is_some() { "; other blocks are dots" } else { "" };
+    let line = Line::styled(format!(" a cell is {}; {words}{dots}", Bytes(each)), scene.context.style(Role::Dim));
     put(buffer, row, 0, &line);
 }
 
@@ -122,13 +154,8 @@ fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
     let Some(segment) = scene.snapshot.segment(piece) else { return };
     let trace = &scene.snapshot.trace;
     let mut rest = area;
-    let kind = match (segment.is_expandable, segment.is_small) {
-        (true, _) => "expandable",
-        (_, true) => "for small requests",
-        _ => "for large requests",
-    };
-    let name =
-        format!("segment {:#x}, {}, {kind}", segment.address, part_name(scene.snapshot, segment.stream, segment.pool));
+    let part = scene.snapshot.part_name(segment.stream, segment.pool);
+    let name = format!("segment {:#x}, {part}, {}", segment.address, kind(segment));
     title(buffer, take(&mut rest, 1), &name, Vec::new(), &scene.context);
     let it = &piece.totals;
     let holds = if it.stuck > 0 && it.allocated + it.pending > 0 {
