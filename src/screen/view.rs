@@ -71,6 +71,7 @@ use crate::{
         ui::{
             Command, Focus, Screen, Ui,
             mouse::{Regions, Target},
+            order::By,
         },
     },
     sources::focus,
@@ -164,6 +165,7 @@ impl<'a> RenderContext<'a> {
         let focus = match self.ui.screen {
             Screen::Device => of_device(),
             Screen::Process => of_process(),
+            Screen::Overview if matches!(self.ui.order.by, By::Figure(_)) => Some(focus::Focus::Processes),
             _ => None,
         };
         focus.unwrap_or_default()

@@ -102,7 +102,8 @@ fn of_figures() -> String {
         "# Figures of processes\n\nWhat a process uses beside device memory, in `figures` of `gpuwatch once --json` and of \
          recordings, and under *use* on the process screen. A figure that the driver or the kernel does not report is left \
          out there, and `–` on the screen.\n\ngpuwatch reads only what is needed: every {WATCHED_EVERY} seconds for the \
-         process on the process screen (those of its tree every {TREE_EVERY}), every {RECORDED_EVERY} seconds for a \
+         process on the process screen (those of its tree every {TREE_EVERY}) and for all processes while their list is sorted \
+         by a figure, every {RECORDED_EVERY} seconds for a \
          recording (none of trees), and for `gpuwatch once`. Rates are of the time between two readings.\n\n\
          | name | unit | meaning | on the process screen | of | source |\n|---|---|---|---|---|---|\n"
     );

@@ -6,7 +6,7 @@ use crate::model::session::Session;
 /// Most characters of a filter.
 const TEXT_MAX: usize = 80;
 
-/// A text to search in command, pid, rank and user.
+/// A text to search in command, pid, rank, user, batch job, container and settings of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The text; a row must contain it literally, in any case.

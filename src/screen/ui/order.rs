@@ -1,9 +1,12 @@
 //! The order of the process list: by which figure, and in which direction.
 
 use super::rows::Row;
-use crate::model::{
-    analysis::episode::Resource,
-    session::{Session, process::OnDevice},
+use crate::{
+    facts::figures::{Figure, Figures},
+    model::{
+        analysis::episode::Resource,
+        session::{Session, process::OnDevice},
+    },
 };
 use std::cmp::Ordering;
 
@@ -29,11 +32,15 @@ pub enum By {
     Pid,
     /// The command line.
     Command,
+    /// The user.
+    User,
+    /// A figure of the process, which has a column only then.
+    Figure(Figure),
 }
 
 impl By {
     /// All of them, in the order of the key.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 16] = [
         Self::Rank,
         Self::Allocated,
         Self::Reserved,
@@ -43,6 +50,13 @@ impl By {
         Self::Step,
         Self::Pid,
         Self::Command,
+        Self::User,
+        Self::Figure(Figure::SmPercent),
+        Self::Figure(Figure::MemoryPercent),
+        Self::Figure(Figure::CpuPercent),
+        Self::Figure(Figure::IoWaitPercent),
+        Self::Figure(Figure::Rss),
+        Self::Figure(Figure::Threads),
     ];
 
     /// Returns its name, which is also the column's.
@@ -57,6 +71,22 @@ impl By {
             Self::Step => "step",
             Self::Pid => "pid",
             Self::Command => "command",
+            Self::User => "user",
+            Self::Figure(it) => it.row().label,
+        }
+    }
+
+    /// Returns whether the list has its column only while it is sorted by it.
+    pub fn is_extra(self) -> bool {
+        matches!(self, Self::User | Self::Figure(_))
+    }
+
+    /// Returns what its own column shows of a row; `None` if that is unknown or it has none.
+    pub fn value(self, row: &Row, session: &Session) -> Option<String> {
+        match self {
+            Self::User => Some(session.process_info.get(&row.host_pid()?)?.user.to_string()),
+            Self::Figure(figure) => Figures::from_iter([(figure, row.figure(figure, session)?)]).format(figure),
+            _ => None,
         }
     }
 
@@ -67,7 +97,7 @@ impl By {
 
     /// Whether ascending is the default: for names and numbers, not for memory.
     fn rises(self) -> bool {
-        matches!(self, Self::Rank | Self::Pid | Self::Command)
+        matches!(self, Self::Rank | Self::Pid | Self::Command | Self::User)
     }
 }
 
@@ -105,9 +135,12 @@ impl Order {
             By::Rank if self.inverted => rows.reverse(),
             By::Rank => {}
             By::Command => rows.sort_by_cached_key(|it| it.command(session)),
-            by => rows.sort_by(|one, other| match (figure(one, by, session), figure(other, by, session)) {
-                (Some(one), Some(other)) => turned(one.total_cmp(&other)),
-                (one, other) => one.is_none().cmp(&other.is_none()),
+            By::User => rows.sort_by(|one, other| {
+                by_known(user(one, session), user(other, session), |one, other| turned(one.cmp(other)))
+            }),
+            by => rows.sort_by(|one, other| {
+                let figures = (figure(one, by, session), figure(other, by, session));
+                by_known(figures.0, figures.1, |one, other| turned(one.total_cmp(other)))
             }),
         }
         if self.by == By::Command && self.inverted {
@@ -116,9 +149,22 @@ impl Order {
     }
 }
 
+/// Compares known values; unknown ones come last.
+fn by_known<T>(one: Option<T>, other: Option<T>, compare: impl Fn(&T, &T) -> Ordering) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) => compare(&one, &other),
+        (one, other) => one.is_none().cmp(&other.is_none()),
+    }
+}
+
+fn user<'a>(row: &Row, session: &'a Session) -> Option<&'a str> {
+    Some(session.process_info.get(&row.host_pid()?)?.user.raw())
+}
+
 fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
     let counted = |count: Option<u64>| count.map(|count| count as f64);
     match (by, row) {
+        (By::Figure(figure), it) => counted(it.figure(figure, session)),
         (By::Pid, it) => counted(it.pid().map(u64::from)),
         (By::Driver, Row::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),
         (By::Driver, Row::Probed(process, on)) => {

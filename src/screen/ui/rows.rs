@@ -4,6 +4,7 @@ use super::{Focus, Screen, Ui};
 use crate::{
     facts::{
         event::{DeviceId, ProbeId, ProcessUse},
+        figures::Figure,
         text::{self, Foreign},
     },
     model::session::{
@@ -64,6 +65,19 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Returns the pid on this host.
+    pub fn host_pid(&self) -> Option<u32> {
+        match self {
+            Self::Probed(process, _) => process.pid,
+            Self::Unprobed(_, it) => Some(it.pid),
+        }
+    }
+
+    /// Returns a figure of the process, on the row's device.
+    pub fn figure(&self, figure: Figure, session: &Session) -> Option<u64> {
+        session.figures.get(&self.host_pid()?)?.get(figure, self.device())
+    }
+
     /// Returns the unescaped arguments of its command line.
     pub fn argv(&self, session: &'a Session) -> Vec<&'a str> {
         match self {
@@ -81,7 +95,8 @@ impl<'a> Row<'a> {
         text::command(self.argv(session).into_iter(), text::COMMAND_MAX)
     }
 
-    /// Returns the text that a filter searches: `rank 3 pid 4242 user ada python train.py`.
+    /// Returns the text that a filter searches: `rank 3 pid 4242 user ada slurm 7 NCCL_DEBUG=INFO
+    /// python train.py`.
     pub(super) fn words(&self, session: &Session) -> String {
         let rank = match self {
             Self::Probed(process, _) => process.rank(),
@@ -91,6 +106,7 @@ impl<'a> Row<'a> {
         let mut words: Vec<String> = rank.map(|it| format!("rank {it}")).into_iter().collect();
         words.extend(self.pid().map(|it| format!("pid {it}")));
         words.extend(who.map(|it| format!("user {}", it.user)));
+        words.extend(who.into_iter().flat_map(|it| it.place.iter().chain(&it.environment)).map(Foreign::to_string));
         words.extend(self.argv(session).into_iter().map(str::to_owned));
         words.join(" ")
     }

@@ -38,6 +38,9 @@ pub(super) const SILENT_US: u64 = 5_000_000;
 /// The columns for state and command line.
 const TEXT: usize = 12;
 
+/// The width of the column that only the order has.
+const EXTRA: usize = 11;
+
 /// Below this many rows there is no summary above the ranks.
 const SUMMED: usize = 8;
 
@@ -97,6 +100,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         if with_probes {
             shown[1] = listed.iter().any(|it| matches!(it, Listed::Probed(process, _) if process.rank().is_some()));
         }
+        if let Some(column) = extra(&columns, context) {
+            columns.push(column);
+            shown.push(true);
+            for row in &mut above {
+                row.figures.push((String::new(), context.style(Role::Dim)));
+            }
+            for (row, it) in rows.iter_mut().zip(&listed) {
+                row.figures.push(extra_figure(it, context));
+            }
+        }
         let mut keep = shown.iter();
         columns.retain(|_| keep.next().is_some_and(|it| *it));
         for row in rows.iter_mut().chain(&mut above) {
@@ -126,6 +139,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         let line = Line::styled(cells::elide(&words, usize::from(area.width)), context.style(Role::Key));
         put(buffer, area, height.saturating_sub(1), &line);
     }
+}
+
+/// Returns the column of the order, if the list has it only then.
+fn extra(columns: &[Column], context: &RenderContext) -> Option<Column> {
+    let title = Some(context.ui.order.by).filter(|it| it.is_extra())?.name();
+    columns.iter().all(|it| it.title != title).then_some(Column { title, width: EXTRA, rank: 0 })
+}
+
+fn extra_figure(it: &Listed, context: &RenderContext) -> (String, Style) {
+    let value = context.ui.order.by.value(it, context.session);
+    let role = if value.is_some() { Role::Text } else { Role::Dim };
+    (cells::elide(&value.unwrap_or_else(|| cells::UNKNOWN.to_owned()), EXTRA), context.style(role))
 }
 
 /// Draws the box's name, the filter and the order, and how many rows are visible.

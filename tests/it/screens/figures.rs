@@ -1,13 +1,19 @@
 //! A process's figures on its screen: known ones in their units, unknown ones as `–`, and only there asked for.
 
-use super::{Screen, Ui, device, picture, text, theme, usual};
+use super::{Scope, Screen, Ui, device, picture, text, theme, usual};
 use gpuwatch::{
     facts::{
         event::{Fact, ProcessInfo},
         figures::{Figure, Figures},
     },
     model::findings::findings,
-    screen::view,
+    screen::{
+        ui::{
+            order::{By, Order},
+            rows::Row,
+        },
+        view,
+    },
     sources::focus::Focus,
 };
 use ratatui::{buffer::Buffer, layout::Rect};
@@ -49,14 +55,62 @@ fn figures_of_a_process_are_on_its_screen() {
 #[test]
 fn a_screen_asks_only_for_what_it_shows() {
     let session = usual().session();
-    let asked = |screen| {
+    let asked_by = |ui: &Ui| {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-        let ui = Ui { screen, ..Ui::default() };
-        view::paint(&mut buffer, &session, &findings(&session), &ui, &theme("dusk"), None).focus
+        view::paint(&mut buffer, &session, &findings(&session), ui, &theme("dusk"), None).focus
     };
+    let asked = |screen| asked_by(&Ui { screen, ..Ui::default() });
     assert_eq!(asked(Screen::Process), Focus::Process(4242, device(0)));
     assert_eq!(asked(Screen::Device), Focus::Device(device(0)));
+    let sorted = Ui { order: by(By::Figure(Figure::CpuPercent)), ..Ui::default() };
+    assert_eq!(asked_by(&sorted), Focus::Processes, "the list has their column");
+    assert_eq!(asked_by(&Ui { order: by(By::User), ..Ui::default() }), Focus::None, "a user is known without");
     for screen in [Screen::Overview, Screen::Timeline, Screen::Alerts] {
         assert_eq!(asked(screen), Focus::None, "{screen:?}");
+    }
+}
+
+fn by(by: By) -> Order {
+    Order { by, inverted: false }
+}
+
+#[test]
+fn the_list_is_sorted_and_filtered_by_figures_and_shows_them_then() {
+    let mut story = usual();
+    let busy = |pid, index, percent, threads| {
+        let changes = [(Figure::SmPercent, percent)].into_iter().collect();
+        let host = [(Figure::Threads, threads)].into_iter().collect();
+        [
+            Fact::Figures { pid, device: Some(device(index)), changes },
+            Fact::Figures { pid, device: None, changes: host },
+        ]
+    };
+    for fact in [busy(4242, 0, 34, 5), busy(4243, 1, 61, 4)].into_iter().flatten() {
+        story.add(fact);
+    }
+    let info = ProcessInfo { pid: 4243, argv: vec!["python".into()], user: "bob".into(), ..ProcessInfo::default() };
+    let environment = vec!["NCCL_DEBUG=INFO".into()];
+    story.add(Fact::Process(ProcessInfo { place: Some("slurm 77".into()), environment, ..info }));
+    let session = story.session();
+    let all = Ui { scope: Scope::All, focus: super::Focus::Processes, ..Ui::default() };
+    let pids = |ui: &Ui| ui.rows(&session).iter().filter_map(Row::pid).collect::<Vec<_>>();
+    let sorted = |order| Ui { order, ..all.clone() };
+    assert_eq!(pids(&sorted(by(By::Figure(Figure::SmPercent)))), [4243, 4242, 977]);
+    assert_eq!(pids(&sorted(by(By::Figure(Figure::Threads)))), [4242, 4243, 977]);
+    let inverted = Order { inverted: true, ..by(By::Figure(Figure::Threads)) };
+    assert_eq!(pids(&sorted(inverted)), [4243, 4242, 977], "unknown ones stay last");
+    assert_eq!(pids(&sorted(by(By::User))), [977, 4243, 4242]);
+
+    let shown = |ui: &Ui| text(&picture(&session, ui, &theme("dusk"), 80, 24));
+    let by_gpu = shown(&sorted(by(By::Figure(Figure::SmPercent))));
+    for words in ["by GPU ↓", "61 %", "34 %"] {
+        assert!(by_gpu.contains(words), "{words}: {by_gpu}");
+    }
+    assert!(!shown(&all).contains("61 %"), "{}", shown(&all));
+    assert!(shown(&sorted(by(By::User))).contains("bob"));
+    for words in ["slurm 77", "nccl_debug=info", "user bob"] {
+        let mut ui = all.clone();
+        ui.filter.text = words.to_owned();
+        assert_eq!(pids(&ui), [4243], "{words}");
     }
 }
