@@ -76,6 +76,7 @@ pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u
     let (question, viewers) = asked.question(store)?;
     let mut line = Line::new();
     let answer = whatif::answer(&question, |it| match it {
+        Progress::Reading(it) if it.percent() == Some(100) => line.show("starting PyTorch".to_owned()),
         Progress::Reading(it) => line.show_reading(&question.source, it),
         Progress::Replayed(times) => line.show(format!("replayed {}", units::counted(times, "time"))),
     });

@@ -1,11 +1,12 @@
 //! Runs replayed under other allocator settings: as real runs under those settings, to the byte.
 
 use crate::{
-    pty::PROGRAM,
+    pty::{PATIENCE, PROGRAM, Terminal, until},
     torch::{self, Gpu},
 };
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -22,6 +23,10 @@ const SETTINGS: [&str; 5] = [
     "roundup_power2_divisions:4",
     "garbage_collection_threshold:0.6",
 ];
+
+/// A program with one allocation.
+const SMALL: &str = "import sys, torch; torch.cuda.memory._record_memory_history(context=None); \
+                     it = torch.ones(9, device='cuda'); torch.cuda.memory._dump_snapshot(sys.argv[1])";
 
 /// A program that fragments, run for real under settings: what PyTorch counted.
 fn run(gpu: &Gpu, settings: &str, environment: &[(&str, &str)]) -> Value {
@@ -79,7 +84,7 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
     for (settings, replayed) in SETTINGS.iter().zip(answers[0].as_array().unwrap()) {
         let real = run(&gpu, settings, &[]);
         assert_eq!((&replayed["settings"], &replayed["fits"]), (&json!(settings), &json!(true)));
-        for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries"] {
+        for figure in ["peak_allocated", "peak_reserved", "cuda_mallocs", "retries", "synchronisations"] {
             assert_eq!(replayed[figure], real[figure], "{settings}: {figure}\n{real:#}\n{replayed:#}");
         }
     }
@@ -181,6 +186,54 @@ fn a_run_out_of_memory_shows_where_and_which_setting_fits() {
     let line = text.lines().find(|it| it.starts_with("export PYTORCH_CUDA_ALLOC_CONF=")).unwrap();
     assert!(line.contains("expandable_segments:True"), "{text}");
     assert!(text.contains("A replay repeats the recorded requests"), "{text}");
+    // The driver's own pool is simulated, and its row is called an estimate.
+    assert!(of("backend:cudaMallocAsync")["peak_reserved"].as_u64() >= best["peak_allocated"].as_u64(), "{device:#}");
+    assert!(text.contains("backend:cudaMallocAsync (estimate)"), "{text}");
+    // On a terminal, a line counts the replays.
+    let python = torch::python();
+    let mut terminal =
+        Terminal::start(&["whatif", file.to_str().unwrap(), "--set", "", "--torch", python.to_str().unwrap()], &[]);
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    let seen = || String::from_utf8_lossy(&terminal.bytes()).into_owned();
+    assert!(until(PATIENCE, || seen().contains("replayed 3 times")), "{}", seen());
+    assert!(until(PATIENCE, || !terminal.text().contains("replayed 3 times")), "{}", terminal.text());
+}
+
+/// Scripts rely on the keys, and other processes on the priority.
+#[test]
+fn the_json_has_every_key_of_its_schema_and_replays_run_at_low_priority() {
+    let gpu = torch::machine();
+    let file = gpu.dir().join("run.pickle");
+    torch::stdout(&gpu.script(SMALL).arg(&file).output().unwrap());
+    // Each process that replays, and the one before that, which it began as.
+    let spied = "import os, resource\nfork, before = os.fork, os.nice(0)\ndef noted():\n    pid = fork()\n    \
+                 if not pid: print(before, os.nice(0), resource.getrlimit(resource.RLIMIT_DATA)[0], sep=' ', \
+                 file=open(os.path.dirname(__file__) + '/noted', 'a'))\n    return pid\nos.fork = noted\n";
+    let python = with_site(gpu.dir(), spied);
+    let mut program = Command::new(PROGRAM);
+    program.arg("whatif").arg(&file).arg("--torch").arg(python).args(["--set", "", "--json"]);
+    let answer: Value = serde_json::from_str(&torch::stdout(&program.output().unwrap())).unwrap();
+    let keys = |it: &Value| it.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    let has = |it: &Value, all: &[&str]| assert!(all.iter().all(|key| keys(it).contains(*key)), "{it:#}");
+    assert_eq!(answer["schema"], 1);
+    let device = &answer["devices"][0];
+    has(device, &["device", "complete", "events", "refused", "as_recorded", "candidates"]);
+    let reserved = ["recorded_peak_reserved", "replayed_peak_reserved", "recorded_reserved", "replayed_reserved"];
+    has(&device["as_recorded"], &reserved);
+    has(&device["as_recorded"], &["settings", "segment_events", "segment_events_equal", "error"]);
+    let candidate = &device["candidates"][0];
+    has(candidate, &["settings", "peak_allocated", "peak_reserved", "fits", "fails_at", "smallest_device"]);
+    has(candidate, &["retries", "cuda_mallocs", "synchronisations"]);
+    // The replays have a lower priority than gpuwatch, and a limit on their memory.
+    let noted = fs::read_to_string(gpu.dir().join("noted")).unwrap();
+    for line in noted.lines() {
+        let [before, priority, limit] = line.split(' ').map(|it| it.parse::<i64>().unwrap()).collect::<Vec<_>>()[..]
+        else {
+            panic!("{noted}")
+        };
+        assert!(priority == (before + 10).min(19) && (1..1 << 40).contains(&limit), "{noted}");
+    }
+    assert!(noted.lines().count() > 1, "{noted}");
 }
 
 /// A setting that saves less than this in the whole run is as good as the recorded one.
@@ -275,9 +328,7 @@ fn an_unanswerable_question_is_refused_in_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pickle");
     let gpu = torch::machine();
-    let text = "import sys, torch; torch.cuda.memory._record_memory_history(context=None); it = torch.ones(9, device='cuda'); \
-                torch.cuda.memory._dump_snapshot(sys.argv[1])";
-    torch::stdout(&gpu.script(text).arg(&file).output().unwrap());
+    torch::stdout(&gpu.script(SMALL).arg(&file).output().unwrap());
     let ask = |python: &Path, more: &[&str]| {
         let mut program = Command::new(PROGRAM);
         program.arg("whatif").arg(&file).arg("--torch").arg(python).args(more);

@@ -61,5 +61,6 @@ fn row(it: &Row) -> Value {
         "smallest_device": it.smallest,
         "retries": it.retries,
         "cuda_mallocs": it.cuda_mallocs,
+        "synchronisations": it.synchronisations,
     })
 }

@@ -47,5 +47,6 @@ names = {
     "peak_reserved": "reserved_bytes.all.peak",
     "cuda_mallocs": "num_device_alloc",
     "retries": "num_alloc_retries",
+    "synchronisations": "num_sync_all_streams",
 }
 print(json.dumps({name: stats[key] for name, key in names.items()}))
