@@ -107,7 +107,9 @@ fn the_native_allocator_reports_every_rung() {
 
 #[test]
 fn private_pools_do_not_count_as_releasable() {
-    for (kind, least) in [("private_pool", 40 * MIB), ("graphs", 2 * 40 * MIB)] {
+    for (kind, least) in
+        test_tiers::vary!([("graphs", 2 * 40 * MIB), ("private_pool", 40 * MIB)], "a pool of the job's")
+    {
         let picture = Picture::of(kind, torch::H200, "");
         picture.check();
         let pools = &picture.on(0)["counters"]["private_pools"];
@@ -142,6 +144,7 @@ fn each_device_of_one_process_has_its_own_ladder() {
 
 #[test]
 fn optimizers_that_take_turns_make_one_step() {
+    test_tiers::full!("golden cases of steps are quicker");
     let picture = Picture::of("several_optimizers", torch::H200, "");
     picture.check();
     assert_eq!(picture.on(0)["step"], 8);

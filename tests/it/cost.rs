@@ -41,7 +41,9 @@ fn measure(viewers: usize) -> String {
 
 #[test]
 fn the_hook_costs_little_with_no_viewer_and_with_four() {
-    for viewers in [0, 4] {
-        println!("{viewers} viewers: {}", measure(viewers));
+    // What viewers receive needs some of them.
+    let all = if test_tiers::is_benchmark() { &[0, 4][..] } else { &[4] };
+    for viewers in all {
+        println!("{viewers} viewers: {}", measure(*viewers));
     }
 }

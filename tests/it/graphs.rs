@@ -62,7 +62,8 @@ fn graphs_that_are_captured_and_kept_are_found_as_growth_of_their_pools() {
 /// The optimizer is in the graph, so the probe's hook, and any request, comes in the middle of a capture.
 #[test]
 fn a_stack_capture_during_graph_captures_breaks_none_of_them() {
-    for (allocator, captures) in [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)] {
+    let allocators = [("", true), ("expandable_segments:True", true), ("backend:cudaMallocAsync", false)];
+    for (allocator, captures) in test_tiers::vary!(allocators, "other settings of the allocator") {
         let mut job = Job::start_with(torch::machine(), &[&script("graphs.py"), "within"], |it| {
             it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);
         });

@@ -222,6 +222,7 @@ fn the_example_in_rust_is_watched() {
 
 #[test]
 fn a_job_that_allocates_through_cudarc_is_watched() {
+    test_tiers::full!("it builds cudarc");
     let bench = Bench::new();
     let program = rust_example("cudarc", &["--features", "gpuwatch-probe/cudarc"]);
     let command = || {

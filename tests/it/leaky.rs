@@ -139,9 +139,16 @@ fn is_blamed(sentence: &str) -> bool {
     rest.is_some_and(|it| it.contains(" has kept ") && it.contains(" since step ") && it.ends_with(" hold 2 %."))
 }
 
+/// One run, on every surface.
 #[test]
 fn a_leak_that_ran_out_of_memory_is_one_critical_finding_with_one_sentence_everywhere() {
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "leak");
+    is_one_finding(&run);
+    the_report_shows_what_the_error_saw_and_no_staircase(&run);
+    a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended(&run);
+}
+
+fn is_one_finding(run: &Recorded) {
     let json = run.judged();
     let [oom] = of_kind(&json, "oom")[..] else { panic!("one error: {json:#}") };
     let sentence = oom["sentence"].as_str().unwrap();
@@ -171,9 +178,7 @@ fn a_leak_that_ran_out_of_memory_is_one_critical_finding_with_one_sentence_every
     assert!(reported[0].object.contains(sentence), "{}", reported[0].object);
 }
 
-#[test]
-fn the_report_shows_what_the_error_saw_and_no_staircase() {
-    let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "leak");
+fn the_report_shows_what_the_error_saw_and_no_staircase(run: &Recorded) {
     let (report, _) = run.report();
     let timeline = &report["timeline"][0];
     let columns: Vec<_> = timeline["columns"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
@@ -197,9 +202,7 @@ fn the_report_shows_what_the_error_saw_and_no_staircase() {
     assert!(grown || value(points.last().unwrap(), "used") < in_use, "what is in use rises with what is allocated");
 }
 
-#[test]
-fn a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended() {
-    let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "leak");
+fn a_replay_opens_on_the_last_whole_ladder_with_the_job_marked_as_ended(run: &Recorded) {
     let replay = run.replay();
     let found = findings(replay.shown());
     let counters = replay.shown().processes[0].devices[0].counters;

@@ -166,7 +166,7 @@ fn a_stalled_call_blocks_nothing_is_shown_and_recovers() {
     let reported = bench.once(&stall(120));
     assert_eq!(reported["devices"][0]["memory"], Value::Null);
 
-    bench.machine.set_faults(&stall(4)).unwrap();
+    bench.machine.set_faults(&stall(2)).unwrap();
     let file = bench.home.path().join("stall.jsonl.zst");
     let mut recorder = bench.command(&["record", "-o", file.to_str().unwrap()]).spawn().unwrap();
     let stalled = until(PATIENCE, || driver(&file).iter().any(|it| matches!(it, DriverState::Stalled { .. })));

@@ -131,7 +131,8 @@ fn its_errors_and_growth_are_reported() {
         "oom::an_error_of_the_stream_ordered_backend_is_read_from_its_message",
         "oom::an_uncaught_error_is_recorded_with_its_message",
         "oom::the_error_message_is_recorded_without_effect_on_the_job",
-        "oom::the_jobs_limit_and_the_fragmented_memory_are_reported",
+        "oom::the_jobs_limit_is_reported",
+        "oom::the_fragmented_memory_is_reported",
         "oom::every_output_reports_the_other_processes_on_the_device",
         "check::a_smoke_test_fails_the_build_when_it_leaks",
     }

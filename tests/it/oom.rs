@@ -188,13 +188,17 @@ fn every_output_reports_the_other_processes_on_the_device() {
 }
 
 #[test]
-fn the_jobs_limit_and_the_fragmented_memory_are_reported() {
+fn the_jobs_limit_is_reported() {
     let (it, _) = both("limit", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
     let message = account(found);
     assert!(message.contains("the device had room, but the job may take at most 384.0 MiB"), "{message}");
     assert!(message.contains("no other process had memory on the device"), "{message}");
+}
 
+#[test]
+fn the_fragmented_memory_is_reported() {
+    test_tiers::full!("starts PyTorch twice more for another cause");
     let (it, _) = both("holes", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
     let message = account(found);
@@ -248,7 +252,7 @@ fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
 /// PyTorch formats its message after it has called the probe; whenever that is, the job gets the same one.
 #[test]
 fn the_error_message_is_recorded_without_effect_on_the_job() {
-    for how in ["thread", "python", "backward"] {
+    for how in test_tiers::vary!(["backward", "thread", "python"], "other ways of PyTorch to format it") {
         let (it, _) = both(how, 3 * GIB);
         let message = it.error["words"].as_str().unwrap();
         assert_eq!(recorded(&it.home), (1, vec![message.to_owned()]), "{how}");
@@ -260,6 +264,7 @@ fn the_error_message_is_recorded_without_effect_on_the_job() {
 /// The stream-ordered backend calls no observer: its error's words are all that there is, and they name the figures.
 #[test]
 fn an_error_of_the_stream_ordered_backend_is_read_from_its_message() {
+    test_tiers::full!("another backend of the allocator");
     let [mut watched, mut alone] = [true, false].map(|is_watched| run("stream-ordered", 3 * GIB, is_watched));
     // Its class has a member more, for as long as the job runs.
     let classes = [&mut watched, &mut alone].map(|it| it.error.as_object_mut().unwrap().remove("class").unwrap());
@@ -301,6 +306,7 @@ fn an_uncaught_error_is_recorded_with_its_message() {
 
 #[test]
 fn an_account_of_very_many_blocks_is_whole() {
+    test_tiers::full!("starts PyTorch twice more for a number");
     let (it, alone) = both("many", 3 * GIB);
     println!("an account of 90,000 blocks takes {:.0} ms", (it.took - alone.took) * 1e3);
     let more = it.took - alone.took;

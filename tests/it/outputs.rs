@@ -173,15 +173,21 @@ fn a_recording_comes_from_a_process_substitution() {
 fn a_fifo_without_a_writer_is_reported() {
     let place = Place::new();
     let fifo = place.fifo();
-    for (arguments, code) in [
+    let cases = [
         (&["check", &fifo][..], 2),
         (&["export", &fifo], 1),
         (&["recordings", "--config", &fifo], 2),
         (&["demo", "--theme", &fifo, "--screenshot", "-"], 2),
         // A job runs, whatever is wrong with the config.
         (&["run", "--config", &fifo, "--", "true"], 0),
-    ] {
-        let output = place.gpuwatch(arguments).output().unwrap();
+    ];
+    // Each waits a second for a writer: all at the same time.
+    let start = |arguments: &[&str]| {
+        place.gpuwatch(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let started = cases.map(|(arguments, code)| (arguments, code, start(arguments)));
+    for (arguments, code, child) in started {
+        let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         let all = printed(&output) + &String::from_utf8_lossy(&output.stdout);
         assert!(all.contains("it is a FIFO, and no process writes to it"), "{arguments:?}: {output:?}");

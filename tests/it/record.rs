@@ -359,7 +359,8 @@ fn a_recorder_under_nohup_outlives_the_hangup() {
 
 #[test]
 fn no_secret_of_a_command_line_is_recorded_and_no_argument_where_none_is_wanted() {
-    for (options, has_arguments) in [(&["run", "--"][..], true), (&["run", "--no-arguments", "--"], false)] {
+    let cases = [(&["run", "--"][..], true), (&["run", "--no-arguments", "--"], false)];
+    for (options, has_arguments) in test_tiers::vary!(cases, "no arguments at all") {
         let (gpu, home) = (torch::machine(), Home::new());
         let mut run = gpu.command(PROGRAM);
         run.args(options).arg(torch::python()).args([&script("smoke.py"), "--hub-token", "hunter2", "--lr", "0.125"]);

@@ -40,7 +40,8 @@ fn a_program_that_never_asks_for_a_device_gets_none() {
 
 #[test]
 fn nvml_and_the_driver_report_reserved_plus_context_whatever_is_allocated() {
-    for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+    let allocators = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
+    for allocator in test_tiers::vary!(allocators, "other settings of the allocator") {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         let out = run("NVIDIA A10:24GiB:512MiB", include_str!("simgpu/invariant.py"), &environment);
         assert_eq!(out, "150 True False\n", "{allocator}");
@@ -52,7 +53,8 @@ fn nvml_and_the_driver_report_reserved_plus_context_whatever_is_allocated() {
 
 #[test]
 fn graphs_have_memory_of_their_own_and_a_capture_forbids_what_cuda_documents() {
-    for allocator in ["", "expandable_segments:True", "graph_capture_record_stream_reuse:True"] {
+    let allocators = ["", "expandable_segments:True", "graph_capture_record_stream_reuse:True"];
+    for allocator in test_tiers::vary!(allocators, "other settings of the allocator") {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         assert_eq!(run(torch::H200, include_str!("simgpu/graphs.py"), &environment), "ok\n", "{allocator}");
     }
@@ -70,7 +72,8 @@ fn a_replay_takes_the_time_of_its_kernels() {
 
 #[test]
 fn several_devices_are_charged_each_for_its_own() {
-    for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+    let allocators = ["", "expandable_segments:True", "backend:cudaMallocAsync"];
+    for allocator in test_tiers::vary!(allocators, "other settings of the allocator") {
         let environment = [("PYTORCH_CUDA_ALLOC_CONF", allocator)];
         let devices = "NVIDIA A10:6GiB:512MiB;NVIDIA H200:143771MiB:615MiB;NVIDIA A10:4GiB:256MiB";
         assert_eq!(run(devices, include_str!("simgpu/several.py"), &environment), "3 [0, 2]\n", "{allocator}");

@@ -114,7 +114,7 @@ fn a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged() {
 
 #[test]
 fn a_job_that_ends_during_a_capture_sends_the_known_lines() {
-    for (steps, has_lines) in [(7, true), (3, false)] {
+    for (steps, has_lines) in test_tiers::vary!([(7, true), (3, false)], "too few steps for lines") {
         let (mut job, mut viewer) = asked("leak");
         ask(&mut viewer, "steps=8");
         train(&mut job, steps);
@@ -221,7 +221,7 @@ fn the_jobs_own_history_is_read_and_left_alone() {
 #[test]
 fn a_history_that_the_job_begins_meanwhile_is_its_own() {
     // PyTorch has two ways to begin one.
-    for record in ["record", "record as ever"] {
+    for record in test_tiers::vary!(["record", "record as ever"], "the older way to begin one") {
         let (mut job, mut viewer) = asked("leak");
         let before = train(&mut job, 1);
         ask(&mut viewer, "");

@@ -207,7 +207,8 @@ proptest! {
 /// Snapshots of a job with everything in it that a snapshot has: the script writes them into its directory.
 #[test]
 fn snapshots_of_real_jobs_are_read_as_python_reads_them() {
-    for settings in ["", "expandable_segments:True", "max_split_size_mb:64,garbage_collection_threshold:0.6"] {
+    let all = ["", "expandable_segments:True", "max_split_size_mb:64,garbage_collection_threshold:0.6"];
+    for settings in test_tiers::vary!(all, "other settings of the allocator") {
         let gpu = torch::Gpu::new("NVIDIA A10:4GiB:256MiB;NVIDIA A10:4GiB:256MiB");
         let mut script = gpu.script(include_str!("snapshot/features.py"));
         let printed = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());
@@ -298,7 +299,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
 /// Compares with PyTorch's own counters, and with its allocator's reaction to a request.
 #[test]
 fn the_account_of_a_real_job_is_what_pytorch_counts() {
-    for settings in ["", "max_split_size_mb:32"] {
+    for settings in test_tiers::vary!(["max_split_size_mb:32", ""], "other settings of the allocator") {
         let gpu = torch::machine();
         let mut script = gpu.script(include_str!("snapshot/fits.py"));
         let printed = torch::stdout(&script.env("PYTORCH_CUDA_ALLOC_CONF", settings).output().unwrap());

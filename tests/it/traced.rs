@@ -80,12 +80,12 @@ fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
     assert_eq!(traced.stdout(), torch::stdout(&plain), "its output is as without a trace");
     let recorded: Value = serde_json::from_str(&traced.stdout()).unwrap();
     // The job's own Python is known from the trace.
-    let sets = ["--set", "", "--set", "expandable_segments:True", "--set", "max_split_size_mb:64"];
+    let sets = ["--set", "expandable_segments:True", "--set", "", "--set", "max_split_size_mb:64"];
     let device = traced.answered(&[&["--gpu", "4000MiB"], &sets[..]].concat());
     is_exact(&device);
     assert_eq!(device["as_recorded"]["recorded_peak_reserved"], recorded["peak_reserved"], "{device:#}");
     assert!(device["pid"].is_u64() && device["as_recorded"]["settings"] == "", "{device:#}");
-    for candidate in device["candidates"].as_array().unwrap() {
+    for candidate in test_tiers::vary!(device["candidates"].as_array().unwrap(), "other settings of the allocator") {
         let settings = candidate["settings"].as_str().unwrap();
         let mut script = traced.gpu.script(program);
         script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", settings);
@@ -99,6 +99,7 @@ fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
 
 #[test]
 fn a_traced_job_on_two_devices_is_replayed_on_each() {
+    test_tiers::full!("a snapshot of two devices is quicker");
     let program = include_str!("whatif/devices.py");
     let traced = Traced::run_on("NVIDIA A10:4GiB,NVIDIA A10:4GiB", program, &[], &["--trace"]);
     let recorded: Value = serde_json::from_str(&traced.stdout()).unwrap();
@@ -123,7 +124,7 @@ fn a_traced_job_on_two_devices_is_replayed_on_each() {
 /// Ten pieces of the ring, with the native function and without it.
 #[test]
 fn pieces_of_a_trace_are_the_whole_run() {
-    for how in ["native", "in-python"] {
+    for how in test_tiers::vary!(["native", "in-python"], "without the native function") {
         let traced = Traced::run(include_str!("traced/paced.py"), &[how], &["--trace"]);
         let printed = traced.stdout();
         let file = fs::read(traced.files().pop().unwrap()).unwrap();
@@ -186,6 +187,7 @@ fn the_cost_of_a_trace_for_the_job() {
 /// The same for a window, which has smaller pieces.
 #[test]
 fn the_cost_of_a_window_for_the_job() {
+    test_tiers::full!("the same for smaller pieces");
     println!("{}", cost_of("window"));
 }
 

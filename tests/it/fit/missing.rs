@@ -14,6 +14,7 @@ fn sentence(output: &Output) -> String {
 
 #[test]
 fn a_call_of_any_library_is_named() {
+    test_tiers::full!("another library than the driver's");
     let script = "import torch\nrows = torch.tensor([0, 1, 2], device='cuda')\n\
                   columns, values = torch.tensor([0, 1], device='cuda'), torch.ones(2, device='cuda')\n\
                   sparse = torch.sparse_csr_tensor(rows, columns, values, (2, 2))\nproduct = sparse @ sparse\n";
@@ -24,13 +25,14 @@ fn a_call_of_any_library_is_named() {
 /// It has to be installed on the machine that the job will run on, too.
 #[test]
 fn a_package_that_python_does_not_have_is_named() {
-    for (script, expected) in [
-        ("import os\nimport bitsandbytes.nn\nimport torch\n", "bitsandbytes at train.py:2"),
+    let cases = [
         (
             "import torch\nx = torch.ones(3, device='cuda')\ndef attend():\n    from flash_attn import flash_attn_func\nattend()\n",
             "flash_attn at train.py:4",
         ),
-    ] {
+        ("import os\nimport bitsandbytes.nn\nimport torch\n", "bitsandbytes at train.py:2"),
+    ];
+    for (script, expected) in test_tiers::vary!(cases, "before the job uses a GPU") {
         let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
         assert_eq!(sentence(&output), format!("the job imports {expected}, which its Python does not have"));
     }

@@ -106,7 +106,7 @@ fn each_call_is_made_as_often_as_the_table_allows_and_only_changes_are_recorded(
         |of: &str| bench.machine.calls().iter().filter(|it| **it == format!("nvmlDeviceGet{of} 0")).count() as u64;
     let file = bench.home.path().join("metrics.jsonl.zst");
     let mut recorder = bench.command(&["record", "-o", file.to_str().unwrap()]).spawn().unwrap();
-    let is_read = until(PATIENCE, || calls("UtilizationRates") >= 12);
+    let is_read = until(PATIENCE, || calls("UtilizationRates") >= 6);
     let seconds = calls("UtilizationRates");
     let log = bench.machine.calls();
     recorder.kill().unwrap();
@@ -135,7 +135,7 @@ fn each_call_is_made_as_often_as_the_table_allows_and_only_changes_are_recorded(
         .collect();
     let having = |name: &str| changes.iter().filter(|it| it.contains(&format!("\"{name}\""))).count();
     assert_eq!((having("sm_max_mhz"), having("persistence")), (1, 1), "{changes:#?}");
-    assert!(having("power_mw") > 5, "{changes:#?}");
+    assert!(having("power_mw") > 2, "{changes:#?}");
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn costly_calls_are_made_for_the_device_on_the_screen_alone() {
     let before = calls("UtilizationRates 0");
     assert!(until(PATIENCE, || calls("UtilizationRates 0") >= before + 2));
     let costly = calls("PcieThroughput");
-    assert!(until(PATIENCE, || calls("UtilizationRates 0") >= before + 6));
+    assert!(until(PATIENCE, || calls("UtilizationRates 0") >= before + 4));
     assert_eq!(calls("PcieThroughput"), costly, "they end with the device screen");
 }

@@ -2,7 +2,7 @@
 //!
 //! `cargo test --workspace` runs the quick tier: at most eight minutes on two cores, with one PyTorch.
 //! `GPUWATCH_TESTS=full` adds the full tier: other PyTorch releases, frameworks, emulators, browsers, other tools and
-//! whatever takes longer than 20 seconds. CI runs both.
+//! whatever takes longer than 20 seconds, and further cases of what a quick test proves. CI runs both.
 //!
 //! No test returns early. A test that cannot or need not run reports why with one of these macros:
 //!
@@ -12,6 +12,7 @@
 //! | [`benchmark!`] | the first line of a test that only measures time | skips | skips |
 //! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails |
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips |
+//! | [`vary!`] | cases of which the first proves the promise | the first, reports | all |
 //! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports |
 //!
 //! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists
@@ -80,6 +81,20 @@ macro_rules! leave_out {
     ($($reason:tt)*) => {
         $crate::record($crate::test!(), &format!("in part: {}", format!($($reason)*)))
     };
+}
+
+/// Iterates over the cases of a list: all in the full tier, the first in the quick one. Takes how the others differ.
+#[macro_export]
+macro_rules! vary {
+    ($cases:expr, $others:expr) => {{
+        let most = if $crate::is_full() {
+            usize::MAX
+        } else {
+            $crate::leave_out!("full tier: {}", $others);
+            1
+        };
+        $cases.into_iter().take(most)
+    }};
 }
 
 /// The name of the function that uses it.
