@@ -12,7 +12,7 @@ use crate::{
     facts::{
         event::{
             ProbeId,
-            wire::{Counters, Sample},
+            wire::{Counters, Edge, Sample},
         },
         metrics::{self, Metric},
         text::{Foreign, escape_json},
@@ -56,6 +56,10 @@ impl Format {
 /// `device` is the process's ordinal, `device_id` the driver's UUID.
 const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
 
+/// The last column: µs of host time since the boundary of the previous step, without synchronisation; only in the row
+/// of a step's end. If steps between the two have no sample, it is their mean.
+const STEP_TIME: &str = "step_us";
+
 /// The device's metrics beside a sample: those that move from second to second, as the driver last reported them.
 fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
     Metric::TABLE.iter().filter(|it| it.every.is_fast())
@@ -67,8 +71,8 @@ fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
 /// # Errors
 /// Fails if `out` cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
-    let columns: Vec<&str> =
-        COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics().map(|it| it.name)).collect();
+    let metrics = metrics().map(|it| it.name);
+    let columns: Vec<&str> = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain([STEP_TIME]).collect();
     table(&columns, format, out, |write| each_row(recordings, write))
 }
 
@@ -150,7 +154,10 @@ fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sa
     let counters = sample.counters.values().map(|it| it.map(Value::from));
     let device = on.and_then(|it| session.device(&it.device));
     let metrics = metrics().map(|it| (it.name, device.and_then(|device| device.metric(it.metric)).map(Value::from)));
-    COLUMNS.into_iter().zip(values).chain(Counters::NAMES.iter().copied().zip(counters)).chain(metrics).collect()
+    let ended = sample.step.filter(|_| sample.edge != Edge::Tick);
+    let step_us = ended.zip(on).and_then(|(step, on)| on.pace.of_latest(step)).map(Value::from);
+    let counters = Counters::NAMES.iter().copied().zip(counters);
+    COLUMNS.into_iter().zip(values).chain(counters).chain(metrics).chain([(STEP_TIME, step_us)]).collect()
 }
 
 /// First characters of a formula in a spreadsheet, also in the full-width and small forms that some accept.

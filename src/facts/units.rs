@@ -83,6 +83,16 @@ pub fn duration(us: u64) -> String {
     }
 }
 
+/// Formats a short time in µs: `850 µs`, `98 ms`, `1.20 s`.
+pub fn brief(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} µs"),
+        1_000..1_000_000 => format!("{} ms", us / 1_000),
+        1_000_000..100_000_000 => format!("{:.2} s", us as f64 / 1e6),
+        _ => duration(us),
+    }
+}
+
 /// Formats a pause: `250 ms`, `2 s`.
 pub fn pause(it: Duration) -> String {
     match it.as_millis() {

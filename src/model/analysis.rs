@@ -45,5 +45,8 @@ pub mod latch;
 /// Problems other than growth.
 pub mod strain;
 
+/// How long steps take, and whether they become slower.
+pub mod pace;
+
 /// Hardware that slows a job down or needs service.
 pub mod hardware;

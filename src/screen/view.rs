@@ -32,6 +32,8 @@ mod messages;
 mod over;
 /// Devices, the selected one's ladder, its growth, its processes.
 mod overview;
+/// How long steps take, as bars.
+mod pace;
 /// The position of a replay, instead of the line of keys.
 mod playback;
 /// One process on one device.

@@ -48,6 +48,7 @@ mod nvml;
 mod older_torch;
 mod oom;
 mod outputs;
+mod pace;
 mod packages;
 mod packaging;
 mod peers;

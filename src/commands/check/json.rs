@@ -9,7 +9,8 @@
 //! - `end_recorded`: whether the end of the run is recorded; if not, the verdict covers the part up to `seen_to_step`,
 //!   the last step that every process completed
 //! - `losses`: counts of what was not seen or is not kept, as in `gpuwatch once --json`
-//! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`
+//! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`, `step_time`
+//!   ([`Pace::json`](crate::model::analysis::pace::Pace::json))
 //! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
 //!   0 to 1, that a tenth of the steps reach)
 //! - `findings[]`: the fields of [`Finding::json`]
@@ -59,6 +60,7 @@ fn process(it: &Process) -> Value {
         "steps": it.devices.iter().filter_map(|it| it.step).max(),
         "lost": it.lost,
         "stride": it.stride,
+        "step_time": it.devices.iter().map(|it| it.pace.json()).find(|it| !it.is_null()),
     })
 }
 

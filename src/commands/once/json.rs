@@ -14,7 +14,8 @@
 //!   `unprobed`; `foreign_pids`
 //! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
 //!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device`
-//!   (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the wire), `driver_used`, `fragmentation` (`cached`,
+//!   (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the wire), `step_time`
+//!   ([`Pace::json`](crate::model::analysis::pace::Pace::json)), `driver_used`, `fragmentation` (`cached`,
 //!   `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`: `too_few`, `flat`, with the `steps` watched; or
 //!   `growing`, with `resource`, `bytes_per_step`, `since_step`, `full_in_steps`, `severity` and `cause`),
 //!   `approximate`
@@ -201,6 +202,7 @@ fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
         "at_us": it.at,
         "step": it.step,
         "counters": it.counters,
+        "step_time": it.pace.json(),
     }));
     if let Some(found) = found {
         object.insert("driver_used".to_owned(), json!(found.driver_used));

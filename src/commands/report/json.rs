@@ -13,6 +13,8 @@
 //!   figures of an interval, and in the columns of the gaps the ladder at its instant with the most allocated memory,
 //!   or at an out-of-memory error (`out_of_memory` is then 1); `driver_at_us` is when the driver reported the figures
 //!   that no probe has: other processes, and memory outside the allocators
+//! - `step_time[]`: `rank`, `pid`, `device_id` and `points[]`
+//!   ([`Pace::points`](crate::model::analysis::pace::Pace::points)): host time, without synchronisation
 //! - `growth[]`: `finding` (its index), `points[]` (position, lowest, highest), `line` (its two ends)
 //! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of
 //!   text), `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
@@ -23,7 +25,10 @@ use crate::{
     facts::event::{DeviceId, DriverState},
     model::{
         analysis::{episode::Resource, ladder::Gap},
-        session::{oom::OutOfMemory, process::Process},
+        session::{
+            oom::OutOfMemory,
+            process::{OnDevice, Process},
+        },
     },
     storage::replay::index::Moment,
 };
@@ -59,6 +64,7 @@ pub(super) fn value(report: &Report) -> Value {
         "gaps": gaps.collect::<Vec<_>>(),
         "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
         "timeline": report.series.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
+        "step_time": session.processes.iter().flat_map(step_time).collect::<Vec<_>>(),
         "growth": growth::plots(&report.verdict.findings, session),
         "ooms": ooms.collect::<Vec<_>>(),
         "moments": moments.collect::<Vec<_>>(),
@@ -84,6 +90,13 @@ fn driver(state: &DriverState) -> Option<Value> {
         DriverState::Up { version } => version.as_ref().map(|it| json!(it)),
         _ => None,
     }
+}
+
+/// Returns how long steps take, for each device of a process that counts some.
+fn step_time(process: &Process) -> Vec<Value> {
+    let stepped = process.devices.iter().filter(|it| !it.pace.stretches().is_empty());
+    let value = |on: &OnDevice| json!({"rank": process.rank(), "pid": process.any_pid(), "device_id": on.device, "points": on.pace.points()});
+    stepped.map(value).collect()
 }
 
 /// Leaves out gaps that the device never had.

@@ -233,7 +233,7 @@ if (series.length) {
   at("reset").addEventListener("click", reset);
   at("chart").addEventListener("keydown", keys);
   at("rows").addEventListener("toggle", tell);
-  listen(at("chart")); listen(at("fragmentation"));
+  listen(at("chart")); listen(at("fragmentation")); listen(at("steps"));
   choose(device);
 }
 tellGrowth();

@@ -155,15 +155,35 @@ function drawFragmentation(inside, from, to) {
     (isExpandable ? "under expandable segments, what of it is stuck cannot be measured." : hasStuck ? "at most " + percent(Math.max(...inside.map(row => share(row, ["stuck"])))) + " was stuck in split segments, which no empty_cache() gives back." : "what of it is stuck is not known.");
   return { it, plot };
 }
+// How long the steps of each process here take: the mean of each stretch, over the range from the shortest to the longest.
+function drawSteps(from, to) {
+  const xOfPoint = ([step, us]) => alongTime() ? (us - data.from_us) / 1e6 : step;
+  const runs = data.step_time.filter(it => it.device_id === device.id).map(it => it.points.filter(point => xOfPoint(point) >= from && xOfPoint(point) <= to)).filter(it => it.length);
+  const means = runs.flat().map(point => point[3]), most = 1.25 * Math.max(1, ...means);
+  const it = frame(at("steps"), from, to, most, 8);
+  grid(it, [0, most / 2.5, most / 1.25], brief);
+  along(it, axisWord);
+  const plot = clipped(it, "steps-clip");
+  for (const points of runs) {
+    const place = (point, us) => it.X(xOfPoint(point)).toFixed(1) + "," + it.Y(Math.min(us, 2 * most)).toFixed(1);
+    const edge = points.map(point => place(point, point[5])).concat(points.slice().reverse().map(point => place(point, point[4])));
+    plot.append(shape("polygon", { points: edge.join(" "), fill: "var(--accent)", opacity: 0.25 }));
+    plot.append(shape("polyline", { points: points.map(point => place(point, point[3])).join(" "), fill: "none", stroke: "var(--accent)", "stroke-width": 1.5, "data-steps": "" }));
+  }
+  const longest = Math.max(0, ...runs.flat().map(point => point[5]));
+  at("steps-words").textContent = (runs.length ? "A step took " + brief(Math.min(...means)) + " to " + brief(Math.max(...means)) + " on average over a stretch, and at most " + brief(longest) + ". " : "No steps here. ") +
+    "It is host time from one step's end to the next; gpuwatch does not synchronise the device.";
+  return { it, plot };
+}
 function draw() {
   const rows = shown();
   if (rows.length < 2) {
-    for (const svg of [at("chart"), at("fragmentation")]) svg.replaceChildren(shape("text", { x: 10, y: 20 }, "no steps here: choose time"));
+    for (const svg of [at("chart"), at("fragmentation"), at("steps")]) svg.replaceChildren(shape("text", { x: 10, y: 20 }, "no steps here: choose time"));
     return;
   }
   const [from, to] = view || whole(rows);
   const inside = rows.filter((row, place) => (xOf(row) >= from || (rows[place + 1] && xOf(rows[place + 1]) >= from)) && (xOf(row) <= to || (rows[place - 1] && xOf(rows[place - 1]) <= to)));
-  for (const { it, plot } of [drawLadder(rows, inside, from, to), drawFragmentation(inside, from, to)]) {
+  for (const { it, plot } of [drawLadder(rows, inside, from, to), drawFragmentation(inside, from, to), drawSteps(from, to)]) {
     if (cursor !== null && rows[cursor]) plot.append(shape("line", { x1: it.X(xOf(rows[cursor])), x2: it.X(xOf(rows[cursor])), y1: 0, y2: it.base, stroke: "var(--ink)", "data-cursor": "" }));
     if (drag) plot.append(shape("rect", { x: Math.min(drag.from, drag.to), width: Math.abs(drag.to - drag.from), y: 0, height: it.base, fill: "var(--ink)", opacity: 0.15 }));
     it.svg.valueAt = it.valueAt;

@@ -38,6 +38,7 @@ function duration(us) {
   if (s < 120) return s.toFixed(s < 10 ? 1 : 0) + " s";
   return s < 7200 ? Math.floor(s / 60) + " min" : (s / 3600).toFixed(1) + " h";
 }
+const brief = us => us < 1e3 ? Math.round(us) + " µs" : us < 1e6 ? Math.round(us / 1e3) + " ms" : us < 1e8 ? (us / 1e6).toFixed(2) + " s" : duration(us);
 const percent = share => known(share) && isFinite(share) ? (share > 0 && share < 0.005 ? "<1 %" : Math.round(share * 100) + " %") : "–";
 
 function gpu(id) {

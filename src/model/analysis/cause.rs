@@ -57,6 +57,8 @@ pub enum Cause {
     DegradedLink,
     /// Rows of memory that are to be replaced, or could not be.
     RowsPending,
+    /// Steps take longer than before, and inputs are not larger.
+    Slowdown,
     /// The figures do not show the cause.
     Unknown,
 }

@@ -41,10 +41,12 @@ pub enum Unit {
     Times,
     /// Degrees Celsius.
     Celsius,
+    /// A duration in µs.
+    Micros,
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 31] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -72,6 +74,9 @@ const WORDS: [(&str, &str); 28] = [
     ("hottest", "up to {}"),
     ("clock_lost", "clock up to {} below the highest"),
     ("bandwidth_lost", "{} of the bandwidth missing"),
+    ("slower", "steps take {} as long"),
+    ("now_us", "{} a step"),
+    ("before_us", "{} before"),
     ("rows_replaced", "{} rows replaced so far"),
 ];
 
@@ -125,6 +130,7 @@ impl Figure {
             }
             Unit::Count => format!("{:.0}", self.value),
             Unit::Celsius => format!("{:.0} °C", self.value),
+            Unit::Micros => units::brief(units::whole(self.value)),
             Unit::Times => format!("{:.1} ×", self.value),
             Unit::Share => format!("{:.0} %", self.value * 100.0),
         }

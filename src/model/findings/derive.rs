@@ -17,6 +17,7 @@ use crate::{
             episode::{Axis, End, Episode, Resolved, Resource},
             evidence::{Evidence, Unit},
             latch::Spell,
+            pace,
             severity::{self, Full, Severity},
             strain,
         },
@@ -36,6 +37,9 @@ const LEAST_SHARE: f64 = 0.25;
 /// bytes.
 const MOST_NODES: f64 = 4.0 * 1_048_576.0;
 
+/// Steps that take this many times as long deserve a warning; below, other jobs of the node may be the reason.
+const MUCH_SLOWER: f64 = 1.5;
+
 /// Returns every finding of a session, in the order of [`follow::order`].
 pub(super) fn all(session: &Session) -> Vec<Finding> {
     let mut out = Vec::new();
@@ -47,6 +51,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
             out.extend(ooms.map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
+            out.extend(on.pace.slowdowns().iter().map(|it| place.slowdown(it)));
             out.extend(on.hardware.spells().filter(|_| place.is_first()).map(|(cause, it)| place.hardware(cause, it)));
         }
         let trains = process.devices.iter().find(|it| it.step.is_some());
@@ -270,6 +275,22 @@ impl Place<'_> {
         // Administrators lower the power limit on purpose.
         let matters = found.is_active() && cause != Cause::PowerThrottling;
         Finding { severity: if matters { Severity::Warning } else { Severity::Info }, ..found }
+    }
+
+    fn slowdown(&self, it: &pace::Spell) -> Finding {
+        let mut evidence = Evidence::default();
+        evidence.add("slower", it.ratio(), Unit::Times);
+        evidence.add("now_us", it.now_us, Unit::Micros);
+        evidence.add("before_us", it.before_us, Unit::Micros);
+        let found = self.finding(Kind::Slowdown, Cause::Slowdown, evidence, (it.first_alert_step, it.first_alert_at));
+        let matters = it.resolved.is_none() && it.ratio() >= MUCH_SLOWER;
+        Finding {
+            severity: if matters { Severity::Warning } else { Severity::Info },
+            since_step: it.since_step,
+            resolved_step: it.resolved.map(|it| it.0),
+            resolved_at: it.resolved.map(|it| it.1),
+            ..found
+        }
     }
 
     fn context(&self, device: &DeviceId, it: &Spell) -> Finding {

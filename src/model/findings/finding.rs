@@ -35,11 +35,13 @@ pub enum Kind {
     Imbalance,
     /// The device is slowed down or needs service.
     Hardware,
+    /// Steps take longer than before.
+    Slowdown,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Growth,
         Self::Sawtooth,
         Self::Fragmentation,
@@ -49,6 +51,7 @@ impl Kind {
         Self::ExtraContext,
         Self::Imbalance,
         Self::Hardware,
+        Self::Slowdown,
     ];
 
     /// Returns its name in reports and files.
@@ -63,6 +66,7 @@ impl Kind {
             Self::ExtraContext => "extra-context",
             Self::Imbalance => "imbalance",
             Self::Hardware => "hardware",
+            Self::Slowdown => "slowdown",
         }
     }
 }

@@ -81,6 +81,10 @@ impl Finding {
             (Kind::Growth, Some(Resource::Driver)) => format!("memory outside the allocator grows{rate}"),
             (Kind::Growth, Some(Resource::Device)) => format!("other processes' memory grows{rate}"),
             (Kind::Growth, _) => format!("memory grows{rate}"),
+            (Kind::Slowdown, _) => {
+                let ratio = self.evidence.get("slower").unwrap_or(1.0);
+                format!("steps take {ratio:.1} × as long since {}", self.since())
+            }
             _ => self.cause.entry().title.to_owned(),
         };
         format!("{what}{who}")

@@ -23,6 +23,7 @@ use crate::{
         fragmentation,
         growth::{self, Growth, Observation},
         hardware::Hardware,
+        pace::Pace,
         signature::Trail,
         strain::{self, Strain},
     },
@@ -122,9 +123,8 @@ pub struct OnDevice {
     pub timeline: Timeline,
     /// The process's total on the device.
     pub driver_use: DriverUse,
-    /// The latest time between two steps, in µs.
-    pub step_us: Option<u64>,
-    last_step: Option<(u64, Stamp)>,
+    /// How long its steps take.
+    pub pace: Pace,
 }
 
 impl Process {
@@ -298,8 +298,7 @@ impl OnDevice {
             hardware: Hardware::default(),
             timeline: Timeline::default(),
             driver_use: DriverUse::default(),
-            step_us: None,
-            last_step: None,
+            pace: Pace::default(),
         }
     }
 
@@ -309,15 +308,7 @@ impl OnDevice {
         let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
         self.observe(&peers.seen(sample, boundary));
         if let Some(step) = boundary {
-            match self.last_step {
-                Some((last, _)) if step <= last => {}
-                last => {
-                    if let Some((last, then)) = last {
-                        self.step_us = Some(at.since(then) / (step - last));
-                    }
-                    self.last_step = Some((step, at));
-                }
-            }
+            self.pace.step(step, at, sample.counters.allocated_peak);
         }
         let place = self.place_of(sample, at);
         if let Some(step) = place {

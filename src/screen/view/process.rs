@@ -4,6 +4,7 @@ mod counters;
 mod figures;
 mod growths;
 mod identity;
+mod pace;
 mod settings;
 
 use super::{
@@ -48,6 +49,7 @@ const MARKS: usize = 12;
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// memory    every counter
 /// growth    a row for each resource, with its whole run
+/// step time how long steps take, with the whole run
 /// marks     what the job named
 /// use       its part of the device's time, CPU time, host memory, whose it is, settings in its environment
 /// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
@@ -94,6 +96,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
     lines.extend(growth);
+    let pace = pace::lines(on, width, context);
+    if !pace.is_empty() {
+        lines.push(heading(&cells::elide(pace::TITLE, width.saturating_sub(4)), width, context));
+    }
+    lines.extend(pace);
     lines.extend(marks(process, width, context));
     lines.push(heading("use", width, context));
     lines.extend(figures::lines(process, on, width, context));

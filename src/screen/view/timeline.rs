@@ -8,7 +8,7 @@ use super::{RenderContext, cells, growth, ladder::glyph, put, title, verdict};
 use crate::{
     facts::units::{self, Bytes},
     model::{
-        analysis::ladder::Gap,
+        analysis::{ladder::Gap, pace::Stretch},
         session::{
             process::OnDevice,
             timeline::{Column, Level, Levels},
@@ -40,6 +40,7 @@ const CHART: usize = 4;
 /// ```text
 /// title     what of the run is shown
 /// chart     at least four rows
+/// steps     how long they take, as a row of bars
 /// axis      its two ends, and the cursor's place
 /// events    marks and alerts, below where they were
 /// words     what held at the cursor
@@ -76,9 +77,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     // The cursor's heading alone is worth more than a chart that is one row higher.
     let below = if CHART + 3 + below <= height { below } else { usize::from(!beside && CHART + 2 < height) };
     let under_chart = 3.min(height.saturating_sub(CHART + below));
-    let plot = super::take(&mut rest, height.saturating_sub(below + under_chart));
+    let has_steps = !on.pace.stretches().is_empty() && CHART + below + under_chart < height;
+    let plot = super::take(&mut rest, height.saturating_sub(below + under_chart + usize::from(has_steps)));
     let chart = Chart::new(plot, &span, on, context);
     chart.draw(buffer, on, context);
+    if has_steps {
+        chart.steps(buffer, super::take(&mut rest, 1), on, context);
+    }
     if under_chart > 0 {
         chart.scale(buffer, super::take(&mut rest, 1), context);
     }
@@ -140,7 +145,14 @@ fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) 
         let (low, high) = (cells::bytes(Some(Bytes(low))), cells::bytes(Some(Bytes(high))));
         lines.push(format!("allocated {low} to {high}"));
     }
+    lines.extend(under.step.and_then(|it| on.pace.at(it)).map(durations));
     lines
+}
+
+/// Returns `98 ms a step`, with the range of a stretch in which steps differ.
+fn durations(it: &Stretch) -> String {
+    let [mean, low, high] = [it.mean_us(), it.low_us, it.high_us].map(units::brief);
+    if low == high { format!("{mean} a step") } else { format!("{mean} a step, {low} to {high}") }
 }
 
 /// Returns the heading, and each rung with its bytes and its share of the device.

@@ -4,10 +4,12 @@
 
 /// Those of the hardware.
 mod hardware;
+/// Those of the time of steps.
+mod pace;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 26] = [
+pub(super) static ENTRIES: [Entry; 27] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -340,6 +342,7 @@ the failed step) before trying again.",
     hardware::POWER_BRAKE,
     hardware::DEGRADED_LINK,
     hardware::ROWS_PENDING,
+    pace::SLOWDOWN,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",

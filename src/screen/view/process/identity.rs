@@ -75,8 +75,8 @@ fn runs(process: &Process, on: &OnDevice) -> String {
     let version = hello.and_then(|it| it.framework_version.as_deref()).map_or_else(String::new, cells::raw);
     let mut words = vec![format!("{framework} {version}").trim_end().to_owned()];
     words.extend(hello.and_then(|it| it.backend.as_deref()).map(|it| format!("{} allocator", cells::raw(it))));
-    words.push(match (on.step, on.step_us) {
-        (Some(step), Some(us)) => format!("step {step}, {} a step", brief(us)),
+    words.push(match (on.step, on.pace.latest_us()) {
+        (Some(step), Some(us)) => format!("step {step}, {} a step", units::brief(us)),
         (Some(step), None) => format!("step {step}"),
         (None, _) => "no step yet".to_owned(),
     });
@@ -91,14 +91,4 @@ fn runs(process: &Process, on: &OnDevice) -> String {
         words.push(format!("{} lost", units::counted(process.lost, "sample")));
     }
     words.join(", ")
-}
-
-/// Formats a short time: `850 µs`, `98 ms`, `1.20 s`.
-fn brief(us: u64) -> String {
-    match us {
-        0..1_000 => format!("{us} µs"),
-        1_000..1_000_000 => format!("{} ms", us / 1_000),
-        1_000_000..100_000_000 => format!("{:.2} s", us as f64 / 1e6),
-        _ => units::duration(us),
-    }
 }

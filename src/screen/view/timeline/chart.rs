@@ -4,7 +4,7 @@ use super::place_name;
 use crate::{
     facts::units::Bytes,
     model::{
-        analysis::ladder::Gap,
+        analysis::{ladder::Gap, pace::Stretch},
         session::{
             process::OnDevice,
             timeline::{Level, Levels},
@@ -16,7 +16,7 @@ use crate::{
             mouse::Target,
             timeline::{Span, XAxis},
         },
-        view::{RenderContext, cells, growth::CUT, ladder::glyph, put},
+        view::{RenderContext, cells, growth::CUT, ladder::glyph, pace, put},
     },
 };
 use ratatui::{
@@ -149,6 +149,26 @@ impl Chart {
             for (row, words) in words.iter().enumerate() {
                 put(buffer, place, row, &Line::styled(format!(" {words}"), context.style(Role::Dim)));
             }
+        }
+    }
+
+    /// Draws how long steps take, above the same places of the axis as the rungs.
+    pub(super) fn steps(&self, buffer: &mut Buffer, row: Rect, on: &OnDevice, context: &RenderContext) {
+        let place = |it: &Stretch| match self.span.axis {
+            XAxis::Steps => it.step,
+            XAxis::Time => it.at.0,
+        };
+        let column = |it: &Stretch| self.column(place(it)).map(usize::from);
+        let bars = pace::bars(on.pace.stretches(), usize::from(self.area.width), &context.eighths(), column);
+        put(buffer, self.below(row), 0, &Line::styled(bars, context.style(Role::Spark)));
+        if self.scale > 0 {
+            let label = Rect { width: self.scale - 1, ..row };
+            put(
+                buffer,
+                label,
+                0,
+                &Line::styled(cells::right("step time", usize::from(label.width)), context.style(Role::Dim)),
+            );
         }
     }
 
