@@ -28,6 +28,8 @@ mod record;
 mod report;
 /// Options of screens.
 mod screen_options;
+/// Serves figures to Prometheus.
+mod serve;
 /// Values from the config file, and flags that it cannot set.
 mod settings;
 /// Flags of a screenshot.
@@ -140,6 +142,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             runtime()?.block_on(async { once::print(&mut Sources::start(sources).events, 0, json).await })?;
             Ok(0)
         }
+        Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Sites { question }) => {
             let question = question.asked();
             runtime()?.block_on(async {

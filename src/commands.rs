@@ -9,6 +9,9 @@ pub mod player;
 /// `gpuwatch once`: the current state without a terminal.
 pub mod once;
 
+/// `gpuwatch serve`: the figures for Prometheus.
+pub mod serve;
+
 /// `gpuwatch check`: whether a recorded run passes.
 pub mod check;
 

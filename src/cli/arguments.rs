@@ -265,6 +265,12 @@ pub(super) enum Command {
         #[command(flatten)]
         watching: Watching,
     },
+    /// Serve the current figures to Prometheus on this machine, until Ctrl-C.
+    #[command(after_help = super::serve::AFTER)]
+    Serve {
+        #[command(flatten)]
+        asked: super::serve::Asked,
+    },
     /// Explain a cause, a kind of alert or a resource: how gpuwatch recognises it, what it is not, and what to do.
     #[command(
         after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
@@ -320,7 +326,9 @@ impl Cli {
     /// Returns whether the command's answer goes to standard output.
     pub(super) fn answers(&self) -> bool {
         match &self.command {
-            Some(Command::Run { .. } | Command::Replay { .. } | Command::DemoJob { .. }) => false,
+            Some(Command::Run { .. } | Command::Replay { .. } | Command::Serve { .. } | Command::DemoJob { .. }) => {
+                false
+            }
             Some(Command::Record { output, .. }) => output.as_deref().is_some_and(output::is_stdout),
             Some(Command::Report { output, .. }) => output::is_stdout(output),
             Some(_) => true,

@@ -4,6 +4,7 @@
 
 use crate::pty::PROGRAM;
 use gpuwatch::{
+    commands::serve::families::{Family, Kind},
     facts::{
         event::replayed::{WINDOW_SAVES_PERCENT, WINDOW_STEPS},
         event::wire::{Counter, Counters, Label, Torch, Unit},
@@ -49,7 +50,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 9] {
+fn reference() -> [(&'static str, String); 10] {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &printed(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &printed(&[&it, "--help"])));
@@ -70,6 +71,7 @@ fn reference() -> [(&'static str, String); 9] {
         ("docs/reference/counters.md", of_counters()),
         ("docs/reference/metrics.md", of_metrics()),
         ("docs/reference/figures.md", of_figures()),
+        ("docs/reference/prometheus.md", of_prometheus()),
         ("docs/reference/devices.md", fit::markdown()),
         (HEADER, header()),
     ]
@@ -115,6 +117,20 @@ fn of_figures() -> String {
         };
         let (name, unit, source, label) = (it.name, it.unit.name(), it.source, it.label);
         let _ = writeln!(text, "| `{name}` | {unit} | {} | {label} | {of} | `{source}` |", it.meaning);
+    }
+    text
+}
+
+fn of_prometheus() -> String {
+    let mut text = "# Figures for Prometheus\n\nWhat `gpuwatch serve` answers. A counter's figures have `_total` behind its name. \
+                    What is unknown has no figure, and a label without a value is left out.\n\nWhere several processes of a \
+                    device have the same rank and run, all but the first have the label `process` with a number.\n\n\
+                    | name | kind | labels | meaning |\n|---|---|---|---|\n"
+        .to_owned();
+    for it in Family::TABLE {
+        let labels: Vec<String> = it.labels.iter().map(|it| format!("`{it}`")).collect();
+        let kind = if it.kind == Kind::Counter { "counter" } else { "gauge" };
+        let _ = writeln!(text, "| `{}` | {kind} | {} | {} |", it.name, labels.join(" "), it.meaning);
     }
     text
 }

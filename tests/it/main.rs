@@ -64,6 +64,7 @@ mod restarts;
 mod roundtrip;
 mod rows;
 mod screens;
+mod serve;
 mod session;
 mod shim;
 mod simgpu;

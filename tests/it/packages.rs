@@ -61,6 +61,11 @@ pub(crate) fn program(name: &str, place: &str) -> Result<PathBuf, String> {
     if output.status.success() { Ok(path) } else { Err(format!("{}: {errors}", path.display())) }
 }
 
+/// Unpacks a package whose programs need no libraries of their own, and gives the folder with its programs.
+pub(crate) fn programs(name: &str) -> Result<PathBuf, String> {
+    unpacked(name, &format!("{APT}\nunpack {name}\n")).map(|it| it.join("usr/bin"))
+}
+
 /// Makes `run`, which starts the program with the libraries that came with it; some packages have a folder of their own
 /// for them.
 fn with_wrapper(name: &str, place: &str) -> String {

@@ -1,0 +1,122 @@
+//! The text that Prometheus reads: its own format, which textfile collectors and `promtool` take, and that of
+//! `OpenMetrics` 1.0.
+//!
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>,
+//! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>
+
+use super::{
+    families::{Family, Kind, Row},
+    series::Series,
+};
+use std::fmt::Write;
+
+/// A format of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus, version 0.0.4.
+    Prometheus,
+    /// `OpenMetrics`, version 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// Returns the format that a request's `Accept` header prefers.
+    pub fn accepted(header: &str) -> Self {
+        if header.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
+    }
+
+    /// Returns its content type.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// Returns the series as text, family by family.
+    pub fn text(self, series: &[Series]) -> String {
+        let mut out = String::new();
+        for row in Family::TABLE {
+            let own: Vec<&Series> = series.iter().filter(|it| it.family == row.family).collect();
+            if !own.is_empty() {
+                self.head(&mut out, row);
+            }
+            for it in own {
+                line(&mut out, row, it);
+            }
+        }
+        if self == Self::OpenMetrics {
+            out.push_str("# EOF\n");
+        }
+        out
+    }
+
+    fn head(self, out: &mut String, row: &Row) {
+        let kind = match row.kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        // OpenMetrics describes the counter, Prometheus its series.
+        let name = match self {
+            Self::OpenMetrics => row.name.to_owned(),
+            Self::Prometheus => figure_name(row),
+        };
+        let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", row.meaning);
+        if self == Self::OpenMetrics && !row.unit.is_empty() {
+            let _ = writeln!(out, "# UNIT {name} {}", row.unit);
+        }
+    }
+}
+
+fn figure_name(row: &Row) -> String {
+    format!("{}{}", row.name, if row.kind == Kind::Counter { "_total" } else { "" })
+}
+
+fn line(out: &mut String, row: &Row, figure: &Series) {
+    out.push_str(&figure_name(row));
+    for (place, (name, value)) in figure.labels.iter().enumerate() {
+        let before = if place == 0 { '{' } else { ',' };
+        let _ = write!(out, "{before}{name}=\"{}\"", escaped(&value.to_string()));
+    }
+    if !figure.labels.is_empty() {
+        out.push('}');
+    }
+    let _ = writeln!(out, " {}", figure.value);
+}
+
+/// Escapes what a label's value must not have. Control characters are escaped already.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planted() -> Vec<Series> {
+        let labels = vec![("gpu_uuid", "a\"b\\c\u{1b}[2J\n".into())];
+        vec![
+            Series { family: Family::Ooms, labels, value: 3.0 },
+            Series { family: Family::DeviceTotal, labels: Vec::new(), value: 150_323_855_360.0 },
+        ]
+    }
+
+    #[test]
+    fn both_formats_have_their_own_heads_and_the_same_series() {
+        let body = "gpuwatch_ooms_total{gpu_uuid=\"a\\\"b\\\\c\\\\u{1b}[2J\\\\u{a}\"} 3\n";
+        let prometheus = Format::Prometheus.text(&planted());
+        assert!(prometheus.ends_with(&format!("# TYPE gpuwatch_ooms_total counter\n{body}")), "{prometheus}");
+        assert!(prometheus.contains("\ngpuwatch_device_memory_total_bytes 150323855360\n"), "{prometheus}");
+        assert!(!prometheus.contains("# UNIT") && !prometheus.contains("# EOF"), "{prometheus}");
+        let open = Format::OpenMetrics.text(&planted());
+        assert!(open.ends_with(&format!("# TYPE gpuwatch_ooms counter\n{body}# EOF\n")), "{open}");
+        assert!(open.contains("# UNIT gpuwatch_device_memory_total_bytes bytes\n"), "{open}");
+    }
+
+    #[test]
+    fn a_scrape_gets_the_format_that_it_accepts() {
+        let newer = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
+        assert_eq!(Format::accepted(newer), Format::OpenMetrics);
+        assert_eq!((Format::accepted("*/*"), Format::accepted("")), (Format::Prometheus, Format::Prometheus));
+    }
+}

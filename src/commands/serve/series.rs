@@ -1,0 +1,212 @@
+//! The series of a session. What is unknown has none.
+
+use super::families::Family;
+use crate::{
+    facts::{event::DriverState, text::Foreign, units::Stamp},
+    model::{
+        analysis::{episode::Axis, ladder::Rung},
+        findings::{DeviceFindings, Finding, Findings, ProcessFindings},
+        session::{
+            Session,
+            device::Device,
+            process::{OnDevice, Process},
+        },
+    },
+};
+use std::{collections::BTreeMap, path::Path};
+
+/// How long an ended process keeps its figures, in µs: a scrape may come once a minute.
+const KEPT_US: u64 = 300 * 1_000_000;
+
+/// Most alerts of a process on a device, the worst first.
+const ALERTS: usize = 6;
+
+/// A series of a family, with its latest value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its family.
+    pub family: Family,
+    /// Its labels; those without a value are left out.
+    pub labels: Vec<(&'static str, Foreign)>,
+    /// Its value, in the family's unit.
+    pub value: f64,
+}
+
+/// Returns every series of a session. `findings` are those with the user's rules.
+pub fn series(session: &Session, findings: &Findings) -> Vec<Series> {
+    let mut out = Out::default();
+    out.add(Family::Build, &vec![("version", env!("CARGO_PKG_VERSION").into())], Some(1.0));
+    let driver = match &session.driver {
+        Some(DriverState::Up { .. }) => Some(1.0),
+        Some(DriverState::Off) | None => None,
+        Some(_) => Some(0.0),
+    };
+    out.add(Family::DriverUp, &Vec::new(), driver);
+    let mut known = BTreeMap::new();
+    let devices = session.devices.iter().zip(&findings.devices).filter(|it| it.0.gone.is_none());
+    for (device, found) in devices {
+        out.device(device, found);
+        for (place, own) in found.processes.iter().enumerate() {
+            let process = session.process(own.probe).filter(|it| is_kept(it, session.now));
+            let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == own.ordinal));
+            if let Some((process, on)) = process.zip(on) {
+                let labels = labels(device, process, &mut known);
+                let rungs = found.ladder.rungs.iter().filter(|it| it.owner == Some(place));
+                out.gaps(Family::Gap, &labels, rungs);
+                out.process(&labels, process, on, own, findings);
+            }
+        }
+    }
+    out.0
+}
+
+fn is_kept(process: &Process, now: Stamp) -> bool {
+    process.hello.is_some() && process.ended_at().is_none_or(|it| now.since(it) < KEPT_US)
+}
+
+type Labels = Vec<(&'static str, Foreign)>;
+
+/// Returns the labels that no other process on the device has. Processes without a rank of their own are numbered.
+fn labels(device: &Device, process: &Process, known: &mut BTreeMap<[String; 3], u64>) -> Labels {
+    let run = process.hello.as_ref().and_then(|it| it.run.clone()).unwrap_or_default();
+    let rank = process.rank().map(|it| it.to_string()).unwrap_or_default();
+    let number = known.entry([device.id.0.clone(), rank.clone(), run.clone()]).or_default();
+    *number += 1;
+    let mut labels: Labels = vec![
+        ("gpu_uuid", Foreign::new(device.id.0.as_str())),
+        ("rank", Foreign::new(rank)),
+        ("run", Foreign::new(run)),
+    ];
+    if *number > 1 {
+        labels.push(("process", Foreign::new(number.to_string())));
+    }
+    labels
+}
+
+#[derive(Default)]
+struct Out(Vec<Series>);
+
+impl Out {
+    fn add(&mut self, family: Family, labels: &Labels, value: Option<f64>) {
+        if let Some(value) = value {
+            let labels = labels.iter().filter(|it| !it.1.is_empty()).cloned().collect();
+            self.0.push(Series { family, labels, value });
+        }
+    }
+
+    fn gaps<'a>(&mut self, family: Family, labels: &Labels, rungs: impl Iterator<Item = &'a Rung>) {
+        for it in rungs {
+            let mut labels = labels.clone();
+            labels.push(("rung", it.gap.row().id.into()));
+            self.add(family, &labels, it.bytes.map(|it| it.0 as f64));
+        }
+    }
+
+    fn device(&mut self, device: &Device, found: &DeviceFindings) {
+        let own: Labels = vec![("gpu_uuid", Foreign::new(device.id.0.as_str()))];
+        let mut named = own.clone();
+        named.push(("index", Foreign::new(device.index.map(|it| it.to_string()).unwrap_or_default())));
+        named.push(("name", device.name.clone()));
+        self.add(Family::DeviceInfo, &named, Some(1.0));
+        let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().ok());
+        self.add(Family::DeviceTotal, &own, memory.map(|it| it.total.0 as f64));
+        self.add(Family::DeviceUsed, &own, memory.map(|it| it.used.0 as f64));
+        self.add(Family::DeviceFree, &own, memory.map(|it| it.free.0 as f64));
+        self.gaps(Family::DeviceGap, &own, found.ladder.rungs.iter().filter(|it| it.owner.is_none()));
+    }
+
+    fn process(&mut self, own: &Labels, process: &Process, on: &OnDevice, found: &ProcessFindings, all: &Findings) {
+        let counters = &on.counters;
+        let growing = all.growing(found.probe, found.ordinal);
+        let flat = (on.growth.watched() >= on.growth.enough()).then_some(0.0);
+        // Without steps, growth is per second.
+        let rate = growing.map_or(flat, |it| it.bytes_per_step.filter(|_| it.axis == Axis::Steps));
+        let whole = |count: Option<u64>| count.map(|it| it as f64);
+        let seconds = |us: Option<u64>| us.map(|it| it as f64 / 1e6);
+        for (family, value) in [
+            (Family::Allocated, whole(counters.allocated)),
+            (Family::Reserved, whole(counters.reserved)),
+            (Family::AllocatedPeak, whole(counters.allocated_peak)),
+            (Family::ReservedPeak, whole(counters.reserved_peak)),
+            (Family::Step, whole(on.step)),
+            (Family::StepTime, seconds(on.pace.latest_us())),
+            (Family::Growth, rate),
+            (Family::Full, seconds(growing.and_then(|it| it.full_in_us))),
+            (Family::Retries, whole(counters.retries)),
+            (Family::Ooms, whole(counters.ooms)),
+            (Family::Lost, whole(Some(process.lost))),
+            (Family::Up, Some(f64::from(u8::from(process.is_alive())))),
+        ] {
+            self.add(family, own, value);
+        }
+        let mut info = own.clone();
+        info.extend(described(process));
+        self.add(Family::Process, &info, Some(1.0));
+        self.alerts(own, process, found, all);
+    }
+
+    /// Counts the open findings of a process on a device, and those of its host memory on its first device.
+    fn alerts(&mut self, own: &Labels, process: &Process, found: &ProcessFindings, all: &Findings) {
+        let is_first = process.devices.first().is_some_and(|it| it.ordinal == found.ordinal);
+        let is_own = |it: &&Finding| {
+            let is_here = it.ordinal.map_or(is_first, |ordinal| ordinal == found.ordinal);
+            it.probe == found.probe && is_here && it.is_active() && !it.is_allowed()
+        };
+        let mut counts: Vec<([&str; 3], u64)> = Vec::new();
+        for it in all.all.iter().filter(is_own) {
+            let words = [it.kind.name(), it.cause.id(), it.severity.name()];
+            if let Some((_, count)) = counts.iter_mut().find(|known| known.0 == words) {
+                *count += 1;
+            } else if counts.len() < ALERTS {
+                counts.push((words, 1));
+            }
+        }
+        for ([kind, cause, severity], count) in counts {
+            let mut labels = own.clone();
+            labels.extend([("kind", kind.into()), ("cause", cause.into()), ("severity", severity.into())]);
+            self.add(Family::Alert, &labels, Some(count as f64));
+        }
+    }
+}
+
+/// Returns what identifies a process for people, without arguments, which may hold secrets.
+fn described(process: &Process) -> Labels {
+    let Some(hello) = process.hello.as_deref() else { return Vec::new() };
+    let number = |known: Option<u64>| Foreign::new(known.map(|it| it.to_string()).unwrap_or_default());
+    let words = |it: Option<&str>| Foreign::new(it.unwrap_or_default());
+    let job = hello.job.as_ref();
+    vec![
+        ("pid", number(process.any_pid().map(u64::from))),
+        ("host", Foreign::new(hello.host.as_str())),
+        ("script", Foreign::new(script(&hello.argv))),
+        ("framework", words(hello.framework.as_deref())),
+        ("framework_version", words(hello.framework_version.as_deref())),
+        ("scheduler", words(job.map(|it| it.scheduler.as_str()))),
+        ("scheduler_job", words(job.map(|it| it.id.as_str()))),
+        ("world_size", number(hello.world_size)),
+    ]
+}
+
+/// Returns the name of the first Python file of a command line, otherwise the program's.
+fn script(argv: &[String]) -> &str {
+    let is_python = |word: &&String| Path::new(word).extension().is_some_and(|it| it == "py");
+    let file = argv.iter().find(is_python).or_else(|| argv.first());
+    file.and_then(|it| it.rsplit('/').next()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_goes_by_its_script() {
+        let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (line, name) in [
+            ("/usr/bin/python3 -u /home/ada/train.py --key hf_x", "train.py"),
+            ("./bin/trainer --epochs 3", "trainer"),
+            ("", ""),
+        ] {
+            assert_eq!(script(&argv(line)), name);
+        }
+    }
+}

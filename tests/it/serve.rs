@@ -1,0 +1,367 @@
+//! `gpuwatch serve`: the figures for Prometheus equal those of `gpuwatch once --json`, and only their owner reads them.
+
+use crate::{
+    launch::Home,
+    packages,
+    pty::{PATIENCE, PROGRAM, until},
+    shim::{Job, script},
+    story::{GIB, MIB, Story, counters},
+};
+use gpuwatch::{
+    commands::serve::{
+        Series,
+        families::{Family, Kind},
+        series,
+    },
+    facts::event::wire::{Bye, Line},
+    model::alerts::Policy,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// A running `gpuwatch serve`, and what it printed about its places.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(home: &Home, arguments: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").args(arguments).args(["--no-nvml"]).envs(home.variables());
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit_once(' ').map_or(String::new(), |it| it.1.to_owned());
+        Self { child, address }
+    }
+
+    fn host(&self) -> &str {
+        self.address.strip_prefix("http://").and_then(|it| it.strip_suffix("/metrics")).unwrap()
+    }
+
+    /// Sends a request, and gives the status line with the headers, and the body.
+    fn ask(&self, request: &str, headers: &str) -> (String, String) {
+        asked(TcpStream::connect(self.host()).unwrap(), request, headers)
+    }
+
+    fn scrape(&self) -> String {
+        let (head, body) = self.ask("GET /metrics", "");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        body
+    }
+
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn asked(mut stream: impl Read + Write, request: &str, headers: &str) -> (String, String) {
+    write!(stream, "{request} HTTP/1.1\r\nHost: it\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// Two ranks, one of which grows, and one of which runs out of memory again and again.
+fn story() -> Story {
+    let mut story = Story::default();
+    story.device(0, 90 * GIB, &[(4240, 80 * GIB)]).probe(0, 4240, 0, None);
+    story.device(1, 60 * GIB, &[(4241, 50 * GIB)]).probe(1, 4241, 1, None);
+    for step in 1..400 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 16 * MIB, GIB));
+        story.sample(1, step, counters(20 * GIB, GIB));
+    }
+    story
+}
+
+fn exposed(story: &Story) -> Vec<Series> {
+    let session = story.session();
+    series(&session, &Policy::default().findings(&session))
+}
+
+fn value(all: &[Series], family: Family, labels: &[(&str, &str)]) -> Option<f64> {
+    let has = |it: &Series| {
+        labels.iter().all(|(name, value)| it.labels.iter().any(|own| own.0 == *name && own.1.raw() == *value))
+    };
+    let mut found = all.iter().filter(|it| it.family == family && has(it));
+    let first = found.next().map(|it| it.value);
+    assert!(found.next().is_none(), "{family:?} {labels:?} is not one series");
+    first
+}
+
+#[test]
+fn a_rank_has_its_ladder_steps_growth_and_findings() {
+    let all = exposed(&story());
+    let (grows, steady) = ([("rank", "0")], [("rank", "1")]);
+    assert_eq!(value(&all, Family::Step, &grows), Some(399.0));
+    assert_eq!(value(&all, Family::StepTime, &grows), Some(0.1));
+    let rate = value(&all, Family::Growth, &grows).unwrap();
+    assert!((rate / (16 * MIB) as f64 - 1.0).abs() < 0.02, "{rate}");
+    assert!(value(&all, Family::Full, &grows).unwrap() > 0.0);
+    assert_eq!((value(&all, Family::Growth, &steady), value(&all, Family::Full, &steady)), (Some(0.0), None));
+    assert!(value(&all, Family::Alert, &[("rank", "0"), ("kind", "growth")]).is_some_and(|it| it >= 1.0));
+    assert_eq!(value(&all, Family::Alert, &[("rank", "1"), ("kind", "growth")]), None);
+    assert_eq!(value(&all, Family::Allocated, &steady), Some((20 * GIB) as f64));
+    // The rungs of a device's ladder fill it.
+    let of_device = |it: &&Series| {
+        matches!(it.family, Family::Gap | Family::DeviceGap) && it.labels.contains(&("gpu_uuid", "GPU-1".into()))
+    };
+    let sum: f64 = all.iter().filter(of_device).map(|it| it.value).sum();
+    assert_eq!(Some(sum), value(&all, Family::DeviceTotal, &[("gpu_uuid", "GPU-1")]));
+}
+
+#[test]
+fn a_rank_has_at_most_thirty_series_and_twelve_labels_and_no_series_comes_twice() {
+    let mut story = story();
+    // Two processes with the same rank.
+    story.probe(1, 4242, 1, None).wait(1).sample(1, 1, counters(GIB, GIB));
+    for number in [7, 8] {
+        story.probe(number, 5000 + number, 0, None).wait(1).sample(number, 1, counters(GIB, GIB));
+    }
+    let all = exposed(&story);
+    let mut known_series = BTreeSet::new();
+    let mut of_rank: BTreeMap<String, usize> = BTreeMap::new();
+    for it in &all {
+        assert!(it.labels.len() <= 12, "{it:?}");
+        assert!(it.labels.iter().all(|(name, _)| *name != "step" && (*name != "pid" || it.family == Family::Process)));
+        let known = it.family.row().labels;
+        assert!(it.labels.iter().all(|(name, _)| *name == "process" || known.contains(name)), "{it:?}");
+        let labels: Vec<String> = it.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert!(known_series.insert((it.family.row().name, labels.join(","))), "{it:?} comes twice");
+        if let Some((_, rank)) = it.labels.iter().find(|it| it.0 == "rank") {
+            *of_rank.entry(rank.to_string()).or_default() += 1;
+        }
+    }
+    assert!(of_rank.len() > 1 && of_rank.values().all(|it| *it <= 30), "{of_rank:?}");
+}
+
+#[test]
+fn a_process_that_has_ended_keeps_its_figures_for_five_minutes() {
+    let mut story = story();
+    story.line(0, Line::Bye(Bye { reason: "exit".to_owned(), ..Bye::default() }));
+    story.wait(290_000_000).sample(1, 400, counters(20 * GIB, GIB));
+    let all = exposed(&story);
+    let up = |all: &[Series], rank| value(all, Family::Up, &[("rank", rank)]);
+    assert_eq!((up(&all, "0"), up(&all, "1")), (Some(0.0), Some(1.0)));
+    story.wait(20_000_000).sample(1, 401, counters(20 * GIB, GIB));
+    let all = exposed(&story);
+    assert_eq!((up(&all, "0"), up(&all, "1")), (None, Some(1.0)));
+}
+
+/// A job that waits after some steps.
+fn waiting() -> Job {
+    let mut job = Job::start(&[&script("truth.py"), "40", "{}", "wait"]);
+    while job.next()["pending"] != true {}
+    job
+}
+
+/// The figures of a text in Prometheus's format, by their series.
+fn parsed(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|it| !it.starts_with('#'));
+    lines
+        .map(|it| it.rsplit_once(' ').unwrap())
+        .map(|(series, value)| (series.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_figures_of_a_job_are_those_of_once() {
+    let job = waiting();
+    let server = Server::start(&job.home, &["--metrics", "127.0.0.1:0"]);
+    let mut text = String::new();
+    assert!(
+        until(PATIENCE, || {
+            text = server.scrape();
+            text.contains("gpuwatch_allocated_bytes{")
+        }),
+        "{text}"
+    );
+    let once: Value = job.gpuwatch(&["once", "--json", "--no-nvml"]);
+    let on = &once["probes"][0]["devices"][0];
+    let all = parsed(&text);
+    let figure = |name: &str| {
+        let start = format!("{name}{{");
+        all.iter().find(|(series, _)| series.starts_with(&start)).map(|it| *it.1)
+    };
+    let number = |known: &Value| known.as_u64().map(|it| it as f64);
+    let counters = &on["counters"];
+    for (name, known) in [
+        ("gpuwatch_allocated_bytes", &counters["allocated"]),
+        ("gpuwatch_reserved_bytes", &counters["reserved"]),
+        ("gpuwatch_allocated_peak_bytes", &counters["allocated_peak"]),
+        ("gpuwatch_alloc_retries_total", &counters["retries"]),
+        ("gpuwatch_ooms_total", &counters["ooms"]),
+        ("gpuwatch_step", &on["step"]),
+    ] {
+        assert_eq!(figure(name), number(known), "{name}: {text}");
+    }
+    for rung in once["devices"][0]["ladder"]["rungs"].as_array().unwrap().iter().filter(|it| !it["probe"].is_null()) {
+        let label = format!("rung=\"{}\"", rung["gap"].as_str().unwrap());
+        let own = all.iter().find(|it| it.0.starts_with("gpuwatch_memory_bytes{") && it.0.contains(&label));
+        assert_eq!(own.map(|it| *it.1), number(&rung["bytes"]), "{label}: {text}");
+    }
+    assert!(text.contains("script=\"truth.py\"") && !text.contains("--"), "{text}");
+    server.end();
+    job.ended();
+}
+
+#[test]
+fn only_what_is_asked_for_is_answered() {
+    let home = Home::new();
+    let token = home.0.path().join("token");
+    fs::write(&token, "open sesame\n").unwrap();
+    let server = Server::start(&home, &["--metrics", "127.0.0.1:0", "--token", token.to_str().unwrap()]);
+    let status = |request: &str, headers: &str| server.ask(request, headers).0.split(' ').nth(1).unwrap().to_owned();
+    let key = "Authorization: Bearer open sesame\r\n";
+    assert_eq!(status("GET /metrics", ""), "401");
+    assert_eq!(status("GET /metrics", "Authorization: Bearer open\r\n"), "401");
+    assert_eq!(status("GET /metrics", key), "200");
+    assert_eq!((status("GET /", key), status("POST /metrics", key)), ("404".to_owned(), "405".to_owned()));
+    let open = format!("{key}Accept: application/openmetrics-text;version=1.0.0\r\n");
+    let (head, body) = server.ask("GET /metrics", &open);
+    assert!(head.contains("application/openmetrics-text; version=1.0.0") && body.ends_with("# EOF\n"), "{head}{body}");
+    // Garbage, and a peer that sends nothing, keep no other peer waiting.
+    let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(server.host()).unwrap()).collect();
+    TcpStream::connect(server.host()).unwrap().write_all(b"\x00\xff\r\n\r\n").unwrap();
+    assert_eq!(status("GET /metrics", key), "200");
+    drop(silent);
+    server.end();
+}
+
+#[test]
+fn a_socket_is_its_owners_alone_and_goes_with_the_server() {
+    let home = Home::new();
+    let path = home.0.path().join("metrics.sock");
+    let address = format!("unix:{}", path.display());
+    for _ in 0..2 {
+        let server = Server::start(&home, &["--metrics", &address]);
+        assert_eq!(server.address, address);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let (head, _) = asked(UnixStream::connect(&path).unwrap(), "GET /metrics", "");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        server.end();
+        assert!(!path.exists());
+        // A server that was killed leaves its socket, which the next one replaces.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+    }
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "mine").unwrap();
+    let mut command = Command::new(PROGRAM);
+    let refused = command.args(["serve", "--metrics", &address]).envs(home.variables()).output().unwrap();
+    assert!(!refused.status.success() && fs::read_to_string(&path).unwrap() == "mine", "{refused:?}");
+}
+
+#[test]
+fn a_file_for_collectors_is_kept_up_to_date_and_removed() {
+    let home = Home::new();
+    let path = home.0.path().join("gpuwatch.prom");
+    let server = Server::start(&home, &["--textfile", path.to_str().unwrap(), "--every", "1s"]);
+    let text = || fs::read_to_string(&path).unwrap_or_default();
+    assert!(until(PATIENCE, || text().contains("gpuwatch_build_info")));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    let first = fs::metadata(&path).unwrap().modified().unwrap();
+    assert!(until(PATIENCE, || fs::metadata(&path).is_ok_and(|it| it.modified().unwrap() > first)));
+    server.end();
+    let left: Vec<_> = fs::read_dir(home.0.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(left.iter().all(|it| !it.to_string_lossy().contains("prom")), "{left:?}");
+}
+
+/// Prometheus and `promtool`, as the distribution has them.
+fn prometheus() -> Result<std::path::PathBuf, String> {
+    packages::programs("prometheus")
+}
+
+#[test]
+fn a_real_prometheus_takes_every_family() {
+    test_tiers::full!("a Prometheus");
+    let programs = test_tiers::needs!(prometheus());
+    let job = waiting();
+    let server = Server::start(&job.home, &["--metrics", "127.0.0.1:0"]);
+    assert!(until(PATIENCE, || server.scrape().contains("gpuwatch_allocated_bytes{")));
+    promtool(&programs, &["check", "metrics"], &server.scrape());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("prometheus.yml");
+    let scrape = format!(
+        "scrape_configs:\n  - job_name: gpuwatch\n    scrape_interval: 1s\n    static_configs:\n      - targets: ['{}']\n",
+        server.host()
+    );
+    fs::write(&config, scrape).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut store = Command::new(programs.join("prometheus"))
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+        .arg(format!("--web.listen-address={port}"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let query = |name: &str| -> Vec<Value> {
+        let Ok(stream) = TcpStream::connect(port) else { return Vec::new() };
+        let body = asked(stream, &format!("GET /api/v1/query?query={name}"), "").1;
+        let from = body.find('{').unwrap_or(body.len());
+        let to = body.rfind('}').map_or(from, |it| it + 1);
+        let answer: Value = serde_json::from_str(body.get(from..to).unwrap_or_default()).unwrap_or_default();
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    };
+    assert!(until(PATIENCE, || !query("gpuwatch_step").is_empty()), "nothing was scraped");
+    let all = parsed(&server.scrape());
+    for row in Family::TABLE {
+        let name = format!("{}{}", row.name, if row.kind == Kind::Counter { "_total" } else { "" });
+        let own = all.keys().filter(|it| it.split('{').next() == Some(&name)).count();
+        assert_eq!(query(&name).len(), own, "{name}");
+    }
+    store.kill().unwrap();
+    store.wait().unwrap();
+    server.end();
+    job.ended();
+}
+
+#[test]
+fn the_documented_alert_rules_are_valid() {
+    test_tiers::full!("a Prometheus");
+    let programs = test_tiers::needs!(prometheus());
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/prometheus.md")).unwrap();
+    let rules =
+        page.split("```yaml\n").find(|it| it.starts_with("groups:")).and_then(|it| it.split("```").next()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yml");
+    fs::write(&file, rules).unwrap();
+    promtool(&programs, &["check", "rules", file.to_str().unwrap()], "");
+    for name in
+        rules.split("gpuwatch_").skip(1).map(|it| it.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
+    {
+        let known = |row: &&gpuwatch::commands::serve::families::Row| {
+            row.name.strip_prefix("gpuwatch_") == Some(name.strip_suffix("_total").unwrap_or(name))
+        };
+        assert!(Family::TABLE.iter().any(|it| known(&it)), "{name}");
+    }
+}
+
+fn promtool(programs: &Path, arguments: &[&str], input: &str) {
+    let mut child = Command::new(programs.join("promtool"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}\n{input}");
+}
