@@ -21,7 +21,7 @@ use std::{
 const SEEN: Duration = Duration::from_secs(2);
 
 /// Faults that follow each other on one machine.
-const GROUP: usize = 4;
+const GROUP: usize = 2;
 
 /// A call has not stalled before that.
 const STALLED: Duration = Duration::from_millis(750);
