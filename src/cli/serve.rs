@@ -3,6 +3,7 @@
 use crate::{
     commands::serve::{self, Address, Places},
     config::{self, Watching},
+    facts::text::Foreign,
     model::alerts::Policy,
     sources::Sources,
 };
@@ -43,7 +44,8 @@ pub(super) fn serve(asked: Asked, policy: &Policy) -> Result<u8> {
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(watching.sources());
-        serve::serve(&mut sources, policy, &places, |it| super::print_message(format_args!("{it}"))).await
+        serve::serve(&mut sources, policy, &places, |it| super::print_message(format_args!("{}", Foreign::new(it))))
+            .await
     })?;
     Ok(0)
 }

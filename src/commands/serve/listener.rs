@@ -10,7 +10,7 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::fs::Mode;
 use std::{
     fmt, fs,
@@ -32,6 +32,9 @@ const PATH: &str = "/metrics";
 
 /// Connections at the same time; more wait.
 const CONNECTIONS: usize = 8;
+
+/// How long a request may take to arrive.
+const REQUEST: Duration = Duration::from_secs(5);
 
 /// How long a connection may stay: a scraper that keeps one open opens it again.
 const CONNECTION: Duration = Duration::from_secs(60);
@@ -157,7 +160,9 @@ async fn converse(
         let (scrapes, token) = (scrapes.clone(), token.clone());
         async move { Ok::<_, hyper::Error>(answer(&request, &scrapes, token.as_deref()).await) }
     });
-    let connection = http1::Builder::new().max_headers(64).serve_connection(TokioIo::new(stream), service);
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
+    let connection = server.serve_connection(TokioIo::new(stream), service);
     // A peer that breaks off or sends garbage gets no answer.
     let _ = timeout(CONNECTION, connection).await;
     drop(permit);
