@@ -110,7 +110,7 @@ pub(super) fn record(
             return Ok(1);
         }
     };
-    output::print(&format!("{STARTED}{}\n", recorder.1.display()))?;
+    let started = format!("{STARTED}{}\n", recorder.1.display());
     let advisor = path::absolute(&recorder.1).ok().map(|it| Advisor::new(it, false));
     // A file system of the user's must not stay busy.
     let _ = env::set_current_dir("/");
@@ -127,6 +127,8 @@ pub(super) fn record(
     let sources = config::job_sources(&job.run, driver, place.no_arguments());
     let mut watch = Watch::new(Some(recorder), delivery, policy);
     watch.advisor = advisor;
+    // The job may end at once: its probe has been found by then.
+    watch.begun = Some(Box::new(move || drop(output::print(&started))));
     watch.follow(sources, is_asking, stop, |session| job.is_over(session))?;
     Ok(0)
 }

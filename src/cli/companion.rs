@@ -34,10 +34,13 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::{select, sync::Notify};
+use tokio::{select, sync::Notify, time::timeout};
 
 /// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
+
+/// Limit for the first scan for probes: a hostile socket may delay it.
+const FIRST_SCAN: Duration = Duration::from_secs(5);
 
 /// How long a program may still take for an alert when the job is over: less than the job's exit waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -156,6 +159,8 @@ pub(super) struct Watch {
     fault: Option<config::Fault>,
     /// Replays the job's allocations.
     pub(super) advisor: Option<Advisor>,
+    /// Called once all probes that there are have been found.
+    pub(super) begun: Option<Box<dyn FnOnce()>>,
     session: Session,
 }
 
@@ -171,6 +176,7 @@ impl Watch {
             policy,
             fault: None,
             advisor: None,
+            begun: None,
             session,
         }
     }
@@ -200,7 +206,12 @@ impl Watch {
                 }
             }
             let over = Notify::new();
+            let (begun, scan) = (self.begun.take(), sources.last_scan());
             let stop = async {
+                if let Some(begun) = begun {
+                    let _ = timeout(FIRST_SCAN, scan).await;
+                    begun();
+                }
                 select! {
                     last = stop => last,
                     () = over.notified() => Vec::new(),

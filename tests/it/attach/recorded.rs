@@ -1,9 +1,12 @@
 //! A job is recorded from the attachment on, by a process that needs no terminal.
 
 use super::{Job, expect};
-use crate::pty::{PATIENCE, PROGRAM, until};
+use crate::{
+    pty::{PATIENCE, PROGRAM, until},
+    torch::stdout,
+};
 use serde_json::Value;
-use std::{fs, io::BufRead, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 /// Attaches, and gives the recording and its recorder's pid.
 fn recorded(job: &Job) -> (PathBuf, u32) {
@@ -57,16 +60,12 @@ fn an_attached_job_is_recorded_until_its_probe_or_the_job_ends() {
     job.inspect();
     job.send("go on");
     let home = job.home.0.path().to_owned();
-    let has_rows = || {
-        let mut command = Command::new(PROGRAM);
-        command.args(["export", "--format", "csv"]).arg(&again).env("XDG_STATE_HOME", home.join("state"));
-        command.output().unwrap().stdout.lines().count() > 1
-    };
-    // The recorder looks for probes once a second, and a job may end within it.
-    assert!(until(PATIENCE, has_rows), "process {} has rows", job.pid);
+    let pid = job.pid;
     let kept = job.end_keeping_home();
     ends(recorder);
-    assert!(has_rows());
+    let mut rows = Command::new(PROGRAM);
+    rows.args(["export", "--format", "csv"]).arg(&again).env("XDG_STATE_HOME", home.join("state"));
+    assert!(stdout(&rows.output().unwrap()).lines().count() > 1, "process {pid} has rows");
     drop(kept);
 }
 
