@@ -123,7 +123,9 @@ impl Pace {
     /// Takes the time of the latest steps: of one, or of several if samples are missing.
     fn took(&mut self, step: u64, at: Stamp, (steps, total_us): (u64, u64)) {
         let us = total_us / steps;
-        if self.typical().is_some_and(|it| it.is_exceeded_by(us)) {
+        // No outlier is below this, and medians cost more.
+        let may_be_long = self.recent.iter().min().is_some_and(|it| us as f64 > *it as f64 * LONGER);
+        if may_be_long && self.typical().is_some_and(|it| it.is_exceeded_by(us)) {
             self.long = self.long.saturating_add(1);
             self.longest_now = self.longest_now.max(Some((us, step)));
         } else {
