@@ -152,7 +152,7 @@ fn private_pools_are_refused_in_one_sentence() {
         );
         let knows_pools = torch::stdout(&gpu.script(&text).arg(&file).output().unwrap()).trim() == "True";
         if !knows_pools && !ends.is_empty() {
-            // Nothing in the file names the pool.
+            test_tiers::leave_out!("this PyTorch names no pool that is gone");
             continue;
         }
         let why = "it has private memory pools (CUDA graphs), which are not replayed";

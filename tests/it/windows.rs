@@ -224,8 +224,9 @@ fn a_fragmenting_job_is_traced_once_for_its_warning() {
     assert_eq!((&state["events"], state["files"].as_array().map(Vec::len)), (&json!(0), Some(2)), "{state:#}");
     let answer = answers(&home).remove(0);
     let comparison = &answer["comparison"];
-    // Which settings are best depends on the steps of the window.
+    // Which of them are best depends on the steps of the window.
     let best = comparison["best"]["settings"].as_str().unwrap_or_else(|| panic!("no better settings: {answer:#}"));
+    assert!(best.starts_with("expandable_segments:True"), "{answer:#}");
     assert!(comparison["window"]["steps"].as_u64() >= Some(WINDOW_STEPS), "{answer:#}");
     assert!(answer["cost"]["longest_pause_us"].is_u64() && answer["finding"].is_object(), "{answer:#}");
     let mut terminal = screen::view(&it.job.home, &[]);
