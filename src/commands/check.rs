@@ -181,6 +181,13 @@ impl Verdict {
                     it.lost
                 ));
             }
+            if it.lost_error_lines > 0 {
+                self.notes.push(format!(
+                    "{}: {} lines about out-of-memory errors were lost; there were more errors than are listed",
+                    text::process(it),
+                    it.lost_error_lines
+                ));
+            }
         }
     }
 

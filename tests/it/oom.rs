@@ -136,6 +136,11 @@ fn both(how: &str, strangers: u64) -> (Outcome, Outcome) {
 fn recorded(home: &Home) -> (usize, Vec<String>) {
     let (entries, fault) = read(&recording(home).unwrap());
     assert!(fault.is_none(), "{fault:?}");
+    errors_of(entries)
+}
+
+/// The number of errors, and their messages.
+fn errors_of(entries: Vec<Entry>) -> (usize, Vec<String>) {
     let (mut errors, mut messages) = (0, Vec::new());
     for entry in entries {
         let Entry::Event(Event { fact: Fact::Probe { line, .. }, .. }) = entry else { continue };
@@ -247,6 +252,32 @@ fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
     });
     assert!(waker.unwrap().join().unwrap(), "the job ended while nobody recorded");
     assert_eq!(recorded(&home).0, 1001);
+}
+
+/// A recorder that continues while the job runs receives later errors through the socket, and takes from the spill what
+/// the probe forgot.
+#[test]
+fn a_late_recorder_misses_none_of_a_thousand_errors() {
+    let (gpu, home) = (machine(3 * GIB), Home::new());
+    let mut command = gpu.command(PROGRAM);
+    command.args(["run", "--"]).arg(torch::python()).arg(script("oom.py")).args(["retries", "wait", "linger"]);
+    command.envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(job.stdout.take().unwrap()).lines();
+    let mut typed = job.stdin.take().unwrap();
+    printed.next().unwrap().unwrap();
+    assert!(until(PATIENCE, || is_listed(&home, 1)));
+    let recorder = Pid::from_child(&job);
+    kill_process(recorder, Signal::STOP).unwrap();
+    writeln!(typed).unwrap();
+    assert!(printed.next().unwrap().unwrap().contains("words"), "it has failed a thousand times");
+    kill_process(recorder, Signal::CONT).unwrap();
+    let so_far = || errors_of(read(&recording(&home).unwrap()).0).0;
+    assert!(until(PATIENCE, || so_far() == 1001), "{} errors while the job runs", so_far());
+    writeln!(typed).unwrap();
+    assert!(job.wait().unwrap().success());
+    let (errors, messages) = recorded(&home);
+    assert_eq!((errors, messages.len()), (1001, 1001));
 }
 
 /// PyTorch formats its message after it has called the probe; whenever that is, the job gets the same one.

@@ -31,7 +31,7 @@ pub(crate) const BUDGET: usize = 4 << 20;
 const NOTES_MAX: usize = 2048;
 
 /// Bytes of a note besides its text.
-const NOTE_BYTES: usize = size_of::<(u64, Note)>();
+const NOTE_BYTES: usize = size_of::<Kept>();
 
 /// Anything but a sample.
 #[expect(
@@ -51,11 +51,21 @@ pub(crate) struct History {
     at_us: u64,
     raw: Raw,
     strided: Strided,
-    notes: VecDeque<(u64, Note)>,
+    notes: VecDeque<Kept>,
     notes_bytes: usize,
     notes_budget: usize,
     /// The part of it that failures take.
     failures_bytes: usize,
+    /// How many failures there were, kept or not.
+    failures: u64,
+}
+
+/// A note in its place.
+pub(crate) struct Kept {
+    seq: u64,
+    /// How many failures came before it, so that a viewer notices those that it missed.
+    failures_before: u64,
+    note: Note,
 }
 
 impl History {
@@ -69,6 +79,7 @@ impl History {
             notes_bytes: 0,
             notes_budget: budget / 20 * 4,
             failures_bytes: 0,
+            failures: 0,
         }
     }
 
@@ -107,8 +118,12 @@ impl History {
         *at_us = self.advance(*at_us);
         let bytes = note.bytes();
         self.notes_bytes += bytes;
-        self.failures_bytes += if note.is_failure() { bytes } else { 0 };
-        self.notes.push_back((self.seq, note));
+        let failures_before = self.failures;
+        if note.is_failure() {
+            self.failures_bytes += bytes;
+            self.failures += 1;
+        }
+        self.notes.push_back(Kept { seq: self.seq, failures_before, note });
         while self.notes.len() > NOTES_MAX || (self.notes_bytes > self.notes_budget && self.notes.len() > 1) {
             self.forget_a_note();
         }
@@ -126,14 +141,14 @@ impl History {
     fn forget_a_note(&mut self) {
         let oldest = |goes: &dyn Fn(&Note) -> bool| {
             let seen = self.notes.len().saturating_sub(1);
-            self.notes.iter().take(seen).position(|(_, it)| goes(it))
+            self.notes.iter().take(seen).position(|it| goes(&it.note))
         };
         let failure = if self.failures_bytes > self.notes_budget / 8 * 7 { oldest(&Note::is_failure) } else { None };
         let place = failure
             .or_else(|| oldest(&|it| !it.is_failure() && !it.is_sites()))
             .or_else(|| oldest(&Note::is_sites))
             .unwrap_or(0);
-        if let Some((_, note)) = self.notes.remove(place) {
+        if let Some(Kept { note, .. }) = self.notes.remove(place) {
             let bytes = note.bytes();
             self.notes_bytes -= bytes;
             self.failures_bytes -= if note.is_failure() { bytes } else { 0 };
@@ -146,8 +161,14 @@ impl History {
         self.raw.bytes() + self.strided.bytes() + self.notes_bytes
     }
 
-    fn note_from(&self, seq: u64) -> Option<&(u64, Note)> {
-        self.notes.get(self.notes.partition_point(|(it, _)| *it < seq))
+    fn note_from(&self, seq: u64) -> Option<&Kept> {
+        self.notes.get(self.notes.partition_point(|it| it.seq < seq))
+    }
+}
+
+impl Kept {
+    fn failures_before(&self) -> u64 {
+        self.failures_before
     }
 }
 

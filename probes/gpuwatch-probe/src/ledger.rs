@@ -53,7 +53,7 @@ impl Ledger {
         }
         let samples = dropped.swap(0, Ordering::Relaxed);
         if samples > 0 {
-            self.history.note(Line::Lost(wire::Lost { seq: None, at_us: now_us, samples }));
+            self.history.note(Line::Lost(wire::Lost { at_us: now_us, samples, ..wire::Lost::default() }));
         }
         taken
     }

@@ -240,7 +240,7 @@ impl Server {
     /// Writes to disk what readers may lack: those that came too late, and those that are still to come.
     fn leave(&self, now_us: u64) {
         let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
-        let is_received = self.viewers.iter().any(Viewer::is_served);
+        let is_received = self.viewers.iter().any(|it| it.is_served() && !it.has_missed());
         let has_spilled = self.shared.ledger().has_spilled();
         if is_received && has_spilled && !is_short {
             self.shared.ledger().drop_spill();

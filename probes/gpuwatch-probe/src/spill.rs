@@ -34,7 +34,7 @@ const FILES_MAX: usize = 256;
 
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Lines before the first error that are written with it.
+/// The lines before an error that are written with it: samples further back would take the room of later errors.
 const LINES_BEFORE: u64 = 256;
 
 pub(crate) struct Spill {
@@ -70,6 +70,7 @@ impl Spill {
 
     /// Appends what came since, in one write of whole lines, as far as there is room.
     pub(crate) fn append(&mut self, history: &History) -> io::Result<()> {
+        self.cursor.skip_samples(history.seq().saturating_sub(LINES_BEFORE));
         loop {
             let before = self.text.len();
             if !self.cursor.write_next(history, &mut self.text) {

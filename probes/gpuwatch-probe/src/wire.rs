@@ -286,7 +286,7 @@ pub struct OomMessage {
     pub message: String,
 }
 
-/// Dropped samples: the queue was full, or the viewer was slower than the history.
+/// Dropped lines: the queue was full, or the viewer was slower than the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -298,6 +298,9 @@ pub struct Lost {
     pub at_us: u64,
     /// Number of samples.
     pub samples: u64,
+    /// Number of lines about out-of-memory errors, which the process's spill may have.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub failures: Option<u64>,
 }
 
 /// What the following backlog covers.

@@ -59,6 +59,7 @@ fn process(it: &Process) -> Value {
         "argv": hello.map(|it| &it.argv),
         "steps": it.devices.iter().filter_map(|it| it.step).max(),
         "lost": it.lost,
+        "lost_error_lines": it.lost_error_lines,
         "stride": it.stride,
         "step_time": it.devices.iter().map(|it| it.pace.json()).find(|it| !it.is_null()),
     })

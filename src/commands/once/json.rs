@@ -174,6 +174,7 @@ fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
         "suspended": is_suspended(session, it),
         "hello": it.hello,
         "lost": it.lost,
+        "lost_error_lines": it.lost_error_lines,
         "stride": it.stride,
         "marks": it.marks.iter().collect::<Vec<_>>(),
         "ooms": it.ooms.iter().map(|oom| self::oom(it, oom, findings)).collect::<Vec<_>>(),

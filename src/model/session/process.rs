@@ -59,6 +59,8 @@ pub struct Process {
     pub last_line_at: Stamp,
     /// Samples dropped before any viewer received them.
     pub lost: u64,
+    /// Lines about out-of-memory errors that no viewer received.
+    pub lost_error_lines: u64,
     lost_seq: Option<u64>,
     /// The backlog has one of every `stride` samples; above 1, findings based on it are approximate.
     pub stride: u64,
@@ -138,6 +140,7 @@ impl Process {
             life: Life::Found,
             last_line_at: at,
             lost: 0,
+            lost_error_lines: 0,
             lost_seq: None,
             stride: 1,
             devices: Vec::new(),
@@ -271,6 +274,7 @@ impl Process {
     pub(super) fn lose(&mut self, lost: &Lost) {
         if is_news(lost.seq, self.lost_seq) {
             self.lost = self.lost.saturating_add(lost.samples);
+            self.lost_error_lines = self.lost_error_lines.saturating_add(lost.failures.unwrap_or(0));
             self.lost_seq = lost.seq.or(self.lost_seq);
         }
     }

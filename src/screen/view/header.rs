@@ -3,7 +3,7 @@
 use super::{RenderContext, cells, put, verdict};
 use crate::{
     facts::{event::DriverState, units},
-    model::{alerts, analysis::severity::Severity},
+    model::{alerts, analysis::severity::Severity, session::process::Process},
     screen::theme::Role,
 };
 use ratatui::{
@@ -17,7 +17,8 @@ use ratatui::{
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, footed: bool) {
     let session = context.session;
     let alive = session.processes.iter().filter(|it| it.is_alive()).count();
-    let lost = session.processes.iter().fold(0_u64, |sum, it| sum.saturating_add(it.lost));
+    let sum = |of: fn(&Process) -> u64| session.processes.iter().map(of).fold(0, u64::saturating_add);
+    let lost = [(sum(|it| it.lost), "sample"), (sum(|it| it.lost_error_lines), "error line")];
     let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
     if context.ui.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
@@ -33,9 +34,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
     if let Some(pace) = context.ui.interval {
         pieces.push((format!("every {}", units::pause(pace)), Role::Dim));
     }
-    if lost > 0 {
-        pieces.push((format!("{} lost", units::counted(lost, "sample")), Role::Warning));
-    }
+    let lost = lost.into_iter().filter(|(number, _)| *number > 0);
+    pieces.extend(lost.map(|(number, what)| (format!("{} lost", units::counted(number, what)), Role::Warning)));
     if !session.losses.words().is_empty() {
         pieces.push(("not everything is seen".to_owned(), Role::Warning));
     }

@@ -159,10 +159,8 @@ impl Reader<'_> {
             Ok(known) => known,
             Err(probe) => return End::Quiet(Next::After(probe)),
         };
-        let (_, lines) = self.lines.insert((
-            Box::new(hello.clone()),
-            Lines { probe: known.probe, seq: known.seq, has_bye: false, sender: self.sender },
-        ));
+        let lines = Lines::after(known.seq, known.probe, self.sender);
+        let (_, lines) = self.lines.insert((Box::new(hello.clone()), lines));
         if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
             return End::Quiet(Next::Again);
         }
@@ -183,7 +181,7 @@ impl Reader<'_> {
             );
             return fault(why, if pid.is_none() { Next::Later } else { Next::Again });
         }
-        receive(lines, &mut input, &path).await
+        receive(lines, &mut input, &path, || spilled(&hello, self.socket)).await
     }
 
     /// Reports how it ended. If the probe went without a bye, reads its spill first.
@@ -202,8 +200,7 @@ impl Reader<'_> {
         let next = match end {
             End::Quiet(next) => next,
             End::Fault { why, next } => {
-                let spilled = Spilled::of(hello, &self.socket.path);
-                for line in spilled.into_iter().flat_map(|it| it.lines) {
+                for line in spilled(hello, self.socket) {
                     lines.pass_on_news(line).await;
                 }
                 if !lines.has_bye {
@@ -218,8 +215,18 @@ impl Reader<'_> {
     }
 }
 
-/// Passes on a probe's lines until it ends.
-async fn receive(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, path: &Foreign) -> End {
+/// Reads the lines of a probe's spill.
+fn spilled(hello: &Hello, socket: &Socket) -> Vec<Line> {
+    Spilled::of(hello, &socket.path).map(|it| it.lines).unwrap_or_default()
+}
+
+/// Passes on a probe's lines until it ends; `look` reads its spill.
+async fn receive(
+    lines: &mut Lines<'_>,
+    input: &mut BufReader<OwnedReadHalf>,
+    path: &Foreign,
+    look: impl Fn() -> Vec<Line>,
+) -> End {
     let mut buffer = Vec::new();
     loop {
         if buffer.len() > HEAVY {
@@ -229,7 +236,11 @@ async fn receive(lines: &mut Lines<'_>, input: &mut BufReader<OwnedReadHalf>, pa
         }
         match line(input, &mut buffer).await {
             Ok(Some(line)) => {
-                if !lines.pass_on(line).await {
+                let has_receiver = match line {
+                    Line::Lost(lost) if lost.failures.is_some() => lines.recover(lost, &look).await,
+                    line => lines.pass_on(line).await,
+                };
+                if !has_receiver {
                     return End::Unheard;
                 }
             }

@@ -74,7 +74,7 @@ pub(super) async fn read(
     let instance = spilled.hello.instance.as_deref().unwrap_or_default();
     let introduced = probes.introduce_spilled(instance, pid);
     if let Ok(known) = introduced {
-        let mut lines = Lines { probe: known.probe, seq: known.seq, has_bye: false, sender: &sender };
+        let mut lines = Lines::after(known.seq, known.probe, &sender);
         if known.seq == 0 {
             lines.find(pid, Foreign::new(found.path.to_string_lossy()), &spilled.hello).await;
         }

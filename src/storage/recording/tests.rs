@@ -69,7 +69,7 @@ fn every_fact() -> Vec<Fact> {
         line(Line::Mark(Mark { seq: Some(6), at_us: 14, name: "epoch".into(), value: Some(-3) })),
         line(Line::Oom(Oom { at_us: 15, tried: Some(1 << 40), message: Some("no".into()), ..Oom::default() })),
         line(Line::OomMessage(OomMessage { at_us: 15, message: "no".into(), ..OomMessage::default() })),
-        line(Line::Lost(Lost { seq: None, at_us: 16, samples: 12 })),
+        line(Line::Lost(Lost { seq: None, at_us: 16, samples: 12, failures: None })),
         line(Line::History(History { from_us: 1, to_us: 2, stride: 64 })),
         line(Line::Live(Live { seq: 9 })),
         line(Line::Bye(Bye { seq: Some(10), at_us: 17, reason: "exit".into() })),

@@ -107,3 +107,5 @@ for _ in range(1000 if how == "retries" else 0):
         raise SystemExit(other["words"])
 print(json.dumps({"took": took, "again": again}), file=sys.stderr)
 report(**first)
+if "linger" in sys.argv:
+    sys.stdin.readline()

@@ -168,3 +168,51 @@ fn endless_failures_leave_room_for_later_notes() {
     assert_eq!(lines_of.iter().filter(|it| it.contains("\"mark\"")).count(), 3, "a late viewer receives them too");
     assert!(lines_of.iter().filter(|it| it.contains("\"oom\"")).count() > 20);
 }
+
+/// It gets their number before anything from after them, so what it finds elsewhere can take their place.
+#[test]
+fn a_viewer_that_lags_receives_the_number_of_forgotten_failures() {
+    let mut history = History::new(1 << 20);
+    let fail = |history: &mut History, at_us| {
+        history.sample(reading(at_us, 0));
+        history.note(Line::Oom(Oom { at_us, ..Oom::default() }));
+        history.note(Line::OomMessage(OomMessage { message: "y".repeat(900), ..OomMessage::default() }));
+    };
+    (0..10).for_each(|at_us| fail(&mut history, at_us));
+    let mut cursor = Cursor::new(0, &history);
+    let received = |cursor: &mut Cursor, history: &History| {
+        let lines = lines_of(cursor, history);
+        let failures = lines.iter().filter(|it| it.contains("\"type\":\"oom")).count() as u64;
+        let lost: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].contains("\"failures\":")).collect();
+        (failures, lost.iter().filter_map(|at| field(&lines[*at], "failures")).sum::<u64>(), lost, lines)
+    };
+    let (failures, lost, ..) = received(&mut cursor, &history);
+    assert_eq!((failures, lost, cursor.has_missed()), (20, 0, false));
+    let before = history.seq();
+    (10..5000).for_each(|at_us| fail(&mut history, at_us));
+    let (failures, lost, places, lines) = received(&mut cursor, &history);
+    assert_eq!(failures + lost, 2 * 4990);
+    assert!(lost > 0 && cursor.has_missed() && places == [0], "{places:?}");
+    assert!(lines[1..].iter().filter_map(|it| field(it, "seq")).all(|it| it > before));
+
+    let (_, lost_before_it, ..) = received(&mut Cursor::new(0, &history), &history);
+    assert_eq!(lost_before_it, lost + 20, "a viewer that comes late misses the first ones as well");
+    let (_, lost_again, ..) = received(&mut Cursor::new(history.seq(), &history), &history);
+    assert_eq!(lost_again, 0, "one that comes back has them");
+}
+
+#[test]
+fn skipped_samples_leave_all_notes() {
+    let mut history = History::new(1 << 20);
+    for step in 1..=9000 {
+        history.sample(reading(step, 0));
+        if step % 1000 == 0 {
+            history.note(Line::Mark(Mark { at_us: step * 1000, ..Mark::default() }));
+        }
+    }
+    let mut cursor = Cursor::new(0, &history);
+    cursor.skip_samples(history.seq() - 100);
+    let lines = lines_of(&mut cursor, &history);
+    assert_eq!(lines.iter().filter(|it| it.contains("\"mark\"")).count(), 9);
+    assert!(samples(&lines).len() <= 101 && is_rising(&lines, "seq"), "{}", samples(&lines).len());
+}

@@ -147,6 +147,11 @@ impl Viewer {
         self.out.is_empty() && !self.more
     }
 
+    /// Returns whether it has to look for errors in the spill.
+    pub(crate) fn has_missed(&self) -> bool {
+        self.cursor.as_ref().is_some_and(Cursor::has_missed)
+    }
+
     fn listen(&mut self, history: &History, requests: &mut impl Requests) {
         let mut bytes = [0_u8; REQUEST_MAX];
         if self.mute || self.closing {

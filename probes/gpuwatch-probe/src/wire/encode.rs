@@ -50,6 +50,7 @@ pub fn encode(line: &Line, out: &mut String) {
             .some("seq", it.seq)
             .number("at_us", it.at_us)
             .number("samples", it.samples)
+            .some("failures", it.failures)
             .close(),
         Line::History(it) => Object::open(out, "history")
             .number("from_us", it.from_us)

@@ -134,7 +134,7 @@ fn lines() -> Vec<Line> {
         Line::Mark(Mark { seq: Some(9), at_us: 5_000_200, name: "epoch".into(), value: Some(-3) }),
         Line::Oom(oom()),
         Line::Sites(sites()),
-        Line::Lost(Lost { seq: Some(11), at_us: 5_000_400, samples: 12 }),
+        Line::Lost(Lost { seq: Some(11), at_us: 5_000_400, samples: 12, failures: None }),
         Line::History(History { from_us: 1, to_us: 2, stride: 64 }),
         Line::Live(Live { seq: 11 }),
         Line::Bye(Bye { seq: Some(12), at_us: 5_000_500, reason: "exit".into() }),
@@ -161,6 +161,7 @@ fn lines() -> Vec<Line> {
         Line::OomMessage(OomMessage::default()),
         Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
         Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
+        Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
     ]
 }
 

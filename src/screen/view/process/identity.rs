@@ -90,5 +90,8 @@ fn runs(process: &Process, on: &OnDevice) -> String {
     if process.lost > 0 {
         words.push(format!("{} lost", units::counted(process.lost, "sample")));
     }
+    if process.lost_error_lines > 0 {
+        words.push(format!("{} lost", units::counted(process.lost_error_lines, "error line")));
+    }
     words.join(", ")
 }
