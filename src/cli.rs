@@ -38,6 +38,8 @@ mod shot;
 mod show;
 /// Commands on memory snapshots.
 mod snapshot;
+/// Streams events to another machine.
+mod stream;
 /// Replays with other settings.
 mod whatif;
 /// Traces of some steps for findings.
@@ -143,6 +145,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
+        Some(Command::Stream { watching }) => stream::stream(&watching),
         Some(Command::Sites { question }) => {
             let question = question.asked();
             runtime()?.block_on(async {

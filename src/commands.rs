@@ -9,6 +9,9 @@ pub mod player;
 /// `gpuwatch once`: the current state without a terminal.
 pub mod once;
 
+/// `gpuwatch stream`: the events of this machine for a gpuwatch on another one.
+pub mod stream;
+
 /// `gpuwatch serve`: the figures for Prometheus.
 pub mod serve;
 

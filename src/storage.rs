@@ -12,6 +12,9 @@ pub mod pickle;
 /// The recording's format: events as lines, lines in frames.
 pub mod recording;
 
+/// A machine's events for a gpuwatch on another machine.
+pub mod stream;
+
 /// Traces of jobs, stored next to their recordings.
 pub mod traces;
 

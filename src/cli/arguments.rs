@@ -271,6 +271,12 @@ pub(super) enum Command {
         #[command(flatten)]
         asked: super::serve::Asked,
     },
+    /// Print this machine's events as JSON lines for a gpuwatch on another machine, until standard input ends.
+    #[command(after_help = super::stream::AFTER)]
+    Stream {
+        #[command(flatten)]
+        watching: Watching,
+    },
     /// Explain a cause, a kind of alert or a resource: how gpuwatch recognises it, what it is not, and what to do.
     #[command(
         after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
@@ -342,6 +348,7 @@ impl Cli {
             self.command,
             Some(
                 Command::Env { .. }
+                    | Command::Stream { .. }
                     | Command::Detach(..)
                     | Command::Explain { .. }
                     | Command::Generate { .. }

@@ -107,7 +107,8 @@ pub(super) fn keep(writer: &Writer, bounds: &Keep) -> Result<(PathBuf, File)> {
     store.create(writer).with_context(|| format!("cannot record in {}", store.directory.display()))
 }
 
-fn header(name: Option<&str>) -> Header {
+/// Returns the first line of a recording of this process.
+pub(super) fn header(name: Option<&str>) -> Header {
     Header {
         format: FORMAT,
         gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),

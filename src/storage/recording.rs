@@ -188,7 +188,7 @@ struct FromProbe<'a> {
     seen_us: Option<Stamp>,
 }
 
-fn tagged(kind: &str, value: &impl Serialize) -> String {
+pub(super) fn tagged(kind: &str, value: &impl Serialize) -> String {
     #[derive(Serialize)]
     struct Tagged<'a, T: Serialize> {
         #[serde(rename = "type")]

@@ -74,6 +74,7 @@ mod source;
 mod steps;
 mod story;
 mod strain;
+mod stream;
 mod themes;
 mod tidy;
 mod tools;
