@@ -3,6 +3,7 @@
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
+    schemas,
     story::{GIB, MIB, Story, counters, hostile, one_rank, steps},
 };
 use gpuwatch::{
@@ -120,6 +121,7 @@ fn alerts_contain_no_raw_text_of_jobs_in_lines_or_environment() {
         assert!(!message.line.contains("reboot") && !message.environment.iter().any(|(_, it)| it.contains("reboot")));
         assert!(!message.object.contains(char::is_control) && message.object.len() < 4096, "{}", message.object.len());
         let object: Value = serde_json::from_str(&message.object).unwrap();
+        schemas::check("alert", &object);
         assert_eq!((&object["schema"], object["state"].as_str()), (&Value::from(1), Some("active")));
         for (name, value) in &message.environment {
             let name = name.strip_prefix("GPUWATCH_ALERT_").unwrap().to_lowercase();
@@ -362,6 +364,7 @@ fn run_starts_the_alert_program_without_a_viewer() {
     assert!(printed.lines().count() == 1 && printed.contains(" · gpuwatch replay "), "one line at the end: {printed}");
     let messages = fs::read_to_string(messages).unwrap();
     let object: Value = serde_json::from_str(&messages).unwrap();
+    schemas::check("alert", &object);
     assert_eq!((&object["kind"], &object["cause"]), (&Value::from("growth"), &Value::from("tensors-retained")));
 
     // The recording has the same alert, as it came, for tools that read it.

@@ -1,6 +1,6 @@
 //! `gpuwatch check` judges recordings of real training loops, and reports which ones it cannot judge.
 
-use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
+use crate::{launch::Home, pty::PROGRAM, schemas, shim::script, torch};
 use gpuwatch::{
     facts::{
         event::{Event, Fact, Line, ProbeId},
@@ -74,6 +74,7 @@ pub(crate) fn check(path: &Path, arguments: &[&str]) -> Output {
 pub(crate) fn judged(path: &Path, arguments: &[&str]) -> (i32, Value) {
     let output = check(path, &[&["--json"], arguments].concat());
     let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check("check", &json);
     (output.status.code().unwrap(), json)
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},
     pty::PROGRAM,
+    schemas,
 };
 use gpuwatch::facts::event::Line;
 use serde_json::Value;
@@ -33,7 +34,9 @@ fn diff(arguments: &[&str], a: &Path, b: &Path) -> Output {
 }
 
 fn figures(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
+    let compared = serde_json::from_slice(&output.stdout).unwrap();
+    schemas::check("diff", &compared);
+    compared
 }
 
 fn worse(output: &Output) -> Vec<String> {

@@ -2,7 +2,7 @@
 //!
 //! `GPUWATCH_DOCS=write cargo test --test it docs::` rewrites the reference, and the counters of the C header.
 
-use crate::pty::PROGRAM;
+use crate::{pty::PROGRAM, schemas};
 use gpuwatch::{
     commands::serve::families::{Family, Kind},
     facts::{
@@ -50,7 +50,7 @@ fn block(kind: &str, text: &str) -> String {
 }
 
 /// The files of the reference, by name.
-fn reference() -> [(&'static str, String); 10] {
+fn reference() -> Vec<(&'static str, String)> {
     let mut of_commands = format!("# Commands\n\n## gpuwatch\n\n{}", block("text", &printed(&["--help"])));
     for it in commands() {
         let _ = write!(of_commands, "\n## gpuwatch {it}\n\n{}", block("text", &printed(&[&it, "--help"])));
@@ -60,7 +60,7 @@ fn reference() -> [(&'static str, String); 10] {
     for id in list.lines().take_while(|it| !it.is_empty()).filter_map(|it| it.split(' ').next()) {
         let _ = write!(of_causes, "\n## {id}\n\n{}", block("text", &printed(&["explain", id])));
     }
-    [
+    let mut pages = vec![
         ("docs/reference/commands.md", of_commands),
         (
             "docs/reference/config.md",
@@ -74,7 +74,9 @@ fn reference() -> [(&'static str, String); 10] {
         ("docs/reference/prometheus.md", of_prometheus()),
         ("docs/reference/devices.md", fit::markdown()),
         (HEADER, header()),
-    ]
+    ];
+    pages.extend(schemas::of_tables());
+    pages
 }
 
 fn of_metrics() -> String {

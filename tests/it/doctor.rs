@@ -1,6 +1,6 @@
 //! The doctor on machines that lack something: what is wrong is named, with what to do about it.
 
-use crate::{nvml::Bench, pty::PROGRAM};
+use crate::{nvml::Bench, pty::PROGRAM, schemas};
 use ::simgpu::Fault;
 use serde_json::Value;
 use std::{
@@ -41,7 +41,7 @@ impl Report {
         let output = command.output().unwrap();
         let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
         assert_eq!(output.status.code(), Some(i32::from(reported["ok"] == false)), "{reported}");
-        assert_eq!(reported["schema"], 1);
+        schemas::check("doctor", &reported);
         Self(reported)
     }
 

@@ -12,6 +12,7 @@ mod missing;
 use crate::{
     launch::Home,
     pty::PROGRAM,
+    schemas,
     torch::{self, Gpu},
 };
 use serde_json::Value;
@@ -61,6 +62,7 @@ impl Asked {
     fn json(&self, flags: &[&str], arguments: &[&str]) -> (Value, i32) {
         let output = self.fit(&[&["--json"], flags].concat(), arguments);
         let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        schemas::check("fit", &answer);
         (answer, output.status.code().unwrap())
     }
 }

@@ -8,6 +8,7 @@ mod plain;
 use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, Terminal, until},
+    schemas,
     torch::{stdout, target},
 };
 use ::simgpu::{Machine, prepare_driver};
@@ -81,7 +82,9 @@ impl Bench {
     }
 
     fn once(&self) -> Value {
-        serde_json::from_str(&self.gpuwatch(&["once", "--json"])).unwrap()
+        let once = serde_json::from_str(&self.gpuwatch(&["once", "--json"])).unwrap();
+        schemas::check("once", &once);
+        once
     }
 }
 

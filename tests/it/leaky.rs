@@ -3,6 +3,7 @@
 use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
+    schemas,
     shim::script,
     story::text,
     torch::{self, Gpu},
@@ -80,7 +81,9 @@ impl Recorded {
     }
 
     fn judged(&self) -> Value {
-        serde_json::from_str(&self.printed(&["check", "--json"])).unwrap()
+        let judged = serde_json::from_str(&self.printed(&["check", "--json"])).unwrap();
+        schemas::check("check", &judged);
+        judged
     }
 
     fn report(&self) -> (Value, String) {
@@ -262,6 +265,7 @@ fn a_caught_error_has_the_same_message_as_a_fatal_one() {
     assert!(is_blamed(&format!("Out of{sentence}")), "{once}");
     assert!(sentence.contains(" kept 3.") && sentence.contains(" GiB since"), "what was kept by then: {once}");
     let json: Value = serde_json::from_slice(&run.gpuwatch(&["once", "--json"]).output().unwrap().stdout).unwrap();
+    schemas::check("once", &json);
     assert_eq!(json["probes"][0]["ooms"][0]["sentence"], format!("Out of{sentence}"), "{json:#}");
     writeln!(job.stdin.take().unwrap()).unwrap();
     assert!(job.wait().unwrap().success());

@@ -63,6 +63,7 @@ mod report;
 mod restarts;
 mod roundtrip;
 mod rows;
+mod schemas;
 mod screens;
 mod serve;
 mod session;

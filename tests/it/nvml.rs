@@ -4,7 +4,10 @@ mod faults;
 mod figures;
 mod metrics;
 
-use crate::pty::{PATIENCE, PROGRAM, Terminal, until};
+use crate::{
+    pty::{PATIENCE, PROGRAM, Terminal, until},
+    schemas,
+};
 use ::simgpu::{Fault, Machine, prepare_nvml};
 use gpuwatch::{
     facts::{
@@ -61,7 +64,9 @@ impl Bench {
         self.machine.set_faults(faults).unwrap();
         let output = self.command(&["once", "--json"]).output().unwrap();
         assert!(output.status.success());
-        serde_json::from_slice(&output.stdout).unwrap()
+        let once = serde_json::from_slice(&output.stdout).unwrap();
+        schemas::check("once", &once);
+        once
     }
 }
 

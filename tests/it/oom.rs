@@ -5,6 +5,7 @@ use crate::{
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
     record::read,
+    schemas,
     shim::{is_quiet, script},
     torch::{self, Gpu},
 };
@@ -179,6 +180,8 @@ fn every_output_reports_the_other_processes_on_the_device() {
     let page = it.home.0.path().join("run.json");
     it.gpuwatch(&["report", "-o", page.to_str().unwrap()]);
     let report: Value = serde_json::from_str(&fs::read_to_string(page).unwrap()).unwrap();
+    schemas::check("report", &report);
+    schemas::check_recording(&it.recording());
     let oom = &report["ooms"][0];
     assert_eq!((&oom["tried"], &oom["tenants"][0]["used"]), (&(2 * GIB).into(), &(3 * GIB).into()), "{oom:#}");
     assert_eq!(oom["account"], found["account"]);

@@ -4,6 +4,7 @@ use crate::{
     check::{HEALTHY, SCALARS, lines_of, write},
     launch::Home,
     pty::PROGRAM,
+    schemas,
 };
 use gpuwatch::{
     facts::{
@@ -62,6 +63,7 @@ fn recordings_are_listed_newest_first_with_their_result() {
     checkpoints(home.path());
     let dir = home.path().to_str().unwrap();
     let whole: Value = serde_json::from_slice(&listed(&[dir, "--json"]).stdout).unwrap();
+    schemas::check("recordings", &whole);
     assert_eq!((&whole["schema"], &whole["left_out"]), (&json!(1), &json!(0)));
     let all = whole["recordings"].as_array().unwrap();
     let of = |name: &str| all.iter().map(|it| it[name].clone()).collect::<Vec<_>>();

@@ -4,6 +4,7 @@ use crate::{
     browser::{self, Browser},
     check::{HEALTHY, SCALARS, lines_of, write},
     pty::PROGRAM,
+    schemas,
 };
 use gpuwatch::facts::event::{
     Line,
@@ -64,6 +65,7 @@ fn a_page_shows_the_findings_and_escapes_text_of_the_job() {
     }
     let page = fs::read_to_string(page).unwrap();
     let whole: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    schemas::check("report", &whole);
     assert_eq!(data(&page), whole, "the page has all of it");
     assert_eq!(page.matches("<script").count(), 2);
     assert!(!page.contains("<img") && page.contains("\\u003cimg"), "what is text stays text");

@@ -2,6 +2,7 @@
 
 use crate::{
     record::read,
+    schemas,
     shim::{Job, script, to_the_end},
     torch::{self, Gpu},
 };
@@ -148,6 +149,7 @@ fn the_shell_asks_the_same() {
     let pid = job.gpuwatch(&["once", "--json", "--no-nvml"])["probes"][0]["pid"].to_string();
     job.send("slowly");
     let answer = job.gpuwatch(&["sites", &pid, "--steps", "4", "--json", "--collect"]);
+    schemas::check("sites", &answer);
     assert_eq!((&answer["schema"], &answer["steps"]), (&1.into(), &4.into()));
     let sites = answer["sites"].as_array().unwrap();
     assert_eq!(sites.len(), 1, "{answer:#}");

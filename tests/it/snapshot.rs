@@ -6,7 +6,7 @@ mod columns;
 mod exports;
 pub(crate) mod writer;
 
-use crate::{pty::PROGRAM, torch};
+use crate::{pty::PROGRAM, schemas, torch};
 use flate2::{Compression, write::GzEncoder};
 use gpuwatch::storage::pickle::{self, Fault, Reading};
 use proptest::prelude::*;
@@ -248,7 +248,9 @@ fn outputs_for(file: &Path, more: &[&str]) -> (String, String) {
 }
 
 fn as_json(file: &Path, more: &[&str]) -> Value {
-    serde_json::from_str(&outputs_for(file, &[more, &["--json"]].concat()).0).unwrap()
+    let account = serde_json::from_str(&outputs_for(file, &[more, &["--json"]].concat()).0).unwrap();
+    schemas::check("snapshot", &account);
+    account
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use crate::{
     corpus, formats,
+    pty::PROGRAM,
     recording_cost::{events_of, record},
+    tidy::root,
     torch,
     venv::Venv,
 };
@@ -10,7 +12,7 @@ use gpuwatch::{
     facts::event::{Event, Fact, Line},
     storage::recording::{Entry, Reader},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
@@ -21,8 +23,12 @@ use std::{
 static TOOLS: Venv = Venv {
     variable: "GPUWATCH_TOOLS_VENV",
     name: "venv-tools",
-    holds: "pandas, DuckDB and zstandard (a download of about 60 MB)",
-    packages: &[&["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"]],
+    holds: "pandas, DuckDB, zstandard and jsonschema (a download of about 60 MB)",
+    packages: &[
+        &["pandas==3.1.1", "numpy==2.4.6", "python-dateutil==4.0.0", "duckdb==2.0.0", "zstandard==0.25.0"],
+        &["jsonschema==4.26.0", "attrs==26.1.0", "jsonschema-specifications==2025.9.1", "referencing==0.37.0"],
+        &["rpds-py==2026.9.1", "typing-extensions==4.16.0"],
+    ],
     above: None,
     python: OnceLock::new(),
 };
@@ -138,4 +144,30 @@ fn zstdcat_and_jq_read_what_we_read() {
         let reported: Value = serde_json::from_str(&torch::stdout(&jq)).unwrap();
         assert_eq!(Figures::parsed(&reported), ours);
     }
+}
+
+#[test]
+fn an_independent_validator_accepts_the_schemas_and_what_they_describe() {
+    test_tiers::full!("jsonschema is downloaded");
+    let python = test_tiers::needs!(TOOLS.found());
+    let folder = root().join("docs/reference/schemas");
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("report.json");
+    let gpuwatch = |arguments: &[&str]| {
+        let done = Command::new(PROGRAM).args(arguments).arg(formats::fixture()).output().unwrap();
+        serde_json::from_slice::<Value>(&done.stdout).unwrap_or_default()
+    };
+    gpuwatch(&["report", "-o", page.to_str().unwrap()]);
+    let report = serde_json::from_str(&fs::read_to_string(page).unwrap()).unwrap();
+    let wire = include_str!("../../probes/gpuwatch-probe/tests/it/wire/golden.jsonl");
+    let lines =
+        wire.lines().filter(|it| !it.contains("\"unknown\"")).map(|it| ("wire", serde_json::from_str(it).unwrap()));
+    let asked = lines.chain([("check", gpuwatch(&["check", "--json"])), ("report", report)]);
+    let asked: Vec<String> =
+        asked.map(|(schema, value)| json!({"schema": schema, "value": value}).to_string()).collect();
+    let input = dir.path().join("asked.jsonl");
+    fs::write(&input, asked.join("\n")).unwrap();
+    let mut script = Command::new(python);
+    script.arg(root().join("tests/it/python/schemas.py")).arg(folder).stdin(File::open(input).unwrap());
+    assert_eq!(torch::stdout(&script.output().unwrap()).trim(), format!("checked {}", asked.len()));
 }

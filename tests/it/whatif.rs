@@ -2,6 +2,7 @@
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
+    schemas,
     torch::{self, Gpu},
 };
 use serde_json::{Value, json};
@@ -43,7 +44,9 @@ fn whatif(source: &Path, more: &[&str]) -> Output {
 
 fn answered(source: &Path, more: &[&str]) -> Value {
     let output = whatif(source, &[more, &["--json"]].concat());
-    serde_json::from_str(&torch::stdout(&output)).unwrap()
+    let answer = serde_json::from_str(&torch::stdout(&output)).unwrap();
+    schemas::check("whatif", &answer);
+    answer
 }
 
 /// A trace that begins with the run, and whose replay is the recorded run.

@@ -6,6 +6,7 @@ use crate::{
     effects::quits,
     launch::Home,
     pty::{PATIENCE, PROGRAM, until},
+    schemas,
     shim::{Job, script},
     torch::{self, Gpu},
 };
@@ -98,6 +99,7 @@ fn a_running_job_is_traced_for_some_steps_and_left_as_it_was() {
     it.leave(&format!("{}.8.trace", it.pid), HOUR);
     let answer = torch::stdout(&it.command(&["--steps", "30", "--json"]).output().unwrap());
     let answer: Value = serde_json::from_str(&answer).unwrap();
+    schemas::check("whatif", &answer);
     let device = &answer["devices"][0];
     let of = |figure: &str| &device[figure];
     assert_eq!(

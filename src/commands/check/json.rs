@@ -3,17 +3,7 @@
 //! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null`, never 0. Later releases may add fields; they
 //! do not rename or remove any without raising `schema`.
 //!
-//! - `schema`, `gpuwatch` (version), `verdict` (`pass`, `fail`, `unjudged`), `hits[]`, `doubts[]`, `notes[]` (text)
-//! - `steps`: the highest completed step
-//! - `attached_step`: the first step that was counted, if every probe was started in a running job
-//! - `end_recorded`: whether the end of the run is recorded; if not, the verdict covers the part up to `seen_to_step`,
-//!   the last step that every process completed
-//! - `losses`: counts of what was not seen or is not kept, as in `gpuwatch once --json`
-//! - `processes[]`: `probe`, `pid`, `rank`, `host`, `argv`, `steps`, `lost`, `stride`, `step_time`
-//!   ([`Pace::json`](crate::model::analysis::pace::Pace::json))
-//! - `devices[]`: `id` (UUID), `index`, `name`, `total`, `peak` (`allocated`, `reserved`, `used`), `stuck` (the share,
-//!   0 to 1, that a tenth of the steps reach)
-//! - `findings[]`: the fields of [`Finding::json`]
+//! `docs/reference/schemas/check.json` has every field.
 
 use super::Verdict;
 use crate::{

@@ -3,25 +3,7 @@
 //! Sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null` or absent, never 0. Later releases may add
 //! fields; they do not rename or remove any without raising `schema`.
 //!
-//! - `schema`, `gpuwatch` (version), `host`, `at_us`
-//! - `driver`: `state` (`up`, `stalled`, `absent`, `off`), `version`, `since`, `why`
-//! - `devices[]`: `id` (UUID), `index`, `name`, `parent` (of a MIG device), `gone`; `memory` (`total`, `used`, `free`,
-//!   `reserved`) or `memory_trouble`; `metrics` (`docs/reference/metrics.md`); `load` (some of these, for readers of
-//!   earlier releases); `ladder` (`total`, `sum`, `rungs[]`: `gap`, `probe`, `bytes`,
-//!   `inconsistent` with the two stamps); `processes[]` (`pid`, `used`, `argv`, `user`, `suspended`,
-//!   `probe`, `parent`, `started_us` (Unix time), `place` (batch job, container), `environment[]` (`NAME=value`,
-//!   those that matter for device memory), `figures` (`docs/reference/figures.md`)) or `processes_trouble`;
-//!   `unprobed`; `foreign_pids`
-//! - `probes[]`: `probe` (number), `pid` (ours), `own_pid`, `socket`, `life`, `why`, `suspended`, `hello` (as on the
-//!   wire), `lost`, `stride`, `marks[]`, `ooms[]` (as on the wire, with `cause` and `sentence`); `devices[]`: `device`
-//!   (UUID), `ordinal`, `at_us`, `step`, `counters` (as on the wire), `step_time`
-//!   ([`Pace::json`](crate::model::analysis::pace::Pace::json)), `driver_used`, `fragmentation` (`cached`,
-//!   `stuck`, `stuck_measurable`, `releasable`), `growth` (`trend`: `too_few`, `flat`, with the `steps` watched; or
-//!   `growing`, with `resource`, `bytes_per_step`, `since_step`, `full_in_steps`, `severity` and `cause`),
-//!   `approximate`
-//! - `losses`: counts of what was not seen or is not kept: `processes`, `ended_processes`, `devices`, `sockets`,
-//!   `names`, `samples`
-//! - `notices[]`: notices for the user, as text
+//! `docs/reference/schemas/once.json` has every field.
 
 use super::is_suspended;
 use crate::{
