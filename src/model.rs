@@ -23,3 +23,6 @@ pub mod findings;
 
 /// Which findings are open, which are expected or silenced, and which are news.
 pub mod alerts;
+
+/// What an experiment tracker in a job's own process gets.
+pub mod tracker;

@@ -153,6 +153,13 @@ int32_t gpuwatch_window_ended(uint64_t request);
 /* Returns the folder of the probe's socket; NULL without a probe. The text is valid until the next call. */
 const char *gpuwatch_folder(void);
 
+/* Returns the latest counters of a device as a JSON object, by the names on the wire, and "step"; null is unknown. A
+ * negative number stands for the first device that has some. NULL without any. It takes the queue's entries, and calls
+ * nothing of CUDA. The object also has "device", and in "file" the path of a file: once the job has made it (empty, mode
+ * 0600), a recorder of the job replaces it each second by what it knows of the process. The text is valid until the
+ * thread's next call. */
+const char *gpuwatch_latest(int32_t device);
+
 /* Sends a bye to the viewers and removes the socket; waits for viewers that still
  * read, a second at most. Final until gpuwatch_reset. */
 int32_t gpuwatch_stop(const char *reason);

@@ -22,7 +22,7 @@ use crate::{
     storage::{
         output,
         recording::encode_alert,
-        sink::{delivery::Delivery, follow::follow, record::Recorder, store::Writer},
+        sink::{delivery::Delivery, figures, follow::follow, record::Recorder, store::Writer},
         traces,
     },
 };
@@ -260,6 +260,7 @@ impl Watch {
         let found = self.policy.findings(&self.session);
         let recorder = self.recorder.as_ref();
         self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, event.at, edge, it));
+        figures::write(&self.session, &found);
         let answers = self.advisor.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
         for it in answers {
             self.keep(&it.event(event.at));

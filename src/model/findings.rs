@@ -16,7 +16,7 @@ use crate::{
     },
     model::{
         analysis::{
-            episode::Resource,
+            episode::{Axis, Resource},
             fragmentation::{self, Fragmentation},
             ladder::{self, Gap, Ladder, OwnFigures},
         },
@@ -93,6 +93,14 @@ impl Findings {
             let is_live = |it: &Finding| it.resource == Some(Resource::Allocated);
             is_live(one).cmp(&is_live(other)).then(rate(one).total_cmp(&rate(other)))
         })
+    }
+
+    /// Returns how fast a process grows on a device, in bytes per step: 0 without growth, `None` before enough steps
+    /// were seen, and for growth that is measured per second.
+    pub fn rate_per_step(&self, probe: ProbeId, on: &OnDevice) -> Option<f64> {
+        let flat = (on.growth.watched() >= on.growth.enough()).then_some(0.0);
+        let growing = self.growing(probe, on.ordinal);
+        growing.map_or(flat, |it| it.bytes_per_step.filter(|_| it.axis == Axis::Steps))
     }
 
     /// Returns the fastest lasting growth of a process's host memory.

@@ -1,10 +1,11 @@
 //! What a command writes for its user: standard output, and new files.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Stands for standard output.
@@ -48,6 +49,29 @@ pub fn create(path: &Path) -> io::Result<File> {
 pub fn save(path: &Path, text: &str) -> io::Result<()> {
     let mut file = open_new(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+/// Replaces a file at once: a reader gets the old or the new text.
+///
+/// # Errors
+/// Fails if it cannot be written.
+pub fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    let mut beside = OsString::from(path);
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    // A process with the same number may have died here.
+    let _ = fs::remove_file(&beside);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
 }
 
 /// Creates a file that must not exist, readable by its owner only.

@@ -19,5 +19,8 @@ pub mod hook;
 /// Delivers alerts.
 pub mod delivery;
 
+/// Figures for a job's experiment tracker.
+pub mod figures;
+
 /// Runs the sources until they are stopped.
 pub mod follow;

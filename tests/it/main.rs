@@ -81,6 +81,7 @@ mod tidy;
 mod tools;
 mod torch;
 mod traced;
+mod tracker;
 mod truth;
 mod venv;
 mod verdicts;

@@ -3,6 +3,7 @@
 //! Every call returns 0 or an error, and catches panics. In a forked child, calls start from scratch.
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
+pub mod latest;
 pub mod python;
 pub mod window;
 
@@ -391,10 +392,9 @@ pub unsafe extern "C" fn gpuwatch_log(line: *const c_char) -> i32 {
 
 /// Opens the log of a probe that has not started, or could not.
 fn early_log(description: &Description) -> Log {
-    let dir = socket::take(&socket::directories(), |it| Ok(it.to_owned())).ok();
-    let path = match dir {
-        Some(dir) => log_path(description.log.clone(), &dir, sys::pid()),
-        None => description.log.clone().or_else(|| std::env::var_os("GPUWATCH_LOG").map(Into::into)),
+    let path = match socket::take(&socket::directories(), |it| Ok(it.to_owned())) {
+        Ok(dir) => log_path(description.log.clone(), &dir, sys::pid()),
+        Err(_) => description.log.clone().or_else(|| std::env::var_os("GPUWATCH_LOG").map(Into::into)),
     };
     Log::new(path)
 }

@@ -6,11 +6,12 @@ use crate::{
     history::{BUDGET, History},
     identity,
     queue::{Entry, QUEUE},
-    reading::RSS,
+    reading::{RSS, Reading},
     spill::Spill,
     wire::{self, Line},
 };
 use std::{
+    collections::BTreeMap,
     io,
     path::Path,
     sync::{
@@ -25,11 +26,13 @@ pub(crate) struct Ledger {
     /// Resident host memory, as of the latest second.
     pub(crate) rss: Option<u64>,
     spill: Option<Spill>,
+    /// The latest value of every counter, by device.
+    latest: BTreeMap<u32, Reading>,
 }
 
 impl Ledger {
     pub(crate) fn new(entries: Receiver<Entry>) -> Self {
-        Self { entries, history: History::new(BUDGET), rss: identity::resident(), spill: None }
+        Self { entries, history: History::new(BUDGET), rss: identity::resident(), spill: None, latest: BTreeMap::new() }
     }
 
     /// Takes the queue's entries, and the number of those it could not take; returns how many entries there were.
@@ -46,6 +49,7 @@ impl Ledger {
                     {
                         reading.put(RSS, rss);
                     }
+                    self.latest.entry(reading.device).or_default().update(&reading);
                     self.history.sample(reading);
                 }
                 Entry::Note(note) => self.history.note(*note),
@@ -56,6 +60,15 @@ impl Ledger {
             self.history.note(Line::Lost(wire::Lost { at_us: now_us, samples, ..wire::Lost::default() }));
         }
         taken
+    }
+
+    /// Returns the latest counters of a device; without a number, of the first one that has some.
+    pub(crate) fn latest(&self, device: Option<u32>) -> Option<Reading> {
+        match device {
+            Some(device) => self.latest.get(&device),
+            None => self.latest.values().next(),
+        }
+        .copied()
     }
 
     /// Returns whether something was spilled.

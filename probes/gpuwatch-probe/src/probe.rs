@@ -128,6 +128,17 @@ impl Probe {
         self.shared.hand_over(Entry::Sample(reading))
     }
 
+    /// Returns the latest counters of a device, or of the first one that has some. Counters that are read once a second
+    /// have their latest value. Calls nothing of CUDA.
+    pub fn latest(&self, device: Option<u32>) -> Option<Reading> {
+        if !self.shared.is_here() {
+            return None;
+        }
+        let mut ledger = self.shared.ledger();
+        ledger.take_entries(&self.shared.dropped, sys::monotonic_us());
+        ledger.latest(device)
+    }
+
     /// Marks the current phase of the job, such as an epoch.
     pub fn mark(&self, name: &str, value: Option<i64>) -> Result<(), Refusal> {
         let name = name.chars().take(NAME_CHARS_MAX).collect();

@@ -52,6 +52,16 @@ impl Reading {
         }
     }
 
+    /// Becomes a newer reading, which may lack counters that are read once a second only.
+    pub(crate) fn update(&mut self, newer: &Self) {
+        let older = std::mem::replace(self, *newer);
+        for (place, value) in older.values.into_iter().enumerate() {
+            if newer.value(place).is_none() && older.value(place).is_some() {
+                self.put(place, value);
+            }
+        }
+    }
+
     /// Appends the sample's line, directly from its form in the queue.
     pub(crate) fn encode(&self, seq: u64, out: &mut String) {
         let named = Counters::NAMES.iter().enumerate();

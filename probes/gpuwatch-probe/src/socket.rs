@@ -20,6 +20,9 @@ use std::{
 /// The longest path that fits into a socket's address, in bytes.
 const ADDRESS_MAX: usize = 107;
 
+/// The ending of the file beside a socket in which a recorder writes figures of the job, once the job has made it.
+pub const FIGURES: &str = "figures";
+
 const O_DIRECTORY: i32 = if cfg!(target_arch = "aarch64") { 0o40_000 } else { 0o200_000 };
 pub(crate) const O_NOFOLLOW: i32 = if cfg!(target_arch = "aarch64") { 0o100_000 } else { 0o400_000 };
 
@@ -168,6 +171,7 @@ pub fn sweep(dir: &Path) {
         if owner.is_some_and(|it| !sys::is_running(it)) && is_stale(&entry.path()) {
             // Another process may have removed it meanwhile.
             let _ = fs::remove_file(entry.path());
+            let _ = fs::remove_file(entry.path().with_extension(FIGURES));
         }
     }
 }

@@ -13,6 +13,7 @@ mod sites;
 pub use counters::{Counter, Counters, Group, Label, Torch, Unit};
 pub use encode::encode;
 pub(crate) use encode::{encode_sites, sample as encode_sample};
+pub(crate) use json::quoted;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 pub use sites::{Frame, Holder, Owner, PARTS_MAX, Place, SITES_MAX, Site, Sites};

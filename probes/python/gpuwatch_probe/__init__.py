@@ -6,6 +6,7 @@ Under `gpuwatch run` nothing of this needs to be called. For those who prefer co
     gpuwatch_probe.start()           # probes this process as soon as it initialises CUDA
     gpuwatch_probe.step()            # ends a step, in loops without a torch.optim optimizer
     gpuwatch_probe.mark("epoch", 3)  # names an instant, with a whole number if it has one
+    gpuwatch_probe.figures()         # the latest figures of this process, for an experiment tracker
     gpuwatch_probe.stop()            # ends the probe for good
 
 No call raises, prints, synchronises, or initialises CUDA. `GPUWATCH=off` in the environment turns them all into
@@ -15,7 +16,7 @@ nothing.
 import os as _os
 import sys as _sys
 
-__all__ = ["start", "step", "mark", "stop"]
+__all__ = ["start", "step", "mark", "figures", "stop"]
 
 _probe = None
 
@@ -41,6 +42,23 @@ def mark(name, value=None):
     """Names this instant, as in `mark("epoch", 3)`; nothing before CUDA is initialised."""
     if _probe is not None:
         _probe.mark(name, value)
+
+
+def figures(device=None):
+    """Returns the latest counters, ladder and open findings of this process on a device, as a flat dictionary.
+
+    Without a number, it is the first device that the process uses. What is unknown is `None`: without a recorder of the
+    job, as `gpuwatch run` is, the ladder, the growth and the findings. Without a probe the dictionary is empty.
+    """
+    native = None if _probe is None or _probe.off else _probe.native
+    if native is None:
+        return {}
+    try:
+        from ._figures import figures
+
+        return figures(native, device)
+    except Exception:
+        return {}
 
 
 def stop():

@@ -56,6 +56,8 @@ class Native:
             setattr(self, name, function)
         self.folder = lib.gpuwatch_folder
         self.folder.restype = text
+        self.latest = lib.gpuwatch_latest
+        self.latest.argtypes, self.latest.restype = (ctypes.c_int32,), text
 
     def builtin(self, name):
         """Returns a builtin function of the library (gpuwatch_probe.h): a ctypes call would cost each step

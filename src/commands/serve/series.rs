@@ -4,7 +4,7 @@ use super::families::Family;
 use crate::{
     facts::{event::DriverState, text::Foreign, units::Stamp},
     model::{
-        analysis::{episode::Axis, ladder::Rung},
+        analysis::ladder::Rung,
         findings::{DeviceFindings, Finding, Findings, ProcessFindings},
         session::{
             Session,
@@ -118,9 +118,7 @@ impl Out {
     fn process(&mut self, own: &Labels, process: &Process, on: &OnDevice, found: &ProcessFindings, all: &Findings) {
         let counters = &on.counters;
         let growing = all.growing(found.probe, found.ordinal);
-        let flat = (on.growth.watched() >= on.growth.enough()).then_some(0.0);
-        // Without steps, growth is per second.
-        let rate = growing.map_or(flat, |it| it.bytes_per_step.filter(|_| it.axis == Axis::Steps));
+        let rate = all.rate_per_step(found.probe, on);
         let whole = |count: Option<u64>| count.map(|it| it as f64);
         let seconds = |us: Option<u64>| us.map(|it| it as f64 / 1e6);
         for (family, value) in [

@@ -1,12 +1,10 @@
 //! A file with the figures, for collectors that read files, as `node_exporter --collector.textfile.directory` does.
 
-use crate::facts::text::Foreign;
+use crate::{facts::text::Foreign, storage::output};
 use anyhow::{Context, Result, bail};
 use std::{
-    ffi::OsString,
     fmt, fs,
-    io::{ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -42,22 +40,7 @@ impl Textfile {
     /// # Errors
     /// Fails if it cannot be written.
     pub fn write(&self, text: &str) -> Result<()> {
-        let mut beside = OsString::from(&self.path);
-        beside.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        // A process with the same number may have died here.
-        let _ = fs::remove_file(&beside);
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&beside)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&beside, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-        written.with_context(|| format!("cannot write {}", self.path.display()))
+        output::replace(&self.path, 0o644, text).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 

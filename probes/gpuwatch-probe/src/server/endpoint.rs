@@ -64,10 +64,11 @@ impl Endpoint {
         fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode && it.file_type().is_socket())
     }
 
-    /// Removes the name, if it still leads here.
+    /// Removes the name, if it still leads here, and the file of figures beside it.
     pub(crate) fn remove(&self) {
         if self.is_there() {
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(self.path.with_extension(socket::FIGURES));
         }
     }
 

@@ -147,7 +147,7 @@ impl<'a> Object<'a> {
 }
 
 /// Appends a JSON string; text over the limit ends in an ellipsis.
-pub(super) fn quoted(text: &str, limit: usize, out: &mut String) {
+pub(crate) fn quoted(text: &str, limit: usize, out: &mut String) {
     out.push('"');
     let mut bytes = 0;
     for c in text.chars() {

@@ -47,7 +47,7 @@ fn snake(name: &str) -> String {
 
 /// Generates a line of C for each call from the Rust source.
 fn generated() -> BTreeSet<String> {
-    let sources = ["src/abi.rs", "src/abi/python.rs", "src/abi/window.rs"]
+    let sources = ["src/abi.rs", "src/abi/latest.rs", "src/abi/python.rs", "src/abi/window.rs"]
         .map(|it| fs::read_to_string(Path::new(HERE).join(it)).unwrap());
     let mut calls = BTreeSet::new();
     for text in sources.iter().flat_map(|it| it.split("extern \"C\" fn gpuwatch_").skip(1)) {

@@ -42,8 +42,11 @@ static int stream(void) {
     EXPECT(gpuwatch_oom_message(0, NULL) == GPUWATCH_INVALID);
     EXPECT(gpuwatch_oom_message(0, "none \xff left") == GPUWATCH_OK);
     EXPECT(gpuwatch_log("a line\nof the job") == GPUWATCH_OK);
+    const char *latest = gpuwatch_latest(-1);
+    EXPECT(latest && strstr(latest, "\"device\":0,\"step\":2,\"requested\":null,\"allocated\":2097152,"));
+    EXPECT(strstr(latest, ".figures\"") && gpuwatch_latest(0) && !gpuwatch_latest(1));
     getchar();
-    EXPECT(gpuwatch_stop("done") == GPUWATCH_OK);
+    EXPECT(gpuwatch_stop("done") == GPUWATCH_OK && !gpuwatch_latest(0));
     EXPECT(gpuwatch_stop("done") == GPUWATCH_OFF && push(3, GPUWATCH_STEP) == GPUWATCH_OFF);
     return 0;
 }
