@@ -1,6 +1,8 @@
 //! `gpuwatch export`: a recording as a table with a row for each sample, or a memory snapshot as a table, as stacks or
 //! as a trace, for other tools.
 
+/// Tables as Parquet.
+mod parquet;
 /// A trace for Perfetto.
 mod perfetto;
 /// Stacks for flame graphs.
@@ -22,7 +24,10 @@ use crate::{
         session::{Session, process::Process},
         trace::Trace,
     },
-    storage::replay::{self, recording_set::RecordingSet},
+    storage::replay::{
+        self,
+        recording_set::{Ending, RecordingSet},
+    },
 };
 use serde_json::{Map, Value};
 pub use stacks::At;
@@ -37,6 +42,8 @@ pub enum Format {
     Csv,
     /// One JSON object per line; unknown values are left out.
     Jsonl,
+    /// A recording as Parquet for `DuckDB`, pandas or Spark: typed, compressed, with units in its metadata.
+    Parquet,
     /// A snapshot's call stacks, the outermost function first, with their bytes: for flame graphs.
     Folded,
     /// A snapshot's call stacks for <https://www.speedscope.app>.
@@ -48,13 +55,15 @@ pub enum Format {
 impl Format {
     /// Returns whether a recording has this format; a snapshot has all.
     pub fn is_of_recordings(self) -> bool {
-        matches!(self, Self::Csv | Self::Jsonl)
+        matches!(self, Self::Csv | Self::Jsonl | Self::Parquet)
     }
 }
 
 /// A row's columns before its counters. `unix_us` is the wall clock if the recording has it, `at_us` the monotonic one;
-/// `device` is the process's ordinal, `device_id` the driver's UUID.
-const COLUMNS: [&str; 9] = ["unix_us", "at_us", "host", "rank", "pid", "device", "device_id", "edge", "step"];
+/// `run` is what all processes of a job have in common, `job` the scheduler's number; `device` is the process's
+/// ordinal, `device_id` the driver's UUID.
+const COLUMNS: [&str; 11] =
+    ["unix_us", "at_us", "host", "rank", "run", "job", "pid", "device", "device_id", "edge", "step"];
 
 /// The last column: µs of host time since the boundary of the previous step, without synchronisation; only in the row
 /// of a step's end. If steps between the two have no sample, it is their mean.
@@ -72,8 +81,17 @@ fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
 /// Fails if `out` cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     let metrics = metrics().map(|it| it.name);
-    let columns: Vec<&str> = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain([STEP_TIME]).collect();
-    table(&columns, format, out, |write| each_row(recordings, write))
+    let columns: Vec<_> = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain([STEP_TIME]).collect();
+    table(&columns, format, out, |write| {
+        let endings = each_row(recordings, write)?;
+        let troubles = replay::troubles(recordings, &endings);
+        // Analyses of many files at once do not show a note about one of them.
+        if format == Format::Parquet && endings.iter().any(Ending::is_damaged) {
+            let troubles = troubles.join("; ");
+            return Err(io::Error::other(format!("{troubles}; `--format csv` exports what can be read")));
+        }
+        Ok(troubles)
+    })
 }
 
 /// Writes a snapshot: a table of its blocks or events, the stacks of its live blocks at one moment, or its trace.
@@ -82,6 +100,7 @@ pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -
 /// Fails if `out` cannot be written.
 pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &mut impl Write) -> io::Result<()> {
     match format {
+        Format::Parquet => Err(io::Error::other("Parquet is for recordings; tables of a snapshot are csv or jsonl")),
         Format::Csv | Format::Jsonl => table(of.columns(), format, out, |write| of.rows(trace, write)),
         Format::Folded => stacks::folded(trace, at, out),
         Format::Speedscope => stacks::speedscope(trace, out),
@@ -89,13 +108,19 @@ pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &m
     }
 }
 
-/// Writes the rows from `rows`: as CSV, or as an object per line.
+/// Writes the rows from `rows`: as CSV, as Parquet, or as an object per line.
 fn table<T>(
-    columns: &[&str],
+    columns: &[&'static str],
     format: Format,
     out: &mut impl Write,
     rows: impl FnOnce(&mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<T>,
 ) -> io::Result<T> {
+    if format == Format::Parquet {
+        let mut file = parquet::File::begin(columns, out)?;
+        let done = rows(&mut |row| file.row(row))?;
+        file.end()?;
+        return Ok(done);
+    }
     if format != Format::Csv {
         return rows(&mut |row| {
             let known = row.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -123,8 +148,8 @@ fn unwritten(error: csv::Error) -> io::Error {
 
 type Row = Vec<(&'static str, Option<Value>)>;
 
-/// Passes on the row of every sample, in order of time; returns how the files end, as text.
-fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<Vec<String>> {
+/// Passes on the row of every sample, in order of time; returns how the files end.
+fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<Vec<Ending>> {
     let mut session = Session::default();
     let mut cursor = recordings.play();
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
@@ -133,18 +158,21 @@ fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<
             write(row(recordings, &session, probe, sample, at))?;
         }
     }
-    Ok(replay::troubles(recordings, &cursor.endings()))
+    Ok(cursor.endings())
 }
 
 fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {
     let process = session.process(probe);
     let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device));
-    let host = process.and_then(|it| it.hello.as_ref()).map(|it| it.host.as_str()).filter(|it| !it.is_empty());
+    let hello = process.and_then(|it| it.hello.as_deref());
+    let host = hello.map(|it| it.host.as_str()).filter(|it| !it.is_empty());
     let values = [
         recordings.unix_us(at).map(Value::from),
         Some(sample.at_us.into()),
         host.map(Value::from),
         process.and_then(Process::rank).map(Value::from),
+        hello.and_then(|it| it.run.as_deref()).map(Value::from),
+        hello.and_then(|it| it.job.as_ref()).map(|it| it.id.as_str().into()),
         process.and_then(Process::any_pid).map(Value::from),
         Some(sample.device.into()),
         on.map(|it| it.device.0.as_str().into()),

@@ -51,6 +51,7 @@ mod outputs;
 mod pace;
 mod packages;
 mod packaging;
+mod parquet;
 mod peers;
 mod pictures;
 mod pty;

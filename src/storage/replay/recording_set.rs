@@ -51,6 +51,13 @@ pub enum Ending {
     Fault(Fault),
 }
 
+impl Ending {
+    /// Returns whether a part of the file that was written cannot be read.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self, Self::Fault(it) if !matches!(it, Fault::Cut { .. }))
+    }
+}
+
 impl Track {
     /// Creates a track from a file and its parsed first line.
     pub fn new(file: File, name: Foreign, header: Option<Header>) -> io::Result<Self> {
