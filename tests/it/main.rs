@@ -24,6 +24,7 @@ mod effects;
 mod explain;
 mod export;
 mod fit;
+mod fleet;
 #[cfg(all(target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod floor;
 mod formats;

@@ -29,13 +29,13 @@ use std::{
 };
 
 /// A running `gpuwatch serve`, and what it printed about its places.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    fn start(home: &Home, arguments: &[&str]) -> Self {
+    pub(crate) fn start(home: &Home, arguments: &[&str]) -> Self {
         let mut command = Command::new(PROGRAM);
         command.arg("serve").args(arguments).args(["--no-nvml"]).envs(home.variables());
         Self::of(command)
@@ -49,7 +49,7 @@ impl Server {
         Self { child, address }
     }
 
-    fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         self.address.strip_prefix("http://").and_then(|it| it.strip_suffix("/metrics")).unwrap()
     }
 
@@ -58,13 +58,13 @@ impl Server {
         asked(TcpStream::connect(self.host()).unwrap(), request, headers)
     }
 
-    fn scrape(&self) -> String {
+    pub(crate) fn scrape(&self) -> String {
         let (head, body) = self.ask("GET /metrics", "");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         body
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }
@@ -284,7 +284,7 @@ fn a_file_for_collectors_is_kept_up_to_date_and_removed() {
 }
 
 /// Prometheus and `promtool`, as the distribution has them.
-fn prometheus() -> Result<std::path::PathBuf, String> {
+pub(crate) fn prometheus() -> Result<std::path::PathBuf, String> {
     packages::programs("prometheus")
 }
 
@@ -332,28 +332,7 @@ fn a_real_prometheus_takes_every_family() {
     job.ended();
 }
 
-#[test]
-fn the_documented_alert_rules_are_valid() {
-    test_tiers::full!("a Prometheus");
-    let programs = test_tiers::needs!(prometheus());
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/prometheus.md")).unwrap();
-    let rules =
-        page.split("```yaml\n").find(|it| it.starts_with("groups:")).and_then(|it| it.split("```").next()).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rules.yml");
-    fs::write(&file, rules).unwrap();
-    promtool(&programs, &["check", "rules", file.to_str().unwrap()], "");
-    for name in
-        rules.split("gpuwatch_").skip(1).map(|it| it.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
-    {
-        let known = |row: &&gpuwatch::commands::serve::families::Row| {
-            row.name.strip_prefix("gpuwatch_") == Some(name.strip_suffix("_total").unwrap_or(name))
-        };
-        assert!(Family::TABLE.iter().any(|it| known(&it)), "{name}");
-    }
-}
-
-fn promtool(programs: &Path, arguments: &[&str], input: &str) {
+pub(crate) fn promtool(programs: &Path, arguments: &[&str], input: &str) {
     let mut child = Command::new(programs.join("promtool"))
         .args(arguments)
         .stdin(Stdio::piped())
