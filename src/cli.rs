@@ -16,6 +16,8 @@ mod fit;
 mod flags;
 /// Config, completions, manual.
 mod generate;
+/// Other machines.
+mod hosts;
 /// Prints verdicts.
 mod judge;
 /// Writes screenshots.
@@ -50,7 +52,7 @@ use self::{
     flags::{Format, Live},
 };
 use crate::{
-    commands::{demo, diff, doctor, explain, export, once, recordings, sites},
+    commands::{demo, diff, doctor, explain, export, recordings, sites},
     config,
     facts::text::Foreign,
     jobs::launch::{self, sys},
@@ -139,11 +141,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             record::record(output, &watching, &keep, &policy, asking)
         }
         Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
-        Some(Command::Once { json, watching }) => {
-            let sources = watching.sources().in_detail();
-            runtime()?.block_on(async { once::print(&mut Sources::start(sources).events, 0, json).await })?;
-            Ok(0)
-        }
+        Some(Command::Once { json, reach, patience, watching }) => hosts::once(&reach, patience, &watching, json),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Stream { watching }) => stream::stream(&watching),
         Some(Command::Sites { question }) => {

@@ -22,6 +22,9 @@ pub mod sources;
 /// Where events are stored and read back.
 pub mod storage;
 
+/// Other machines and their streams.
+pub mod hosts;
+
 /// Options from flags, environment, config file and defaults.
 pub mod config;
 

@@ -21,6 +21,9 @@ pub mod fit;
 /// Every analysis of one session, at the session's own time.
 pub mod findings;
 
+/// Several machines and the jobs that span them.
+pub mod cluster;
+
 /// Which findings are open, which are expected or silenced, and which are news.
 pub mod alerts;
 

@@ -145,6 +145,7 @@ class Probe:
                 viewer.close()
 
     def _hello(self):
+        master = _variable("MASTER_ADDR"), _variable("MASTER_PORT")
         launched = {ours: next(filter(str.isdigit, map(_variable, theirs)), None) for ours, theirs in LAUNCHED.items()}
         return {
             "type": "hello",
@@ -156,6 +157,7 @@ class Probe:
             # Readers hide what looks like a secret.
             "argv": getattr(sys, "orig_argv", sys.argv)[: 1 if "noargs" in _variable("GPUWATCH").split(",") else None],
             "run": _variable("GPUWATCH_RUN") or None,
+            "master": "%s:%s" % master if all(master) else None,
             **{name: int(value) for name, value in launched.items() if value},
             **self._hello_fields,
             "devices": [{"ordinal": ordinal, **known} for ordinal, known in self._devices.items()],

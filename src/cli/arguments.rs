@@ -25,7 +25,8 @@ Jobs that run already: gpuwatch lists them with the driver's figures alone (byte
 `gpuwatch attach PID` starts the probe in a running PyTorch job. A job that begins with its probe, by `gpuwatch run` or from \
 a shell after `eval \"$(gpuwatch env)\"`, can be watched from its first step on.
 
-Several machines: run one gpuwatch on each (`ssh -t node gpuwatch`); gpuwatch does not listen on the network. For one run \
+Several machines: `gpuwatch once --hosts node[01-16]` prints their state through ssh. For the screens, run one gpuwatch on \
+each (`ssh -t node gpuwatch`); gpuwatch does not listen on the network. For one run \
 over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
 copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
 have to agree.
@@ -257,11 +258,16 @@ pub(super) enum Command {
         json: bool,
     },
     /// Print the current figures once; needs no terminal.
-    #[command(after_help = "Example:\n  gpuwatch once --json | jq '.devices[].ladder'")]
+    #[command(after_help = "Examples:\n  gpuwatch once --json | jq '.devices[].ladder'\n  gpuwatch once --hosts \
+                            'node[01-16]' --json | jq '.jobs[].findings'")]
     Once {
         /// As JSON (schema 1).
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        reach: super::hosts::Reach,
+        #[command(flatten)]
+        patience: super::hosts::Patience,
         #[command(flatten)]
         watching: Watching,
     },

@@ -1,5 +1,7 @@
 //! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
+/// Several machines.
+pub mod hosts;
 mod json;
 mod text;
 

@@ -146,7 +146,7 @@ impl<'a> Place<'a> {
         faults
     }
 
-    /// Whether a value keeps a rule that says nothing of its parts.
+    /// Whether a value keeps a rule that is not about its parts.
     fn fits(&self, keyword: &str, rule: &Value, value: &Value) -> bool {
         let items = || value.as_array().map(|it| it.len() as u64);
         match keyword {

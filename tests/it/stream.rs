@@ -1,5 +1,8 @@
 //! `gpuwatch stream`: a machine's events as lines, thinned, for as long as a reader holds both ends.
 
+mod cluster;
+mod hosts;
+
 use crate::{
     launch::Home,
     pty::PROGRAM,
@@ -27,10 +30,14 @@ pub(crate) struct Rank {
 
 impl Rank {
     /// Starts one with a demo's flags; its socket goes to the home's directory.
-    pub(crate) fn start(home: &Home, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+    fn start(home: &Home, flags: &[&str]) -> Self {
+        Self::start_in(home.0.path().join("sockets").to_str().unwrap(), flags, &[])
+    }
+
+    /// The same with its socket in this directory.
+    pub(crate) fn start_in(directory: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(PROGRAM);
-        command.args(["demo-job", "--directory"]).arg(home.0.path().join("sockets")).args(flags);
-        command.envs(home.variables()).envs(variables.iter().copied());
+        command.args(["demo-job", "--directory", directory]).args(flags).envs(variables.iter().copied());
         Self { child: command.stdin(Stdio::piped()).spawn().unwrap() }
     }
 }
@@ -53,7 +60,7 @@ fn streaming(home: &Home) -> (Child, BufReader<ChildStdout>) {
 #[test]
 fn a_stream_is_a_recording_that_begins_with_its_version_and_ends_with_its_input() {
     let home = Home::new();
-    let _rank = Rank::start(&home, &["--rate", "200"], &[]);
+    let _rank = Rank::start(&home, &["--rate", "200"]);
     let (mut child, mut out) = streaming(&home);
     let mut text = String::new();
     out.read_line(&mut text).unwrap();

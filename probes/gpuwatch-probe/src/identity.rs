@@ -32,6 +32,8 @@ pub(crate) fn complete(hello: &mut Hello) {
     hello.rank = hello.rank.or_else(|| number(&["RANK", "OMPI_COMM_WORLD_RANK"]));
     hello.local_rank = hello.local_rank.or_else(|| number(&["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]));
     hello.world_size = hello.world_size.or_else(|| number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"]));
+    let master = || Some(format!("{}:{}", text("MASTER_ADDR")?, text("MASTER_PORT")?));
+    hello.master = hello.master.take().or_else(master);
     hello.job = hello.job.take().or_else(job);
 }
 

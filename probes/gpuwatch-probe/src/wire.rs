@@ -114,6 +114,10 @@ pub struct Hello {
     pub local_rank: Option<u64>,
     /// Number of ranks of the run.
     pub world_size: Option<u64>,
+    /// Address and port of the launcher's master, the same on all machines of a run.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::NAME_MAX }>"))]
+    pub master: Option<String>,
     /// The scheduler's job.
     pub job: Option<Job>,
     /// `ready` if the job can capture sites, otherwise why not. Absent: it cannot.

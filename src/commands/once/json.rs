@@ -31,12 +31,20 @@ const SCHEMA: u32 = 1;
 
 /// Returns the whole report, with its last newline.
 pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serde_json::Result<String> {
+    let whole = value(session, findings, host, env!("CARGO_PKG_VERSION"));
+    let mut text = escape_json(&serde_json::to_string_pretty(&whole)?);
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the report of a host with this version of gpuwatch.
+pub(super) fn value(session: &Session, findings: &Findings, host: &str, version: &str) -> Value {
     let devices: Vec<Value> =
         session.devices.iter().zip(&findings.devices).map(|(it, found)| device(session, it, found)).collect();
     let probes: Vec<Value> = session.processes.iter().map(|it| probe(session, it, findings)).collect();
-    let whole = json!({
+    json!({
         "schema": SCHEMA,
-        "gpuwatch": env!("CARGO_PKG_VERSION"),
+        "gpuwatch": version,
         "host": host,
         "at_us": session.now,
         "driver": session.driver,
@@ -44,10 +52,7 @@ pub(super) fn report(session: &Session, findings: &Findings, host: &str) -> serd
         "probes": probes,
         "losses": session.losses.json(),
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
-    });
-    let mut text = escape_json(&serde_json::to_string_pretty(&whole)?);
-    text.push('\n');
-    Ok(text)
+    })
 }
 
 fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {

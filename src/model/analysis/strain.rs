@@ -208,6 +208,12 @@ impl Strain {
     }
 }
 
+/// Returns whether a rank that wants this much needs more attention than the median of its run.
+pub fn is_uneven(wanted: u64, median: u64, total: Option<u64>) -> bool {
+    let matters = total.map_or(MATTERS_BYTES, |it| MATTERS * it as f64);
+    median > 0 && wanted as f64 / median as f64 >= FULLER.0 && wanted.saturating_sub(median) as f64 >= matters
+}
+
 /// Bytes that matter on the device.
 fn least(seen: &Seen) -> f64 {
     seen.counters.device_total.or(seen.total).map_or(MATTERS_BYTES, |it| MATTERS * it as f64)

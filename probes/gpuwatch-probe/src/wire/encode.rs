@@ -118,7 +118,8 @@ fn hello(it: &Hello, out: &mut String) {
         .some("restart", it.restart)
         .some("rank", it.rank)
         .some("local_rank", it.local_rank)
-        .some("world_size", it.world_size);
+        .some("world_size", it.world_size)
+        .some_text("master", it.master.as_deref(), NAME_MAX);
     if let Some(job) = &it.job {
         object.name("job");
         object.out.push_str("{\"scheduler\":");

@@ -79,7 +79,7 @@ fn sites() -> Sites {
     }
 }
 
-/// A hello with every field except an instance.
+/// A hello with every field of the first release: no instance, no master.
 fn hello() -> Hello {
     let text = |it: &str| Some(it.to_owned());
     Hello {
@@ -103,6 +103,7 @@ fn hello() -> Hello {
         rank: Some(3),
         local_rank: Some(1),
         world_size: Some(8),
+        master: None,
         job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
         sites: text("ready"),
         devices: vec![
@@ -162,6 +163,7 @@ fn lines() -> Vec<Line> {
         Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
         Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
         Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
+        Line::Hello(Hello { master: text("node01:29500"), ..Hello::default() }),
     ]
 }
 

@@ -1,0 +1,203 @@
+//! The children that read machines' streams: one for each machine, which is started again when it ends. No machine
+//! waits for another: each has a task, and the queue takes turns.
+
+use super::{intake::Intake, plan::Plan, retry::Retry};
+use crate::{
+    model::cluster::{Link, News, What},
+    sources::{now, unix_us},
+};
+use gpuwatch_probe::wire::LINE_MAX;
+use std::{process::Stdio, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
+    process::{Child, ChildStdout, Command},
+    select,
+    sync::mpsc::{self, Receiver, Sender},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+/// News that may be queued for the reader; when the queue is full, links wait.
+const QUEUE: usize = 4096;
+
+/// A connection without a line for this long is closed, and tried again.
+const DEAD: Duration = Duration::from_secs(30);
+
+/// How long a child that closed its output may take to end.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// Most bytes kept of the beginning of a child's standard error, and of its end.
+const ERRORS: usize = 4 << 10;
+
+/// After a line of more bytes, which is rare, a link waits before the next one.
+const HEAVY: usize = 32 << 10;
+const AFTER_HEAVY: Duration = Duration::from_millis(20);
+
+/// Running links. Dropping it ends their children.
+pub struct Links {
+    /// Their news, in order of arrival.
+    pub news: Receiver<News>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Links {
+    /// Starts a link to each machine of a plan; needs a tokio runtime.
+    pub fn start(plan: &Plan) -> Self {
+        let (sender, news) = mpsc::channel(QUEUE);
+        let mut tasks = vec![tokio::spawn(seconds(sender.clone()))];
+        for (node, host) in plan.hosts.iter().enumerate() {
+            let task = Task { node, command: plan.command(host), news: sender.clone() };
+            tasks.push(tokio::spawn(task.run()));
+        }
+        Self { news, tasks }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Sends a tick each second.
+async fn seconds(news: Sender<News>) {
+    let mut second = interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        second.tick().await;
+        if news.send(News { node: 0, at: now(), what: What::Second }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The link to one machine.
+struct Task {
+    node: usize,
+    command: Vec<String>,
+    news: Sender<News>,
+}
+
+/// Why reading ended.
+enum End {
+    /// The output ended.
+    Closed,
+    /// The connection is of no use.
+    Fault(Link),
+    /// Nothing receives the news any more.
+    Unread,
+}
+
+impl Task {
+    async fn run(self) {
+        let mut retry = Retry::new(self.node);
+        loop {
+            let begun = now();
+            if !self.send(What::Link(Link::Connecting)).await {
+                return;
+            }
+            let Some(link) = self.connect().await else { return };
+            if !self.send(What::Link(link)).await {
+                return;
+            }
+            sleep(retry.after(now().since(begun))).await;
+        }
+    }
+
+    /// Sends news; false without a receiver.
+    async fn send(&self, what: What) -> bool {
+        self.news.send(News { node: self.node, at: now(), what }).await.is_ok()
+    }
+
+    /// Starts the child and reads it to its end. Returns the link's state then; `None` without a receiver.
+    async fn connect(&self) -> Option<Link> {
+        let mut child = match self.spawn() {
+            Ok(it) => it,
+            Err(e) => {
+                let program = self.command.first().map_or("", |it| it);
+                return Some(Link::refused(format!("cannot start {program}: {e}")));
+            }
+        };
+        // The stream there ends when this one does.
+        let _input = child.stdin.take();
+        let (mut intake, mut errors) = (Intake::default(), Vec::new());
+        let stdout = BufReader::new(child.stdout.take()?);
+        let mut stderr = child.stderr.take()?;
+        let end = select! {
+            biased;
+            end = self.read(stdout, &mut intake) => end,
+            () = drain(&mut stderr, &mut errors, true) => End::Closed,
+        };
+        match end {
+            End::Unread => None,
+            End::Fault(link) => Some(link),
+            End::Closed => {
+                let ended = timeout(ENDING, async {
+                    drain(&mut stderr, &mut errors, false).await;
+                    child.wait().await
+                });
+                let code = ended.await.ok().and_then(Result::ok).and_then(|it| it.code());
+                Some(intake.end(code, &errors))
+            }
+        }
+    }
+
+    /// Starts the child in a process group of its own, so that it cannot read the terminal. All that it writes comes
+    /// through pipes.
+    fn spawn(&self) -> std::io::Result<Child> {
+        let (program, arguments) = self.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0).kill_on_drop(true).spawn()
+    }
+
+    async fn read(&self, mut stdout: BufReader<ChildStdout>, intake: &mut Intake) -> End {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut bounded = (&mut stdout).take(LINE_MAX as u64);
+            let got = match timeout(DEAD, bounded.read_until(b'\n', &mut line)).await {
+                Ok(Ok(got)) => got,
+                Ok(Err(_)) => return End::Closed,
+                Err(_) => {
+                    let why = format!("no line for {} s: gpuwatch connects again", DEAD.as_secs());
+                    return End::Fault(Link::Silent { why: why.as_str().into() });
+                }
+            };
+            if got == 0 || (line.last() != Some(&b'\n') && got < LINE_MAX) {
+                return End::Closed;
+            }
+            if line.pop() != Some(b'\n') {
+                return End::Fault(Link::incompatible("it sent a line of more than 1 MiB".to_owned()));
+            }
+            match intake.line(&line, unix_us()) {
+                Ok(None) => {}
+                Ok(Some(what)) => {
+                    if !self.send(what).await {
+                        return End::Unread;
+                    }
+                }
+                Err(fault) => return End::Fault(fault),
+            }
+            if got > HEAVY {
+                line.shrink_to(HEAVY);
+                sleep(AFTER_HEAVY).await;
+            }
+        }
+    }
+}
+
+/// Reads a child's standard error, and keeps its beginning and its end. Then it returns, or never if it shall stay.
+async fn drain(from: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>, stay: bool) {
+    let mut chunk = [0; 1024];
+    while let Ok(got @ 1..) = from.read(&mut chunk).await {
+        kept.extend(chunk.get(..got).unwrap_or_default());
+        if kept.len() > 2 * ERRORS {
+            let surplus = kept.len() - 2 * ERRORS;
+            kept.drain(ERRORS..ERRORS + surplus);
+        }
+    }
+    if stay {
+        std::future::pending::<()>().await;
+    }
+}

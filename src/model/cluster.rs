@@ -1,0 +1,227 @@
+//! Several machines: a session for each, the state of its link, and how far its clock is apart. The fold over the news
+//! of all links.
+
+/// How far a machine's clocks are from this one's.
+pub mod clock;
+
+/// Jobs that span machines, and their ranks.
+pub mod jobs;
+
+/// Findings of a job, over all its ranks.
+pub mod findings;
+
+use super::session::Session;
+use crate::facts::{
+    event::{Event, Fact},
+    text::Foreign,
+    units::{self, Stamp},
+};
+use clock::Clock;
+
+/// A link without a line for this long is silent, in µs: a stream has a line each second.
+pub const SILENT_US: u64 = 5_000_000;
+
+/// Everything this gpuwatch knows of other machines.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    /// The time of the latest news, on this machine's clock.
+    pub now: Stamp,
+    /// The machines, in the order of the user's list.
+    pub nodes: Vec<Node>,
+}
+
+/// A machine.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its name in the user's list.
+    pub host: Foreign,
+    /// The state of its link.
+    pub link: Link,
+    /// What its gpuwatch reports about itself; `None` before it answered.
+    pub greeting: Option<Greeting>,
+    /// When the current stream began; `None` before it did.
+    pub up_at: Option<Stamp>,
+    /// When its last line arrived, or the attempt to reach it began.
+    pub line_at: Stamp,
+    /// How far its clocks are apart.
+    pub clock: Clock,
+    /// Its session, on its own clock.
+    pub session: Session,
+}
+
+/// The state of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Link {
+    /// The machine has not answered yet.
+    #[default]
+    Connecting,
+    /// Its events arrive.
+    Up,
+    /// The connection failed or ended; gpuwatch tries again.
+    Refused {
+        /// The reason.
+        why: Foreign,
+    },
+    /// No line arrives.
+    Silent {
+        /// For how long.
+        why: Foreign,
+    },
+    /// What arrives cannot be read.
+    Incompatible {
+        /// The reason.
+        why: Foreign,
+    },
+}
+
+/// What a machine's gpuwatch reports about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its version.
+    pub gpuwatch: Foreign,
+    /// The machine's own name.
+    pub host: Foreign,
+}
+
+/// News of a machine, or of none in particular.
+#[derive(Clone, Debug, PartialEq)]
+pub struct News {
+    /// The machine's place in the list.
+    pub node: usize,
+    /// When it arrived, on this machine's clock.
+    pub at: Stamp,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// A second passed here.
+    Second,
+    /// The link changed.
+    Link(Link),
+    /// A stream began.
+    Greeting(Greeting),
+    /// An event of the machine, on its own clock.
+    Event(Event),
+    /// Its clocks, and this machine's wall clock at the arrival.
+    Beat {
+        /// Its `CLOCK_MONOTONIC`.
+        there: Stamp,
+        /// Its wall clock, µs of Unix time.
+        unix_there: u64,
+        /// This machine's, at the arrival.
+        unix_here: u64,
+    },
+}
+
+impl Link {
+    /// Returns a link that failed.
+    pub fn refused(why: String) -> Self {
+        Self::Refused { why: Foreign::new(why) }
+    }
+
+    /// Returns a link whose lines cannot be read.
+    pub fn incompatible(why: String) -> Self {
+        Self::Incompatible { why: Foreign::new(why) }
+    }
+
+    /// Returns its name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Up => "up",
+            Self::Refused { .. } => "refused",
+            Self::Silent { .. } => "silent",
+            Self::Incompatible { .. } => "incompatible",
+        }
+    }
+
+    /// Returns why it is not up, if that is known.
+    pub fn why(&self) -> Option<&Foreign> {
+        match self {
+            Self::Connecting | Self::Up => None,
+            Self::Refused { why } | Self::Silent { why } | Self::Incompatible { why } => Some(why),
+        }
+    }
+}
+
+impl Cluster {
+    /// Creates a cluster whose links begin now.
+    pub fn new(hosts: impl IntoIterator<Item = String>, now: Stamp) -> Self {
+        let node = |host: String| Node {
+            host: Foreign::new(host),
+            link: Link::default(),
+            greeting: None,
+            up_at: None,
+            line_at: now,
+            clock: Clock::default(),
+            session: Session::default(),
+        };
+        Self { now, nodes: hosts.into_iter().map(node).collect() }
+    }
+
+    /// Applies news.
+    pub fn apply(&mut self, news: News) {
+        self.now = self.now.max(news.at);
+        if news.what == What::Second {
+            let now = self.now;
+            self.nodes.iter_mut().for_each(|it| it.second(now));
+        } else if let Some(node) = self.nodes.get_mut(news.node) {
+            node.apply(news.at, news.what);
+        }
+    }
+}
+
+impl Node {
+    /// Returns the µs since an instant of this machine's clock; `None` before its clock is known.
+    pub fn age_us(&self, there: Stamp, now: Stamp) -> Option<u64> {
+        Some(now.since(self.clock.here(there)?))
+    }
+
+    fn apply(&mut self, at: Stamp, what: What) {
+        match what {
+            What::Second => {}
+            // Another attempt does not hide why the last one failed.
+            What::Link(Link::Connecting) => self.up_at = None,
+            What::Link(link) => {
+                self.link = link;
+                self.up_at = None;
+            }
+            What::Greeting(greeting) => {
+                // A stream begins with everything that its machine knows, under numbers of its own.
+                self.session = Session::default();
+                self.clock = Clock::default();
+                self.greeting = Some(greeting);
+                self.up_at = Some(at);
+                self.line_arrived(at);
+            }
+            What::Event(event) => {
+                self.session.apply(&event);
+                self.line_arrived(at);
+            }
+            What::Beat { there, unix_there, unix_here } => {
+                self.clock.beat((there, unix_there), (at, unix_here));
+                self.session.apply(&Event { at: there, fact: Fact::Second });
+                self.line_arrived(at);
+            }
+        }
+    }
+
+    fn line_arrived(&mut self, at: Stamp) {
+        self.line_at = at;
+        self.link = Link::Up;
+    }
+
+    fn second(&mut self, now: Stamp) {
+        let quiet_us = now.since(self.line_at);
+        if quiet_us >= SILENT_US && matches!(self.link, Link::Connecting | Link::Up | Link::Silent { .. }) {
+            let since = units::duration(quiet_us);
+            self.link = Link::Silent { why: Foreign::new(format!("no line for {since}")) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
