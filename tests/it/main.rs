@@ -85,6 +85,7 @@ mod torch;
 mod traced;
 mod tracker;
 mod truth;
+mod tutorial;
 mod venv;
 mod verdicts;
 mod viewer_cost;
