@@ -3,18 +3,24 @@
 mod exposition;
 pub mod families;
 mod listener;
+mod otlp;
+mod push;
 mod series;
 mod textfile;
 
 use crate::{
-    facts::event::Fact,
+    facts::{event::Fact, units::Stamp},
     model::{alerts::Policy, session::Session},
-    sources::Sources,
+    sources::{self, Sources},
 };
 use anyhow::{Context, Result, bail};
 pub use exposition::Format;
+use families::Family;
 pub use listener::Address;
 use listener::{Listener, Scrape};
+pub use otlp::text as otlp;
+pub use push::Endpoint;
+use push::Pushes;
 pub use series::{Series, series};
 use std::{
     fs,
@@ -40,7 +46,9 @@ pub struct Places {
     pub token: Option<PathBuf>,
     /// The file to keep up to date.
     pub textfile: Option<PathBuf>,
-    /// The time between two writes of that file; at least a second.
+    /// The OTLP receiver to push to.
+    pub otlp: Option<Endpoint>,
+    /// The time between two writes of that file, and between two pushes; at least a second.
     pub every: Duration,
 }
 
@@ -50,7 +58,7 @@ pub struct Places {
 /// Fails if it cannot listen or write, or if the token cannot be read.
 pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, report: impl Fn(String)) -> Result<()> {
     let token = places.token.as_deref().map(token).transpose()?;
-    let textfile = places.textfile.as_deref().map(Textfile::new).transpose()?;
+    let mut outputs = Outputs::start(places, policy)?;
     let (scrapes, mut asked) = mpsc::channel::<Scrape>(1);
     let mut ends = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     let listener = match &places.metrics {
@@ -60,8 +68,11 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     if let Some(it) = &listener {
         report(format!("the figures are at {it}"));
     }
-    if let Some(it) = &textfile {
+    if let Some(it) = &outputs.textfile {
         report(format!("the figures are in {it}"));
+    }
+    if let Some(it) = &outputs.pushes {
+        report(format!("the figures are pushed to {}", it.endpoint));
     }
     let answers = async {
         match &listener {
@@ -71,25 +82,22 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     };
     tokio::pin!(answers);
     let mut session = Session::default();
-    let every_us = u64::try_from(places.every.as_micros()).unwrap_or(u64::MAX);
-    let mut written = None;
     loop {
         select! {
             event = sources.events.recv() => match event {
                 Some(event) => {
                     session.apply(&event);
-                    let is_due = written.is_none_or(|it| session.now.since(it) >= every_us);
-                    if let Some(it) = textfile.as_ref().filter(|_| is_due && event.fact == Fact::Second) {
-                        it.write(&text(&session, policy, Format::Prometheus))?;
-                        written = Some(session.now);
+                    if event.fact == Fact::Second {
+                        outputs.second(&session)?;
                     }
                 }
                 None => bail!("the threads that read the driver and the probes have ended"),
             },
             Some(it) = asked.recv() => {
                 // A scraper that does not wait needs no answer.
-                let _ = it.reply.send(text(&session, policy, it.format));
+                let _ = it.reply.send(outputs.text(&session, it.format));
             }
+            words = push::news(&mut outputs.pushes) => report(words),
             () = &mut answers => {}
             _ = ends.0.recv() => return Ok(()),
             _ = ends.1.recv() => return Ok(()),
@@ -98,8 +106,53 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     }
 }
 
-fn text(session: &Session, policy: &Policy, format: Format) -> String {
-    format.text(&series(session, &policy.findings(session)))
+/// What the figures are written to without a request.
+struct Outputs<'a> {
+    policy: &'a Policy,
+    textfile: Option<Textfile>,
+    pushes: Option<Pushes>,
+    every_us: u64,
+    written: Option<Stamp>,
+}
+
+impl<'a> Outputs<'a> {
+    fn start(places: &Places, policy: &'a Policy) -> Result<Self> {
+        Ok(Self {
+            policy,
+            textfile: places.textfile.as_deref().map(Textfile::new).transpose()?,
+            pushes: places.otlp.clone().map(Pushes::start),
+            every_us: u64::try_from(places.every.as_micros()).unwrap_or(u64::MAX),
+            written: None,
+        })
+    }
+
+    /// Writes the file and pushes, if their time has come.
+    fn second(&mut self, session: &Session) -> Result<()> {
+        if self.written.is_some_and(|it| session.now.since(it) < self.every_us) {
+            return Ok(());
+        }
+        self.written = Some(session.now);
+        if let Some(it) = &self.textfile {
+            it.write(&self.text(session, Format::Prometheus))?;
+        }
+        let series = self.series(session);
+        if let Some(it) = &mut self.pushes {
+            let unix_us = sources::unix_us().saturating_sub(sources::now().since(session.now));
+            it.offer(otlp(&series, &sources::host(), unix_us));
+        }
+        Ok(())
+    }
+
+    fn text(&self, session: &Session, format: Format) -> String {
+        format.text(&self.series(session))
+    }
+
+    fn series(&self, session: &Session) -> Vec<Series> {
+        let mut all = series(session, &self.policy.findings(session));
+        let lost = self.pushes.as_ref().map(|it| it.lost as f64);
+        all.extend(lost.map(|value| Series { family: Family::OtlpLost, labels: Vec::new(), value }));
+        all
+    }
 }
 
 /// Reads a token: the first line of a file.

@@ -3,7 +3,9 @@
 
 use crate::{
     launch::Home,
-    namespaces, packages,
+    namespaces,
+    otlp::received,
+    packages,
     pty::{PATIENCE, PROGRAM, until},
     serve::{Server, prometheus, promtool},
     shim::{Job, script},
@@ -16,7 +18,7 @@ use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -225,25 +227,6 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Receives a request and returns its JSON body.
-fn received(listener: &TcpListener) -> Value {
-    let (stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    let mut line = String::new();
-    while reader.read_line(&mut line).unwrap() > 2 {
-        if let Some(it) = line.to_lowercase().strip_prefix("content-length:") {
-            length = it.trim().parse().unwrap();
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
-    serde_json::from_slice(&body).unwrap()
-}
-
 /// Writes what Prometheus and Alertmanager read: which figures to scrape, and where alerts go.
 fn configure(folder: &Path, target: &str, alerts: u16, webhook: SocketAddr) {
     // Without the minutes for which an alert has to last.
@@ -302,7 +285,7 @@ fn an_alertmanager_receives_the_growth_of_a_job_and_every_panel_can_be_asked() {
         server.scrape().contains("kind=\"growth\"")
     }));
     let alert = loop {
-        let sent = received(&webhook);
+        let (_, sent) = received(&webhook, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         let all = sent["alerts"].as_array().unwrap().clone();
         if let Some(it) = all.into_iter().find(|it| it["labels"]["alertname"] == "GpuMemoryGrows") {
             break it;

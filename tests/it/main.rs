@@ -48,6 +48,7 @@ mod namespaces;
 mod nvml;
 mod older_torch;
 mod oom;
+mod otlp;
 mod outputs;
 mod pace;
 mod packages;

@@ -79,7 +79,7 @@ fn asked(mut stream: impl Read + Write, request: &str, headers: &str) -> (String
 }
 
 /// Two ranks, one of which grows, and one of which runs out of memory again and again.
-fn story() -> Story {
+pub(crate) fn story() -> Story {
     let mut story = Story::default();
     story.device(0, 90 * GIB, &[(4240, 80 * GIB)]).probe(0, 4240, 0, None);
     story.device(1, 60 * GIB, &[(4241, 50 * GIB)]).probe(1, 4241, 1, None);
@@ -90,7 +90,7 @@ fn story() -> Story {
     story
 }
 
-fn exposed(story: &Story) -> Vec<Series> {
+pub(crate) fn exposed(story: &Story) -> Vec<Series> {
     let session = story.session();
     series(&session, &Policy::default().findings(&session))
 }

@@ -116,6 +116,8 @@ families! {
     process_info = Process(Gauge, "", INFO)
     /// Open findings of this kind and cause.
     alert = Alert(Gauge, "", ALERT)
+    /// Pushes over OTLP that no receiver took.
+    otlp_lost = OtlpLost(Counter, "", NONE)
 }
 
 const VERSION: &[&str] = &["version"];
