@@ -1,10 +1,12 @@
 //! cuDNN's graph API as a bag of attributes: what was set is given back, a heuristics query has one engine
-//! configuration, a plan needs no workspace, and executing it computes nothing.
+//! configuration, a plan needs the workspace that is known of its convolution (`convolution.rs`), and executing it
+//! computes nothing. A fallback's configuration needs none.
 
 use super::{
     abi::{In, Out},
     capture,
     captures::Work,
+    convolution::{self, Tensor},
     process::process,
     stubs::streams,
     sys,
@@ -50,20 +52,33 @@ fn length(count: i64, kind: i32) -> usize {
     usize::try_from(count).unwrap_or(0) * width(kind)
 }
 
-/// The attributes that are answers rather than settings, by their public numbers.
+/// The attributes that matter here, by their public numbers.
 mod attribute {
+    pub(super) const HEURISTICS_MODE: i32 = 200;
+    pub(super) const HEURISTICS_GRAPH: i32 = 201;
     pub(super) const HEURISTICS_RESULTS: i32 = 202;
     pub(super) const CONFIGURATION_ENGINE: i32 = 300;
     pub(super) const CONFIGURATION_WORKSPACE: i32 = 303;
     pub(super) const CONFIGURATION_SHARED_MEMORY: i32 = 304;
+    pub(super) const PLAN_CONFIGURATION: i32 = 401;
     pub(super) const PLAN_WORKSPACE: i32 = 402;
     pub(super) const PLAN_JSON: i32 = 405;
     pub(super) const ENGINE_NOTES: i32 = 1301;
+    /// Of the gradient of a convolution's weights.
+    pub(super) const GRADIENT: i32 = 715;
+    pub(super) const GRADIENT_INPUT: i32 = 716;
     pub(super) const GRAPH_OPERATIONS: i32 = 801;
     pub(super) const GRAPH_ENGINES: i32 = 802;
     pub(super) const TENSOR_TYPE: i32 = 901;
     pub(super) const TENSOR_DIMENSIONS: i32 = 902;
+    pub(super) const TENSOR_STRIDES: i32 = 903;
 }
+
+/// `CUDNN_HEUR_MODE_FALLBACK`
+const FALLBACK: u64 = 2;
+
+/// `CUDNN_TYPE_INT64`
+const INT64: i32 = 3;
 
 /// `CUDNN_TYPE_BACKEND_DESCRIPTOR`: the attribute's value is a descriptor.
 const DESCRIPTOR: i32 = 15;
@@ -94,12 +109,62 @@ fn tensor(it: &Descriptor) -> u64 {
     words(&dimensions.bytes).fold(element(kind), u64::saturating_mul)
 }
 
+/// The first value of an attribute: a number, or another descriptor.
+fn value(it: &Descriptor, name: i32) -> Option<u64> {
+    words(&it.get(&name)?.bytes).next()
+}
+
+/// The tensor that an operation names.
+fn named(all: &HashMap<usize, Descriptor>, operation: &Descriptor, name: i32) -> Option<Tensor> {
+    let it = all.get(&usize::try_from(value(operation, name)?).ok()?)?;
+    let list = |name| it.get(&name).map(|it| words(&it.bytes).collect()).unwrap_or_default();
+    Some(Tensor {
+        kind: it.get(&attribute::TENSOR_TYPE).and_then(|it| it.bytes.first()).map_or(0, |it| u64::from(*it)),
+        dimensions: list(attribute::TENSOR_DIMENSIONS),
+        strides: list(attribute::TENSOR_STRIDES),
+    })
+}
+
+/// Returns the bytes of the workspace for operations, while their tensors exist.
+fn workspace(operations: &[u8]) -> u64 {
+    let all = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of = |handle: u64| {
+        let operation = all.get(&usize::try_from(handle).ok()?)?;
+        let input = named(&all, operation, attribute::GRADIENT_INPUT)?;
+        Some(convolution::workspace(&input, &named(&all, operation, attribute::GRADIENT)?))
+    };
+    words(operations).filter_map(of).fold(0, u64::saturating_add)
+}
+
+/// Keeps the bytes of a workspace with a descriptor: a graph's, then its configuration's.
+fn keep(descriptor: usize, workspace: u64) {
+    let bytes = workspace.to_le_bytes().to_vec();
+    with(descriptor, |it| it.insert(attribute::CONFIGURATION_WORKSPACE, Attribute { kind: INT64, count: 1, bytes }));
+}
+
+fn kept(descriptor: usize) -> u64 {
+    with(descriptor, |it| value(it, attribute::CONFIGURATION_WORKSPACE)).flatten().unwrap_or(0)
+}
+
+/// The descriptor that an attribute of another names.
+fn other(descriptor: usize, name: i32) -> usize {
+    with(descriptor, |it| value(it, name)).flatten().and_then(|it| usize::try_from(it).ok()).unwrap_or(0)
+}
+
+/// Gives a configuration the workspace of the graph that was asked about; a fallback's has none.
+fn configure(heuristics: usize, configuration: usize) {
+    let mode = with(heuristics, |it| it.get(&attribute::HEURISTICS_MODE)?.bytes.first().copied()).flatten();
+    if mode.map(u64::from) != Some(FALLBACK) {
+        keep(configuration, kept(other(heuristics, attribute::HEURISTICS_GRAPH)));
+    }
+}
+
 /// Returns the bytes of all tensors of operations.
 fn tensors(operations: &[u8]) -> u64 {
     let all = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let of = |handle: u64| all.get(&usize::try_from(handle).unwrap_or(0));
-    let named = words(operations).filter_map(of).flat_map(|it| it.values()).filter(|it| it.kind == DESCRIPTOR);
-    named.flat_map(|it| words(&it.bytes)).filter_map(of).map(tensor).fold(0, u64::saturating_add)
+    let values = words(operations).filter_map(of).flat_map(|it| it.values()).filter(|it| it.kind == DESCRIPTOR);
+    values.flat_map(|it| words(&it.bytes)).filter_map(of).map(tensor).fold(0, u64::saturating_add)
 }
 
 const PLAN: &[u8] = b"{\"simulated\":1}\0";
@@ -107,7 +172,7 @@ const PLAN: &[u8] = b"{\"simulated\":1}\0";
 fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out: usize) -> i32 {
     use attribute::{
         CONFIGURATION_ENGINE, CONFIGURATION_SHARED_MEMORY, CONFIGURATION_WORKSPACE, ENGINE_NOTES, GRAPH_ENGINES,
-        HEURISTICS_RESULTS, PLAN_JSON, PLAN_WORKSPACE,
+        HEURISTICS_RESULTS, PLAN_CONFIGURATION, PLAN_JSON, PLAN_WORKSPACE,
     };
     let wide = |value: i64| {
         count.put(1);
@@ -118,12 +183,16 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         // The caller made the descriptors that these would fill; as they are they will do.
         HEURISTICS_RESULTS | CONFIGURATION_ENGINE => {
             count.put(1);
+            if let Some(it) = In::<usize>::from_address(out).get().filter(|_| name == HEURISTICS_RESULTS && room > 0) {
+                configure(descriptor, it);
+            }
             return 0;
         }
-        CONFIGURATION_WORKSPACE => return wide(0),
+        CONFIGURATION_WORKSPACE => return wide(i64::try_from(kept(descriptor)).unwrap_or(0)),
         PLAN_WORKSPACE => {
             watch::report(Seen::Convolution, || GRAPH.get().to_string());
-            return wide(0);
+            let workspace = kept(other(descriptor, PLAN_CONFIGURATION));
+            return wide(i64::try_from(workspace).unwrap_or(0));
         }
         GRAPH_ENGINES => return wide(1),
         CONFIGURATION_SHARED_MEMORY => {
@@ -225,6 +294,7 @@ entry_points! {
         sys::copy(bytes.as_mut_ptr() as usize, from.address(), bytes.len());
         if name == attribute::GRAPH_OPERATIONS {
             GRAPH.set(tensors(&bytes));
+            keep(descriptor, workspace(&bytes));
         }
         with(descriptor, |it| it.insert(name, Attribute { kind, count, bytes })).map_or(BAD_PARAM, |_| 0)
     }

@@ -13,6 +13,7 @@ mod calls;
 mod capture;
 mod captures;
 mod contents;
+mod convolution;
 mod copies;
 mod cudnn;
 mod driver;
